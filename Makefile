@@ -1,0 +1,49 @@
+# The whole developer surface. `make help` lists it.
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test fmt check golden soak bench constraints clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## make .venv with the pinned versions (the other targets do it themselves)
+
+$(STAMP): constraints.txt pyproject.toml
+	@PYTHON="$(PYTHON)" sh scripts/setup.sh $(VENV)
+	@touch $(STAMP)
+
+run: $(STAMP) ## the demo: a dozen continuous queries over real data on Spark
+	@$(BIN)/millstream demo
+
+test: $(STAMP) ## everything CI runs: style, types, unit, golden, oracle, fault and process tests
+	@$(MAKE) --no-print-directory check
+	@$(BIN)/python -m pytest -m "not soak"
+
+check: $(STAMP) ## ruff and mypy
+	@$(BIN)/ruff check src tests
+	@$(BIN)/ruff format --check src tests
+	@$(BIN)/mypy
+
+fmt: $(STAMP) ## format and sort imports
+	@$(BIN)/ruff check --fix src tests
+	@$(BIN)/ruff format src tests
+
+golden: $(STAMP) ## rewrite the expected texts of golden tests; read the diff
+	@MILLSTREAM_GOLDEN=write $(BIN)/python -m pytest tests -k golden
+
+soak: $(STAMP) ## 300 queries for an hour: heap, threads, files and ledger stay flat
+	@$(BIN)/python -m pytest -m soak -s --timeout=7200
+
+bench: $(STAMP) ## millstream against plain Structured Streaming
+	@$(BIN)/millstream bench single
+
+constraints: ## pin all versions anew, with hashes (needs uv)
+	uv pip compile pyproject.toml --extra dev --python-version 3.11 --universal --generate-hashes \
+	  --no-emit-index-url --no-header -o constraints.txt
+
+clean: ## remove what set-up made
+	rm -rf $(VENV) .mypy_cache .ruff_cache

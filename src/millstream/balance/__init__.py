@@ -1,0 +1,1 @@
+"""When and what to move: cost models, redistribution policies, partners."""

@@ -1,0 +1,1 @@
+"""The manager's and the processor's decisions, pure: events in, commands out."""

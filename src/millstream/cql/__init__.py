@@ -1,0 +1,1 @@
+"""Text to plan: the dialect, the binder, the catalog."""

@@ -1,0 +1,80 @@
+"""What can go wrong, told in three parts: primary, detail, hint.
+
+    MillstreamError
+      UsageError        the user's mistake: a command, a setting, a job file
+        CqlError        ... in a query's text, with line and column
+      ResourceError     a disk, memory or quota is exhausted
+      StateError        what lies on disk does not fit what was asked
+      InternalError     our own bug: please report
+
+The command line prints any of these without a traceback; `exit_code` is what it exits with.
+"""
+
+
+class MillstreamError(Exception):
+    """Base of all errors that reach a user."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, detail: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.detail:
+            lines.append(self.detail)
+        if self.hint:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class UsageError(MillstreamError):
+    """The user's mistake."""
+
+    exit_code = 2
+
+
+class CqlError(UsageError):
+    """A mistake in a query's text; knows where.
+
+    `source` is the text, `line` and `column` count from 1, `length` is what to underline.
+    """
+
+    def __init__(
+        self, message: str, *, source: str, line: int, column: int, length: int = 1, hint: str = ""
+    ) -> None:
+        self.source, self.line, self.column, self.length = source, line, column, max(1, length)
+        super().__init__(message, detail=self.underlined(), hint=hint)
+
+    def underlined(self) -> str:
+        """The offending line with a mark below the spot."""
+        lines = self.source.splitlines() or [""]
+        text = lines[min(self.line, len(lines)) - 1]
+        number = f"{self.line}"
+        room = max(1, min(self.length, len(text) - self.column + 1))
+        return (
+            f"  at line {self.line}, column {self.column}\n"
+            f"  {number} | {text}\n"
+            f"  {' ' * len(number)} | {' ' * (self.column - 1)}{'^' * room}"
+        )
+
+
+class ResourceError(MillstreamError):
+    """Something ran out."""
+
+    exit_code = 3
+
+
+class StateError(MillstreamError):
+    """What lies on disk does not fit what was asked."""
+
+    exit_code = 2
+
+
+class InternalError(MillstreamError):
+    """Our own bug."""
+
+    exit_code = 70

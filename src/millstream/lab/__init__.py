@@ -1,0 +1,12 @@
+"""The experiments of the five works, one module each, with plots."""
+
+from importlib import import_module
+
+# Modules that register experiments; loaded on demand, because some import numpy and solvers.
+MODULES: tuple[str, ...] = ()
+
+
+def load() -> None:
+    """Registers every experiment."""
+    for name in MODULES:
+        import_module(f"millstream.lab.{name}")

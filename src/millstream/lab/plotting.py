@@ -1,0 +1,48 @@
+"""One style for all plots of the lab: fit for print, readable in grey, labelled with units."""
+
+from pathlib import Path
+from typing import Any
+
+STYLE: dict[str, Any] = {
+    "figure.figsize": (6.4, 4.0),
+    "figure.dpi": 150,
+    "figure.constrained_layout.use": True,
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4,
+    "legend.frameon": False,
+    "axes.prop_cycle": None,  # filled below: needs matplotlib
+}
+COLOURS = ("#1f5fa8", "#c8531f", "#2b8a57", "#8a4fa3", "#9a8a1c", "#4a4a4a", "#c23b72", "#3aa3b5")
+LINES = ("-", "--", "-.", ":", "-", "--", "-.", ":")
+
+
+def new_figure() -> Any:
+    """An empty figure in the lab's style, without a display."""
+    import matplotlib as mpl  # noqa: PLC0415  (slow to import; only plots pay for it)
+
+    mpl.use("Agg")
+    from cycler import cycler  # noqa: PLC0415
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    style = dict(STYLE)
+    style["axes.prop_cycle"] = cycler(color=COLOURS) + cycler(linestyle=LINES)
+    mpl.rcParams.update(style)
+    return plt.figure()
+
+
+def save(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def mark_claim(axis: Any, text: str) -> None:
+    """Writes the seed's claim under the title, so that the picture carries both."""
+    axis.set_title(f"seed: {text}", fontsize=7.5, loc="left", color="#555555")

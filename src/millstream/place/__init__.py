@@ -1,0 +1,1 @@
+"""Where operators run: the problem, the checker, one planner a module."""

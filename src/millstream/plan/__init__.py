@@ -1,0 +1,1 @@
+"""The algebra: nodes, expressions, windows, rewrite rules, fingerprints, explain."""

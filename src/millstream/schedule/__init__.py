@@ -1,0 +1,1 @@
+"""Which operator runs next: statistics, QoS, one algorithm a module, selectors."""

@@ -1,0 +1,1 @@
+"""The edge: HTTP APIs, client, authentication, dashboard."""

@@ -1,0 +1,1 @@
+"""Many queries, one dataflow: matching a new query against what runs."""

@@ -1,0 +1,1 @@
+"""The same policies in virtual time: kernel, hosts, network, workloads, faults."""

@@ -1,0 +1,80 @@
+"""Style that a tool does not check: layers, sizes, where heavy libraries may be imported."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "millstream"
+
+# From the bottom up. A package may import itself and what stands in rows below its own.
+LAYERS = (
+    ("errors", "registry"),
+    ("plan",),
+    ("cql",),
+    ("share", "place", "schedule", "balance"),
+    ("control",),
+    ("sim", "engine"),
+    ("config",),
+    ("session",),
+    ("server",),
+    ("lab", "bench"),
+    ("cli", "commands", "demo"),
+)
+LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row}
+# Heavy libraries live behind one door each.
+DOORS = {
+    "pyspark": ("engine", "bench"),
+    "highspy": ("place",),
+    "ortools": ("place",),
+    "fastapi": ("server",),
+    "uvicorn": ("server",),
+    "httpx": ("server",),
+    "sqlglot": ("cql",),
+    "duckdb": (),
+}
+LONGEST_MODULE = 600  # lines
+
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def package(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_downwards(path: Path) -> None:
+    here = package(path)
+    if here == "__init__":
+        return
+    assert here in LEVEL, f"{here} has no layer"
+    for name in imported(path):
+        parts = name.split(".")
+        if parts[0] == "millstream" and len(parts) > 1 and parts[1] in LEVEL:
+            there = parts[1]
+            assert there == here or LEVEL[there] < LEVEL[here], f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("library", sorted(DOORS))
+def test_heavy_libraries_have_one_door(library: str) -> None:
+    for path in MODULES:
+        if any(name.split(".")[0] == library for name in imported(path)):
+            assert package(path) in DOORS[library], f"{path} imports {library}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_modules_fit_on_a_few_screens_and_say_what_they_are(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= LONGEST_MODULE
+    assert ast.get_docstring(ast.parse(text)), "a module opens with what it decides"
