@@ -14,6 +14,12 @@ if ! sh "$(dirname "$0")/java.sh"; then exit 1; fi
 
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 echo "installing the pinned versions into $venv (a few minutes the first time)"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check setuptools
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-build-isolation --require-hashes -r constraints.txt
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+install() { "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check "$@"; }
+
+# PySpark comes as source: its build needs the pinned setuptools, and no other, in place first.
+tools=$(mktemp)
+trap 'rm -f "$tools"' EXIT
+awk '/^[a-zA-Z0-9]/ {keep = /^setuptools==/} keep' constraints.txt >"$tools"
+install --require-hashes -r "$tools"
+install --no-build-isolation --require-hashes -r constraints.txt
+install --no-build-isolation --no-deps -e .

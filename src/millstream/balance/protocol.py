@@ -1,0 +1,147 @@
+"""What nodes that balance without a manager tell each other, and what their driver tells them.
+
+The contract:
+
+- A node is `step(state, event) -> (state, commands)` in `balancer`; whoever drives it (the simulator, a
+  processor's control API) turns happenings into events and carries commands out.
+- Messages may be late, lost, repeated or overtake each other. Numbers make old and repeated ones
+  harmless; periodic refresh and bounded silence make lost ones good again.
+- Times are the node's own clock and are compared only with each other: clocks may disagree.
+- `ReadFragments` is answered by `FragmentsRead`, at once or later. `Move` starts a live move, which
+  may fail; `LoadShifted` tells a node when a fragment's load has left or reached it.
+- A load is the fraction of its time that a node, or a fragment on it, keeps the processor busy.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentView:
+    """A fragment as the node that runs it sees it: local knowledge only."""
+
+    id: str
+    load: float
+    state_bytes: float
+    native: str  # the delegation node of its stream
+    neighbours_at: tuple[str, ...]  # nodes where the fragments it exchanges rows with run
+    query: str = ""
+    ratio: float = 0.0  # performance ratio that the sink last reported for its query; 0: unknown
+
+
+# --- messages between nodes ---------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class PartnerRequest:
+    load: float
+    cpu: float = 1.0
+    probed: bool = False  # after a probe: the receiver said that it has room
+
+
+@dataclass(frozen=True, slots=True)
+class PartnerAnswer:
+    accepted: bool
+    load: float
+    cpu: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartnerEnd:
+    """The sender does not, or no longer, count the receiver as a partner."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    load: float
+    number: int  # rises with every report of a node; a lower one is old
+    cpu: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    amount: float  # of the receiver's time
+    number: int  # the round of the one who asks; one request a round
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeAnswer:
+    load: float
+    number: int
+
+
+Message: TypeAlias = (
+    PartnerRequest | PartnerAnswer | PartnerEnd | LoadReport | LoadRequest | Probe | ProbeAnswer
+)
+
+
+# --- events from the driver ---------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class WindowClosed:
+    now_s: float
+    load: float  # measured in the window
+
+
+@dataclass(frozen=True, slots=True)
+class RoundStarted:
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshDue:
+    """Time to look for partners; also the first event of a node."""
+
+    now_s: float
+    neighbours: tuple[str, ...]  # by descending neighbouring factor
+    others: tuple[str, ...]  # every other node there is
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    now_s: float
+    sender: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentsRead:
+    now_s: float
+    fragments: Sequence[FragmentView]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadShifted:
+    now_s: float
+    change: float  # load that came (positive) or went with a fragment
+
+
+Event: TypeAlias = (
+    WindowClosed | RoundStarted | RefreshDue | Received | FragmentsRead | LoadShifted
+)
+
+
+# --- commands to the driver ---------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Send:
+    to: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFragments:
+    """Answer with `FragmentsRead`: the fragments that run here and are not already moving."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    fragment: str
+    to: str
+    load: float
+    reason: str  # for the log, for a person to read
+
+
+Command: TypeAlias = Send | ReadFragments | Move

@@ -1,0 +1,46 @@
+"""The family of network-aware planners, chosen by name, and the one way to run them.
+
+`plan` runs a planner and lets the checker judge its answer before anybody may use it. A planner
+is a function of (problem, options); it is deterministic and keeps no state.
+"""
+
+from collections.abc import Callable
+
+from millstream.errors import InternalError
+from millstream.place.network_baseline import baseline
+from millstream.place.network_check import violations
+from millstream.place.network_edge import edge
+from millstream.place.network_edge_plus import edge_plus
+from millstream.place.network_in_network import in_network
+from millstream.place.network_optimal_tree import optimal_tree
+from millstream.place.network_outcome import Options, Outcome, Placed
+from millstream.place.network_problem import PlacementProblem
+from millstream.registry import Registry
+
+NetworkPlanner = Callable[[PlacementProblem, Options], Outcome]
+
+NETWORK_PLANNERS: Registry[NetworkPlanner] = Registry("placement planner")
+NETWORK_PLANNERS.add("baseline", baseline)
+NETWORK_PLANNERS.add("edge", edge)
+NETWORK_PLANNERS.add("edge_plus", edge_plus)
+NETWORK_PLANNERS.add("in_network", in_network)
+NETWORK_PLANNERS.add("optimal_tree", optimal_tree)
+
+# The exact planner is fast enough to be the default; the heuristics are there to compare with.
+DEFAULT_NETWORK_PLANNER = "optimal_tree"
+
+
+def plan(
+    problem: PlacementProblem,
+    planner: str = DEFAULT_NETWORK_PLANNER,
+    options: Options | None = None,
+) -> Outcome:
+    """Places a tree with the named planner; what it answers has passed the checker."""
+    outcome = NETWORK_PLANNERS.get(planner)(problem, options or Options())
+    if isinstance(outcome, Placed):
+        wrong = violations(problem, outcome)
+        if wrong:
+            raise InternalError(
+                f"planner {planner!r} gave a wrong placement", detail="; ".join(wrong)
+            )
+    return outcome

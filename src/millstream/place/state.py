@@ -1,0 +1,339 @@
+"""A placement being worked on: who holds which stream and why, and what that costs each host.
+
+Every (stream, host) has one source, an operator there or a flow from another host, and a count of
+its uses; when the last use goes, the source goes with it, and so on down to base streams. Changes
+are journalled, so a planner may try, compare and take back exactly. Knows capacities only to say
+what a step would violate; never chooses anything.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from millstream.place.catalog import Catalog, Floats, fits
+from millstream.place.solution import Delivered, Flow, Placed
+
+CPU, IN, OUT, LINK, MEMORY = "cpu", "bandwidth_in", "bandwidth_out", "link", "memory"
+
+
+class Run(NamedTuple):
+    """Step of a plan: run an operator at a host."""
+
+    operator: int
+    host: int
+
+
+class Ship(NamedTuple):
+    """Step of a plan: send a stream from one host to another."""
+
+    stream: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What a step lacks: the resource, the host (and sender, for a link), need and room."""
+
+    resource: str
+    host: int
+    need: float
+    room: float
+    sender: int = -1
+
+
+class PlanState:
+    """Mutable, journalled placement over a catalog."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        count = len(catalog.host_ids)
+        self.cpu_used: Floats = np.zeros(count)
+        self.in_used: Floats = np.zeros(count)
+        self.out_used: Floats = np.zeros(count)
+        self.memory_used: Floats = np.zeros(count)
+        self.running: list[int] = [0] * count  # operators on each host
+        self.link_used: dict[tuple[int, int], float] = {}
+        self.link_room: dict[tuple[int, int], float] | None = None
+        self.source: dict[tuple[int, int], int] = {}  # operator, or ~sender of a flow
+        self.holders: dict[int, dict[int, None]] = defaultdict(dict)
+        self.uses: dict[tuple[int, int], int] = defaultdict(int)
+        self.clients: dict[tuple[int, int], dict[str, None]] = {}  # queries served at (stream, host)
+        self.delivered_at: dict[int, dict[int, None]] = {}  # hosts that deliver a stream
+        self.served: dict[str, tuple[int, int]] = {}  # query -> (stream, host)
+        self._journal: list[tuple[object, ...]] = []
+        for stream, host in enumerate(catalog.base):
+            if host >= 0:
+                self.holders[stream][host] = None
+        listed = catalog.links.listed
+        if listed is not None:
+            at = catalog.host_at
+            self.link_room = {
+                (at[link.source], at[link.target]): link.bandwidth for link in listed
+            }
+
+    # --- what is known -------------------------------------------------------------------------
+
+    def grow(self) -> None:
+        """Follow a catalog to which hosts or base streams were added."""
+        more = len(self.catalog.host_ids) - len(self.running)
+        if more > 0:
+            self.cpu_used = np.append(self.cpu_used, np.zeros(more))
+            self.in_used = np.append(self.in_used, np.zeros(more))
+            self.out_used = np.append(self.out_used, np.zeros(more))
+            self.memory_used = np.append(self.memory_used, np.zeros(more))
+            self.running.extend([0] * more)
+        for stream, host in enumerate(self.catalog.base):
+            if host >= 0 and self.catalog.alive[host]:
+                self.holders[stream][host] = None
+
+    def has(self, stream: int, host: int) -> bool:
+        held = self.holders.get(stream)
+        return held is not None and host in held
+
+    def link_offered(self, source: int, target: int) -> float:
+        if self.link_room is not None:
+            return self.link_room.get((source, target), -1.0)
+        return self.catalog.links.bandwidth
+
+    def link_free(self, source: int, target: int) -> float:
+        offered = self.link_offered(source, target)
+        return offered if offered == inf else offered - self.link_used.get((source, target), 0.0)
+
+    # --- transactions --------------------------------------------------------------------------
+
+    def mark(self) -> int:
+        """A point to which `rollback` can return."""
+        return len(self._journal)
+
+    def rollback(self, mark: int) -> None:
+        journal = self._journal
+        while len(journal) > mark:
+            self._undo(journal.pop())
+
+    def commit(self) -> None:
+        """Forget how to take back; only with no transaction open outside."""
+        self._journal.clear()
+
+    def _undo(self, entry: tuple[object, ...]) -> None:
+        kind = entry[0]
+        if kind == "used":
+            _, array, place, value = entry
+            array[place] = value  # type: ignore[index]
+        elif kind == "uses":
+            self.uses[entry[1]] = entry[2]  # type: ignore[index,assignment]
+        elif kind == "gain":
+            _, stream, host = entry
+            del self.source[stream, host]  # type: ignore[arg-type]
+            del self.holders[stream][host]  # type: ignore[index,arg-type]
+        elif kind == "lose":
+            _, stream, host, source, held = entry
+            self.source[stream, host] = source  # type: ignore[index,assignment]
+            self.holders[stream] = held  # type: ignore[index,assignment]
+        elif kind == "call":
+            entry[1](*entry[2:])  # type: ignore[operator]
+
+    def _add(self, array: Floats, place: int, amount: float) -> None:
+        old = array[place]
+        self._journal.append(("used", array, place, old))
+        array[place] = old + amount
+
+    def _use(self, key: tuple[int, int], more: int) -> int:
+        old = self.uses[key]
+        self._journal.append(("uses", key, old))
+        self.uses[key] = old + more
+        return old + more
+
+    def _link(self, source: int, target: int, rate: float) -> None:
+        key = (source, target)
+        old = self.link_used.get(key, 0.0)
+        self._journal.append(("used", self.link_used, key, old))
+        self.link_used[key] = old + rate
+
+    def _run_count(self, host: int, more: int) -> None:
+        self._journal.append(("used", self.running, host, self.running[host]))
+        self.running[host] += more
+
+    # --- steps ---------------------------------------------------------------------------------
+
+    def run(self, operator: int, host: int) -> Shortage | None:
+        """Starts an operator whose inputs are here; says what is short instead, if anything."""
+        catalog = self.catalog
+        cost, memory = catalog.cpu[operator], catalog.memory[operator]
+        if not fits(self.cpu_used[host], cost, catalog.cpu_offered[host]):
+            return Shortage(CPU, host, cost, catalog.cpu_offered[host] - self.cpu_used[host])
+        if memory and not fits(self.memory_used[host], memory, catalog.memory_offered[host]):
+            room = catalog.memory_offered[host] - self.memory_used[host]
+            return Shortage(MEMORY, host, memory, room)
+        output = catalog.output[operator]
+        self._add(self.cpu_used, host, cost)
+        if memory:
+            self._add(self.memory_used, host, memory)
+        self._run_count(host, 1)
+        for stream in catalog.inputs[operator]:
+            self._use((stream, host), 1)
+        self.source[output, host] = operator
+        self.holders[output][host] = None
+        self._journal.append(("gain", output, host))
+        return None
+
+    def ship(self, stream: int, source: int, target: int) -> Shortage | None:
+        """Starts a flow; says what is short instead, if anything."""
+        catalog = self.catalog
+        rate = catalog.rate[stream]
+        if not fits(self.in_used[target], rate, catalog.in_offered[target]):
+            return Shortage(IN, target, rate, catalog.in_offered[target] - self.in_used[target])
+        if not fits(self.out_used[source], rate, catalog.out_offered[source]):
+            return Shortage(OUT, source, rate, catalog.out_offered[source] - self.out_used[source])
+        if self.link_room is not None or catalog.links.bandwidth != inf:
+            used, offered = self.link_used.get((source, target), 0.0), self.link_offered(source, target)
+            if offered < 0 or not fits(used, rate, offered):
+                return Shortage(LINK, target, rate, max(0.0, offered - used), sender=source)
+            self._link(source, target, rate)
+        self._add(self.in_used, target, rate)
+        self._add(self.out_used, source, rate)
+        self._use((stream, source), 1)
+        self.source[stream, target] = ~source
+        self.holders[stream][target] = None
+        self._journal.append(("gain", stream, target))
+        return None
+
+    def deliver(self, query: str, stream: int, host: int) -> Shortage | None:
+        """Serves a query from here; a stream delivered here already costs nothing more."""
+        key = (stream, host)
+        if key not in self.clients:
+            rate, offered = self.catalog.rate[stream], self.catalog.out_offered[host]
+            if not fits(self.out_used[host], rate, offered):
+                return Shortage(OUT, host, rate, offered - self.out_used[host])
+            self._add(self.out_used, host, rate)
+            self._use(key, 1)
+            self.clients[key] = {}
+            self.delivered_at.setdefault(stream, {})[host] = None
+            self._journal.append(("call", self._forget_delivery, key))
+        self.clients[key][query] = None
+        self.served[query] = key
+        self._journal.append(("call", self._forget_client, key, query))
+        return None
+
+    def _forget_delivery(self, key: tuple[int, int]) -> None:
+        del self.clients[key]
+        del self.delivered_at[key[0]][key[1]]
+        if not self.delivered_at[key[0]]:
+            del self.delivered_at[key[0]]
+
+    def _forget_client(self, key: tuple[int, int], query: str) -> None:
+        del self.clients[key][query]
+        del self.served[query]
+
+    def apply(self, steps: tuple[Run | Ship, ...]) -> Shortage | None:
+        """All steps in order, or none of them and the first shortage."""
+        mark = self.mark()
+        for step in steps:
+            if isinstance(step, Run):
+                if self.has(self.catalog.output[step.operator], step.host):
+                    continue
+                short = self.run(step.operator, step.host)
+            else:
+                if self.has(step.stream, step.target):
+                    continue
+                short = self.ship(step.stream, step.source, step.target)
+            if short is not None:
+                self.rollback(mark)
+                return short
+        return None
+
+    def withdraw(self, query: str) -> None:
+        """Takes a query away, with all that served it alone."""
+        key = self.served.pop(query)
+        del self.clients[key][query]
+        self._journal.append(("call", self._restore_client, key, query))
+        if not self.clients[key]:
+            self.stop_delivery(*key)
+
+    def stop_delivery(self, stream: int, host: int) -> tuple[str, ...]:
+        """Stops serving a stream from a host; its queries are returned, to be served anew."""
+        key = (stream, host)
+        waiting = tuple(self.clients[key])
+        for query in waiting:
+            del self.served[query]
+        self._journal.append(("call", self._restore_delivery, key, dict(self.clients[key])))
+        self._forget_delivery(key)
+        self._add(self.out_used, host, -self.catalog.rate[stream])
+        self.release(stream, host)
+        return waiting
+
+    def _restore_client(self, key: tuple[int, int], query: str) -> None:
+        self.clients[key][query] = None
+        self.served[query] = key
+
+    def _restore_delivery(self, key: tuple[int, int], clients: dict[str, None]) -> None:
+        self.clients[key] = clients
+        self.delivered_at.setdefault(key[0], {})[key[1]] = None
+        for query in clients:
+            self.served[query] = key
+
+    def release(self, stream: int, host: int) -> None:
+        """One use less; what nobody uses any more stops, and so on down."""
+        stack = [(stream, host)]
+        while stack:
+            key = stack.pop()
+            if self._use(key, -1) > 0 or key not in self.source:
+                continue
+            stack.extend(self._stop(*key))
+
+    def _stop(self, stream: int, host: int) -> list[tuple[int, int]]:
+        """Ends the source of an unused stream; gives what it used itself."""
+        catalog = self.catalog
+        origin = self.source.pop((stream, host))
+        held = self.holders[stream]
+        self._journal.append(("lose", stream, host, origin, dict(held)))
+        del held[host]
+        if origin >= 0:
+            self._add(self.cpu_used, host, -catalog.cpu[origin])
+            if catalog.memory[origin]:
+                self._add(self.memory_used, host, -catalog.memory[origin])
+            self._run_count(host, -1)
+            return [(name, host) for name in catalog.inputs[origin]]
+        sender, rate = ~origin, catalog.rate[stream]
+        self._add(self.in_used, host, -rate)
+        self._add(self.out_used, sender, -rate)
+        if (sender, host) in self.link_used:
+            self._link(sender, host, -rate)
+        return [(stream, sender)]
+
+    # --- what came out -------------------------------------------------------------------------
+
+    def placed(self) -> tuple[Placed, ...]:
+        catalog = self.catalog
+        return tuple(
+            sorted(
+                Placed(catalog.operator_ids[origin], catalog.host_ids[host])
+                for (_, host), origin in self.source.items()
+                if origin >= 0
+            )
+        )
+
+    def flows(self) -> tuple[Flow, ...]:
+        catalog = self.catalog
+        return tuple(
+            sorted(
+                Flow(catalog.stream_ids[stream], catalog.host_ids[~origin], catalog.host_ids[host])
+                for (stream, host), origin in self.source.items()
+                if origin < 0
+            )
+        )
+
+    def delivered(self) -> tuple[Delivered, ...]:
+        catalog = self.catalog
+        return tuple(
+            Delivered(query, catalog.stream_ids[stream], catalog.host_ids[host])
+            for query, (stream, host) in self.served.items()
+        )
+
+    def deliveries(self) -> Iterator[tuple[int, int]]:
+        """Every (stream, host) that is delivered."""
+        return iter(list(self.clients))
