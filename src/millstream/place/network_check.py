@@ -15,7 +15,7 @@ def cost_and_delay(problem: PlacementProblem, placement: Mapping[str, str]) -> t
     """What a placement costs and how long its slowest path takes."""
     index = {node: i for i, node in enumerate(problem.nodes)}
     inputs = {operator.id: operator.inputs for operator in problem.operators}
-    rate = {item.id: item.rate for item in (*problem.sources, *problem.operators)}
+    rate = problem.rates()
     node = {source.id: source.node for source in problem.sources} | dict(placement)
     cost = delay = 0.0
     pending = [(problem.root, problem.proxy, 0.0)]
@@ -35,7 +35,7 @@ def traffic(
 ) -> dict[tuple[str, str], float]:
     """What crosses between each two nodes, in the unit of the rates."""
     node = {source.id: source.node for source in problem.sources} | dict(placement)
-    rate = {item.id: item.rate for item in (*problem.sources, *problem.operators)}
+    rate = problem.rates()
     edges = [(child, node[o.id]) for o in problem.operators for child in o.inputs]
     flows: dict[tuple[str, str], float] = {}
     for child, target in [*edges, (problem.root, problem.proxy)]:
@@ -46,14 +46,17 @@ def traffic(
 
 def violations(problem: PlacementProblem, answer: Placed) -> list[str]:
     """Everything that is wrong with an answer; empty when it may be used."""
-    wrong = []
     wanted = {operator.id for operator in problem.operators}
-    for name in sorted(wanted ^ set(answer.placement)):
-        wrong.append(f"operator {name!r} is {'not placed' if name in wanted else 'unknown'}")
     known = set(problem.nodes)
-    for name in sorted(wanted & set(answer.placement)):
-        if answer.placement[name] not in known:
-            wrong.append(f"operator {name!r} lies on unknown node {answer.placement[name]!r}")
+    wrong = [
+        f"operator {name!r} is {'not placed' if name in wanted else 'unknown'}"
+        for name in sorted(wanted ^ set(answer.placement))
+    ]
+    wrong += [
+        f"operator {name!r} lies on unknown node {answer.placement[name]!r}"
+        for name in sorted(wanted & set(answer.placement))
+        if answer.placement[name] not in known
+    ]
     if wrong:
         return wrong
     cost, delay = cost_and_delay(problem, answer.placement)

@@ -80,7 +80,7 @@ class Estimates:
         kept = {pair: value for pair, value in self.pairs.items() if node not in pair}
         return replace(self, pairs=kept)
 
-    def wanted(self, nodes: Iterable[str], now_s: float, limit: int) -> tuple[tuple[str, str], ...]:
+    def wanted(self, nodes: Iterable[str], limit: int) -> tuple[tuple[str, str], ...]:
         """The pairs to probe next: never measured first, then the oldest; at most `limit`."""
         names = sorted(nodes)
         ages = []

@@ -77,9 +77,7 @@ def _moved(
     distance = scope.distance[from_places]
     cost = child.cost[child.leaves_at, None] + child.vertex.rate * scope.weight[from_places]
     delay = child.delay[child.leaves_at, None] + distance
-    valid = (distance <= separation_max) & (
-        delay + scope.to_proxy[None, rows] <= scope.delay_max
-    )
+    valid = (distance <= separation_max) & (delay + scope.to_proxy[None, rows] <= scope.delay_max)
     cost = np.where(valid, cost, np.inf)
     picked = np.argmin(np.where(np.isfinite(cost), distance, np.inf) if nearest else cost, axis=0)
     column = np.arange(len(rows))
@@ -96,4 +94,3 @@ def _combined(moved: Sequence[Moved]) -> tuple[Vector, Vector, Vector]:
     apart: Vector = np.sum([part[2] for part in moved], axis=0)
     delay: Vector = np.max([part[3] for part in moved], axis=0)
     return total, apart, delay
-

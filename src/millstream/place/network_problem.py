@@ -79,13 +79,18 @@ class PlacementProblem:
             raise UsageError(f"proxy {self.proxy!r} is not among the nodes")
         object.__setattr__(self, "proxy_index", index[self.proxy])
         _unique("stream", [s.id for s in self.sources] + [o.id for o in self.operators])
-        for item in (*self.sources, *self.operators):
-            if not math.isfinite(item.rate) or item.rate < 0:
-                raise UsageError(f"rate of {item.id!r} is {item.rate}", hint="a number from 0 up")
+        for name, rate in self.rates().items():
+            if not math.isfinite(rate) or rate < 0:
+                raise UsageError(f"rate of {name!r} is {rate}", hint="a number from 0 up")
         bound = self.latency_bound
         if bound is not None and not (math.isfinite(bound) and bound >= 0):
             raise UsageError(f"latency_bound is {bound}", hint="a number from 0 up, or null")
         object.__setattr__(self, "tree", _post_order(self, index))
+
+    def rates(self) -> dict[str, float]:
+        """The rate of every stream, by the source or operator it leaves."""
+        rates = {source.id: source.rate for source in self.sources}
+        return rates | {operator.id: operator.rate for operator in self.operators}
 
     def with_bound(self, latency_bound: float | None) -> "PlacementProblem":
         """The same problem under another latency bound."""
@@ -255,7 +260,9 @@ def _read_distance(rows: object, nodes: tuple[str, ...]) -> Matrix:
             dtype=np.float64,
         ).reshape(len(nodes), len(nodes))
     except (TypeError, ValueError) as error:
-        raise UsageError("distance holds something that is not a number", detail=str(error)) from None
+        raise UsageError(
+            "distance holds something that is not a number", detail=str(error)
+        ) from None
     if not any(cell is None for row in rows for cell in row):
         return matrix
     np.fill_diagonal(matrix, 0.0)

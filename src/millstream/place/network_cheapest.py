@@ -1,0 +1,43 @@
+"""The cheapest placement without a latency bound: the dynamic programme of `optimal_tree`.
+
+The cheapest subtree with its operator at a node is a sum over children of a minimum over their
+nodes; leaves are fixed. Exact for any distances, also asymmetric ones.
+"""
+
+import numpy as np
+
+from millstream.place.network_problem import Indices, PlacementProblem, Vector
+from millstream.place.network_shipping import shipped
+
+
+def cheapest_placement(problem: PlacementProblem) -> dict[str, str]:
+    """The dynamic programme; the lowest node wins among equals."""
+    towards = np.ascontiguousarray(problem.distance.T)  # [to, from]: minima run along rows
+    costs: list[Vector] = []
+    chosen: dict[int, Indices] = {}  # child vertex: its node for each node of its parent
+    for vertex in problem.tree:
+        cost = np.zeros(len(problem.nodes))
+        for child in vertex.children:
+            leaf = problem.tree[child]
+            if leaf.node is not None:
+                cost += leaf.rate * problem.distance[leaf.node]
+            else:
+                least, chosen[child] = shipped(costs[child], leaf.rate, towards)
+                cost += least
+                costs[child] = cost[:0]  # no longer needed
+        costs.append(cost)
+    root = problem.tree[-1]
+    if root.node is not None:
+        return {}
+    total = costs[-1] + root.rate * problem.distance[:, problem.proxy_index]
+    at = {len(problem.tree) - 1: int(np.argmin(total))}
+    placement: dict[str, str] = {}
+    for position in range(len(problem.tree) - 1, -1, -1):
+        vertex = problem.tree[position]
+        if vertex.node is not None:
+            continue
+        placement[vertex.id] = problem.nodes[at[position]]
+        for child in vertex.children:
+            if child in chosen:
+                at[child] = int(chosen[child][at[position]])
+    return placement
