@@ -23,12 +23,15 @@ from millstream.place.network_problem import (
     PlacementProblem,
     Vector,
     bound_limit,
+    within,
 )
 from millstream.place.network_relaxation import Candidates, Relaxation, relax
 from millstream.place.network_shipping import shipped
 
 MULTIPLIER_ROUNDS = 40
-POOL_SIZE = 12  # nodes a vertex in the first, small search for a good placement
+POOL_SIZE = 12  # nodes a vertex in a small search for a good placement
+POOL_ROUNDS = (3, 8, 16)  # of the multipliers, after which a small search pays
+MANY_CANDIDATES = 1_000  # while there are more, a round costs more than a small search
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +62,10 @@ def optimal_within_bound(planner: str, problem: PlacementProblem, options: Optio
     )
     best = _first_placement(planner, problem, reach, options)
     candidates = Candidates(problem, allowed)
-    priced = _priced(candidates, best, bound)
-    if _closed(priced.lower_bound, priced.best.cost):
-        return _optimum(priced.best)
-    return _searched(priced, reach, bound, options)
+    try:
+        return _optimum(_searched(_priced(candidates, best, reach, options), reach, options))
+    except _Unfinished as unfinished:
+        return unfinished.best
 
 
 def least_delays(problem: PlacementProblem) -> Reach:
@@ -120,50 +123,74 @@ def _first_placement(
     return Placed(planner, placement, cost, delay)
 
 
+class _Unfinished(Exception):  # noqa: N818  (a limit that was reached, not an error)
+    """The work limit was reached; what is known is a placement and a lower bound."""
+
+    def __init__(self, best: Placed) -> None:
+        super().__init__()
+        self.best = best
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Priced:
     """After the rounds of multipliers: the strongest prices, what they left, the best so far."""
 
     candidates: Candidates
     best: Placed
-    lower_bound: float
-    prices: Vector
+    strongest: Relaxation
 
 
-def _priced(candidates: Candidates, best: Placed, bound: float) -> _Priced:
-    relaxed = relax(candidates, np.zeros(len(candidates.problem.tree)), bound)
-    best = _cheaper(candidates.problem, best, relaxed.placement, bound)
+def _priced(candidates: Candidates, best: Placed, reach: Reach, options: Options) -> _Priced:
+    problem = candidates.problem
+    bound = problem.latency_bound or 0.0
+    relaxed = relax(candidates, np.zeros(len(problem.tree)), bound)
+    best = _cheaper(problem, best, relaxed.placement)
     strongest = relaxed
     step = 1.0
-    for _ in range(MULTIPLIER_ROUNDS):
+    for number in range(MULTIPLIER_ROUNDS):
+        if number in POOL_ROUNDS and candidates.count() > MANY_CANDIDATES:
+            few = candidates.best_few(relaxed, POOL_SIZE)
+            best = _labelled(few, strongest, best, reach, options)
         candidates = candidates.without_hopeless(relaxed, best.cost)
         if _closed(strongest.lower_bound, best.cost) or candidates.settled() or step < 0.02:
             break
         relaxed = relax(candidates, _steeper(relaxed, best.cost, bound, step), bound)
-        best = _cheaper(candidates.problem, best, relaxed.placement, bound)
+        best = _cheaper(problem, best, relaxed.placement)
         if relaxed.lower_bound > strongest.lower_bound:
             strongest = relaxed
         else:
             step *= 0.7
-    return _Priced(candidates, best, strongest.lower_bound, strongest.prices)
+    return _Priced(candidates, best, strongest)
 
 
-def _searched(priced: _Priced, reach: Reach, bound: float, options: Options) -> Placed:
+def _searched(priced: _Priced, reach: Reach, options: Options) -> Placed:
     """Labels over a small pool first, for a better placement to prune with, then over all."""
-    best, whole = priced.best, priced.candidates
-    pool = whole.best_few(relax(whole, priced.prices, bound), POOL_SIZE)
+    best, whole, strongest = priced.best, priced.candidates, priced.strongest
+    if _closed(strongest.lower_bound, best.cost):
+        return best
+    relaxed = relax(whole, strongest.prices, whole.problem.latency_bound or 0.0)
+    few = whole.best_few(relaxed, POOL_SIZE)
+    best = _labelled(few, strongest, best, reach, options)
+    fitting = whole.without_hopeless(relaxed, best.cost)
+    return _labelled(fitting, strongest, best, reach, options)
+
+
+def _labelled(
+    candidates: Candidates, strongest: Relaxation, best: Placed, reach: Reach, options: Options
+) -> Placed:
+    """The best placement among the candidates, or the one already known if that is cheaper."""
+    relaxed = relax(candidates, strongest.prices, candidates.problem.latency_bound or 0.0)
+    fitting = candidates.without_hopeless(relaxed, best.cost)
+    if fitting is not candidates:
+        relaxed = relax(fitting, strongest.prices, candidates.problem.latency_bound or 0.0)
     try:
-        for candidates in (pool, whole):
-            relaxed = relax(candidates, priced.prices, bound)
-            fitting = candidates.without_hopeless(relaxed, best.cost)
-            relaxed = relax(fitting, priced.prices, bound)
-            found = search_labels(fitting, relaxed, reach.above, best.cost, options.labels_max)
-            if found is not None:
-                best = _cheaper(whole.problem, best, found, bound)
+        found = search_labels(fitting, relaxed, reach.above, best.cost, options.labels_max)
     except Exhausted:
-        lower = max(0.0, priced.lower_bound)
-        return Placed(best.planner, best.placement, best.cost, best.delay, lower)
-    return _optimum(best)
+        lower = max(0.0, strongest.lower_bound)
+        raise _Unfinished(
+            Placed(best.planner, best.placement, best.cost, best.delay, lower)
+        ) from None
+    return best if found is None else _cheaper(candidates.problem, best, found)
 
 
 def _optimum(best: Placed) -> Placed:
@@ -174,11 +201,9 @@ def _closed(lower: float, cost: float) -> bool:
     return cost - lower <= 1e-11 * max(1.0, cost)
 
 
-def _cheaper(
-    problem: PlacementProblem, best: Placed, placement: dict[str, str], bound: float
-) -> Placed:
+def _cheaper(problem: PlacementProblem, best: Placed, placement: dict[str, str]) -> Placed:
     cost, delay = cost_and_delay(problem, placement)
-    if delay <= bound_limit(bound) and cost < best.cost:
+    if within(delay, problem.latency_bound) and cost < best.cost:
         return Placed(best.planner, placement, cost, delay)
     return best
 

@@ -40,6 +40,9 @@ class Candidates:
         towards[-1] = whole[np.ix_(proxy, self.nodes[-1])]
         object.__setattr__(self, "towards", tuple(towards))
 
+    def count(self) -> int:
+        return sum(len(nodes) for nodes in self.nodes)
+
     def settled(self) -> bool:
         return all(len(nodes) <= 1 for nodes in self.nodes)
 
