@@ -1,8 +1,8 @@
-"""One node of the decentralised scheme: `step(state, event) -> (state, commands)` (seed 002, section 3).
+"""One node of the decentralised scheme: `step(state, event) -> (state, commands)`.
 
-Puts partners, load information, decision and selection together. It decides whom to partner with, what
-to tell, when to ask for load and which fragments to hand over; it never sends, moves or reads a clock.
-`protocol` is the contract with its driver.
+Seed 002, section 3. Puts partners, load information, decision and selection together. It decides
+whom to partner with, what to tell, when to ask for load and which fragments to hand over; it never
+sends, moves or reads a clock. `protocol` is the contract with its driver.
 """
 
 from dataclasses import dataclass, field, replace
@@ -39,6 +39,7 @@ from millstream.balance.selection import SELECTIONS, Transfer, choose
 Commands = tuple[Command, ...]
 NOTHING: Commands = ()
 Known = MappingProxyType[str, KnownLoad]
+Served = MappingProxyType[str, int]  # who asked -> its last round that was served
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +67,13 @@ class Node:
     cpu: float = 1.0
     draws: int = 0
     partners: Partners = field(default_factory=Partners)
-    known: Known = MappingProxyType({})
+    known: Known = field(default_factory=lambda: MappingProxyType({}))
     own: LoadInformation = field(default_factory=LoadInformation)
     round: int = 0
     load_at_round_start: float = 0.0
     exported: float = 0.0  # in this round
     demands: tuple[Demand, ...] = ()
-    served: MappingProxyType[str, int] = MappingProxyType({})  # sender -> its last round served
+    served: Served = field(default_factory=lambda: MappingProxyType({}))
 
 
 def step(node: Node, event: Event, settings: Settings) -> tuple[Node, Commands]:
@@ -115,9 +116,7 @@ def _reports(node: Node, own: LoadInformation) -> Commands:
 
 
 def _round(node: Node, settings: Settings) -> tuple[Node, Commands]:
-    node = replace(
-        node, round=node.round + 1, load_at_round_start=node.own.load, exported=0.0
-    )
+    node = replace(node, round=node.round + 1, load_at_round_start=node.own.load, exported=0.0)
     wish = decision.generate_request(node.own.load, node.known, settings.kappa, node.cpu)
     if wish is not None:
         return node, (Send(wish.of, LoadRequest(wish.amount, node.round)),)
@@ -129,7 +128,7 @@ def _round(node: Node, settings: Settings) -> tuple[Node, Commands]:
 def _probe(node: Node, settings: Settings) -> tuple[Node, Commands]:
     near = node.partners.all | node.partners.waiting
     strangers = [other for other in node.partners.others if other not in near]
-    commands = []
+    commands: list[Command] = []
     while strangers and len(commands) < settings.probe_max:
         node, n = _draw(node, len(strangers))
         commands.append(Send(strangers.pop(n), Probe(node.round)))
@@ -208,8 +207,8 @@ def _report(node: Node, sender: str, report: LoadReport, now_s: float) -> tuple[
         waiting = sender in node.partners.waiting
         return node, NOTHING if waiting else (Send(sender, PartnerEnd()),)
     last = node.known.get(sender)
-    if last is not None and report.number <= last.number and now_s - last.heard_s < 1.0:
-        return node, NOTHING  # repeated or overtaken; a restarted sender counts from one again
+    if last is not None and report.number <= last.number:
+        return node, NOTHING  # repeated or overtaken; a restarted sender first asks anew, from zero
     return _heard(node, sender, KnownLoad(report.load, report.cpu, report.number, now_s)), NOTHING
 
 
@@ -275,7 +274,8 @@ def _make_room(node: Node, settings: Settings) -> tuple[Node, Commands]:
 def _serve(node: Node, event: FragmentsRead, settings: Settings) -> tuple[Node, Commands]:
     key = SELECTIONS.get(settings.selection)
     here = {fragment.id: fragment for fragment in event.fragments}
-    exported, change, commands = node.exported, 0.0, []
+    exported, change = node.exported, 0.0
+    commands: list[Command] = []
     served = dict(node.served)
     for demand in decision.in_order(node.demands):
         served[demand.sender] = demand.number

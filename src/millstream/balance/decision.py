@@ -1,10 +1,10 @@
 """Whether to ask for load, from whom, how much; how much to give (seed 002, section 3.4).
 
-Receiver-initiated and local (algorithm 2): a node clearly below the average of itself and its partners
-asks the heaviest of them for half of the difference. A node that is asked gives at most half of the
-load it had when its round began, and serves the largest request first. When a node and all its
-partners are overloaded it probes others. The decision does not weigh the cost of a move: queries run
-long, and what a move costs is paid once.
+Receiver-initiated and local (algorithm 2): a node clearly below the average of itself and its
+partners asks the heaviest of them for half of the difference. A node that is asked gives at most
+half of the load it had when its round began, and serves the largest request first. When a node and
+all its partners are overloaded it probes others. The decision does not weigh the cost of a move:
+queries run long, and what a move costs is paid once.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,10 +1,11 @@
 """Cuts a query into fragments, the units that are placed and moved (seed 002, section 3.1).
 
-From a tree of operators and the streams' rates it decides which operators stay together: one fragment
-for each stream read, its unary operators above it, and each binary operator with the side whose result
-is larger. Each fragment is thus a path of the tree, and a query can never be spread over more nodes
-than it reads streams: its distribution limit. The initial placement puts every fragment at the
-delegation node of its stream. Nothing here looks at load: that is left to the dynamic scheme.
+From a tree of operators and the streams' rates it decides which operators stay together: one
+fragment for each stream read, its unary operators above it, and each binary operator with the side
+whose result is larger. Each fragment is thus a path of the tree, and a query can never be spread
+over more nodes than it reads streams: its distribution limit. The initial placement puts every
+fragment at the delegation node of its stream. Nothing here looks at load: that is left to the
+dynamic scheme.
 """
 
 from collections import Counter
@@ -87,15 +88,15 @@ def _leaves(
     return parts, leaf_of
 
 
-def _side(operator: Operator, n: int, at: dict[str, int], leaf_of: dict[tuple[str, int], int]) -> int:
+def _side(
+    operator: Operator, n: int, at: dict[str, int], leaf_of: dict[tuple[str, int], int]
+) -> int:
     leaf = leaf_of.get((operator.id, n))
     return at[operator.inputs[n]] if leaf is None else leaf
 
 
 def _ready(operator: Operator, at: dict[str, int], leaf_of: dict[tuple[str, int], int]) -> bool:
-    return all(
-        (operator.id, n) in leaf_of or name in at for n, name in enumerate(operator.inputs)
-    )
+    return all((operator.id, n) in leaf_of or name in at for n, name in enumerate(operator.inputs))
 
 
 def _names(query: str, streams: Sequence[str]) -> list[str]:

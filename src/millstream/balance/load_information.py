@@ -1,9 +1,9 @@
 """What a node knows of its own load, and when it tells its partners (seed 002, section 3.3).
 
 Each window gives a measured load (busy time over window length). A low-pass filter removes short
-fluctuations; its weight alpha is not guessed but solved from how large and how long fluctuations are
-that shall not be seen (m1, m2, l) and from the factor kappa at which a node broadcasts. Nothing here
-sends: `closed_window` says whether to.
+fluctuations; its weight alpha is not guessed but solved from how large and how long fluctuations
+are that shall not be seen (m1, m2, l) and from the factor kappa at which a node broadcasts. Nothing
+here sends: `closed_window` says whether to.
 """
 
 from dataclasses import dataclass
@@ -94,7 +94,9 @@ def _check(fluctuation: Fluctuation, kappa: float) -> None:
             detail=f"got {fluctuation}",
         )
     if kappa <= 1:
-        raise UsageError(f"kappa is {kappa}", hint="a node broadcasts when its load changes by kappa > 1")
+        raise UsageError(
+            f"kappa is {kappa}", hint="a node broadcasts when its load changes by kappa > 1"
+        )
 
 
 def closed_window(
@@ -108,29 +110,11 @@ def closed_window(
 ) -> tuple[LoadInformation, bool]:
     """Takes in one window's measured load; tells whether the partners must hear of it.
 
-    Silence is bounded, because a partner must be able to tell an unchanged node from a dead one; the
-    seed leaves that open.
+    Silence is bounded, because a partner must be able to tell an unchanged node from a dead one;
+    the seed leaves that open.
     """
     load = measured if known.windows == 0 else alpha * known.load + (1 - alpha) * measured
-    return _told(known, load, now_s, known.windows + 1, kappa, silence_s_max)
-
-
-def shifted(known: LoadInformation, change: float) -> LoadInformation:
-    """Own load after a fragment came or went, without waiting for the filter to notice."""
-    return LoadInformation(
-        max(0.0, known.load + change), known.broadcast, known.broadcast_s, known.windows
-    )
-
-
-def _told(
-    known: LoadInformation,
-    load: float,
-    now_s: float,
-    windows: int,
-    kappa: float,
-    silence_s_max: float,
-) -> tuple[LoadInformation, bool]:
-    last = known.broadcast
+    windows, last = known.windows + 1, known.broadcast
     if last is None:
         due = True
     else:
@@ -139,3 +123,10 @@ def _told(
     if due:
         return LoadInformation(load, load, now_s, windows), True
     return LoadInformation(load, last, known.broadcast_s, windows), False
+
+
+def shifted(known: LoadInformation, change: float) -> LoadInformation:
+    """Own load after a fragment came or went, without waiting for the filter to notice."""
+    return LoadInformation(
+        max(0.0, known.load + change), known.broadcast, known.broadcast_s, known.windows
+    )

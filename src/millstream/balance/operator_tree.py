@@ -1,8 +1,9 @@
 """The plain model of a query that balancing works on: a tree of operators over streams.
 
-It holds what a decision needs (cost, selectivity, window, who reads whom) and derives rates from the
-rates of the streams. Selectivity here is output per input row, as in the seed's section 2.2; a join
-reads the rows of both inputs. It never holds expressions or schemas: those stay with the engine.
+It holds what a decision needs (cost, selectivity, window, who reads whom) and derives rates from
+the rates of the streams. Selectivity here is output per input row, as in the seed's section 2.2; a
+join reads the rows of both inputs. It never holds expressions or schemas: those stay with the
+engine.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """With whom a node balances load (seed 002, section 3.2, algorithm 1).
 
-Decides, from a node's neighbours by neighbouring factor, whom to ask, and whom to accept. Partners are
-symmetric and in two groups: `asked` (g1, by this node's own request) and `accepted` (g2, by the
-other's), each with its limit. The algorithm is asynchronous: it sends what it may and goes on when an
-answer comes. It never waits and never sends by itself.
+Decides, from a node's neighbours by neighbouring factor, whom to ask, and whom to accept. Partners
+are symmetric and in two groups: `asked` (g1, by this node's own request) and `accepted` (g2, by the
+other's), each with its limit. The algorithm is asynchronous: it sends what it may and goes on when
+an answer comes. It never waits and never sends by itself.
 """
 
 from collections.abc import Callable, Iterable
@@ -89,7 +89,7 @@ def _stranger(partners: Partners, taken: set[str], draw: Draw) -> str | None:
 def consider(
     partners: Partners, sender: str, limits: Limits, *, welcome: bool = False
 ) -> tuple[Partners, bool]:
-    """Whether to accept a request; `welcome` lifts the limit for one who probed and was told of room."""
+    """Whether to accept a request; `welcome` lifts the limit for one who was told of room."""
     if sender in partners.asked:
         return partners, True
     if sender in partners.waiting:  # both asked each other

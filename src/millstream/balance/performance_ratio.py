@@ -1,9 +1,9 @@
 """How well a query is served: its delay over its inherent evaluation time (seed 002, section 2).
 
-Two ways to the same figure: `observe` from the times of real rows, `estimate` from node loads by the
-seed's cost model, equations (1) to (5). The ratio of a query is the worst over its streams, and the
-objective is the worst over all queries. Only source rows that yield a result count, and a row's delay
-ends with its last result. The seed calls f and g concave; they are convex (1 / (1 - rho) is).
+Two ways to the same figure: `observe` from the times of real rows, `estimate` from node loads by
+the seed's cost model, equations (1) to (5). The ratio of a query is the worst over its streams, and
+the objective is the worst over all queries. Only source rows that yield a result count, and a row's
+delay ends with its last result. The seed calls f and g concave; they are convex (1 / (1 - rho) is).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -89,8 +89,7 @@ def estimate(
     if whole <= 0:
         return PerformanceRatio(inf, inf)
     slowed = sum(
-        congestion(loads[operator.node]) * time
-        for operator, time in zip(path, times, strict=True)
+        congestion(loads[operator.node]) * time for operator, time in zip(path, times, strict=True)
     )
     return PerformanceRatio(slowed / whole, transfer_s * transfers / whole)
 
@@ -121,5 +120,5 @@ def observe(row: SourceRow) -> PerformanceRatio | None:
 
 
 def worst(ratios: Iterable[PerformanceRatio]) -> PerformanceRatio | None:
-    """The one with the largest total: of a query over its streams, of the system over its queries."""
+    """The one with the largest total: of a query over its streams, of all over the queries."""
     return max(ratios, key=lambda ratio: ratio.total, default=None)

@@ -2,8 +2,8 @@
 
 The contract:
 
-- A node is `step(state, event) -> (state, commands)` in `balancer`; whoever drives it (the simulator, a
-  processor's control API) turns happenings into events and carries commands out.
+- A node is `step(state, event) -> (state, commands)` in `balancer`; whoever drives it (the
+  simulator, a processor's control API) turns happenings into events and carries commands out.
 - Messages may be late, lost, repeated or overtake each other. Numbers make old and repeated ones
   harmless; periodic refresh and bounded silence make lost ones good again.
 - Times are the node's own clock and are compared only with each other: clocks may disagree.
@@ -119,9 +119,7 @@ class LoadShifted:
     change: float  # load that came (positive) or went with a fragment
 
 
-Event: TypeAlias = (
-    WindowClosed | RoundStarted | RefreshDue | Received | FragmentsRead | LoadShifted
-)
+Event: TypeAlias = WindowClosed | RoundStarted | RefreshDue | Received | FragmentsRead | LoadShifted
 
 
 # --- commands to the driver ---------------------------------------------------------------------

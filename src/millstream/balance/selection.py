@@ -1,9 +1,10 @@
 """Which fragments leave when a node is asked for load (seed 002, section 3.5).
 
-A selection is a sort key over the sender's fragments; `choose` takes them in that order while they fit
-what is asked and what may leave. `flow_aware` is the seed's: three classes by where the fragment's
-stream arrives, four sub-classes by where its neighbours run, then load density, all local knowledge.
-`elementary` and `intermediate` are the rivals it is compared with. None of them knows what a query means.
+A selection is a sort key over the sender's fragments; `choose` takes them in that order while they
+fit what is asked and what may leave. `flow_aware` is the seed's: three classes by where the
+fragment's stream arrives, four sub-classes by where its neighbours run, then load density, all
+local knowledge. `elementary` and `intermediate` are the rivals it is compared with. None of them
+knows what a query means.
 """
 
 from collections.abc import Callable, Iterable

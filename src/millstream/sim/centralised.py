@@ -1,0 +1,84 @@
+"""Drives a central policy in virtual time: collects statistics, asks, carries out.
+
+Statistics are what a manager would get from its processors: mean loads by unit each period, with
+the scatter that arrivals give them. A manager sees a host that is down as silent. No decision here.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from millstream.balance.central import CentralPolicy, Observation
+from millstream.balance.dataflow import Floats
+from millstream.sim.cluster import Cluster
+
+STATISTICS_BYTES = 24  # of one unit's figures in one report
+
+
+class Centralised:
+    """The controller of one run."""
+
+    def __init__(
+        self, policy: CentralPolicy, *, period_s: float = 5.0, sample_s: float = 0.5, kept: int = 10
+    ) -> None:
+        self.policy, self.period_s, self.sample_s, self.kept = policy, period_s, sample_s, kept
+        self.control_bytes = 0.0
+        self.messages = 0
+        self.memory: Any = None
+
+    def start(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.history: list[Floats] = []
+        self.rates = cluster.stream_rates
+        cluster.kernel.every(self.sample_s, self._collect)
+        cluster.kernel.every(self.period_s, self._decide)
+
+    def _collect(self) -> None:
+        """One sample: a unit's load rises and falls with the rows of its stream."""
+        cluster, flow = self.cluster, self.cluster.flow
+        true = cluster.stream_rates
+        seen = true
+        if cluster.setting.noise:
+            expected = np.maximum(true * self.sample_s, 1e-9)
+            counts = cluster.kernel.generator("statistics").poisson(expected)
+            seen = counts / self.sample_s
+        relative = seen / np.maximum(true, 1e-9)
+        stream_of = np.zeros(len(flow.units), dtype=np.int64)
+        index = {stream.id: n for n, stream in enumerate(flow.streams)}
+        for n, unit in enumerate(flow.units):
+            stream_of[n] = index[unit.stream]
+        self.history = [
+            *self.history[1 - self.kept :],
+            cluster.flows.unit_loads() * relative[stream_of],
+        ]
+        weight = 1 / min(len(self.history), self.kept)
+        self.rates = (1 - weight) * self.rates + weight * seen
+        self.messages += len(flow.hosts)
+        self.control_bytes += STATISTICS_BYTES * len(flow.units)
+
+    def _decide(self) -> None:
+        cluster = self.cluster
+        movable = np.ones(len(cluster.flow.units), dtype=bool)
+        movable[list(cluster.moves.under_way)] = False
+        seen = Observation(
+            cluster.now_s,
+            cluster.flow,
+            cluster.flows.placed.unit_host.copy(),
+            self.rates,
+            cluster.hosts.speed,
+            np.array(self.history),
+            movable,
+        )
+        moves, self.memory = self.policy.decide(seen, self.memory)
+        self.messages += len(moves)
+        for move in moves:
+            cluster.moves.start(move.unit, move.host, cluster.now_s, move.reason)
+
+    def moved(self, unit: int, source: int, target: int) -> None:
+        """Seen in the next statistics."""
+
+    def crashed(self, host: int) -> None:
+        """Seen in the next statistics."""
+
+    def restarted(self, host: int) -> None:
+        """Seen in the next statistics."""
