@@ -1,0 +1,115 @@
+"""How a processing tree is cut into zones, one coordinator each (seed 003, sections 2.3 and 4.1).
+
+A zone is a subtree of `levels` operators from its root down; the seed studies one operator a zone
+and calls the choice open. The proxy precomputes, for every zone, the places that operators above
+may have in common, because their costs are needed further up (section 4.2).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from millstream.control.coordinator_messages import Zone, ZoneOperator
+from millstream.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSource:
+    id: str
+    location: str
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class TreeOperator:
+    id: str
+    inputs: tuple[str, ...]
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The processing tree that a proxy has placed; a source is read once."""
+
+    id: str
+    sources: tuple[TreeSource, ...]
+    operators: tuple[TreeOperator, ...]
+    root: str
+
+    def __post_init__(self) -> None:
+        names = [s.id for s in self.sources] + [o.id for o in self.operators]
+        read = [name for operator in self.operators for name in operator.inputs]
+        if len(set(names)) != len(names) or sorted([*read, self.root]) != sorted(names):
+            raise UsageError(
+                f"tree {self.id!r} is no tree", hint="every stream but the root is read once"
+            )
+        if self.root not in {operator.id for operator in self.operators}:
+            raise UsageError(f"tree {self.id!r} has no operator to place")
+
+
+def below(tree: Tree) -> dict[str, tuple[str, ...]]:
+    """dl: for every vertex the places of the sources below it, sorted, each once."""
+    places: dict[str, tuple[str, ...]] = {s.id: (s.location,) for s in tree.sources}
+    for operator in in_post_order(tree):
+        gathered = {place for child in operator.inputs for place in places[child]}
+        places[operator.id] = tuple(sorted(gathered))
+    return places
+
+
+def in_post_order(tree: Tree) -> list[TreeOperator]:
+    by_name = {operator.id: operator for operator in tree.operators}
+    ordered: list[TreeOperator] = []
+    pending = [tree.root]
+    while pending:
+        operator = by_name.get(pending.pop())
+        if operator is not None:
+            ordered.append(operator)
+            pending.extend(operator.inputs)
+    return ordered[::-1]
+
+
+def zones(tree: Tree, levels: int = 1) -> tuple[Zone, ...]:
+    """The zones, those nearest the root first."""
+    if levels < 1:
+        raise UsageError(f"a zone of {levels} levels", hint="at least 1")
+    places = below(tree)
+    common = {operator.id: _shared(operator, places) for operator in tree.operators}
+    by_name = {operator.id: operator for operator in tree.operators}
+    made: list[Zone] = []
+    pending: list[tuple[str, str | None, frozenset[str]]] = [(tree.root, None, frozenset())]
+    while pending:
+        root, upstream, wanted = pending.pop(0)
+        if root not in by_name:
+            continue
+        inside = list(_inside(root, by_name, levels))
+        names = {operator.id for operator in inside}
+        boundary = tuple(
+            child for operator in inside for child in operator.inputs if child not in names
+        )
+        made.append(
+            Zone(
+                root,
+                tuple(ZoneOperator(o.id, o.rate, o.inputs, common[o.id]) for o in inside),
+                boundary,
+                upstream,
+                tuple(sorted(wanted)),
+            )
+        )
+        here = wanted.union(*(common[name] for name in names))
+        pending.extend((child, root, here) for child in boundary)
+    return tuple(made)
+
+
+def _inside(root: str, by_name: Mapping[str, TreeOperator], levels: int) -> Iterator[TreeOperator]:
+    operator = by_name.get(root)
+    if operator is None or levels == 0:
+        return
+    for child in operator.inputs:
+        yield from _inside(child, by_name, levels - 1)
+    yield operator
+
+
+def _shared(operator: TreeOperator, places: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    shared = set(places[operator.inputs[0]])
+    for child in operator.inputs[1:]:
+        shared &= set(places[child])
+    return tuple(sorted(shared))
