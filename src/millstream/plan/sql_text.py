@@ -41,7 +41,8 @@ def sql(expr: Expr) -> str:
         case Cast(arg, type_, lenient):
             return f"{'try_cast' if lenient else 'CAST'}({sql(arg)} AS {type_})"
         case Lambda(parameters, body):
-            return f"({', '.join(quoted(p) for p in parameters)}) -> {sql(body)}"
+            names = ", ".join(quoted(p) for p in parameters)
+            return f"{names if len(parameters) == 1 else f'({names})'} -> {sql(body)}"
         case Parameter(name):
             return quoted(name)
         case Call(name, args):
@@ -80,8 +81,10 @@ def _call(name: str, args: tuple[str, ...]) -> str:
             return f"INTERVAL {args[0]} {args[1]}"
         case "extract":
             return f"EXTRACT({args[0]} FROM {args[1]})"
-        case _:
-            return f"{name}({', '.join(args)})"
+        case "like_escape":
+            return f"({args[0]} LIKE {args[1]} ESCAPE {args[2]})"
+        case _:  # a user function is called `name@version` in plans
+            return f"{name.partition('@')[0]}({', '.join(args)})"
 
 
 def predicate_sql(predicate: Expr | None) -> str:

@@ -1,0 +1,246 @@
+"""From a parsed query to a plan: names, types, windows, and the canonical form.
+
+Decides from the statement, the catalog and Spark's word on types; never runs anything. Semantics
+of every construct: docs/CQL.md.
+"""
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from millstream.cql.analyzer import AnalysisFailure, Analyzer
+from millstream.cql.catalog import Catalog
+from millstream.cql.expressions import span_of
+from millstream.cql.from_clause import refuse_idle_slide
+from millstream.cql.parser import SelectStatement, Text
+from millstream.cql.relations import (
+    SLIDE_DEFAULT_US,
+    Bound,
+    Lifetime,
+    as_stream,
+    united,
+    without_windows,
+)
+from millstream.cql.scope import Named
+from millstream.cql.select import SelectBinder, distinct_rows
+from millstream.cql.syntax import EmitSyntax
+from millstream.errors import CqlError
+from millstream.plan.expressions import Cast, Column
+from millstream.plan.nodes import (
+    Aggregate,
+    Emit,
+    Filter,
+    Node,
+    Plan,
+    Project,
+    Union,
+    is_relation,
+)
+from millstream.plan.rewrite import rewrite
+from millstream.plan.schema import Field
+from millstream.plan.windows import BEGINNING, Change
+
+REFUSED = {
+    "order": ("ORDER BY", "a stream has no end to sort; rows carry ts"),
+    "limit": ("LIMIT", "a stream has no end; filter, or take what you need from the result"),
+    "offset": ("OFFSET", "a stream has no end; filter instead"),
+    "sort": ("SORT BY", "a stream has no end to sort; rows carry ts"),
+    "cluster": ("CLUSTER BY", "placement is the system's task"),
+    "distribute": ("DISTRIBUTE BY", "placement is the system's task"),
+    "qualify": ("QUALIFY", "use a subquery and WHERE"),
+    "windows": ("WINDOW", "windows stand in brackets after a stream"),
+    "laterals": ("LATERAL VIEW", "functions that give many rows are not supported"),
+    "match": ("MATCH_RECOGNIZE", ""),
+    "sample": ("TABLESAMPLE", ""),
+    "into": ("INTO", "CREATE QUERY name AS SELECT ... names a result"),
+    "hint": ("a hint", "placement is the system's task"),
+    "connect": ("CONNECT BY", ""),
+    "locks": ("a lock", ""),
+    "prewhere": ("PREWHERE", "use WHERE"),
+    "pivots": ("PIVOT", "use CASE and an aggregate"),
+}
+SELECT_PARTS = frozenset(
+    {"expressions", "from_", "joins", "where", "group", "having", "distinct", "with_"}
+)
+
+
+def bind(
+    select: SelectStatement, catalog: Catalog, analyzer: Analyzer, *, start: int = BEGINNING
+) -> Plan:
+    """The canonical plan of a query over rows with ts >= start."""
+    try:
+        bound = QueryBinder(select.text, catalog, analyzer, start).bind(select.tree, {})
+    except RecursionError:
+        raise select.text.error(
+            "the query is nested too deeply", span_of(select.tree), "split it with WITH"
+        ) from None
+    refuse_idle_slide(select.text, bound.slide)
+    names = [c.name for c in bound.columns]
+    for name in names:
+        if names.count(name) > 1:
+            raise select.text.error(
+                f"the result has two columns named {name}",
+                span_of(select.tree),
+                "alias one of them",
+            )
+    # ISTREAM is what a query means by default: windows of time alone change nothing
+    root = without_windows(bound.node) or bound.node
+    picked = tuple(Column(c.position) for c in bound.columns)
+    root = rewrite(Project(root, picked, bound.fields))
+    return Plan(root, bound.fields, is_relation(root))
+
+
+class QueryBinder:
+    """Binds queries and their subqueries."""
+
+    def __init__(self, text: Text, catalog: Catalog, analyzer: Analyzer, start: int) -> None:
+        self._text, self._catalog, self._analyzer, self._start = text, catalog, analyzer, start
+
+    def bind(self, tree: exp.Expr, ctes: dict[str, Bound]) -> Bound:
+        ctes = self._with(tree, ctes)
+        self._refuse_parts(tree)
+        if isinstance(tree, exp.Subquery):
+            bound = self.bind(tree.this, ctes)
+        elif isinstance(tree, exp.Union):
+            bound = self._union(tree, ctes)
+        elif isinstance(tree, exp.Select):
+            bound = SelectBinder(
+                self._text, self._catalog, self._analyzer, self._start, ctes, self.bind
+            ).bind(tree)
+        else:
+            kind = "INTERSECT" if isinstance(tree, exp.Intersect) else "EXCEPT"
+            kind = kind if isinstance(tree, exp.SetOperation) else type(tree).__name__.upper()
+            raise self._fail(f"{kind} is not supported", tree, "UNION ALL and UNION are")
+        emit: EmitSyntax | None = tree.meta.get("emit")
+        return bound if emit is None else self._emitted(bound, emit)
+
+    def _fail(self, message: str, node: exp.Expr, hint: str = "") -> CqlError:
+        return self._text.error(message, span_of(node), hint)
+
+    def _with(self, tree: exp.Expr, ctes: dict[str, Bound]) -> dict[str, Bound]:
+        clause = tree.args.get("with_")
+        if clause is None:
+            return ctes
+        if clause.args.get("recursive"):
+            raise self._fail("WITH RECURSIVE is not supported", clause)
+        known = dict(ctes)
+        for cte in clause.expressions:
+            alias = cte.args["alias"]
+            if alias.args.get("columns"):
+                raise self._fail("columns are named in the select", alias, "SELECT a AS b")
+            known[alias.name] = self.bind(cte.this, known)
+        return known
+
+    def _refuse_parts(self, tree: exp.Expr) -> None:
+        for key, value in tree.args.items():
+            if not value or key in SELECT_PARTS or key in ("this", "expression", "alias"):
+                continue
+            name, hint = REFUSED.get(key, (key.strip("_").upper(), ""))
+            if key in REFUSED or isinstance(tree, exp.Select):
+                node = value[0] if isinstance(value, list) else value
+                at = node if isinstance(node, exp.Expr) else tree
+                raise self._fail(f"{name} is not supported", at, hint)
+
+    # -- union -------------------------------------------------------------------------------
+
+    def _union(self, tree: exp.Union, ctes: dict[str, Bound]) -> Bound:
+        if tree.args.get("by_name"):
+            raise self._fail("UNION BY NAME is not supported", tree, "order the columns alike")
+        sides = [self._side(part, ctes) for part in (tree.this, tree.expression)]
+        left, right = sides
+        if len(left.columns) != len(right.columns):
+            raise self._fail(
+                f"the sides of a union have {len(left.columns)} and {len(right.columns)} columns",
+                tree.expression,
+            )
+        lifetime = united({left.lifetime, right.lifetime})
+        if lifetime is Lifetime.MIXED and Lifetime.CHANGES in (left.lifetime, right.lifetime):
+            raise self._fail(
+                "a union of a table that changes and a stream", tree.expression,
+                "make the table a stream first: ISTREAM(SELECT ...)",
+            )  # fmt: skip
+        types = self._common_types(tree, left, right)
+        inputs: list[Node] = []
+        for side in sides:
+            node = _widened(side, types)
+            inputs += node.inputs if isinstance(node, Union) else (node,)
+        slide = left.slide or right.slide
+        columns = tuple(Named(c.name, i) for i, c in enumerate(left.columns))
+        momentary = left.momentary and right.momentary
+        bound = Bound(Union(tuple(inputs)), columns, lifetime, slide, momentary=momentary)
+        return distinct_rows(bound, self._start) if tree.args.get("distinct") else bound
+
+    def _side(self, tree: exp.Expr, ctes: dict[str, Bound]) -> Bound:
+        bound = self.bind(tree, ctes)
+        if not bound.streamed:
+            return bound
+        refuse_idle_slide(self._text, bound.slide)
+        return replace(bound, node=as_stream(bound.node), lifetime=Lifetime.OPEN, streamed=False)
+
+    def _common_types(self, tree: exp.Union, left: Bound, right: Bound) -> list[str]:
+        types = []
+        for a, b in zip(left.fields, right.fields, strict=True):
+            if a.type == b.type:
+                types.append(a.type)
+                continue
+            try:
+                (type_,) = self._analyzer.analyse((a, b), ["coalesce(c0, c1)"])
+            except AnalysisFailure:
+                raise self._fail(
+                    f"column {a.name} of a union is {a.type} on one side, {b.type} on the other",
+                    tree.expression, "cast one of them",
+                ) from None  # fmt: skip
+            types.append(type_)
+        return types
+
+    # -- ISTREAM, DSTREAM, RSTREAM -----------------------------------------------------------
+
+    def _emitted(self, bound: Bound, emit: EmitSyntax) -> Bound:
+        slide_us = bound.slide.length_us if bound.slide else SLIDE_DEFAULT_US
+        if bound.lifetime is Lifetime.CHANGES:
+            return self._as_emit(bound, emit.kind, slide_us)
+        aggregate = _aggregate_below(bound.node)
+        if emit.kind == "dstream":
+            if aggregate is not None or bound.lifetime is Lifetime.OPEN:
+                raise self._text.error(
+                    "DSTREAM over rows that never leave", emit.span,
+                    "give the stream a window: DSTREAM(SELECT ... FROM s [RANGE 10 SECONDS])",
+                )  # fmt: skip
+            refuse_idle_slide(self._text, bound.slide)
+            return self._as_emit(bound, "dstream", SLIDE_DEFAULT_US)
+        if emit.kind == "rstream" and not bound.momentary:
+            if aggregate is None:
+                return self._as_emit(bound, "rstream", slide_us)
+            if isinstance(aggregate.grouping, Change):
+                raise self._text.error(
+                    "RSTREAM over an aggregate of a window of rows", emit.span,
+                    "leave RSTREAM out: each change is a result",
+                )  # fmt: skip
+        if emit.kind == "rstream":
+            return replace(bound, streamed=True, slide=None)
+        return replace(bound, streamed=True)
+
+    def _as_emit(self, bound: Bound, kind: str, slide_us: int) -> Bound:
+        node = Emit(bound.node, kind, slide_us)  # type: ignore[arg-type]
+        return Bound(node, bound.columns, Lifetime.OPEN, streamed=True)
+
+
+def _aggregate_below(node: Node) -> Aggregate | None:
+    """The aggregate whose results a select hands on."""
+    while isinstance(node, Project | Filter):
+        node = node.input
+    return node if isinstance(node, Aggregate) else None
+
+
+def _widened(side: Bound, types: list[str]) -> Node:
+    """The side with its visible columns alone, in the common types."""
+    fields = side.fields
+    columns = tuple(
+        Column(c.position) if f.type == t else Cast(Column(c.position), t)
+        for c, f, t in zip(side.columns, fields, types, strict=True)
+    )
+    same = tuple(Column(i) for i in range(len(side.node.schema)))
+    if columns == same:
+        return side.node
+    named = tuple(Field(f.name, t) for f, t in zip(fields, types, strict=True))
+    return Project(side.node, columns, named)

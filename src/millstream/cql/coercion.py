@@ -1,0 +1,126 @@
+"""Types of expressions by Spark's analyser, and the casts it would add where they can raise.
+
+Spark runs with ANSI rules: `text > 5` casts the text, and fails on one that is no number. Such a
+cast is written into the expression, so that what can raise is visible (`expressions.total`).
+Widening casts stay Spark's own business.
+"""
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from millstream.cql.analyzer import AnalysisFailure, Analyzer
+from millstream.cql.expressions import Lowering, name_span, span_of
+from millstream.cql.literals import ConstantError, cast
+from millstream.cql.syntax import Span
+from millstream.cql.types import INTEGERS
+from millstream.errors import CqlError
+from millstream.plan.expressions import COMPARISONS, Call, Cast, Expr, Lambda, Literal
+from millstream.plan.schema import Schema
+from millstream.plan.sql_text import sql
+
+SYNTAX = frozenset({"unit", "name"})  # constants that are words of the syntax, not values
+
+
+class Typed:
+    """Expressions over one kind of row, with their types."""
+
+    def __init__(self, lowering: Lowering, columns: Schema, analyzer: Analyzer) -> None:
+        self._lowering, self._columns, self._analyzer = lowering, columns, analyzer
+        self._types: dict[Expr, str] = {}
+
+    def check(self, roots: Sequence[tuple[Expr, exp.Expr]]) -> list[tuple[Expr, str]]:
+        """Types everything on the trail; gives the roots with casts made visible."""
+        nodes: dict[Expr, exp.Expr] = {}
+        for made, node in self._lowering.trail:
+            if made not in self._types and not (isinstance(made, Literal) and made.type in SYNTAX):
+                nodes.setdefault(made, node)
+        found = list(nodes)
+        try:
+            types = self._analyzer.analyse(self._columns, [sql(e) for e in found])
+        except AnalysisFailure as failure:
+            at = nodes[found[failure.index]]
+            raise self._lowering.text.error(
+                failure.message, _spot(at, failure.message), failure.hint
+            ) from None
+        self._types.update(zip(found, types, strict=True))
+        return [self._root(made, node) for made, node in roots]
+
+    def type_of(self, made: Expr) -> str:
+        return self._types[made]
+
+    def _root(self, made: Expr, node: exp.Expr) -> tuple[Expr, str]:
+        try:
+            return self._visible(made), self._types[made]
+        except ConstantError as mistake:
+            raise self._lowering.fail(str(mistake), node) from None
+
+    def _visible(self, made: Expr) -> Expr:
+        match made:
+            case Call(name, args):
+                wanted = self._wanted(name, made)
+                new = tuple(
+                    self._cast(self._visible(a), a, w) for a, w in zip(args, wanted, strict=True)
+                )
+                return Call(name, new)
+            case Cast(arg, type_, lenient):
+                return Cast(self._visible(arg), type_, lenient)
+            case _:
+                return made
+
+    def _cast(self, visible: Expr, original: Expr, wanted: str | None) -> Expr:
+        if wanted is None or self._types.get(original) != "string" or wanted == "string":
+            return visible
+        return cast(visible, wanted)
+
+    def _wanted(self, name: str, call: Call) -> tuple[str | None, ...]:
+        """For each argument the type a text there is cast to, or None."""
+        args = call.args
+        types = [self._types.get(a) for a in args]
+        if name in COMPARISONS or name == "nullif":
+            return tuple(_promoted(types[1 - i]) for i in range(2))
+        if name == "in":
+            others = [t for t in types if t not in (None, "string", "void")]
+            return (_promoted(others[0] if others else None),) * len(args)
+        if name in ("and", "or", "not"):
+            return ("boolean",) * len(args)
+        if name == "isnan":
+            return ("double",) * len(args)
+        result = self._types.get(call)
+        if name in ("coalesce", "nvl", "ifnull"):
+            return (result,) * len(args)
+        if name == "if":
+            return ("boolean", result, result)[: len(args)]
+        if name == "case":
+            arms = tuple("boolean" if i % 2 == 0 else result for i in range(len(args) - 1))
+            return (*arms, result)
+        return (None,) * len(args)
+
+
+def _promoted(other: str | None) -> str | None:
+    """What ANSI casts a text to when it meets a value of this type."""
+    if other is None or other in ("string", "void"):
+        return None
+    if other in INTEGERS:
+        return "bigint"
+    if other == "float" or other.startswith("decimal"):
+        return "double"
+    return other
+
+
+def _spot(node: exp.Expr, message: str) -> Span:
+    """A function's own name where the message is about it, else all of the node."""
+    if isinstance(node, exp.Anonymous) and (
+        "unknown function" in message or "not deterministic" in message or "argument" in message
+    ):
+        return name_span(node)
+    return span_of(node)
+
+
+def needs_boolean(lowering: Lowering, clause: str, type_: str, node: exp.Expr) -> CqlError | None:
+    if type_ in ("boolean", "void"):
+        return None
+    return lowering.fail(f"{clause} needs a condition, got {type_}", node, "compare it")
+
+
+__all__ = ["Lambda", "Typed", "needs_boolean"]

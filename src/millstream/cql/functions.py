@@ -1,0 +1,51 @@
+"""Names that decide how a call is bound: aggregates, and functions that may not be repeated.
+
+Everything else is Spark's to know.
+"""
+
+# Aggregates of the language, under Spark's names, and what the algebra calls them.
+AGGREGATES = {
+    "count": "count",
+    "sum": "sum",
+    "avg": "avg",
+    "mean": "avg",
+    "min": "min",
+    "max": "max",
+    "variance": "var_samp",
+    "var_samp": "var_samp",
+    "var_pop": "var_pop",
+    "stddev": "stddev_samp",
+    "std": "stddev_samp",
+    "stddev_samp": "stddev_samp",
+    "stddev_pop": "stddev_pop",
+    "first": "first",
+    "first_value": "first",
+    "last": "last",
+    "last_value": "last",
+}
+# Depend on when or where they run, though Spark calls some of them deterministic.
+UNREPEATABLE = frozenset(
+    {"now", "current_timestamp", "current_date", "curdate", "current_time", "localtimestamp"}
+    | {"current_timezone", "current_user", "user", "session_user", "current_catalog"}
+    | {
+        "current_database",
+        "current_schema",
+        "version",
+        "uuid",
+        "rand",
+        "random",
+        "randn",
+        "randstr",
+    }
+    | {"uniform", "shuffle", "monotonically_increasing_id", "spark_partition_id"}
+    | {"input_file_name", "input_file_block_start", "input_file_block_length", "reflect"}
+    | {"java_method", "try_reflect", "raise_error", "assert_true", "getdate"}
+)
+# The same, when called without arguments.
+UNREPEATABLE_BARE = frozenset({"unix_timestamp", "to_unix_timestamp"})
+WHY_UNREPEATABLE = "a step must give the same rows when it is repeated"
+
+
+def unrepeatable(name: str, arguments: int) -> bool:
+    lower = name.lower()
+    return lower in UNREPEATABLE or (lower in UNREPEATABLE_BARE and arguments == 0)

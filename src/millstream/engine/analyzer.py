@@ -1,0 +1,134 @@
+"""Types of expressions, by Spark's own analyser.
+
+Nothing is executed: an empty frame with the columns c0, c1, ... and `_ts` is selected from, and the
+analysed plan is asked. What may not be repeated is refused: by Spark's own word, and by a list of
+functions that Spark calls deterministic although they depend on when or where they run.
+"""
+
+import logging
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from millstream.cql.analyzer import AnalysisFailure
+from millstream.cql.functions import WHY_UNREPEATABLE
+from millstream.cql.suggestions import did_you_mean
+from millstream.plan.schema import Schema
+
+FRAMES_KEPT_MAX = 256
+ANSWERS_KEPT_MAX = 50_000
+
+
+class SparkAnalyzer:
+    """`cql.analyzer.Analyzer` over a Spark session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._frames: dict[tuple[str, ...], DataFrame] = {}
+        self._answers: dict[tuple[tuple[str, ...], bool, str], str] = {}
+        # Spark logs every rejected expression with its stack; ours are told to the user
+        logging.getLogger("SQLQueryContextLogger").disabled = True
+
+    def analyse(
+        self, columns: Schema, expressions: Sequence[str], *, aggregates: bool = False
+    ) -> tuple[str, ...]:
+        """The type of each expression; all at once, one by one only to find a culprit."""
+        key = tuple(f.type for f in columns)
+        new = [e for e in dict.fromkeys(expressions) if (key, aggregates, e) not in self._answers]
+        if new:
+            if len(self._answers) > ANSWERS_KEPT_MAX:
+                self._answers.clear()
+            try:
+                types = self._types(self._frame(key), new, aggregates)
+            except (PySparkException, _UnacceptableError):
+                self._blame(columns, expressions, aggregates)
+                raise
+            self._answers.update({(key, aggregates, e): t for e, t in zip(new, types, strict=True)})
+        return tuple(self._answers[key, aggregates, e] for e in expressions)
+
+    def forget(self) -> None:
+        """After a function was registered anew: types may have changed."""
+        self._answers.clear()
+
+    def _blame(self, columns: Schema, expressions: Sequence[str], aggregates: bool) -> None:
+        frame = self._frame(tuple(f.type for f in columns))
+        for index, expression in enumerate(expressions):
+            try:
+                self._types(frame, [expression], aggregates)
+            except PySparkException as failure:
+                raise self._told(index, failure, columns) from None
+            except _UnacceptableError as failure:
+                raise AnalysisFailure(index, failure.message, failure.hint) from None
+
+    def _frame(self, key: tuple[str, ...]) -> DataFrame:
+        if key not in self._frames:
+            if len(self._frames) >= FRAMES_KEPT_MAX:
+                self._frames.clear()
+            fields = [f"c{i} {type_}" for i, type_ in enumerate(key)]
+            schema = ", ".join([*fields, "_ts BIGINT"])
+            self._frames[key] = self._spark.createDataFrame([], schema)
+        return self._frames[key]
+
+    def _types(
+        self, frame: DataFrame, expressions: Sequence[str], aggregates: bool
+    ) -> tuple[str, ...]:
+        named = [f"{text} AS x{i}" for i, text in enumerate(expressions)]
+        selected = frame.selectExpr(*named)
+        plan: Any = selected._jdf.queryExecution().analyzed()
+        if not plan.deterministic():
+            raise _UnacceptableError("the expression is not deterministic", WHY_UNREPEATABLE)
+        operator = plan.nodeName()
+        if operator != ("Aggregate" if aggregates else "Project"):
+            raise _unsupported(operator)
+        if not aggregates and plan.children().head().nodeName() in ("Generate", "Window"):
+            raise _unsupported(plan.children().head().nodeName())
+        return tuple(field.dataType.simpleString() for field in selected.schema)
+
+    def _told(self, index: int, failure: PySparkException, columns: Schema) -> AnalysisFailure:
+        condition = failure.getCondition() or ""
+        message = str(failure)
+        if condition.startswith("UNRESOLVED_ROUTINE"):
+            name = (failure.getMessageParameters() or {}).get("routineName", "").strip("`")
+            known = [row[0] for row in self._spark.sql("SHOW FUNCTIONS").collect()]
+            return AnalysisFailure(index, f"unknown function {name}{did_you_mean(name, known)}")
+        return AnalysisFailure(index, sentence(message, columns))
+
+
+class _UnacceptableError(Exception):
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+
+def _unsupported(operator: str) -> _UnacceptableError:
+    if operator == "Aggregate":
+        return _UnacceptableError(
+            "this aggregate is not supported",
+            "count, sum, avg, min, max, variance, stddev, first, last",
+        )
+    return _UnacceptableError("a function that gives many rows is not supported", "")
+
+
+def sentence(message: str, columns: Schema) -> str:
+    """Spark's message as one sentence over the user's column names.
+
+    >>> from millstream.plan.schema import Field
+    >>> sentence('[A.B] Cannot resolve "(c0 + 1)" due to x: y. SQLSTATE: 42; line 1 pos 0;\\n...',
+    ...          (Field("speed", "string"),))
+    'cannot resolve "(speed + 1)" due to x: y'
+    """
+    text = message.strip().split("\n")[0]
+    text = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", text)
+    text = re.split(r"\s*SQLSTATE:", text)[0]
+    text = re.split(r"\.\s+(?:To|Please|If|Use|Consider)\b", text)[0]
+    text = re.sub(r"\bc(\d+)\b", lambda m: _column(m, columns), text)
+    text = text.replace("timestamp_micros(_ts)", "ts").strip().rstrip(".").strip()
+    return text[:1].lower() + text[1:]
+
+
+def _column(match: re.Match[str], columns: Schema) -> str:
+    index = int(match[1])
+    return columns[index].name if index < len(columns) else match[0]
