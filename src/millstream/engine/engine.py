@@ -1,0 +1,316 @@
+"""The engine of one processor: streams, queries and their operators over one ledger.
+
+It registers and drops queries, knows which operators they need, and runs single pieces of work:
+ingest a batch, run a step, deliver, tidy up. Which piece comes next is the loop's business.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from millstream.cql.binder import bind
+from millstream.cql.catalog import Catalog, StreamDefinition
+from millstream.cql.parser import parse_query
+from millstream.engine.analyzer import SparkAnalyzer
+from millstream.engine.appending import REJECTED_NAMES, Appender
+from millstream.engine.dataflow import (
+    Operator,
+    base_stream,
+    compile_plan,
+    late_stream,
+    rejected_stream,
+    result_stream,
+    state_stream,
+)
+from millstream.engine.delivery import Delivery, Result, Sink, user_table
+from millstream.engine.file_ingest import FileIngest
+from millstream.engine.frames import Frame
+from millstream.engine.ledger import Ledger
+from millstream.engine.maintenance import Maintenance
+from millstream.engine.operators.running import table as relation_table
+from millstream.engine.segments import SegmentStore
+from millstream.engine.steps import COLLECT_BYTES_MAX, StepReport, StepRunner
+from millstream.errors import UsageError
+from millstream.plan.nodes import Plan, sources_of
+from millstream.plan.schema import Field
+from millstream.plan.windows import BEGINNING
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    batch_rows: int = 50_000  # rows of an ingested batch
+    step_rows_max: int = 500_000  # new rows a step takes at most
+    backlog_rows_max: int = 2_000_000  # ingest waits while an operator is this far behind
+    collect_bytes_max: int = COLLECT_BYTES_MAX
+    slots: int = 2  # pieces of work in flight at once
+    local_disk: bool = True  # False for a home on shared storage
+
+
+@dataclass(slots=True)
+class Query:
+    """A registered query and what it needs."""
+
+    name: str
+    cql: str
+    plan: Plan
+    start: int
+    stream: str
+    operators: tuple[str, ...]
+    state: str = "running"
+    reason: str = ""
+    deliveries: list[Delivery] = field(default_factory=list)
+
+
+class Engine:
+    """All state that is not durable can be rebuilt from the ledger and the declarations."""
+
+    def __init__(
+        self, home: Path, spark: SparkSession, settings: EngineSettings | None = None
+    ) -> None:
+        self.home = home
+        self.settings = settings or EngineSettings()
+        home.mkdir(parents=True, exist_ok=True)
+        self.spark = spark
+        self.ledger = Ledger(home / "ledger.db", local_disk=self.settings.local_disk)
+        self.store = SegmentStore(home / "segments")
+        self.runner = StepRunner(spark, self.ledger, self.store, self.settings.collect_bytes_max)
+        self.analyzer = SparkAnalyzer(spark)
+        self.catalog = Catalog()
+        self.operators: dict[str, Operator] = {}
+        self.queries: dict[str, Query] = {}
+        self.appenders: dict[str, Appender] = {}
+        self.ingests: dict[str, FileIngest] = {}
+        self.deliveries: list[Delivery] = []
+        self.maintenance = Maintenance(self.runner, self.operators)
+        self.lock = threading.RLock()
+        self.on_step: list[Callable[[StepReport], None]] = []
+        self._sweep_orphans()
+
+    def close(self) -> None:
+        self.ledger.close()
+
+    def _sweep_orphans(self) -> None:
+        """Files of attempts that never committed, and of removals that did not finish."""
+        named = self.ledger.named_files()
+        for file in self.store.files():
+            if file not in named:
+                self.store.remove(file)
+
+    # -- streams --------------------------------------------------------------------------------
+
+    def add_stream(self, definition: StreamDefinition) -> None:
+        """Declares a base stream; a file source is opened at once, so that mistakes show."""
+        with self.lock:
+            self._check_time(definition)
+            self.catalog = self.catalog.with_stream(definition)
+            appender = Appender(definition, self.ledger, self.store)
+            with self.ledger.transaction():
+                appender.install()
+            self.appenders[definition.name] = appender
+            if definition.source.get("source", "file") == "file" and "path" in definition.source:
+                self.ingests[definition.name] = FileIngest(
+                    definition,
+                    appender,
+                    self.spark,
+                    self.home / "staging" / definition.name,
+                    self.settings.batch_rows,
+                )
+
+    def _check_time(self, definition: StreamDefinition) -> None:
+        from pyspark.errors import PySparkException  # noqa: PLC0415
+
+        ddl = ", ".join(f"`{f.name.replace('`', '``')}` {f.type}" for f in definition.columns)
+        try:
+            empty = self.spark.createDataFrame([], ddl)
+            kind = empty.selectExpr(f"({definition.time_sql()}) AS t").schema[0].dataType
+        except PySparkException as error:
+            raise UsageError(
+                f"stream {definition.name}: the time {definition.time!r} cannot be computed",
+                detail=str(error).strip().split("\n")[0],
+                hint="a column, or an expression over the columns that gives a timestamp",
+            ) from None
+        if kind.simpleString() not in ("timestamp", "timestamp_ntz", "date", "string"):
+            raise UsageError(
+                f"stream {definition.name}: the time {definition.time!r} is a "
+                f"{kind.simpleString()}, not a timestamp",
+                hint=f"timestamp_seconds({definition.time}) or timestamp_millis({definition.time})",
+            )
+
+    # -- queries --------------------------------------------------------------------------------
+
+    def plan(self, cql: str, start: int = BEGINNING) -> Plan:
+        return bind(parse_query(cql), self.catalog, self.analyzer, start=start)
+
+    def add_query(self, name: str, cql: str, *, from_beginning: bool = False) -> Query:
+        """Registers a query; its start is durable and the same when it is registered again."""
+        with self.lock:
+            if name in self.queries:
+                raise UsageError(f"query {name} exists already", hint="drop it first")
+            known = {r["name"]: r for r in self.ledger.queries()}.get(name)
+            if known is not None and known["cql"] != cql:
+                raise UsageError(
+                    f"query {name} is registered with another text",
+                    detail=known["cql"],
+                    hint="drop it first, or choose another name",
+                )
+            start = known["start"] if known is not None else self._start(cql, from_beginning)
+            plan = self.plan(cql, start)
+            operators = compile_plan(plan)
+            query = Query(
+                name, cql, plan, start, result_stream(plan), tuple(o.id for o in operators)
+            )
+            if known is not None:
+                query.state, query.reason = known["state"], known["reason"]
+            with self.ledger.transaction() as ledger:
+                for operator in operators:
+                    self.runner.install(operator)
+                    for stream in operator.inputs:
+                        self._hold(operator.id, stream)
+                if known is None:
+                    ledger.add_query(name, cql, start, query.stream)
+                following, _ = ledger.cursor(f"q:{name}", query.stream)
+                ledger.set_cursor(f"q:{name}", query.stream, following, BEGINNING)
+            if query.state == "running":
+                for operator in operators:
+                    self.operators.setdefault(operator.id, operator)
+            self.queries[name] = query
+            return query
+
+    def _start(self, cql: str, from_beginning: bool) -> int:
+        """One event time: the greatest watermark of the base streams, or the least from which all
+        of them are wholly retained."""
+        streams = [base_stream(s.stream) for s in sources_of(self.plan(cql).root)]
+        rows = [row for s in streams if (row := self.ledger.stream(s)) is not None]
+        column = "retained_from" if from_beginning else "watermark"
+        start = max((int(row[column]) for row in rows), default=BEGINNING)
+        finite = [int(row["ts_max"]) + 1 for row in rows]
+        return min(start, max(finite, default=BEGINNING))
+
+    def _hold(self, consumer: str, stream: str) -> None:
+        """A new reader begins with the first segment that is still there."""
+        following, watermark = self.ledger.cursor(consumer, stream)
+        if (following, watermark) == (1, BEGINNING):
+            segments = self.ledger.segments(stream)
+            row = self.ledger.stream(stream)
+            following = segments[0].first if segments else int(row["next"]) if row else 1
+        self.ledger.set_cursor(consumer, stream, following, watermark)
+
+    def deliver(self, name: str, sink: Sink, *, consumer: str | None = None) -> Delivery:
+        """Attaches a sink to a query's result; it takes the place of the query's own cursor."""
+        query = self.queries[name]
+        result = Result(name, query.stream, query.plan.columns, query.plan.relation)
+        return self._attach(
+            Delivery(consumer or f"q:{name}", result, sink, self.ledger, self.store)
+        )
+
+    def deliver_rejects(self, stream: str, late: Sink, rejected: Sink) -> None:
+        """Attaches sinks to the rows of a stream that came too late or were malformed."""
+        columns = self.catalog.stream(stream).columns
+        names = tuple(Field(n, "string") for n in REJECTED_NAMES)
+        for target, fields, sink in (
+            (late_stream(stream), columns, late),
+            (rejected_stream(stream), names, rejected),
+        ):
+            result = Result(target, target, fields)
+            self._attach(Delivery(f"sink:{target}", result, sink, self.ledger, self.store))
+
+    def _attach(self, delivery: Delivery) -> Delivery:
+        with self.lock:
+            with self.ledger.transaction():
+                delivery.install()
+            self.deliveries.append(delivery)
+            return delivery
+
+    def drop_query(self, name: str) -> None:
+        """Forgets a query and every operator that nobody else uses."""
+        with self.lock:
+            query = self.queries.pop(name, None)
+            if query is None:
+                raise UsageError(f"there is no query {name}")
+            self._retire(query)
+            with self.ledger.transaction() as ledger:
+                ledger.drop_query(name)
+
+    def fail_query(self, name: str, reason: str) -> None:
+        """Stops a query that cannot go on, loudly; its results so far stay."""
+        with self.lock:
+            query = self.queries[name]
+            query.state, query.reason = "failed", reason
+            with self.ledger.transaction() as ledger:
+                ledger.set_query_state(name, "failed", reason)
+            self._retire(query, keep_result=True)
+
+    def _retire(self, query: Query, *, keep_result: bool = False) -> None:
+        used = {
+            op for q in self.queries.values() if q is not query and q.state == "running"
+            for op in q.operators
+        }  # fmt: skip
+        results = {q.stream for q in self.queries.values() if q is not query}
+        gone: list[str] = []
+        with self.ledger.transaction() as ledger:
+            for operator in query.operators:
+                if operator in used:
+                    continue
+                self.operators.pop(operator, None)
+                ledger.drop_consumer(operator)
+                part = 0
+                while ledger.stream(state_stream(operator, part)) is not None:
+                    gone += ledger.drop_stream(state_stream(operator, part))
+                    part += 1
+                if operator not in results and not (keep_result and operator == query.stream):
+                    gone += ledger.drop_stream(operator)
+                    self.runner.reader.forget(operator)
+            if not keep_result:
+                ledger.drop_consumer(f"q:{query.name}")
+                self.deliveries = [d for d in self.deliveries if d.result.query != query.name]
+        self.runner.removals.add(gone)
+        self.maintenance.remove_files()
+
+    def live_sources(self) -> bool:
+        """Whether rows may still come from sources that are not files."""
+        return any(
+            name not in self.ingests
+            and not self.ledger.ingest_position(appender.stream).get("ended")
+            for name, appender in self.appenders.items()
+        )
+
+    def queries_of(self, operator: str) -> Iterator[Query]:
+        return (q for q in self.queries.values() if operator in q.operators)
+
+    # -- results --------------------------------------------------------------------------------
+
+    def result(self, name: str) -> pa.Table:
+        """All retained rows of a query's result, as users see them."""
+        query = self.queries[name]
+        names = [f.name for f in query.plan.columns]
+        tables = [self.store.read(s) for s in self.ledger.segments(query.stream) if s.rows]
+        if not tables:
+            frame = self.runner.reader.frame(query.stream, [])
+            tables = [frame.data.toArrow()]
+        merged = pa.concat_tables(tables, promote_options="permissive")
+        return user_table(merged, names, changes=query.plan.relation)
+
+    def table(self, name: str) -> pa.Table:
+        """A relation's present table."""
+        query = self.queries[name]
+        names = [f.name for f in query.plan.columns]
+        segments = [s for s in self.ledger.segments(query.stream) if s.rows]
+        frame = self.runner.reader.frame(query.stream, segments)
+        rows = relation_table(Frame(frame.data, frame.hidden, frame.width))
+        return user_table(rows.toArrow(), names)
+
+    def settings_changed(self, **changes: Any) -> None:
+        from dataclasses import replace  # noqa: PLC0415
+
+        self.settings = replace(self.settings, **changes)
+
+    def status(self) -> Mapping[str, Any]:
+        """What a display shows: streams, operators and queries with their figures."""
+        from millstream.engine.status import status  # noqa: PLC0415
+
+        return status(self)

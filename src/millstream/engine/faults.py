@@ -1,0 +1,32 @@
+"""Places where a test may make the process fail.
+
+Every point between writing a file, committing, compacting and removing has a name. In production
+`reach` does nothing; a test sets a hook that raises, or kills the process.
+"""
+
+from collections.abc import Callable
+
+POINTS = (
+    "ingest.written",
+    "ingest.committed",
+    "step.evaluated",
+    "step.written",
+    "step.committed",
+    "compaction.written",
+    "compaction.committed",
+    "removal.committed",
+    "removal.done",
+    "delivery.written",
+    "delivery.committed",
+)
+_hook: Callable[[str], None] | None = None
+
+
+def set_hook(hook: Callable[[str], None] | None) -> None:
+    global _hook  # noqa: PLW0603  (one per process, by nature)
+    _hook = hook
+
+
+def reach(point: str) -> None:
+    if _hook is not None:
+        _hook(point)

@@ -1,0 +1,374 @@
+"""The ledger: what a processor knows to be true, in one SQLite file.
+
+Segments, cursors, operators' progress, queries, deliveries. A step publishes its outputs, advances
+its cursors and records its statistics in one transaction; every transaction checks the epoch, so
+that a processor whose home was adopted by another can commit nothing more. Nothing else in the
+engine is durable.
+"""
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from millstream.engine.segments import Segment, Written
+from millstream.errors import ResourceError, StateError
+from millstream.plan.windows import BEGINNING
+
+VERSION = 1
+SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE streams (
+  id TEXT PRIMARY KEY, kind TEXT NOT NULL, next INTEGER NOT NULL, watermark INTEGER NOT NULL,
+  ts_max INTEGER NOT NULL, rows INTEGER NOT NULL, retained_from INTEGER NOT NULL,
+  columns TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE segments (
+  stream TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, file TEXT, tag INTEGER,
+  rows INTEGER NOT NULL, size INTEGER NOT NULL, ts_min INTEGER NOT NULL, ts_max INTEGER NOT NULL,
+  until_max INTEGER NOT NULL, watermark INTEGER NOT NULL, arrived REAL NOT NULL,
+  PRIMARY KEY (stream, first)) WITHOUT ROWID;
+CREATE INDEX segments_by_file ON segments (file);
+CREATE TABLE operators (
+  id TEXT PRIMARY KEY, progress TEXT NOT NULL, rows_in INTEGER NOT NULL, rows_out INTEGER NOT NULL,
+  steps INTEGER NOT NULL, seconds REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE cursors (
+  consumer TEXT NOT NULL, stream TEXT NOT NULL, next INTEGER NOT NULL, watermark INTEGER NOT NULL,
+  PRIMARY KEY (consumer, stream)) WITHOUT ROWID;
+CREATE TABLE queries (
+  name TEXT PRIMARY KEY, cql TEXT NOT NULL, start INTEGER NOT NULL, stream TEXT NOT NULL,
+  state TEXT NOT NULL, reason TEXT NOT NULL, registered REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE ingests (stream TEXT PRIMARY KEY, position TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE source_files (
+  stream TEXT NOT NULL, number INTEGER NOT NULL, path TEXT NOT NULL, identity TEXT NOT NULL,
+  PRIMARY KEY (stream, number)) WITHOUT ROWID;
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+class Ledger:
+    """One connection, used under a lock: SQLite serialises writers anyway."""
+
+    def __init__(self, path: Path, *, local_disk: bool = True) -> None:
+        self._lock = threading.RLock()
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db.row_factory = sqlite3.Row
+        # WAL needs shared memory, which network file systems lack.
+        self._db.execute(f"PRAGMA journal_mode={'WAL' if local_disk else 'DELETE'}")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.execute("PRAGMA busy_timeout=10000")
+        self._db.execute("PRAGMA wal_autocheckpoint=1000")
+        with self._lock:
+            if not self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
+                self._db.executescript("BEGIN;" + SCHEMA + "COMMIT;")
+                self._db.execute("INSERT INTO meta VALUES ('version', ?)", (str(VERSION),))
+                self._db.execute("INSERT INTO meta VALUES ('epoch', '0')")
+        if self.meta("version") != str(VERSION):
+            raise StateError(
+                f"ledger {path} has format {self.meta('version')}, this version reads {VERSION}",
+                hint="use the version of Millstream that wrote it, or start with an empty folder",
+            )
+        with self._write():
+            self.epoch = int(self.meta("epoch") or 0) + 1
+            self._db.execute("UPDATE meta SET value = ? WHERE key = 'epoch'", (str(self.epoch),))
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    # -- transactions ---------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator["Ledger"]:
+        """One atomic change; refused when another process has taken over this home."""
+        with self._write():
+            held = self.meta("epoch")
+            if held != str(self.epoch):
+                raise StateError(
+                    "another process has taken over this home",
+                    detail=f"its epoch is {held}, ours is {self.epoch}",
+                )
+            yield self
+
+    @contextmanager
+    def _write(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                try:
+                    yield
+                except BaseException:
+                    self._db.execute("ROLLBACK")
+                    raise
+                self._db.execute("COMMIT")
+            except sqlite3.OperationalError as error:
+                if "full" in str(error):
+                    raise ResourceError(
+                        "the disk is full",
+                        detail="the ledger could not be written",
+                        hint="free some space and run the same command again: nothing is lost",
+                    ) from error
+                raise
+
+    def _rows(self, sql: str, args: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        with self._lock:
+            return self._db.execute(sql, args).fetchall()
+
+    # -- meta -----------------------------------------------------------------------------------
+
+    def meta(self, key: str) -> str | None:
+        rows = self._rows("SELECT value FROM meta WHERE key = ?", (key,))
+        return str(rows[0]["value"]) if rows else None
+
+    def set_meta(self, key: str, value: str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Adds to a durable counter."""
+        if by:
+            self._db.execute(
+                "INSERT INTO counters VALUES (?, ?) "
+                "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+                (name, by),
+            )
+
+    def counters(self) -> dict[str, int]:
+        return {r["name"]: r["value"] for r in self._rows("SELECT * FROM counters")}
+
+    # -- streams and segments -------------------------------------------------------------------
+
+    def add_stream(self, stream: str, kind: str) -> None:
+        self._db.execute(
+            "INSERT OR IGNORE INTO streams VALUES (?, ?, 1, ?, ?, 0, ?, '')",
+            (stream, kind, BEGINNING, BEGINNING, BEGINNING),
+        )
+
+    def set_columns(self, stream: str, columns: str) -> None:
+        """Records a stream's columns, hidden ones included, as Spark's JSON schema."""
+        self._db.execute("UPDATE streams SET columns = ? WHERE id = ?", (columns, stream))
+
+    def columns(self, stream: str) -> str:
+        row = self.stream(stream)
+        return str(row["columns"]) if row else ""
+
+    def drop_stream(self, stream: str) -> list[str]:
+        """Forgets a stream; gives the files that nobody names any more."""
+        files = [
+            r["file"]
+            for r in self._rows(
+                "SELECT DISTINCT file FROM segments WHERE stream = ? AND file IS NOT NULL",
+                (stream,),
+            )
+        ]
+        self._db.execute("DELETE FROM segments WHERE stream = ?", (stream,))
+        self._db.execute("DELETE FROM streams WHERE id = ?", (stream,))
+        return self._unnamed(files)
+
+    def stream(self, stream: str) -> sqlite3.Row | None:
+        rows = self._rows("SELECT * FROM streams WHERE id = ?", (stream,))
+        return rows[0] if rows else None
+
+    def streams(self) -> list[sqlite3.Row]:
+        return self._rows("SELECT * FROM streams")
+
+    def publish(self, stream: str, written: Sequence[Written], watermark: int) -> None:
+        """Appends segments to a stream; without rows, a segment that only carries the watermark."""
+        head = self.stream(stream)
+        if head is None:
+            raise StateError(f"stream {stream} is not in the ledger")
+        full = [w for w in written if w.rows]
+        number, rows, ts_max = head["next"], head["rows"], head["ts_max"]
+        now = time.time()
+        if not full:
+            if watermark <= head["watermark"]:
+                return
+            self._insert(
+                Segment(
+                    stream,
+                    number,
+                    number,
+                    None,
+                    None,
+                    0,
+                    0,
+                    BEGINNING,
+                    BEGINNING,
+                    BEGINNING,
+                    watermark,
+                    now,
+                )
+            )
+            number += 1
+        for position, part in enumerate(full):
+            # only the last one may promise: the others precede rows of the same step
+            promise = watermark if position == len(full) - 1 else head["watermark"]
+            self._insert(
+                Segment(
+                    stream,
+                    number,
+                    number,
+                    part.file,
+                    part.tag,
+                    part.rows,
+                    part.size,
+                    part.ts_min,
+                    part.ts_max,
+                    part.until_max,
+                    promise,
+                    now,
+                )
+            )
+            number, rows, ts_max = number + 1, rows + part.rows, max(ts_max, part.ts_max)
+        self._db.execute(
+            "UPDATE streams SET next = ?, watermark = max(watermark, ?), ts_max = ?, rows = ? "
+            "WHERE id = ?",
+            (number, watermark, ts_max, rows, stream),
+        )
+
+    def _insert(self, s: Segment) -> None:
+        self._db.execute(
+            "INSERT INTO segments VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+            (
+                s.stream,
+                s.first,
+                s.last,
+                s.file,
+                s.tag,
+                s.rows,
+                s.size,
+                s.ts_min,
+                s.ts_max,
+                s.until_max,
+                s.watermark,
+                s.arrived,
+            ),
+        )
+
+    def segments(self, stream: str, since: int = 0) -> list[Segment]:
+        rows = self._rows(
+            "SELECT * FROM segments WHERE stream = ? AND last >= ? ORDER BY first", (stream, since)
+        )
+        return [Segment(*row) for row in rows]
+
+    def replace(self, old: Sequence[Segment], new: Segment | None) -> list[str]:
+        """Swaps neighbours for one with the same rows, or for nothing; gives unnamed files."""
+        self._db.executemany(
+            "DELETE FROM segments WHERE stream = ? AND first = ?",
+            [(s.stream, s.first) for s in old],
+        )
+        if new is not None:
+            self._insert(new)
+        return self._unnamed([s.file for s in old if s.file])
+
+    def retained_from(self, stream: str, ts: int) -> None:
+        """Remembers that rows before `ts` are no longer all there."""
+        self._db.execute(
+            "UPDATE streams SET retained_from = max(retained_from, ?) WHERE id = ?", (ts, stream)
+        )
+
+    def _unnamed(self, files: Sequence[str]) -> list[str]:
+        return [
+            file
+            for file in set(files)
+            if not self._rows("SELECT 1 FROM segments WHERE file = ? LIMIT 1", (file,))
+        ]
+
+    def named_files(self) -> set[str]:
+        return {
+            r["file"]
+            for r in self._rows("SELECT DISTINCT file FROM segments WHERE file IS NOT NULL")
+        }
+
+    # -- consumers ------------------------------------------------------------------------------
+
+    def cursor(self, consumer: str, stream: str) -> tuple[int, int]:
+        """The next sequence number a consumer reads, and the watermark it has reached."""
+        rows = self._rows(
+            "SELECT next, watermark FROM cursors WHERE consumer = ? AND stream = ?",
+            (consumer, stream),
+        )
+        return (rows[0]["next"], rows[0]["watermark"]) if rows else (1, BEGINNING)
+
+    def set_cursor(self, consumer: str, stream: str, following: int, watermark: int) -> None:
+        self._db.execute(
+            "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?)",
+            (consumer, stream, following, watermark),
+        )
+
+    def cursors(self) -> list[sqlite3.Row]:
+        return self._rows("SELECT * FROM cursors")
+
+    def drop_consumer(self, consumer: str) -> None:
+        self._db.execute("DELETE FROM cursors WHERE consumer = ?", (consumer,))
+        self._db.execute("DELETE FROM operators WHERE id = ?", (consumer,))
+
+    # -- operators ------------------------------------------------------------------------------
+
+    def progress(self, operator: str) -> dict[str, Any]:
+        rows = self._rows("SELECT progress FROM operators WHERE id = ?", (operator,))
+        return dict(json.loads(rows[0]["progress"])) if rows else {}
+
+    def record_step(
+        self,
+        operator: str,
+        progress: Mapping[str, Any],
+        rows_in: int,
+        rows_out: int,
+        seconds: float,
+    ) -> None:
+        self._db.execute(
+            "INSERT INTO operators VALUES (?, ?, ?, ?, 1, ?) ON CONFLICT (id) DO UPDATE SET "
+            "progress = excluded.progress, rows_in = rows_in + excluded.rows_in, "
+            "rows_out = rows_out + excluded.rows_out, steps = steps + 1, "
+            "seconds = seconds + excluded.seconds",
+            (operator, json.dumps(progress), rows_in, rows_out, seconds),
+        )
+
+    def operator_statistics(self) -> dict[str, sqlite3.Row]:
+        return {r["id"]: r for r in self._rows("SELECT * FROM operators")}
+
+    # -- queries --------------------------------------------------------------------------------
+
+    def add_query(self, name: str, cql: str, start: int, stream: str) -> None:
+        self._db.execute(
+            "INSERT INTO queries VALUES (?, ?, ?, ?, 'running', '', ?)",
+            (name, cql, start, stream, time.time()),
+        )
+
+    def set_query_state(self, name: str, state: str, reason: str = "") -> None:
+        self._db.execute(
+            "UPDATE queries SET state = ?, reason = ? WHERE name = ?", (state, reason, name)
+        )
+
+    def drop_query(self, name: str) -> None:
+        self._db.execute("DELETE FROM queries WHERE name = ?", (name,))
+
+    def queries(self) -> list[sqlite3.Row]:
+        return self._rows("SELECT * FROM queries ORDER BY registered, name")
+
+    # -- ingest ---------------------------------------------------------------------------------
+
+    def ingest_position(self, stream: str) -> dict[str, Any]:
+        rows = self._rows("SELECT position FROM ingests WHERE stream = ?", (stream,))
+        return dict(json.loads(rows[0]["position"])) if rows else {}
+
+    def set_ingest_position(self, stream: str, position: Mapping[str, Any]) -> None:
+        self._db.execute(
+            "INSERT OR REPLACE INTO ingests VALUES (?, ?)", (stream, json.dumps(position))
+        )
+
+    def source_files(self, stream: str) -> list[tuple[str, str]]:
+        rows = self._rows(
+            "SELECT path, identity FROM source_files WHERE stream = ? ORDER BY number", (stream,)
+        )
+        return [(r["path"], r["identity"]) for r in rows]
+
+    def add_source_files(self, stream: str, files: Sequence[tuple[str, str]]) -> None:
+        have = len(self.source_files(stream))
+        self._db.executemany(
+            "INSERT INTO source_files VALUES (?, ?, ?, ?)",
+            [(stream, have + i, path, identity) for i, (path, identity) in enumerate(files)],
+        )

@@ -1,0 +1,198 @@
+"""The loop: which piece of work comes next, in how many threads.
+
+Pieces are ingesting a batch, running an operator's step, delivering a result, compacting a stream.
+An operator or stream is in one thread at a time. The loop ends by itself when every finite stream
+has ended and nothing is left to do.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal as OneOf
+
+from millstream.engine.dataflow import Operator
+from millstream.engine.engine import Engine
+from millstream.engine.failures import data_error
+from millstream.engine.steps import StepReport
+from millstream.errors import MillstreamError
+
+IDLE_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    kind: OneOf["ingest", "step", "deliver", "compact"]
+    name: str
+
+
+class Loop:
+    """Drives an engine until it is stopped or has nothing more to do."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.finished = threading.Event()
+        self.failure: BaseException | None = None
+        self.steps = 0
+        self._stop = threading.Event()
+        self._busy: set[str] = set()
+        self._changed = threading.Condition(engine.lock)
+        self._threads: list[threading.Thread] = []
+        self._turn = 0
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._threads = [
+            threading.Thread(target=self._work, name=f"millstream-slot-{i}", daemon=True)
+            for i in range(self.engine.settings.slots)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Finishes the pieces in hand, then ends."""
+        self._stop.set()
+        with self._changed:
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def run(self, tick: Callable[[], None] | None = None, every: float = 0.2) -> None:
+        """Runs until all finite input is processed; calls `tick` now and then."""
+        self.start()
+        try:
+            while not self.finished.wait(every):
+                if tick is not None:
+                    tick()
+        finally:
+            self.stop()
+        if self.failure is not None:
+            raise self.failure
+
+    def wake(self) -> None:
+        """Something has changed from outside: a query, rows."""
+        with self._changed:
+            self.finished.clear()
+            self._changed.notify_all()
+
+    # -- work -----------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            with self._changed:
+                piece = self._next()
+                if piece is None:
+                    if not self._busy and self._complete():
+                        self.finished.set()
+                    self._changed.wait(IDLE_SECONDS)
+                    continue
+                self._busy.add(piece.name)
+            try:
+                self._do(piece)
+            except BaseException as error:
+                self.failure = error
+                self._stop.set()
+                self.finished.set()
+            finally:
+                with self._changed:
+                    self._busy.discard(piece.name)
+                    self._changed.notify_all()
+
+    def _complete(self) -> bool:
+        return all(i.ended for i in self.engine.ingests.values()) and not self.engine.live_sources()
+
+    def _do(self, piece: Piece) -> None:
+        engine = self.engine
+        match piece.kind:
+            case "ingest":
+                engine.ingests[piece.name].advance()
+                engine.maintenance.retain([engine.appenders[piece.name].stream])
+            case "step":
+                operator = engine.operators.get(piece.name)
+                if operator is not None:
+                    self._step(operator)
+            case "deliver":
+                delivery = next((d for d in engine.deliveries if d.consumer == piece.name), None)
+                if delivery is not None and delivery.advance():
+                    engine.maintenance.retain([delivery.result.stream])
+            case "compact":
+                engine.maintenance.compact(piece.name.removeprefix("compact "))
+
+    def _step(self, operator: Operator) -> None:
+        engine = self.engine
+        try:
+            report = engine.runner.run(operator, engine.settings.step_rows_max)
+        except MillstreamError:
+            raise
+        except Exception as error:
+            reason = data_error(error)
+            if reason is None:
+                raise
+            for query in list(engine.queries_of(operator.id)):
+                if query.state == "running":
+                    engine.fail_query(query.name, reason)
+            return
+        if report is not None:
+            self.steps += 1
+            self._tell(report)
+        engine.maintenance.retain(operator.inputs)
+
+    def _tell(self, report: StepReport) -> None:
+        for listener in self.engine.on_step:
+            listener(report)
+
+    # -- choice ---------------------------------------------------------------------------------
+
+    def _next(self) -> Piece | None:
+        """The operator with most rows waiting; then delivery, ingest and compaction in turn."""
+        step = self._ready_step()
+        self._turn += 1
+        order = (self._ready_ingest, self._ready_delivery, self._ready_compaction)
+        if step is not None and self._turn % 3:
+            return step
+        for look in order:
+            piece = look()
+            if piece is not None:
+                return piece
+        return step
+
+    def _ready_step(self) -> Piece | None:
+        best: tuple[int, str] | None = None
+        for operator in self.engine.operators.values():
+            if operator.id in self._busy:
+                continue
+            waiting = [s for found in self.engine.runner.pending(operator).values() for s in found]
+            if not waiting:
+                continue
+            rows = sum(s.rows for s in waiting)
+            if best is None or rows > best[0]:
+                best = (rows, operator.id)
+        return Piece("step", best[1]) if best else None
+
+    def _ready_ingest(self) -> Piece | None:
+        for name, ingest in self.engine.ingests.items():
+            if name not in self._busy and ingest.ready() and not self._congested():
+                # streams take turns: a join needs both
+                self.engine.ingests[name] = self.engine.ingests.pop(name)
+                return Piece("ingest", name)
+        return None
+
+    def _congested(self) -> bool:
+        limit = self.engine.settings.backlog_rows_max
+        return any(
+            sum(s.rows for found in self.engine.runner.pending(o).values() for s in found) > limit
+            for o in self.engine.operators.values()
+        )
+
+    def _ready_delivery(self) -> Piece | None:
+        for delivery in self.engine.deliveries:
+            if delivery.consumer not in self._busy and delivery.pending():
+                return Piece("deliver", delivery.consumer)
+        return None
+
+    def _ready_compaction(self) -> Piece | None:
+        for row in self.engine.ledger.streams():
+            name = f"compact {row['id']}"
+            if name not in self._busy and self.engine.maintenance.compactable(row["id"]):
+                return Piece("compact", name)
+        return None

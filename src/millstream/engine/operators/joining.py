@@ -1,0 +1,237 @@
+"""Window joins: combinations of rows whose intervals intersect and for which the predicate holds.
+
+Each combination appears once, when the last of its rows to arrive is processed. For inputs 1..n a
+step gives the sum over i of: old rows of the inputs before i, new rows of i, all rows of those
+after. Equalities between inputs become keys of a hash join; without any, a bucket of time does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from millstream.engine.dataflow import Operator, leaves, stream_of
+from millstream.engine.frames import Frame, lower, outermost_window
+from millstream.engine.operators.base import Answer, Output, Step
+from millstream.engine.segments import Segment
+from millstream.plan.expressions import (
+    Call,
+    Expr,
+    columns_of,
+    conjunction,
+    conjuncts,
+    total,
+)
+from millstream.plan.nodes import Join, Node
+from millstream.plan.sql_text import predicate_sql, sql
+from millstream.plan.windows import BEGINNING, FOREVER, Now, Range, reach
+
+BROADCAST_BYTES = 16 << 20  # new rows below this are sent to all tasks instead of shuffled
+
+
+class JoinLogic:
+    def evaluate(self, step: Step) -> Answer:
+        join = step.operator.core
+        assert isinstance(join, Join)
+        terms = [
+            term
+            for position in range(len(join.inputs))
+            if (term := _term(step, join, position)) is not None
+        ]
+        outputs: tuple[Output, ...] = ()
+        if terms:
+            joined = terms[0]
+            for other in terms[1:]:
+                joined = joined.union(other)
+            frame = lower(step.operator.node, lambda _: joined)
+            outputs = (Output(step.operator.id, frame),)
+        return Answer(outputs, step.after, {})
+
+    def reachable(self, operator: Operator, segment: Segment, marks: Mapping[str, int]) -> bool:
+        """A row stays until every other input's watermark has passed the end of its interval."""
+        join = operator.core
+        assert isinstance(join, Join)
+        for position, member in enumerate(join.inputs):
+            if segment.stream in {stream_of(leaf) for leaf in leaves(member)}:
+                others = _horizon(join, position, marks)
+                if member_end(member, segment) > others:
+                    return True
+        return False
+
+
+def _horizon(join: Join, position: int, marks: Mapping[str, int]) -> int:
+    """The least watermark among the streams of the other members."""
+    return min(
+        marks[stream_of(leaf)]
+        for other, member in enumerate(join.inputs)
+        if other != position
+        for leaf in leaves(member)
+    )
+
+
+def member_end(member: Node, segment: Segment) -> int:
+    """The latest end of an interval among a segment's rows, seen through a member's window."""
+    window = outermost_window(member)
+    if window is None:
+        return segment.until_max if segment.until_max > segment.ts_max else FOREVER
+    length = reach(window.window)
+    return FOREVER if length == FOREVER else segment.ts_max + length + 1
+
+
+def _term(step: Step, join: Join, newest: int) -> Frame | None:
+    """Combinations with a new row of input `newest` and only old rows of the inputs before it."""
+    members: list[Frame] = []
+    small: list[bool] = []
+    for position, member in enumerate(join.inputs):
+        streams = {stream_of(leaf) for leaf in leaves(member)}
+        inputs = [step.inputs[s] for s in streams]
+        new = [s for i in inputs for s in i.new]
+        old = [s for i in inputs for s in i.tail]
+        if position == newest:
+            chosen = new
+        elif position < newest:
+            chosen = old
+        else:
+            chosen = old + new
+        if not any(s.rows for s in chosen):
+            return None
+        horizon = (
+            BEGINNING
+            if position == newest
+            else min(step.inputs[stream_of(leaf)].before for leaf in leaves(join.inputs[newest]))
+        )
+        members.append(_member(step, member, chosen, horizon))
+        small.append(sum(s.size for s in chosen) < BROADCAST_BYTES)
+    return combine(join, members, start=newest, broadcast=small[newest])
+
+
+def _member(step: Step, member: Node, segments: Sequence[Segment], horizon: int) -> Frame:
+    """A member's rows that can still meet a row at or after the horizon."""
+    window = outermost_window(member)
+    bound = BEGINNING
+    if window is not None and isinstance(window.window, Range | Now) and horizon > BEGINNING:
+        bound = horizon - reach(window.window)
+
+    def leaf(node: Node) -> Frame:
+        stream = stream_of(node)
+        frame = step.read(stream, [s for s in segments if s.stream == stream])
+        # written so that Parquet skips what is out of reach
+        return frame.where(f"_ts >= {bound}L") if bound > BEGINNING else frame
+
+    frame = lower(member, leaf)
+    if "_until" not in frame.hidden:
+        return frame.with_hidden(_until=f"{FOREVER}L")
+    return (
+        frame if window is not None or horizon == BEGINNING else frame.where(f"_until > {horizon}L")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    position: int
+    offset: int
+    width: int
+
+
+def combine(join: Join, members: Sequence[Frame], *, start: int, broadcast: bool) -> Frame:
+    """Joins the members, beginning with one of them, by keys wherever the predicate has any."""
+    sides, offset = [], 0
+    for position, node in enumerate(join.inputs):
+        sides.append(_Side(position, offset, len(node.schema)))
+        offset += len(node.schema)
+    owner = {side.offset + c: side.position for side in sides for c in range(side.width)}
+    terms = conjuncts(join.predicate)
+    keys = [t for t in terms if total(t) and _equality(t, owner)]
+    frames = {s.position: _renamed(members[s.position], s) for s in sides}
+    done = [start]
+    data = frames[start].data
+    if broadcast:
+        data = F.broadcast(data)
+    pending = [s.position for s in sides if s.position != start]
+    applied: set[int] = set()
+    while pending:
+        following = next(
+            (p for p in pending if any(_links(k, owner, done, p) for k in keys)), pending[0]
+        )
+        pending.remove(following)
+        conditions = [f"(_ts{p} < _until{following} AND _ts{following} < _until{p})" for p in done]
+        inside = {*done, following}
+        for number, term in enumerate(terms):
+            if number in applied or not {owner[c] for c in columns_of(term)} <= inside:
+                continue
+            if total(term):
+                conditions.append(sql(term))
+                applied.add(number)
+        if any(_links(k, owner, done, following) for k in keys):
+            data = data.join(frames[following].data, F.expr(" AND ".join(conditions)))
+        else:
+            data = _join_by_time(join, data, frames[following].data, done, following, conditions)
+        done.append(following)
+    if len(applied) < len(terms):
+        # those that can raise: again in the order in which they stand, behind their guards
+        data = data.where(predicate_sql(conjunction(terms)))
+    ends = [s.position for s in sides]
+    hidden = {
+        "_ts": f"greatest({', '.join(f'_ts{p}' for p in ends)})",
+        "_until": f"least({', '.join(f'_until{p}' for p in ends)})",
+    }
+    names = [f"c{i}" for i in range(offset)]
+    return Frame(data, (), 0).select(hidden, names)
+
+
+def _renamed(frame: Frame, side: _Side) -> Frame:
+    texts = [f"_ts AS _ts{side.position}", f"_until AS _until{side.position}"]
+    texts += [f"c{i} AS c{side.offset + i}" for i in range(side.width)]
+    return Frame(frame.data.selectExpr(*texts), (), 0)
+
+
+def _equality(term: Expr, owner: dict[int, int]) -> bool:
+    """Whether a conjunct equates an expression over one input with one over another."""
+    match term:
+        case Call("=" | "<=>", (left, right)):
+            a = {owner[c] for c in columns_of(left)}
+            b = {owner[c] for c in columns_of(right)}
+            return len(a) == 1 and len(b) == 1 and a != b
+        case _:
+            return False
+
+
+def _links(term: Expr, owner: dict[int, int], done: Sequence[int], following: int) -> bool:
+    owners = {owner[c] for c in columns_of(term)}
+    return following in owners and bool(owners & set(done)) and owners <= {*done, following}
+
+
+def _join_by_time(
+    join: Join,
+    left: DataFrame,
+    right: DataFrame,
+    done: Sequence[int],
+    following: int,
+    conditions: Sequence[str],
+) -> DataFrame:
+    """A join without keys: rows meet in buckets of time, never in a cartesian product.
+
+    Intervals that intersect begin at most the longest window apart, so that with buckets of that
+    length one row's bucket is the other's or a neighbour of it.
+    """
+    lengths = [_length(join.inputs[p]) for p in (*done, following)]
+    if FOREVER in lengths:
+        return left.join(right, F.expr(" AND ".join(conditions)))
+    length = max(lengths) + 1
+    keyed_left = left.withColumn("_bucket", F.expr(_bucket(f"_ts{done[0]}", length)))
+    own = _bucket(f"_ts{following}", length)
+    keyed_right = right.withColumn(
+        "_other", F.expr(f"explode(array({own} - 1L, {own}, {own} + 1L))")
+    )
+    condition = " AND ".join(["_bucket = _other", *conditions])
+    return keyed_left.join(keyed_right, F.expr(condition)).drop("_bucket", "_other")
+
+
+def _bucket(column: str, length: int) -> str:
+    return f"(({column} - pmod({column}, {length}L)) DIV {length}L)"
+
+
+def _length(member: Node) -> int:
+    window = outermost_window(member)
+    return FOREVER if window is None else reach(window.window)

@@ -1,0 +1,216 @@
+"""Sliding aggregates: partial results by pane as rows arrive, windows as the watermark passes.
+
+A pane is as long as the greatest common divisor of range and slide. New rows become partials of
+their panes, a stream like any other; when the watermark reaches a window's end, its panes are
+combined and emitted. Where a window holds many panes, they are first merged into blocks of 2, 4,
+8, ... panes, so that a window needs a logarithmic number of them, and windows between two changes
+of a group are computed once: work grows with panes and results, not with range / slide.
+"""
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from millstream.engine.dataflow import Operator, pane_length, stream_of
+from millstream.engine.frames import Frame, lower, order_struct
+from millstream.engine.operators.aggregates import finals, merge, names_of, partial
+from millstream.engine.operators.base import Answer, Output, Step
+from millstream.engine.segments import Segment
+from millstream.plan.nodes import Aggregate
+from millstream.plan.sql_text import sql
+from millstream.plan.windows import BEGINNING, FOREVER, Instant, Sliding
+
+DIRECT_WINDOWS_MAX = 32  # windows a pane is in, up to which it is simply copied to each
+
+
+class PartialLogic:
+    """Rows to partials of panes, on arrival."""
+
+    def evaluate(self, step: Step) -> Answer:
+        node = step.operator.core
+        assert isinstance(node, Aggregate)
+        outputs: tuple[Output, ...] = ()
+        if any(i.fresh for i in step.inputs.values()):
+            rows = lower(
+                node.input,
+                lambda leaf: step.read(stream_of(leaf), step.inputs[stream_of(leaf)].new),
+            )
+            outputs = (Output(step.operator.id, _partials(node, rows)),)
+        return Answer(outputs, step.after, {})
+
+    def reachable(self, operator: Operator, segment: Segment, marks: Mapping[str, int]) -> bool:
+        return False
+
+
+def _partials(node: Aggregate, rows: Frame) -> Frame:
+    length = pane_length(node)
+    keys = [("_pane", f"_ts - pmod(_ts, {length}L)")]
+    keys += [(f"k{i}", sql(key)) for i, key in enumerate(node.keys)]
+    data = partial(rows.data, keys, node.calls, order_struct(rows))
+    columns = [*(f"k{i}" for i in range(len(node.keys))), *names_of(node.calls)]
+    # a pane's partials carry its last instant, which no watermark has passed while rows may come
+    hidden = {"_ts": f"_pane + {length - 1}L", "_until": f"_pane + {length}L", "_pos": "_latest"}
+    return Frame(data, (), 0).select(hidden, columns)
+
+
+class CombineLogic:
+    """Partials to windows, as the watermark passes their ends."""
+
+    def evaluate(self, step: Step) -> Answer:
+        node = step.operator.core
+        assert isinstance(node, Aggregate)
+        window = window_of(node)
+        (source,) = step.inputs.values()
+        after = source.after
+        answer = Answer((), _promise(window, after), {})
+        ends = _ends(window, source.before, after)
+        parts = [s for s in (*source.tail, *source.new) if s.rows]
+        if ends is None or not parts:
+            return answer
+        first, last = ends
+        parts = [s for s in parts if s.ts_min < last]  # whole panes only: ts is a pane's last us
+        if not parts:
+            return answer
+        data = _as_partials(step.read(source.stream, parts), node)
+        oldest = max(first - window.length if first > BEGINNING else BEGINNING, node.start)
+        if oldest > BEGINNING:
+            data = data.where(f"_pane >= {oldest}L")
+        if last < FOREVER:
+            data = data.where(f"_pane < {last}L")
+        combined = _windows(data, node, window, first, last)
+        time = "_end - 1L" if isinstance(node.grouping, Instant) else "_end"
+        until = "_end" if isinstance(node.grouping, Instant) else f"_end + {window.slide}L"
+        keys = [f"k{i}" for i in range(len(node.keys))]
+        frame = Frame(combined, (), 0).select(
+            {"_ts": time, "_until": until}, finals(keys, node.calls)
+        )
+        frame = lower(step.operator.node, lambda _: frame)
+        return Answer((Output(step.operator.id, frame),), answer.watermark, {})
+
+    def reachable(self, operator: Operator, segment: Segment, marks: Mapping[str, int]) -> bool:
+        """A pane is needed until the watermark has passed the last window that holds it."""
+        node = operator.core
+        assert isinstance(node, Aggregate)
+        pane_start = segment.ts_max - (pane_length(node) - 1)
+        return pane_start + window_of(node).length > marks[segment.stream]
+
+
+def window_of(node: Aggregate) -> Sliding:
+    return node.grouping if isinstance(node.grouping, Sliding) else Sliding(1, 1)
+
+
+def _ends(window: Sliding, before: int, after: int) -> tuple[int, int] | None:
+    """The least and greatest window end that the watermark has newly reached; None without any."""
+    slide = window.slide
+    first = BEGINNING if before == BEGINNING else (before // slide + 1) * slide
+    last = FOREVER if after == FOREVER else (after // slide) * slide
+    return None if after == BEGINNING or last < first else (first, last)
+
+
+def _promise(window: Sliding, after: int) -> int:
+    """Every window up to `after` is out: the next one ends a slide later."""
+    if after in (BEGINNING, FOREVER):
+        return after
+    if window.slide == 1:
+        return after  # [NOW] emits at the instant itself
+    return (after // window.slide + 1) * window.slide
+
+
+def _as_partials(frame: Frame, node: Aggregate) -> DataFrame:
+    """Stored partials under their own names again."""
+    keys = [f"c{i} AS k{i}" for i in range(len(node.keys))]
+    values = [f"c{len(node.keys) + i} AS {name}" for i, name in enumerate(names_of(node.calls))]
+    pane = f"_ts - {pane_length(node) - 1}L AS _pane"
+    return frame.data.selectExpr(pane, "_pos AS _latest", *keys, *values)
+
+
+def _windows(data: DataFrame, node: Aggregate, window: Sliding, first: int, last: int) -> DataFrame:
+    """Merged partials by (_end, keys) for window ends in [first, last]."""
+    if -(-window.length // window.slide) > DIRECT_WINDOWS_MAX:
+        return _windows_by_blocks(data, node, window, first, last)
+    low, high = _ends_of_pane(node, window, first, last)
+    ends = f"explode(sequence({low}, {high}, {window.slide}L)) AS _end"
+    # a pane in none of the wanted windows would make a descending sequence
+    copied = data.where(f"{low} <= {high}").selectExpr("*", ends)
+    return merge(copied, ["_end", *_keys(node)], node.calls)
+
+
+def _keys(node: Aggregate) -> list[str]:
+    return [f"k{i}" for i in range(len(node.keys))]
+
+
+def _ends_of_pane(node: Aggregate, window: Sliding, first: int, last: int) -> tuple[str, str]:
+    """First and last end of the wanted windows that hold a pane, as SQL over `_pane`."""
+    slide, earliest = window.slide, first
+    if node.start > BEGINNING:
+        earliest = max(first, -(-(node.start + window.length) // slide) * slide)
+    low = _ceil(f"(_pane + {pane_length(node)}L)", slide)
+    high = _floor(f"(_pane + {window.length}L)", slide)
+    if earliest > BEGINNING:
+        low = f"greatest({low}, {earliest}L)"
+    if last < FOREVER:
+        high = f"least({high}, {last}L)"
+    return low, high
+
+
+def _ceil(text: str, step: int) -> str:
+    return f"({text} + pmod(-{text}, {step}L))"
+
+
+def _floor(text: str, step: int) -> str:
+    return f"({text} - pmod({text}, {step}L))"
+
+
+def _windows_by_blocks(
+    data: DataFrame, node: Aggregate, window: Sliding, first: int, last: int
+) -> DataFrame:
+    """The same for windows of very many panes.
+
+    A group's windows change only where a pane enters or leaves; they are computed there, from
+    blocks of panes, and repeated for the ends in between.
+    """
+    pane, slide, length = pane_length(node), window.slide, window.length
+    keys = _keys(node)
+    levels = (length // pane).bit_length()
+    data = merge(data, ["_pane", *keys], node.calls)
+    # blocks: level l holds 2^l panes and starts at a multiple of its length
+    size = f"shiftleft({pane}L, _level)"
+    leveled = data.selectExpr("*", f"explode(sequence(0, {levels - 1})) AS _level")
+    placed = leveled.selectExpr("*", f"_pane - pmod(_pane, {size}) AS _block")
+    blocks = merge(placed, ["_level", "_block", *keys], node.calls)
+    # ends at which a group's window changes: where a pane enters, and after it has left
+    low, high = _ends_of_pane(node, window, first, last)
+    left = f"({_floor(f'(_pane + {length}L)', slide)} + {slide}L)"
+    changes = data.where(f"{low} <= {high}").selectExpr(
+        *keys, f"explode(array({low}, {left})) AS _end"
+    )
+    changes = changes.where(f"_end <= {last}L") if last < FOREVER else changes
+    by = f"PARTITION BY {', '.join(keys)} " if keys else ""
+    ends = changes.distinct().selectExpr("*", f"lead(_end) OVER ({by}ORDER BY _end) AS _next")
+    # each window as few blocks, joined with what the blocks hold
+    wanted = ends.selectExpr("*", f"inline({_cover(length, pane, levels)})")
+    same = ["w._level = b._level", "w._block = b._block", *(f"w.{k} <=> b.{k}" for k in keys)]
+    joined = wanted.alias("w").join(blocks.alias("b"), F.expr(" AND ".join(same)))
+    chosen = [*(f"w.{c}" for c in ("_end", "_next", *keys)), *names_of(node.calls), "_latest"]
+    merged = merge(joined.selectExpr(*chosen), ["_end", "_next", *keys], node.calls)
+    stop = f"coalesce(_next - {slide}L, {last}L)" if last < FOREVER else f"_next - {slide}L"
+    kept = [*keys, *names_of(node.calls), "_latest"]
+    return merged.selectExpr(*kept, f"explode(sequence(_end, {stop}, {slide}L)) AS _end")
+
+
+def _cover(length: int, pane: int, levels: int) -> str:
+    """The aligned blocks that make up [_end - length, _end), as an array of structs in SQL.
+
+    Walking up the levels, a block is taken at either edge that the next level cannot reach: the
+    usual decomposition of a range over a segment tree.
+    """
+    items = []
+    for level in range(levels):
+        span = pane << level
+        low = _ceil(f"(_end - {length}L)", span)
+        high = _floor("_end", span)
+        for edge, block in ((low, low), (high, f"({high} - {span}L)")):
+            taken = f"{low} < {high} AND pmod({edge}, {2 * span}L) <> 0"
+            items.append(f"IF({taken}, named_struct('_level', {level}, '_block', {block}), NULL)")
+    return f"filter(array({', '.join(items)}), x -> x IS NOT NULL)"

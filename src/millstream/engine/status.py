@@ -1,0 +1,76 @@
+"""Figures of a running engine, for displays and scripts."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from millstream.engine.dataflow import base_stream
+from millstream.plan.windows import BEGINNING, FOREVER
+
+if TYPE_CHECKING:
+    from millstream.engine.engine import Engine
+
+
+def status(engine: "Engine") -> Mapping[str, Any]:
+    """Streams, operators and queries as plain values."""
+    ledger = engine.ledger
+    counters = ledger.counters()
+    streams = {row["id"]: row for row in ledger.streams()}
+    statistics = ledger.operator_statistics()
+    cursors = {(c["consumer"], c["stream"]): c["next"] for c in ledger.cursors()}
+
+    def behind(consumer: str, stream: str) -> int:
+        following = cursors.get((consumer, stream), 1)
+        return sum(s.rows for s in ledger.segments(stream, following))
+
+    return {
+        "streams": {
+            name: {
+                "rows": streams[base_stream(name)]["rows"],
+                "late": counters.get(f"late:{name}", 0),
+                "rejected": counters.get(f"rejected:{name}", 0),
+                "watermark": mark(streams[base_stream(name)]["watermark"]),
+                "ended": bool(ledger.ingest_position(base_stream(name)).get("ended")),
+            }
+            for name in engine.appenders
+        },
+        "operators": {
+            operator.id: {
+                "label": operator.label,
+                "kind": operator.kind,
+                "queries": sorted(q.name for q in engine.queries_of(operator.id)),
+                "backlog": sum(behind(operator.id, s) for s in operator.inputs),
+                **_figures(statistics.get(operator.id)),
+            }
+            for operator in list(engine.operators.values())
+        },
+        "queries": {
+            query.name: {
+                "state": query.state,
+                "reason": query.reason,
+                "rows": streams[query.stream]["rows"] if query.stream in streams else 0,
+                "relation": query.plan.relation,
+                "watermark": mark(streams[query.stream]["watermark"])
+                if query.stream in streams
+                else None,
+            }
+            for query in engine.queries.values()
+        },
+    }
+
+
+def _figures(row: Any) -> dict[str, Any]:
+    if row is None:
+        return {"rows_in": 0, "rows_out": 0, "steps": 0, "seconds": 0.0}
+    return {k: row[k] for k in ("rows_in", "rows_out", "steps", "seconds")}
+
+
+def mark(watermark: int) -> str | None:
+    """A watermark for people: ISO time, `end`, or nothing yet."""
+    if watermark == BEGINNING:
+        return None
+    if watermark == FOREVER:
+        return "end"
+    from datetime import UTC, datetime, timedelta  # noqa: PLC0415
+
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=watermark)
+    return moment.isoformat().replace("+00:00", "Z")

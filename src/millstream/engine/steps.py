@@ -1,0 +1,270 @@
+"""A step: read, one Spark job, write segments, one transaction.
+
+A crash before the transaction leaves only files that nobody names; a crash after it loses nothing.
+"""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from millstream.engine import faults
+from millstream.engine.dataflow import Operator, base_stream, state_stream
+from millstream.engine.ledger import Ledger
+from millstream.engine.operators import LOGIC, SELF_READING
+from millstream.engine.operators.base import Answer, Input, Output, Step
+from millstream.engine.reading import SegmentReader
+from millstream.engine.segments import EMPTY, Segment, SegmentStore, Written
+from millstream.plan.nodes import sources_of
+from millstream.plan.windows import BEGINNING, FOREVER
+
+COLLECT_BYTES_MAX = 32 << 20  # input of a step below which its result is collected by the driver
+TOO_LARGE = "spark.driver.maxResultSize"  # how Spark says that a result does not fit
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What a step did, for statistics and displays."""
+
+    operator: str
+    rows_in: int
+    rows_out: int
+    bytes_in: int
+    bytes_out: int
+    seconds: float  # all of it
+    commit_seconds: float
+    tail_segments: int  # files of windows that were opened
+    started: float
+    collected: bool
+
+
+@dataclass(slots=True)
+class Removals:
+    """Files that may go once every step that began before has ended."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    clock: int = 0
+    active: dict[int, int] = field(default_factory=dict)  # step -> clock at its start
+    waiting: list[tuple[int, str]] = field(default_factory=list)
+
+    def begin(self) -> int:
+        with self.lock:
+            self.clock += 1
+            self.active[self.clock] = self.clock
+            return self.clock
+
+    def end(self, token: int) -> None:
+        with self.lock:
+            self.active.pop(token, None)
+
+    def add(self, files: Sequence[str]) -> None:
+        with self.lock:
+            self.clock += 1
+            self.waiting += [(self.clock, f) for f in files]
+
+    def due(self) -> list[str]:
+        with self.lock:
+            oldest = min(self.active.values(), default=self.clock + 1)
+            ready = [f for at, f in self.waiting if at < oldest]
+            self.waiting = [(at, f) for at, f in self.waiting if at >= oldest]
+            return ready
+
+
+class StepRunner:
+    """Runs operators' steps on one ledger, store and Spark session."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        ledger: Ledger,
+        store: SegmentStore,
+        collect_bytes_max: int = COLLECT_BYTES_MAX,
+    ) -> None:
+        self.spark, self.ledger, self.store = spark, ledger, store
+        self.reader = SegmentReader(spark, ledger, store)
+        self.removals = Removals()
+        self.collect_bytes_max = collect_bytes_max
+
+    # -- what there is to do --------------------------------------------------------------------
+
+    def install(self, operator: Operator) -> None:
+        """Makes room for an operator's streams in the ledger (inside a transaction).
+
+        The operator is evaluated once over inputs without rows: Spark analyses it, nothing runs,
+        and the columns of its streams are known from then on.
+        """
+        self.ledger.add_stream(operator.id, operator.kind)
+        if self.ledger.columns(operator.id):
+            return
+        inputs = {s: Input(s, (), (_placeholder(s),), BEGINNING, FOREVER) for s in operator.inputs}
+        step = Step(operator, inputs, {}, {}, (), 0, self.reader.frame)
+        for output in LOGIC[operator.kind].evaluate(step).outputs:
+            self.ledger.add_stream(output.stream, "state" if output.replaces else operator.kind)
+            self.ledger.set_columns(output.stream, output.data.schema.json())
+
+    def pending(self, operator: Operator) -> dict[str, list[Segment]]:
+        """Segments each input has beyond the operator's cursor."""
+        found = {}
+        for stream in operator.inputs:
+            following, _ = self.ledger.cursor(operator.id, stream)
+            found[stream] = self.ledger.segments(stream, following)
+        return found
+
+    def marks(self, operator: Operator) -> dict[str, int]:
+        return {s: self.ledger.cursor(operator.id, s)[1] for s in operator.inputs}
+
+    # -- one step -------------------------------------------------------------------------------
+
+    def run(self, operator: Operator, rows_max: int) -> StepReport | None:
+        """One step on at most about `rows_max` new rows; None where there is nothing new."""
+        token = self.removals.begin()
+        try:
+            return self._run(operator, rows_max)
+        finally:
+            self.removals.end(token)
+
+    def _run(self, operator: Operator, rows_max: int) -> StepReport | None:
+        started = time.time()
+        clock = time.perf_counter()
+        step = self._prepare(operator, rows_max)
+        if step is None:
+            return None
+        logic = LOGIC[operator.kind]
+        answer = logic.evaluate(step)
+        faults.reach("step.evaluated")
+        new = [s for i in step.inputs.values() for s in i.new]
+        tails = [s for i in step.inputs.values() for s in i.tail if s.file]
+        size = sum(s.size for s in (*new, *tails))
+        collected = size <= self.collect_bytes_max
+        written = {}
+        for output in answer.outputs:
+            written[output.stream], was = self._materialise(output, collected)
+            collected = collected and was
+        faults.reach("step.written")
+        clock_commit = time.perf_counter()
+        gone = self._commit(step, answer, written, time.perf_counter() - clock)
+        faults.reach("step.committed")
+        done = time.perf_counter()
+        self.removals.add(gone)
+        result = written.get(operator.id, [])
+        return StepReport(
+            operator.id,
+            rows_in=sum(s.rows for s in new),
+            rows_out=sum(w.rows for w in result),
+            bytes_in=sum(s.size for s in new),
+            bytes_out=sum(w.size for w in result),
+            seconds=done - clock,
+            commit_seconds=done - clock_commit,
+            tail_segments=len(tails),
+            started=started,
+            collected=collected,
+        )
+
+    def _prepare(self, operator: Operator, rows_max: int) -> Step | None:
+        inputs: dict[str, Input] = {}
+        logic = LOGIC[operator.kind]
+        marks = self.marks(operator)
+        anything = False
+        for stream in operator.inputs:
+            following, before = self.ledger.cursor(operator.id, stream)
+            segments = self.ledger.segments(stream)
+            tail = tuple(
+                s
+                for s in segments
+                if s.last < following and s.file and logic.reachable(operator, s, marks)
+            )
+            new = _limited([s for s in segments if s.last >= following], rows_max)
+            after = new[-1].watermark if new else before
+            anything = anything or bool(new)
+            inputs[stream] = Input(stream, tail, new, before, max(before, after))
+        if not anything:
+            return None
+        states = self._states(operator)
+        own = tuple(self.ledger.segments(operator.id)) if operator.kind in SELF_READING else ()
+        return Step(
+            operator,
+            inputs,
+            self.ledger.progress(operator.id),
+            states,
+            own,
+            self._last_row(operator),
+            self.reader.frame,
+        )
+
+    def _states(self, operator: Operator) -> dict[int, tuple[Segment, ...]]:
+        found: dict[int, tuple[Segment, ...]] = {}
+        if operator.kind in ("interval", "running_emit"):
+            part = 0
+            while self.ledger.stream(state_stream(operator.id, part)) is not None:
+                found[part] = tuple(self.ledger.segments(state_stream(operator.id, part)))
+                part += 1
+        return found
+
+    def _last_row(self, operator: Operator) -> int:
+        latest = BEGINNING
+        for source in sources_of(operator.node):
+            row = self.ledger.stream(base_stream(source.stream))
+            latest = max(latest, row["ts_max"] if row else BEGINNING)
+        return latest
+
+    # -- results --------------------------------------------------------------------------------
+
+    def _materialise(self, output: Output, collect: bool) -> tuple[list[Written], bool]:
+        """Collects a small result and writes it here; lets the executors write a large one."""
+        if collect:
+            try:
+                table = output.data.toArrow()
+            except PySparkException as error:
+                if TOO_LARGE not in str(error):
+                    raise
+            else:
+                written = self.store.write(table)
+                return ([written] if written.rows else []), True
+        folder = self.store.path(f"{self.store.new_name()}.writing")
+        output.data.write.option("compression", "zstd").parquet(folder)
+        return self.store.adopt_spark_output(folder), False
+
+    def _commit(
+        self,
+        step: Step,
+        answer: Answer,
+        written: Mapping[str, Sequence[Written]],
+        seconds: float,
+    ) -> list[str]:
+        """Publishes, advances, records; gives files that nobody names any more."""
+        gone: list[str] = []
+        operator = step.operator
+        with self.ledger.transaction() as ledger:
+            for output in answer.outputs:
+                if output.replaces:
+                    gone += ledger.replace(ledger.segments(output.stream), None)
+                    ledger.publish(output.stream, written[output.stream] or [EMPTY], BEGINNING)
+            ledger.publish(operator.id, written.get(operator.id, ()), answer.watermark)
+            rows_out = sum(w.rows for w in written.get(operator.id, ()))
+            for source in step.inputs.values():
+                if source.new:
+                    ledger.set_cursor(
+                        operator.id, source.stream, source.new[-1].last + 1, source.after
+                    )
+            rows_in = sum(s.rows for i in step.inputs.values() for s in i.new)
+            ledger.record_step(operator.id, answer.progress, rows_in, rows_out, seconds)
+        return gone
+
+
+def _placeholder(stream: str) -> Segment:
+    return Segment(stream, 1, 1, None, None, 1, 0, 0, 0, 0, FOREVER, 0.0)
+
+
+def _limited(segments: Sequence[Segment], rows_max: int) -> tuple[Segment, ...]:
+    """A prefix of about as many rows, one segment at least."""
+    taken: list[Segment] = []
+    rows = 0
+    for segment in segments:
+        if taken and rows + segment.rows > rows_max:
+            break
+        taken.append(segment)
+        rows += segment.rows
+    return tuple(taken)
