@@ -3,7 +3,10 @@
 from importlib import import_module
 
 # Modules that register experiments; loaded on demand, because some import numpy and solvers.
-MODULES: tuple[str, ...] = ()
+MODULES: tuple[str, ...] = (
+    "network_compare",
+    "network_shape",
+)
 
 
 def load() -> None:

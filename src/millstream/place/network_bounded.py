@@ -28,10 +28,10 @@ from millstream.place.network_problem import (
 from millstream.place.network_relaxation import Candidates, Relaxation, relax
 from millstream.place.network_shipping import shipped
 
-MULTIPLIER_ROUNDS = 40
-POOL_SIZE = 12  # nodes a vertex in a small search for a good placement
-POOL_ROUNDS = (3, 8, 16)  # of the multipliers, after which a small search pays
-MANY_CANDIDATES = 1_000  # while there are more, a round costs more than a small search
+FIRST_ROUNDS = 8  # of prices over all candidates
+LATER_ROUNDS = 15  # of prices over those left by a guess
+MANY_CANDIDATES = 5_000  # with more, further rounds cost more than they save
+GUESSES = (0.01, 0.03, 0.08)  # above the lower bound, tried before the best placement known
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,7 @@ def optimal_within_bound(planner: str, problem: PlacementProblem, options: Optio
     )
     best = _first_placement(planner, problem, reach, options)
     candidates = Candidates(problem, allowed)
-    try:
-        return _optimum(_searched(_priced(candidates, best, reach, options), reach, options))
-    except _Unfinished as unfinished:
-        return unfinished.best
+    return _searched(candidates, best, reach, options)
 
 
 def least_delays(problem: PlacementProblem) -> Reach:
@@ -123,78 +120,85 @@ def _first_placement(
     return Placed(planner, placement, cost, delay)
 
 
-class _Unfinished(Exception):  # noqa: N818  (a limit that was reached, not an error)
-    """The work limit was reached; what is known is a placement and a lower bound."""
-
-    def __init__(self, best: Placed) -> None:
-        super().__init__()
-        self.best = best
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Priced:
-    """After the rounds of multipliers: the strongest prices, what they left, the best so far."""
+    """After some rounds of prices: the strongest relaxation, what it leaves, the best so far."""
 
     candidates: Candidates
-    best: Placed
     strongest: Relaxation
+    best: Placed
 
 
-def _priced(candidates: Candidates, best: Placed, reach: Reach, options: Options) -> _Priced:
+def _priced(
+    candidates: Candidates, start: Vector, target: float, best: Placed, rounds: int
+) -> _Priced:
+    """Prices adjusted round by round; candidates that cannot lead below `target` are dropped."""
     problem = candidates.problem
-    bound = problem.latency_bound or 0.0
-    relaxed = relax(candidates, np.zeros(len(problem.tree)), bound)
-    best = _cheaper(problem, best, relaxed.placement)
+    relaxed = relax(candidates, start, problem.latency_bound or 0.0)
     strongest = relaxed
     step = 1.0
-    for number in range(MULTIPLIER_ROUNDS):
-        if number in POOL_ROUNDS and candidates.count() > MANY_CANDIDATES:
-            few = candidates.best_few(relaxed, POOL_SIZE)
-            best = _labelled(few, strongest, best, reach, options)
-        candidates = candidates.without_hopeless(relaxed, best.cost)
-        if _closed(strongest.lower_bound, best.cost) or candidates.settled() or step < 0.02:
-            break
-        relaxed = relax(candidates, _steeper(relaxed, best.cost, bound, step), bound)
+    for _ in range(rounds):
         best = _cheaper(problem, best, relaxed.placement)
+        target = min(target, best.cost)
+        if _closed(strongest.lower_bound, target) or candidates.settled() or step < 0.05:
+            break
+        candidates = candidates.without_hopeless(relaxed, target)
+        relaxed = relax(candidates, _steeper(relaxed, target, step), problem.latency_bound or 0.0)
         if relaxed.lower_bound > strongest.lower_bound:
             strongest = relaxed
         else:
             step *= 0.7
-    return _Priced(candidates, best, strongest)
+    best = _cheaper(problem, best, relaxed.placement)
+    return _Priced(candidates, strongest, best)
 
 
-def _searched(priced: _Priced, reach: Reach, options: Options) -> Placed:
-    """Labels over a small pool first, for a better placement to prune with, then over all."""
-    best, whole, strongest = priced.best, priced.candidates, priced.strongest
-    if _closed(strongest.lower_bound, best.cost):
-        return best
-    relaxed = relax(whole, strongest.prices, whole.problem.latency_bound or 0.0)
-    few = whole.best_few(relaxed, POOL_SIZE)
-    best = _labelled(few, strongest, best, reach, options)
-    fitting = whole.without_hopeless(relaxed, best.cost)
-    return _labelled(fitting, strongest, best, reach, options)
+def _searched(candidates: Candidates, best: Placed, reach: Reach, options: Options) -> Placed:
+    """Guesses what the optimum may cost at most and searches below; a hit is the optimum.
+
+    A guess just above the lower bound leaves few candidates, so that a wrong one costs little.
+    The last guess is the cost of the best placement known, which cannot be wrong.
+    """
+    problem = candidates.problem
+    first = _priced(candidates, np.zeros(len(problem.tree)), best.cost, best, FIRST_ROUNDS)
+    best, lower = first.best, first.strongest.lower_bound
+    whole = first.candidates
+    relaxed = relax(whole, first.strongest.prices, problem.latency_bound or 0.0)
+    for guess in (*(max(lower, 0.0) * (1 + part) for part in GUESSES), best.cost):
+        if _closed(lower, best.cost):
+            break
+        target = min(guess, best.cost)
+        if target < lower:
+            continue
+        few = whole.without_hopeless(relaxed, target)
+        rounds = LATER_ROUNDS if few.count() < MANY_CANDIDATES else 2
+        priced = _priced(few, first.strongest.prices, target, best, rounds)
+        best = priced.best
+        if not _closed(priced.strongest.lower_bound, min(target, best.cost)):
+            try:
+                found = _labelled(priced, target, reach, options)
+            except Exhausted:
+                return Placed(best.planner, best.placement, best.cost, best.delay, max(0.0, lower))
+            if found is not None:
+                best = _cheaper(problem, best, found)
+        if best.cost <= target:
+            break
+        lower = max(lower, target)  # nothing is cheaper than the guess
+    return Placed(best.planner, best.placement, best.cost, best.delay, lower_bound=best.cost)
 
 
 def _labelled(
-    candidates: Candidates, strongest: Relaxation, best: Placed, reach: Reach, options: Options
-) -> Placed:
-    """The best placement among the candidates, or the one already known if that is cheaper."""
-    relaxed = relax(candidates, strongest.prices, candidates.problem.latency_bound or 0.0)
-    fitting = candidates.without_hopeless(relaxed, best.cost)
-    if fitting is not candidates:
-        relaxed = relax(fitting, strongest.prices, candidates.problem.latency_bound or 0.0)
-    try:
-        found = search_labels(fitting, relaxed, reach.above, best.cost, options.labels_max)
-    except Exhausted:
-        lower = max(0.0, strongest.lower_bound)
-        raise _Unfinished(
-            Placed(best.planner, best.placement, best.cost, best.delay, lower)
-        ) from None
-    return best if found is None else _cheaper(candidates.problem, best, found)
-
-
-def _optimum(best: Placed) -> Placed:
-    return Placed(best.planner, best.placement, best.cost, best.delay, lower_bound=best.cost)
+    priced: _Priced, target: float, reach: Reach, options: Options
+) -> dict[str, str] | None:
+    """The cheapest placement below `target` among what the prices left."""
+    bound = priced.candidates.problem.latency_bound or 0.0
+    limit = min(target, priced.best.cost)
+    relaxed = relax(priced.candidates, priced.strongest.prices, bound)
+    if relaxed.lower_bound > limit:
+        return None
+    fitting = priced.candidates.without_hopeless(relaxed, limit)
+    if fitting is not priced.candidates:
+        relaxed = relax(fitting, priced.strongest.prices, bound)
+    return search_labels(fitting, relaxed, reach.above, limit, options.labels_max)
 
 
 def _closed(lower: float, cost: float) -> bool:
@@ -208,8 +212,9 @@ def _cheaper(problem: PlacementProblem, best: Placed, placement: dict[str, str])
     return best
 
 
-def _steeper(relaxed: Relaxation, cost: float, bound: float, step: float) -> Vector:
+def _steeper(relaxed: Relaxation, cost: float, step: float) -> Vector:
     """Polyak's step: prices rise where a path is late and fall where it has time left."""
+    bound = relaxed.bound
     late = np.where(relaxed.path_delay >= 0, relaxed.path_delay - bound, 0.0)
     late = np.where((relaxed.prices <= 0) & (late < 0), 0.0, late)
     norm = float(late @ late)

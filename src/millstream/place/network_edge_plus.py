@@ -36,7 +36,7 @@ def choose_edge_plus(table: Table, children: Sequence[Table], scope: Scope) -> i
     first = cheapest(table, candidates)
     separation = sum(float(scope.distance[at[first], first]) for at in table.child_at)
     gather_children(table, children, scope, separation)
-    return cheapest(table, np.union1d(candidates, table.leaves_at))
+    return cheapest(table, sorted({*candidates, *table.leaves_at.tolist()}))
 
 
 def gather_children(
@@ -73,6 +73,13 @@ def _moved(
     child: Table, rows: Indices, scope: Scope, separation_max: float, *, nearest: bool
 ) -> Moved:
     """Where a child would go among the places below it, for the operator at each of `rows`."""
+    if len(child.leaves_at) == 1:  # a source, or all its sources on one node: no choice
+        at = int(child.leaves_at[0])
+        hop = scope.distance[at, rows]
+        alone_cost = child.cost[at] + child.vertex.rate * scope.weight[at, rows]
+        alone_delay = child.delay[at] + hop
+        fits = (hop <= separation_max) & (alone_delay + scope.to_proxy[rows] <= scope.delay_max)
+        return np.where(fits, alone_cost, np.inf), np.full(len(rows), at), hop, alone_delay
     from_places = np.ix_(child.leaves_at, rows)
     distance = scope.distance[from_places]
     cost = child.cost[child.leaves_at, None] + child.vertex.rate * scope.weight[from_places]

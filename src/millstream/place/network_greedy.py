@@ -126,7 +126,8 @@ def map_operator(vertex: Vertex, children: Sequence[Table], scope: Scope) -> Tab
         cost += np.where(moves, move, stay)
         np.maximum(delay, np.where(moves, child.delay, stay_delay), out=delay)
         child_at.append(np.where(moves, everywhere, child.best))
-    leaves_at = np.unique(np.concatenate([child.leaves_at for child in children]))
+    below = {place for child in children for place in child.leaves_at.tolist()}
+    leaves_at = np.array(sorted(below), dtype=np.intp)
     return Table(vertex, cost, delay, child_at, -1, leaves_at, np.zeros(size))
 
 

@@ -37,7 +37,7 @@ def chooser(k: int) -> Chooser:
         if len(inside) > k:
             apart = scope.distance[[child.best for child in children]][:, inside].sum(axis=0)
             inside = inside[np.argsort(apart, kind="stable")[:k]]
-        return cheapest(table, np.union1d(inside, at_the_edge))
+        return cheapest(table, sorted({*inside.tolist(), at_the_edge}))
 
     return choose_in_network
 

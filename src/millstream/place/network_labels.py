@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from millstream.place.network_problem import Indices, Matrix, Vector, bound_limit
 from millstream.place.network_relaxation import ROUNDING, Candidates, Relaxation
@@ -37,6 +38,15 @@ class Arrival:
     cost: Vector
     delay: Vector
     label: Indices
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shipment:
+    """A child's labels at every node of its parent: [operator's node, label]."""
+
+    cost: Matrix
+    delay: Matrix
+    keep: npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
@@ -84,18 +94,16 @@ def search_labels(
 def _merged(search: _Search, position: int, labels: Sequence[Labels]) -> Labels:
     """The labels of an operator from those of its children, node by node."""
     children = search.candidates.problem.tree[position].children
-    arrivals = [_arrivals(search, position, child, labels[child]) for child in children]
+    shipments = [_shipment(search, position, child, labels[child]) for child in children]
+    alive = np.logical_and.reduce([shipment.keep.any(axis=1) for shipment in shipments])
     rows: list[Indices] = []
     costs: list[Vector] = []
     delays: list[Vector] = []
     origins: list[Indices] = []
     price = float(search.relaxed.price_below[position])
     completion = search.relaxed.outside[position] - search.relaxed.constant
-    for row in range(len(search.candidates.nodes[position])):
-        here = [arrival[row] for arrival in arrivals]
-        if any(not len(arrival.cost) for arrival in here):
-            continue
-        cost, delay, origin = _joined(here)
+    for row in np.flatnonzero(alive).tolist():
+        cost, delay, origin = _joined([_arrival(shipment, row) for shipment in shipments])
         keep = cost + price * delay + completion[row] <= search.cost_max
         if keep.any():
             costs.append(cost[keep])
@@ -121,10 +129,10 @@ def _merged(search: _Search, position: int, labels: Sequence[Labels]) -> Labels:
     return made
 
 
-def _arrivals(search: _Search, position: int, child: int, labels: Labels) -> list[Arrival]:
-    """A child's labels shipped to each node of the operator, those that can still win."""
+def _shipment(search: _Search, position: int, child: int, labels: Labels) -> Shipment:
+    """A child's labels shipped to each node of the operator; kept if they can still win."""
     vertex = search.candidates.problem.tree[child]
-    hop: Matrix = search.candidates.towards[child][:, labels.row]  # [operator's node, label]
+    hop: Matrix = search.candidates.towards[child][:, labels.row]
     cost = labels.cost + vertex.rate * hop
     delay = labels.delay + hop
     relaxed = search.relaxed
@@ -133,22 +141,29 @@ def _arrivals(search: _Search, position: int, child: int, labels: Labels) -> lis
     price = float(relaxed.price_below[child])
     promise = cost + price * delay + (rest - relaxed.constant)[:, None]
     keep = (promise <= search.cost_max) & (delay <= search.slowest(position)[:, None])
-    arrivals = []
-    for row in range(len(hop)):
-        label = np.flatnonzero(keep[row])
-        order = np.lexsort((cost[row, label], delay[row, label]))
-        label = label[order]
-        sorted_cost = cost[row, label]
-        cheapest_so_far = np.minimum.accumulate(sorted_cost)
+    return Shipment(cost, delay, keep)
+
+
+def _arrival(shipment: Shipment, row: int) -> Arrival:
+    """The undominated labels at one node: sorted by delay, each cheaper than all before it."""
+    label = np.flatnonzero(shipment.keep[row])
+    cost, delay = shipment.cost[row, label], shipment.delay[row, label]
+    if len(label) > 1:
+        order = np.lexsort((cost, delay))
+        cost = cost[order]
         front = np.ones(len(label), dtype=bool)
-        front[1:] = sorted_cost[1:] < cheapest_so_far[:-1]
-        label = label[front]
-        arrivals.append(Arrival(cost[row, label], delay[row, label], label))
-    return arrivals
+        front[1:] = cost[1:] < np.minimum.accumulate(cost)[:-1]
+        cost, delay, label = cost[front], delay[order][front], label[order][front]
+    return Arrival(cost, delay, label)
 
 
 def _joined(arrivals: Sequence[Arrival]) -> tuple[Vector, Vector, Indices]:
     """All children at one node: for each delay that matters the cheapest label of every child."""
+    if all(len(arrival.cost) == 1 for arrival in arrivals):  # at sources, and often above
+        cost_sum = sum(float(arrival.cost[0]) for arrival in arrivals)
+        slowest = max(float(arrival.delay[0]) for arrival in arrivals)
+        first = np.array([[arrival.label[0] for arrival in arrivals]], dtype=np.intp)
+        return np.array([cost_sum]), np.array([slowest]), first
     start = max(float(arrival.delay[0]) for arrival in arrivals)
     times = np.unique(np.concatenate([arrival.delay for arrival in arrivals]))
     times = times[times >= start]

@@ -60,16 +60,6 @@ class Candidates:
             ),
         )
 
-    def best_few(self, relaxed: "Relaxation", count: int) -> "Candidates":
-        """The nodes of each vertex with the cheapest relaxed placement through them."""
-        return Candidates(
-            self.problem,
-            tuple(
-                np.sort(nodes[np.argsort(through, kind="stable")[:count]])
-                for nodes, through in zip(self.nodes, relaxed.through, strict=True)
-            ),
-        )
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relaxation:
@@ -77,6 +67,7 @@ class Relaxation:
 
     prices: Vector  # of each vertex's path delay; zero except at sources
     price_below: Vector  # the sum of the prices of the sources below
+    bound: float
     constant: float  # the bound times all prices: subtracted from every relaxed cost
     inside: Sequence[Vector]
     outside: Sequence[Vector]
@@ -120,6 +111,7 @@ def relax(candidates: Candidates, prices: Vector, bound: float) -> Relaxation:
     return Relaxation(
         prices,
         price_below,
+        bound,
         constant,
         inside,
         outside,

@@ -1,0 +1,1 @@
+"""Benchmarks: ours beside a peer or a target, measured in one run."""

@@ -1,0 +1,198 @@
+"""The workload of seed 003's experiments, and one tidy row for each (tree, bound, planner, mode).
+
+Ten transit-stub networks, 100 random trees each; sources arranged as star, uniform or cluster;
+every planner centralised, the seed's three also by the distributed protocol over an overlay, and
+the optimum beside them. All in virtual time: a run is a function of its seed.
+
+The seed's bounds of 120 and 300 ms cannot be kept at its own scale for `uniform` (the average
+source is 0.4 x 500 = 200 ms from the proxy): there they are scaled with the distance.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from millstream.control.coordinator_messages import Settings
+from millstream.control.coordinator_state import Refuse
+from millstream.place.network_outcome import Options, Placed
+from millstream.place.network_planner import NETWORK_PLANNERS
+from millstream.place.network_problem import PlacementProblem
+from millstream.sim.overlay import Overlay
+from millstream.sim.overlay_run import place_distributed
+from millstream.sim.topologies import Topology, transit_stub
+from millstream.sim.topology_arrangements import SCENARIOS, Arrangement, Scenario, arrange
+from millstream.sim.topology_transit_stub import TransitStub
+from millstream.sim.topology_trees import TreeModel, random_tree
+
+Row = dict[str, Any]
+Progress = Callable[[str], None]
+Bounds = dict[str, float | None]
+
+NEAR = 0.18  # APD of star and cluster; at this scale the seed's bounds are taken as printed
+TIGHT_MS, LOOSE_MS = 120.0, 300.0
+DISTRIBUTED = ("edge", "edge_plus", "in_network")
+SHOWN = ("edge", "edge_plus", "in_network", "optimal_tree")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is run: the seed's figures, or enough to see that it works."""
+
+    topologies: int
+    trees: int
+    model: TransitStub | None = None
+
+
+FULL = Scale(10, 100)
+QUICK = Scale(2, 4, TransitStub(transit_nodes=(1, 2), stubs_per_transit_node=(2, 3)))
+
+
+def scale(quick: bool) -> Scale:
+    return QUICK if quick else FULL
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One tree on one network; `labels` go into its rows."""
+
+    topology: Topology
+    overlay: Overlay
+    arrangement: Arrangement
+    problem: PlacementProblem
+    labels: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Trees of one kind in one arrangement."""
+
+    arrangement: str
+    scenario: Scenario
+    model: TreeModel = field(default_factory=TreeModel)
+    labels: tuple[tuple[str, Any], ...] = ()
+    share: float = 1.0  # of the scale's trees
+
+
+def bounds_of(scenario: Scenario) -> Bounds:
+    """Tight and loose as printed, scaled where sources lie farther out than they allow."""
+    factor = scenario.proxy_distance / NEAR
+    return {"tight": TIGHT_MS * factor, "loose": LOOSE_MS * factor}
+
+
+def named(arrangement: str) -> Workload:
+    return Workload(arrangement, SCENARIOS.get(arrangement))
+
+
+def instances(
+    workloads: Sequence[Workload], seed: int, size: Scale, progress: Progress
+) -> Iterator[Instance]:
+    for number in range(size.topologies):
+        topology = transit_stub(seed * 1000 + number, size.model)
+        overlay = Overlay(topology.nodes, topology.distance_ms)
+        for place, workload in enumerate(workloads):
+            rng = np.random.default_rng([seed, number, place])
+            progress(f"network {number + 1} of {size.topologies}: {workload.arrangement}")
+            for tree in range(max(1, round(size.trees * workload.share))):
+                depth = workload.model.drawn_depth(rng)
+                count = workload.model.fanout**depth
+                found = arrange(topology, workload.scenario, count, rng)
+                problem = random_tree(topology, found, workload.model, depth, rng)
+                labels: Row = {
+                    "topology": number,
+                    "tree": tree,
+                    "arrangement": workload.arrangement,
+                    "depth": depth,
+                    "fanout": workload.model.fanout,
+                    **dict(workload.labels),
+                }
+                yield Instance(topology, overlay, found, problem, labels)
+
+
+def rows_of(
+    instance: Instance,
+    bounds: Bounds,
+    *,
+    planners: Sequence[str] = SHOWN,
+    distributed: Sequence[str] = DISTRIBUTED,
+    levels: int = 1,
+) -> Iterator[Row]:
+    """Every planner on one tree under every bound, centralised and distributed."""
+    for bound, bound_ms in bounds.items():
+        problem = instance.problem.with_bound(bound_ms)
+        reference = _reference(problem)
+        labels = {**instance.labels, "bound": bound, "bound_ms": bound_ms}
+        for name in planners:
+            outcome = NETWORK_PLANNERS.get(name)(problem, Options())
+            figures = None
+            if isinstance(outcome, Placed):
+                figures = (outcome.cost, outcome.delay, outcome.placement)
+            yield {**labels, "planner": name, "mode": "centralised"} | _figures(
+                problem, reference, figures
+            )
+        for name in distributed:
+            asked = Settings("tree", 1, problem.proxy, name)  # type: ignore[arg-type]
+            answer = place_distributed(problem, instance.overlay, asked, levels)
+            figures, extra = None, {}
+            if not isinstance(answer, Refuse):
+                figures = (answer.cost, answer.delay, answer.placement)
+                extra = {
+                    "messages": sum(answer.counts.messages.values()),
+                    "envelopes": answer.counts.envelopes,
+                    "probed_pairs": answer.counts.probed_pairs,
+                    "mapping_s": round(answer.seconds, 4),
+                }
+            row = {**labels, "planner": name, "mode": "distributed"}
+            yield row | _figures(problem, reference, figures) | extra
+
+
+def _reference(problem: PlacementProblem) -> tuple[float, float]:
+    """What the baseline costs and how long its slowest path takes, bound or no bound."""
+    proxy = problem.proxy_index
+    ways = [(v.rate, problem.distance[v.node, proxy]) for v in problem.tree if v.node is not None]
+    return float(sum(rate * way for rate, way in ways)), float(max(way for _, way in ways))
+
+
+def _figures(
+    problem: PlacementProblem,
+    reference: tuple[float, float],
+    found: tuple[float, float, Any] | None,
+) -> Row:
+    row: Row = dict.fromkeys(
+        ("ratio", "stretch", "at_proxy", "at_sources", "inside", "messages", "envelopes",
+         "probed_pairs", "mapping_s")
+    )  # fmt: skip
+    row["feasible"] = found is not None
+    if found is None:
+        return row
+    cost, delay, placement = found
+    sources = {source.node for source in problem.sources}
+    proxy = sum(node == problem.proxy for node in placement.values())
+    edge = sum(node in sources and node != problem.proxy for node in placement.values())
+    row["ratio"] = cost / reference[0] if reference[0] else 1.0
+    row["stretch"] = delay / reference[1] if reference[1] else 1.0
+    row["at_proxy"] = proxy / len(placement)
+    row["at_sources"] = edge / len(placement)
+    row["inside"] = 1 - (proxy + edge) / len(placement)
+    return row
+
+
+def mean(rows: Iterable[Row], column: str, **where: object) -> float:
+    """The mean of a column over the feasible rows that match; NaN if there are none."""
+    values = [
+        row[column]
+        for row in rows
+        if row["feasible"]
+        and row[column] is not None
+        and all(row[key] == value for key, value in where.items())
+    ]
+    return float(np.mean(values)) if values else float("nan")
+
+
+def with_selectivity(workload: Workload, selectivity_max: float) -> Workload:
+    return replace(
+        workload,
+        model=replace(workload.model, selectivity_max=selectivity_max),
+        labels=(*workload.labels, ("selectivity_max", selectivity_max)),
+    )

@@ -1,0 +1,88 @@
+"""`millstream place` as a script sees it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from millstream.commands.place import register
+from millstream.errors import UsageError
+from millstream.place.network_planner import NETWORK_PLANNERS
+
+PROBLEM: dict[str, Any] = {
+    "nodes": ["n0", "n1", "n2"],
+    "distance": [[0, 10, 30], [10, 0, 20], [30, 20, 0]],
+    "sources": [{"id": "s1", "node": "n1", "rate": 4.0}, {"id": "s2", "node": "n2", "rate": 10.0}],
+    "operators": [{"id": "o1", "inputs": ["s1", "s2"], "rate": 2.5}],
+    "root": "o1",
+    "proxy": "n0",
+    "latency_bound": None,
+}
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Path:
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(PROBLEM))
+    return path
+
+
+def call(*arguments: str) -> Any:
+    app = typer.Typer()
+    register(app)
+    app.callback()(lambda: None)  # with one command only, typer would drop its name
+    return CliRunner().invoke(app, ["place", *arguments])
+
+
+@pytest.mark.parametrize("planner", NETWORK_PLANNERS.names())
+def test_prints_the_format(problem: Path, planner: str) -> None:
+    result = call("--planner", planner, str(problem))
+    assert result.exit_code == 0
+    answer = json.loads(result.stdout)
+    assert set(answer) == {"placement", "cost", "delay"}
+    expected = {"o1": "n0"} if planner == "baseline" else {"o1": "n2"}
+    assert answer["placement"] == expected
+    assert answer["cost"] == (340.0 if planner == "baseline" else 4 * 20 + 2.5 * 30)
+
+
+def test_the_default_is_the_optimum(problem: Path) -> None:
+    assert json.loads(call(str(problem), "--json").stdout)["cost"] == 155.0
+    assert "the optimum" in call(str(problem), "--explain").stdout
+
+
+@pytest.mark.parametrize("planner", NETWORK_PLANNERS.names())
+def test_an_infeasible_bound_is_reported_and_exits_2(problem: Path, planner: str) -> None:
+    result = call("--planner", planner, "--latency", "25", str(problem))
+    assert result.exit_code == 2
+    answer = json.loads(result.stdout)
+    assert answer["infeasible"] is True
+    assert answer["placement"] is None
+    assert answer["least_delay"] == 30.0
+    assert result.stderr.count("\n") == 1
+    assert "25 is infeasible" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "no JSON"),
+        ("[]", "JSON object"),
+        (json.dumps(PROBLEM | {"proxy": "zz"}), "proxy 'zz'"),
+    ],
+)
+def test_a_bad_file_is_the_users_mistake(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    result = call(str(path))
+    assert isinstance(result.exception, UsageError)
+    assert message in str(result.exception)
+    assert isinstance(call(str(tmp_path / "absent.json")).exception, UsageError)
+    assert isinstance(call(str(tmp_path)).exception, UsageError)
+
+
+def test_bad_options(problem: Path) -> None:
+    for arguments in (["--planner", "edgy"], ["--k", "-1"], ["--json", "--explain"]):
+        assert isinstance(call(*arguments, str(problem)).exception, UsageError)
