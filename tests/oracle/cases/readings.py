@@ -127,12 +127,6 @@ EMITS = (
         rows(("a", 2.500001), ("c", 7.000001)),
     ),
     Case(
-        "dstream_unbounded_never_ends",
-        Emit("DSTREAM", kv(Unbounded())),
-        "DSTREAM (SELECT k, v FROM r [UNBOUNDED])",
-        (),
-    ),
-    Case(
         "rstream_range_every_second",
         Emit("RSTREAM", Select((item("k"),), (Source("r", window=Range(2 * SECOND)),))),
         "RSTREAM (SELECT k FROM r [RANGE 2 SECONDS])",

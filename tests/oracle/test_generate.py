@@ -1,0 +1,219 @@
+"""Made-up dataflows: all valid, every construct among them, and laws that any answer obeys."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from oracle.compare import difference
+from oracle.cql_text import cql_text
+from oracle.evaluate import Oracle
+from oracle.generate import examples
+from oracle.generate_queries import Asked, QueryMaker
+from oracle.generate_streams import stream_sets
+from oracle.harness import Example, files_of
+from oracle.model import Emit, Query, Rows, Select, Stream, Sub, Union, columns_of
+from oracle.nature import grouping_of, item_nature, query_nature
+
+QUICK = settings(
+    max_examples=25,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=(Phase.generate, Phase.shrink),
+    suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large),
+)
+CONSTRUCTS = {
+    "select",
+    "join",
+    "join of three",
+    "JOIN ON",
+    "union",
+    "distinct",
+    "having",
+    "filter",
+    "with",
+    "subquery",
+    "window on a subquery",
+    "now",
+    "range",
+    "rows",
+    "partition",
+    "unbounded",
+    "sliding",
+    "instant",
+    "change",
+    "snapshot",
+    "running",
+    "relation over relation",
+    "ISTREAM",
+    "DSTREAM",
+    "RSTREAM",
+    "ISTREAM of a relation",
+    "DSTREAM of a relation",
+    "RSTREAM of a relation",
+    "first",
+    "last",
+    "var_",
+    "stddev_",
+    "DISTINCT ",
+    "window_",
+}
+
+
+def queries_within(query: Query) -> Iterator[Query]:
+    yield query
+    match query:
+        case Select():
+            for source in query.sources:
+                if isinstance(source, Sub):
+                    yield from queries_within(source.query)
+        case Union():
+            for branch in query.branches:
+                yield from queries_within(branch)
+        case Emit():
+            yield from queries_within(query.query)
+
+
+def constructs_of_select(select: Select) -> Iterator[str]:
+    natures = [item_nature(source) for source in select.sources]
+    yield ("select", "join", "join of three")[len(natures) - 1]
+    if select.aggregated and not natures[0].relation:
+        yield grouping_of(natures)
+    if select.aggregated and natures[0].relation:
+        yield "relation over relation"
+    for present, name in (
+        (select.on, "JOIN ON"),
+        (select.distinct, "distinct"),
+        (select.having, "having"),
+        (select.where, "filter"),
+    ):
+        if present:
+            yield name
+    for source in select.sources:
+        if source.window is not None:
+            partitioned = isinstance(source.window, Rows) and source.window.partition
+            yield "partition" if partitioned else type(source.window).__name__.lower()
+        if isinstance(source, Sub):
+            yield "subquery"
+            if source.window is not None:
+                yield "window on a subquery"
+            if source.name is not None:
+                yield "with"
+
+
+def constructs_of(query: Query) -> Iterator[str]:
+    text = cql_text(query)
+    yield from (
+        c for c in ("first", "last", "var_", "stddev_", "DISTINCT ", "window_") if c in text
+    )
+    for inner in queries_within(query):
+        match inner:
+            case Select():
+                yield from constructs_of_select(inner)
+            case Union():
+                yield "union"
+            case Emit(kind, emitted):
+                relation = query_nature(emitted).relation
+                yield f"{kind} of a relation" if relation else kind
+
+
+def test_every_construct_is_made_up_and_evaluates() -> None:
+    seen: set[str] = set()
+
+    @settings(QUICK, max_examples=60, phases=(Phase.generate,))
+    @given(examples())
+    def collect(example: Example) -> None:
+        with Oracle({s.name: s for s in example.streams}) as oracle:
+            for query in example.queries:
+                answer = oracle.answer(query)
+                assert answer.evaluation.relation == query_nature(query).relation
+                seen.update(constructs_of(query))
+
+    collect()
+    assert seen >= CONSTRUCTS, CONSTRUCTS - seen
+
+
+@QUICK
+@given(examples())
+def test_files_hold_every_row_once_in_order(example: Example) -> None:
+    for stream in example.streams:
+        tables = files_of(stream, example.batches[stream.name])
+        times = [value for table in tables for value in table["ts"].cast("int64").to_pylist()]
+        assert times == [row.ts for row in stream.rows]
+
+
+Law = Callable[[QueryMaker], tuple[Query, Query]]
+
+
+@st.composite
+def pairs(draw: st.DrawFn, make: Law) -> tuple[tuple[Stream, ...], Query, Query]:
+    streams = draw(stream_sets())
+    return streams, *make(QueryMaker(draw, streams))
+
+
+def law(make: Law) -> Callable[[], None]:
+    """Two queries that mean the same give the same rows, whatever the input."""
+
+    def holds() -> None:
+        @QUICK
+        @given(pairs(make))
+        def check(drawn: tuple[tuple[Stream, ...], Query, Query]) -> None:
+            streams, one, other = drawn
+            with Oracle({s.name: s for s in streams}) as oracle:
+                left, right = oracle.answer(one), oracle.answer(other)
+            columns = [*columns_of(one), *([] if left.evaluation.relation else ["ts"])]
+            found = difference(left.rows, right.rows, columns)
+            assert not found, f"{cql_text(one)}\n{cql_text(other)}\n{found}"
+
+        check()
+
+    holds.__doc__ = make.__doc__
+    return holds
+
+
+@law
+def test_the_order_of_a_join_does_not_matter(maker: QueryMaker) -> tuple[Query, Query]:
+    query = maker.rows(maker.several(Asked(), 2), 0).query
+    assert isinstance(query, Select)
+    terms = [*query.on, *([query.where] if query.where else [])]
+    where = replace(
+        terms[0],
+        cql=" AND ".join(term.cql for term in terms),
+        sql=" AND ".join(f"({term.sql})" for term in terms),
+    )
+    return query, replace(query, sources=query.sources[::-1], on=(), where=where)
+
+
+@law
+def test_istream_is_the_default(maker: QueryMaker) -> tuple[Query, Query]:
+    query = maker.aggregated(0).query
+    return query, Emit("ISTREAM", query)
+
+
+@law
+def test_a_filter_in_a_subquery_is_a_filter(maker: QueryMaker) -> tuple[Query, Query]:
+    readables = [maker.base(None, Asked())]
+    query = maker.rows(readables, 0).query
+    assert isinstance(query, Select)
+    refs = maker.refs(readables, times=False)
+    everything = tuple(
+        replace(query.items[0], expr=ref, name=name)
+        for ref, (name, _) in zip(refs.columns, readables[0].columns, strict=True)
+    )
+    inner = Select(everything, query.sources, where=query.where)
+    return query, replace(query, sources=(Sub(inner, query.sources[0].label),), where=None)
+
+
+@law
+def test_distinct_twice_is_distinct_once(maker: QueryMaker) -> tuple[Query, Query]:
+    query = maker.rows([maker.base(None, Asked(("none",)))], 0).query
+    assert isinstance(query, Select)
+    once = replace(query, distinct=True)
+    names = columns_of(once)
+    items = tuple(
+        replace(entry, expr=replace(entry.expr, cql=f"q.{name}", sql=f"q.{name}"))
+        for entry, name in zip(once.items, names, strict=True)
+    )
+    return once, Select(items, (Sub(once, "q"),), distinct=True)
