@@ -1,1 +1,21 @@
 """Which operator runs next: statistics, QoS, one algorithm a module, selectors."""
+
+from millstream.schedule.protocol import Choice, Delivery, OperatorView, StepReport, Switch
+from millstream.schedule.quality import TEMPLATES, Goal, Quality, Specification
+from millstream.schedule.scheduler import Scheduler
+from millstream.schedule.settings import ScheduleSettings, settings_from
+
+__all__ = [
+    "TEMPLATES",
+    "Choice",
+    "Delivery",
+    "Goal",
+    "OperatorView",
+    "Quality",
+    "ScheduleSettings",
+    "Scheduler",
+    "Specification",
+    "StepReport",
+    "Switch",
+    "settings_from",
+]

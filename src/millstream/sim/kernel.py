@@ -2,8 +2,8 @@
 
 The kernel decides only what happens next: the earliest event, and among events of one time the one
 scheduled first (or with the lower `priority`). It knows nothing of operators, hosts or networks and
-never reads a clock. A run is a function of the seed: every purpose draws from a random stream of its
-own name, so that one more draw in one place does not shift the draws of another.
+never reads a clock. A run is a function of the seed: every purpose draws from a random stream of
+its own name, so that one more draw in one place does not shift the draws of another.
 """
 
 import heapq
@@ -54,7 +54,7 @@ class Kernel:
         self._generators: dict[str, np.random.Generator] = {}
 
     def at(self, time: float, callback: Callback, *, priority: int = 0) -> Event:
-        """Calls back at a time not before now; equal times go by priority, then by order of call."""
+        """Calls back at a time from now on; equal times go by priority, then by order of call."""
         if not isfinite(time) or time < self.now:
             raise ValueError(f"an event at {time} when it is {self.now}")
         event = Event(time, callback)

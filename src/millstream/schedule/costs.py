@@ -1,0 +1,49 @@
+"""What a step costs: a fixed part and a part for each row, learnt from finished steps.
+
+One weighted least-squares line an operator, older steps fading, so that a warmed-up engine or a
+grown window shows. Constant memory. It never predicts a negative cost.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class CostLine:
+    """seconds = fixed + row * rows.
+
+    >>> line = CostLine()
+    >>> for rows in (10, 100, 1000):
+    ...     line.learn(rows, 0.05 + 0.001 * rows)
+    >>> round(line.fixed_s, 6), round(line.row_s, 6)
+    (0.05, 0.001)
+    """
+
+    keep: float = 0.98  # weight of the past at each step: half of it is forgotten in 34 steps
+    weight: float = 0.0
+    rows_mean: float = 0.0
+    seconds_mean: float = 0.0
+    rows_variance: float = 0.0  # weighted sums, not divided
+    covariance: float = 0.0
+
+    def learn(self, rows: float, seconds: float) -> None:
+        self.weight = self.weight * self.keep + 1.0
+        self.rows_variance *= self.keep
+        self.covariance *= self.keep
+        rows_off = rows - self.rows_mean
+        self.rows_mean += rows_off / self.weight
+        self.seconds_mean += (seconds - self.seconds_mean) / self.weight
+        self.rows_variance += rows_off * (rows - self.rows_mean)
+        self.covariance += rows_off * (seconds - self.seconds_mean)
+
+    @property
+    def row_s(self) -> float:
+        """Seconds for each further row."""
+        most = self.seconds_mean / self.rows_mean if self.rows_mean > 0 else 0.0
+        if self.rows_variance <= 1e-6 * self.weight * max(1.0, self.rows_mean**2):
+            return most  # always the same batch: all of it may be marginal, the safe guess
+        return min(max(self.covariance / self.rows_variance, 0.0), most)
+
+    @property
+    def fixed_s(self) -> float:
+        """Seconds for a step, however few rows it has."""
+        return max(0.0, self.seconds_mean - self.row_s * self.rows_mean)

@@ -1,0 +1,174 @@
+"""What a driver and the scheduler say to each other.
+
+The contract, for the real engine and for virtual time alike:
+
+1. The driver calls `Scheduler.choose(views, now)` whenever a slot is free. `views` holds every
+   operator of the processor, also those without work: Chain and FIFO need the shape of the plan. A
+   view may be handed over again unchanged, so only operators whose queues moved need a new one.
+2. The answer is a `Choice`: an operator and how many of its pending rows to take, oldest first. The
+   driver may take more or fewer (segments have boundaries) and says so in the report. None means:
+   nothing can run now; ask again when rows arrive or a step ends.
+3. When the step is done the driver calls `Scheduler.report(report)`; when it failed,
+   `Scheduler.abandon(choice)`. Until then the operator is in flight and not chosen again. At most
+   `slots` choices are in flight.
+4. `now` and all times are seconds on one clock of the driver's, never going back. The scheduler
+   reads no clock, starts no thread, touches no data: results cannot depend on its choices.
+
+Scheduling decides order and batch size only. Rows may be fractional: the seed counts pages.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from millstream.schedule.plans import PlanShape
+    from millstream.schedule.settings import ScheduleSettings
+    from millstream.schedule.statistics import StatisticsGatherer
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorView:
+    """One operator at the moment of choice."""
+
+    id: str
+    rows: float  # pending in all input queues together
+    bytes: float = 0.0
+    oldest: float | None = None  # when the oldest pending row entered the system
+    producers: tuple[str, ...] = ()  # operators that feed it; none: it reads a stream (a leaf)
+    consumers: tuple[str, ...] = ()  # operators it feeds; none: it gives results (a root)
+    queries: tuple[str, ...] = ()  # whose results it works for
+    # What is known before anything was measured: seconds a step, seconds a row, rows out per row
+    # in. Measurements replace them.
+    fixed_cost_s: float | None = None
+    row_cost_s: float | None = None
+    row_selectivity: float | None = None
+    runnable: bool = True  # False: paused, moving, waiting for a watermark
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Run this operator on that many rows; carries why."""
+
+    number: int  # counts from 1; names the choice in the trace and in the report
+    operator: str
+    rows: float
+    at: float
+    algorithm: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Rows that left the system as results of one query, and how long they had been in it."""
+
+    rows: float = 0.0
+    delay_s_total: float = 0.0  # summed over the rows
+    delay_s_max: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """One finished step."""
+
+    operator: str
+    rows_in: float
+    rows_out: float
+    seconds: float
+    finished: float  # on the driver's clock
+    choice: int | None = None  # Choice.number; None for a step the scheduler did not ask for
+    bytes_in: float = 0.0
+    bytes_out: float = 0.0
+    # Combinations the operator looked at: the product of the inputs' sizes for a join (section
+    # 3.3.1, note 1), the rows themselves for others.
+    candidates: float | None = None
+    delivered: Delivery = Delivery()  # of all queries together; only roots deliver
+    by_query: Mapping[str, Delivery] = field(default_factory=dict)
+    # Rows and bytes in all queues after the step, where the driver knows; else the last views do.
+    queue_rows: float | None = None
+    queue_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """The scheduler changed its algorithm, or kept it after looking."""
+
+    at: float
+    before: str | None
+    after: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """What an algorithm would run next; `rows` None leaves the workload to RATIO and THRESHOLD."""
+
+    operator: str
+    reason: str
+    rows: float | None = None
+
+
+@dataclass(slots=True)
+class Situation:
+    """All that an algorithm may look at, gathered by the scheduler."""
+
+    now: float
+    views: Sequence[OperatorView]
+    by_id: Mapping[str, OperatorView]
+    plan: "PlanShape"
+    statistics: "StatisticsGatherer"
+    settings: "ScheduleSettings"
+    weights: Mapping[str, float]  # of the QoS goals, by statistic
+
+
+class Algorithm(Protocol):
+    """Orders operators by preference; may remember, forgets with `reset`.
+
+    `rank` yields picks best first and includes operators without work: taking one of those is what
+    the seed calls starvation (section 3.2.4). The scheduler takes the first that can run and then
+    tells the algorithm with `ran`.
+    """
+
+    name: str
+
+    def rank(self, situation: Situation) -> Iterable[Pick]: ...
+
+    def refresh(self, situation: Situation) -> None:
+        """Called when statistics were updated or the plan changed: priorities may be recomputed."""
+
+    def ran(self, pick: Pick, now: float) -> None: ...
+
+
+@dataclass(slots=True)
+class Review:
+    """What a selector may look at when the time to score has come."""
+
+    situation: Situation
+    current: str | None  # the algorithm in charge; None before the first
+    candidates: tuple[str, ...]
+    scores: Callable[[], Mapping[str, float]]  # equations 5.1 and 5.2; ask once a review
+    random: "Random"
+    starved: str | None = None  # the operator whose waiting forced this review
+
+    @property
+    def settings(self) -> "ScheduleSettings":
+        return self.situation.settings
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The algorithm to run until the next review."""
+
+    algorithm: str
+    reason: str
+    review_after_s: float | None = None  # None: the setting
+
+
+class Selector(Protocol):
+    """Chooses the algorithm; asked at reviews only."""
+
+    name: str
+
+    def select(self, review: Review) -> Verdict: ...

@@ -1,0 +1,237 @@
+"""The scheduler of one processor: asks the algorithm, keeps statistics, lets the selector review.
+
+A facade over algorithms, selectors, statistics and goals that both drivers use, the engine on Spark
+and the simulator. It decides from the views it is given and nothing else; see `protocol` for the
+contract. The same views, reports and times give the same choices.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from millstream.schedule import scoring
+from millstream.schedule.algorithms import ALGORITHMS
+from millstream.schedule.plans import PlanShape, shape_of
+from millstream.schedule.protocol import (
+    Algorithm,
+    Choice,
+    OperatorView,
+    Pick,
+    Review,
+    Selector,
+    Situation,
+    StepReport,
+    Switch,
+    Verdict,
+)
+from millstream.schedule.quality import DEFAULT, Quality, Specification, Standing
+from millstream.schedule.selectors import SELECTORS
+from millstream.schedule.settings import ScheduleSettings
+from millstream.schedule.statistics import StatisticsGatherer
+from millstream.schedule.workload import workload
+
+
+class Scheduler:
+    """Chooses operator and workload for one processor.
+
+    >>> scheduler = Scheduler(ScheduleSettings(candidates=("mtiq",), selector="fixed"))
+    >>> views = [OperatorView("a", 3, consumers=("b",)), OperatorView("b", 8)]
+    >>> choice = scheduler.choose(views, now=0.0)
+    >>> choice.operator, choice.rows, choice.reason
+    ('b', 8, '8 rows queued')
+    >>> scheduler.choose(views, now=0.0) is None  # one slot, and it is taken
+    True
+    """
+
+    def __init__(
+        self, settings: ScheduleSettings | None = None, quality: Quality = DEFAULT
+    ) -> None:
+        self.settings = settings or ScheduleSettings()
+        self.statistics = StatisticsGatherer(self.settings.old_weight)
+        self.trace: deque[Choice | Switch] = deque(maxlen=self.settings.trace_length)
+        self.switches = 0
+        self.starvation: dict[str, int] = {}  # picks without work, by algorithm
+        self.seconds_in_charge: dict[str, float] = {}
+        self._selector: Selector = SELECTORS.get(self.settings.selector)()
+        self._algorithms: dict[str, Algorithm] = {
+            name: ALGORITHMS.get(name)() for name in self.settings.candidates
+        }
+        self._board = scoring.ScoreBoard()
+        self._random = Random(self.settings.seed)
+        self._algorithm: Algorithm | None = None
+        self._in_charge_since = 0.0
+        self._review_at = 0.0
+        self._plan: PlanShape | None = None
+        self._edges: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
+        self._in_flight: dict[str, Choice] = {}
+        self._waiting_since: dict[str, float] = {}
+        self._number = 0
+        self._stale = True
+        self._quality = quality
+        self.set_quality(quality)
+
+    # ---- what the driver calls
+
+    def choose(self, views: Sequence[OperatorView], now: float) -> Choice | None:
+        """The next operator and its workload, or None when nothing can run."""
+        situation = self._look(views, now)
+        if len(self._in_flight) >= self.settings.slots:
+            return None
+        starved = self._overlooked(now)
+        if self._algorithm is None or now >= self._review_at or starved is not None:
+            self._review(situation, starved)
+        elif self._due(now):
+            self.statistics.update(now, self._algorithm.name, situation.plan.leaves)
+            self._stale = True
+        if self._stale:
+            for algorithm in self._algorithms.values():
+                algorithm.refresh(situation)
+            self._stale = False
+        return self._ask(situation)
+
+    def report(self, report: StepReport) -> None:
+        """A step is done."""
+        choice = self._in_flight.pop(report.operator, None)
+        current = self._algorithm.name if self._algorithm else self.settings.candidates[0]
+        self.statistics.step(report, choice.algorithm if choice else current)
+
+    def abandon(self, choice: Choice) -> None:
+        """A step failed or was given up: its operator may be chosen again."""
+        self._in_flight.pop(choice.operator, None)
+
+    # ---- what an administrator calls
+
+    @property
+    def quality(self) -> Quality:
+        return self._quality
+
+    def set_quality(self, quality: Quality | Specification) -> None:
+        """New goals, from now on; statistics and scores of the past are judged by them too."""
+        if isinstance(quality, Specification):
+            quality = Quality(quality)
+        for statistic in quality.weights:
+            self.statistics.plan_statistic(statistic)
+        self._quality = quality
+        self._stale = True
+
+    def standings(self) -> list[Standing]:
+        """Every goal beside its measured value, and whether its limit is met."""
+        return scoring.standings(self._quality, self.statistics)
+
+    @property
+    def algorithm(self) -> str | None:
+        """The name of the algorithm in charge."""
+        return self._algorithm.name if self._algorithm else None
+
+    @property
+    def in_flight(self) -> tuple[str, ...]:
+        return tuple(self._in_flight)
+
+    # ---- inside
+
+    def _look(self, views: Sequence[OperatorView], now: float) -> Situation:
+        edges = [(view.id, view.producers, view.consumers) for view in views]
+        if self._plan is None or edges != self._edges:
+            self.statistics.forget(
+                {name for name, *_ in self._edges} - {name for name, *_ in edges}
+            )
+            self._plan, self._edges, self._stale = shape_of(views), edges, True
+        by_id = {view.id: view for view in views}
+        rows = 0.0
+        waiting = self._waiting_since
+        for view in views:
+            rows += view.rows
+            if view.rows > 0 and view.runnable:
+                waiting.setdefault(view.id, now)
+            else:
+                waiting.pop(view.id, None)
+        self.statistics.observe(by_id, rows, now)
+        return Situation(
+            now, views, by_id, self._plan, self.statistics, self.settings, self._quality.weights
+        )
+
+    def _due(self, now: float) -> bool:
+        updated = self.statistics.updated_at
+        return updated is None or now - updated >= self.settings.statistics_s - 1e-9
+
+    def _overlooked(self, now: float) -> str | None:
+        """The operator whose work has been passed over past the threshold, if any."""
+        limit = self.settings.starvation_wait_s
+        if limit is None or len(self._algorithms) == 1:
+            return None
+        for name, since in self._waiting_since.items():
+            if now - since > limit and name not in self._in_flight:
+                return name
+        return None
+
+    def _review(self, situation: Situation, starved: str | None) -> None:
+        now = situation.now
+        before = self.algorithm
+        if before is not None:
+            self.statistics.update(now, before, situation.plan.leaves)
+            self._board.chosen(before, now)
+        self._stale = True
+        verdict = self._selector.select(self._review_of(situation, before, starved))
+        after = verdict.algorithm
+        reason = f"{starved} starves; {verdict.reason}" if starved else verdict.reason
+        if starved is not None:
+            self._waiting_since[starved] = now  # a new chance before the next alarm
+        self._install(verdict, before, reason, now)
+        if after != before:
+            self.switches += 1
+
+    def _install(self, verdict: Verdict, before: str | None, reason: str, now: float) -> None:
+        if before is not None:
+            spent = self.seconds_in_charge.get(before, 0.0)
+            self.seconds_in_charge[before] = spent + now - self._in_charge_since
+        self._in_charge_since = now
+        self._algorithm = self._algorithms[verdict.algorithm]
+        wait = verdict.review_after_s
+        self._review_at = now + (self.settings.scoring_s if wait is None else wait)
+        self.trace.append(Switch(now, before, verdict.algorithm, reason))
+
+    def _review_of(self, situation: Situation, current: str | None, starved: str | None) -> Review:
+        settings = self.settings
+
+        def scores() -> Mapping[str, float]:
+            return self._board.review(
+                settings.candidates, current, self._quality, self.statistics,
+                situation.now, settings.decay, settings.decay_by,
+            )  # fmt: skip
+
+        return Review(situation, current, settings.candidates, scores, self._random, starved)
+
+    def _ask(self, situation: Situation) -> Choice | None:
+        algorithm = self._algorithm
+        assert algorithm is not None
+        most = self.settings.starvation_picks_max
+        for barren, pick in enumerate(algorithm.rank(situation), start=1):
+            if self._can_run(situation.by_id[pick.operator]):
+                return self._take(algorithm, pick, situation)
+            self.starvation[algorithm.name] = self.starvation.get(algorithm.name, 0) + 1
+            if barren >= most and len(self._algorithms) > 1:
+                self._review(situation, pick.operator)
+                break
+        else:
+            return None
+        # The algorithm was changed for its barren picks; its successor is given all the time.
+        successor = self._algorithm
+        successor.refresh(situation)
+        for pick in successor.rank(situation):
+            if self._can_run(situation.by_id[pick.operator]):
+                return self._take(successor, pick, situation)
+        return None
+
+    def _can_run(self, view: OperatorView) -> bool:
+        return view.rows > 0 and view.runnable and view.id not in self._in_flight
+
+    def _take(self, algorithm: Algorithm, pick: Pick, situation: Situation) -> Choice:
+        view, now = situation.by_id[pick.operator], situation.now
+        rows = workload(view.rows, self.settings) if pick.rows is None else pick.rows
+        self._number += 1
+        choice = Choice(self._number, view.id, rows, now, algorithm.name, pick.reason)
+        self._in_flight[view.id] = choice
+        self._waiting_since.pop(view.id, None)
+        algorithm.ran(pick, now)
+        self.trace.append(choice)
+        return choice

@@ -1,0 +1,15 @@
+"""The selectors: who chooses the algorithm, each a plug-in chosen by name, one a module."""
+
+from collections.abc import Callable
+
+from millstream.registry import Registry
+from millstream.schedule.protocol import Selector
+from millstream.schedule.selectors.fixed import Fixed
+from millstream.schedule.selectors.highest_score import HighestScore
+from millstream.schedule.selectors.roulette import Roulette
+
+SELECTORS: Registry[Callable[[], Selector]] = Registry("selector")
+for _selector in (Fixed, Roulette, HighestScore):
+    SELECTORS.add(_selector.name, _selector)
+
+__all__ = ["SELECTORS", "Fixed", "HighestScore", "Roulette"]

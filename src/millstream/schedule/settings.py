@@ -1,0 +1,110 @@
+"""What an administrator may set: every parameter of the seed's section 6.1, and ours.
+
+Settings are checked when made, so that a wrong one is refused with its name before anything runs.
+They never change while in use; a scheduler is given new ones.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+from millstream.errors import UsageError
+
+THESIS_CANDIDATES = ("round_robin", "fifo", "mtiq", "chain")
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSettings:
+    """How a processor schedules.
+
+    >>> ScheduleSettings(ratio=0.5).ratio
+    0.5
+    """
+
+    # Which algorithms, and who chooses among them.
+    candidates: tuple[str, ...] = (*THESIS_CANDIDATES, "cost_aware")
+    selector: str = "roulette"
+    slots: int = 1  # steps in flight at once
+    seed: int = 0
+    # Workload, section 4.1 and figure 4.1.
+    ratio: float = 0.3
+    threshold_rows: float = 50.0
+    rows_max: float | None = None  # a step never takes more; None: no limit
+    # Statistics and scoring, section 6.1.
+    statistics_s: float = 1.0
+    scoring_s: float = 2.0
+    old_weight: float = 0.875  # w of equation 3.1
+    start_s: float = 5.0  # the first algorithm alone, so that start-up costs fall on nobody
+    explore_s: float = 1.0  # then each algorithm once, and the first again
+    decay: float = 0.95  # of equation 5.1; the seed gives no value
+    decay_by: Literal["time", "choices"] = "time"
+    # Starvation, section 3.2.4.
+    starvation_picks_max: int = 1000  # picks without work in one choice
+    starvation_wait_s: float | None = 30.0  # runnable work passed over for so long; None: never
+    # Batches of the cost-aware algorithm.
+    step_s_max: float = 1.0  # longest step it plans for
+    overhead_share: float = 0.1  # fixed cost it accepts as a share of a step, where rows allow
+    # Foresight: how far ahead candidates are played, and how much work that may be.
+    horizon_s: float = 10.0
+    foresight_steps_max: int = 200
+    trace_length: int = 10_000  # choices and switches remembered
+
+    def __post_init__(self) -> None:
+        if not self.candidates:
+            raise UsageError("no candidate algorithms", hint="name at least one in `candidates`")
+        if len(set(self.candidates)) != len(self.candidates):
+            raise UsageError(
+                "a candidate algorithm is named twice", detail=", ".join(self.candidates)
+            )
+        positive = (
+            "slots", "threshold_rows", "rows_max", "statistics_s", "scoring_s", "explore_s",
+            "starvation_picks_max", "starvation_wait_s", "step_s_max", "horizon_s",
+            "foresight_steps_max", "trace_length",
+        )  # fmt: skip
+        for name in positive:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UsageError(f"{name} must be above 0, not {value}")
+        if self.start_s < 0:
+            raise UsageError(f"start_s must not be negative, not {self.start_s}")
+        for name in ("ratio", "decay", "overhead_share"):
+            value = getattr(self, name)
+            if not 0 < value <= 1:
+                raise UsageError(f"{name} must lie above 0 and at most at 1, not {value}")
+        if not 0 <= self.old_weight < 1:
+            raise UsageError(f"old_weight must lie in 0 to below 1, not {self.old_weight}")
+        if self.decay_by not in ("time", "choices"):
+            raise UsageError(f"unknown decay_by {self.decay_by!r}", hint="time or choices")
+
+    def with_(self, **changes: Any) -> "ScheduleSettings":
+        return replace(self, **changes)
+
+
+def settings_from(table: Mapping[str, Any]) -> ScheduleSettings:
+    """Settings from a job file's table or an API body; an `algorithm` alone means no selector.
+
+    >>> settings_from({"algorithm": "fifo", "ratio": 0.5}).selector
+    'fixed'
+    """
+    given = dict(table)
+    if "algorithm" in given:
+        given["candidates"] = (given.pop("algorithm"),)
+        given.setdefault("selector", "fixed")
+    known = {field.name for field in fields(ScheduleSettings)}
+    for name in given:
+        if name not in known:
+            raise UsageError(
+                f"unknown scheduling setting {name!r}",
+                hint=f"one of {', '.join(sorted(known | {'algorithm'}))}",
+            )
+    if "candidates" in given:
+        given["candidates"] = tuple(given["candidates"])
+    try:
+        return ScheduleSettings(**given)
+    except TypeError as error:
+        raise UsageError("a scheduling setting has the wrong type", detail=str(error)) from None
+
+
+def settings_table(settings: ScheduleSettings) -> dict[str, Any]:
+    """The settings as plain values, for display and for a job file."""
+    return {**asdict(settings), "candidates": list(settings.candidates)}
