@@ -61,7 +61,7 @@ def optimal_within_bound(planner: str, problem: PlacementProblem, options: Optio
         for vertex, below, above in zip(problem.tree, reach.below, reach.above, strict=True)
     )
     best = _first_placement(planner, problem, reach, options)
-    candidates = Candidates(problem, allowed)
+    candidates = Candidates.of(problem, allowed)
     return _searched(candidates, best, reach, options)
 
 

@@ -8,6 +8,7 @@ Cetintemel, "Network-Aware Query Processing for Stream-based Applications" (VLDB
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,9 +83,7 @@ class PlacementProblem:
         for name, rate in self.rates().items():
             if not math.isfinite(rate) or rate < 0:
                 raise UsageError(f"rate of {name!r} is {rate}", hint="a number from 0 up")
-        bound = self.latency_bound
-        if bound is not None and not (math.isfinite(bound) and bound >= 0):
-            raise UsageError(f"latency_bound is {bound}", hint="a number from 0 up, or null")
+        _check_bound(self.latency_bound)
         object.__setattr__(self, "tree", _post_order(self, index))
 
     def rates(self) -> dict[str, float]:
@@ -94,15 +93,10 @@ class PlacementProblem:
 
     def with_bound(self, latency_bound: float | None) -> "PlacementProblem":
         """The same problem under another latency bound."""
-        return PlacementProblem(
-            self.nodes,
-            self.distance,
-            self.sources,
-            self.operators,
-            self.root,
-            self.proxy,
-            latency_bound,
-        )
+        _check_bound(latency_bound)
+        other = copy(self)  # all else has been validated
+        object.__setattr__(other, "latency_bound", latency_bound)
+        return other
 
 
 def within(delay: float, bound: float | None) -> bool:
@@ -112,6 +106,11 @@ def within(delay: float, bound: float | None) -> bool:
     (True, True, False)
     """
     return bound is None or delay <= bound + BOUND_TOLERANCE * max(1.0, bound)
+
+
+def _check_bound(bound: float | None) -> None:
+    if bound is not None and not (math.isfinite(bound) and bound >= 0):
+        raise UsageError(f"latency_bound is {bound}", hint="a number from 0 up, or null")
 
 
 def bound_limit(bound: float) -> float:

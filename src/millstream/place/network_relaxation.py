@@ -8,7 +8,7 @@ placement through it is known; what exceeds the best real placement can be dropp
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,20 +25,20 @@ class Candidates:
 
     problem: PlacementProblem
     nodes: tuple[Indices, ...]
-    towards: tuple[Matrix, ...] = field(init=False)  # for each vertex: [parent's node, own node]
+    towards: tuple[Matrix, ...]  # for each vertex: [parent's node, own node]
 
-    def __post_init__(self) -> None:
-        tree = self.problem.tree
-        whole = np.ascontiguousarray(self.problem.distance.T)
+    @staticmethod
+    def of(problem: PlacementProblem, nodes: tuple[Indices, ...]) -> "Candidates":
+        tree = problem.tree
+        whole = np.ascontiguousarray(problem.distance.T)
         towards = [np.empty((0, 0))] * len(tree)
         for position, vertex in enumerate(tree):
             for child in vertex.children:
-                own, upper = self.nodes[child], self.nodes[position]
+                own, upper = nodes[child], nodes[position]
                 full = len(own) == len(upper) == len(whole)  # then all edges share one matrix
                 towards[child] = whole if full else whole[np.ix_(upper, own)]
-        proxy = np.array([self.problem.proxy_index])
-        towards[-1] = whole[np.ix_(proxy, self.nodes[-1])]
-        object.__setattr__(self, "towards", tuple(towards))
+        towards[-1] = whole[problem.proxy_index, nodes[-1]][None, :]
+        return Candidates(problem, nodes, tuple(towards))
 
     def count(self) -> int:
         return sum(len(nodes) for nodes in self.nodes)
@@ -48,17 +48,19 @@ class Candidates:
 
     def without_hopeless(self, relaxed: "Relaxation", cost: float) -> "Candidates":
         """Drops the nodes through which nothing cheaper than `cost` can lead."""
-        limit = cost + ROUNDING * max(1.0, cost)
-        kept = [through <= limit for through in relaxed.through]
-        if all(keep.all() for keep in kept):
+        limit = max(cost, relaxed.lower_bound) + ROUNDING * max(1.0, cost)
+        kept = [np.flatnonzero(through <= limit) for through in relaxed.through]
+        shrunk = [len(keep) < len(own) for keep, own in zip(kept, self.nodes, strict=True)]
+        if not any(shrunk):
             return self
-        return Candidates(
-            self.problem,
-            tuple(
-                nodes[keep] if keep.any() else nodes[:1]
-                for nodes, keep in zip(self.nodes, kept, strict=True)
-            ),
-        )
+        towards = list(self.towards)
+        for position, vertex in enumerate(self.problem.tree):
+            for child in vertex.children:
+                if shrunk[child] or shrunk[position]:
+                    towards[child] = towards[child][np.ix_(kept[position], kept[child])]
+        towards[-1] = towards[-1][:, kept[-1]]
+        nodes = tuple(own[keep] for own, keep in zip(self.nodes, kept, strict=True))
+        return Candidates(self.problem, nodes, tuple(towards))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,9 +95,14 @@ def relax(candidates: Candidates, prices: Vector, bound: float) -> Relaxation:
     for position, vertex in enumerate(tree):
         cost = np.zeros(len(candidates.nodes[position]))
         for child in vertex.children:
-            arriving[child], origin[child] = shipped(
-                inside[child], float(weight[child]), candidates.towards[child]
-            )
+            towards = candidates.towards[child]
+            if tree[child].node is not None:  # a source stays where it is
+                arriving[child] = weight[child] * towards[:, 0]
+                origin[child] = np.zeros(len(towards), dtype=np.intp)
+            else:
+                arriving[child], origin[child] = shipped(
+                    inside[child], float(weight[child]), towards
+                )
             cost += arriving[child]
         inside.append(cost)
 
@@ -104,6 +111,9 @@ def relax(candidates: Candidates, prices: Vector, bound: float) -> Relaxation:
     for position in range(len(tree) - 1, -1, -1):
         whole = outside[position] + inside[position]
         for child in tree[position].children:
+            if tree[child].node is not None:  # its only node is in every placement
+                outside[child] = np.array([np.min(whole)])
+                continue
             rest = whole - arriving[child]
             outside[child] = fetched(rest, float(weight[child]), candidates.towards[child])
     through = [i + o - constant for i, o in zip(inside, outside, strict=True)]

@@ -9,6 +9,7 @@ the same peer. Decides routes only; sends nothing.
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import sha1
 from itertools import pairwise
 
@@ -20,6 +21,7 @@ BASE = 16
 Row = npt.NDArray[np.intp]  # for one prefix: [member, digit] to the nearest peer, -1 for none
 
 
+@cache
 def digits(name: str) -> tuple[int, ...]:
     """The identifier of a peer or a key.
 

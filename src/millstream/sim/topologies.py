@@ -6,7 +6,7 @@ milliseconds, along shortest paths.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -36,11 +36,11 @@ class Topology:
     nodes: tuple[str, ...]
     distance_ms: Matrix
     stubs: tuple[int, ...]
+    diameter_ms: float = field(init=False)  # longest between stub nodes (seed 003, section 6.1)
 
-    @property
-    def diameter_ms(self) -> float:
-        """The longest delay between stub nodes (seed 003, section 6.1)."""
-        return float(self.distance_ms[np.ix_(self.stubs, self.stubs)].max())
+    def __post_init__(self) -> None:
+        diameter = float(self.distance_ms[np.ix_(self.stubs, self.stubs)].max())
+        object.__setattr__(self, "diameter_ms", diameter)
 
 
 def topology_from_links(name: str, links: Links, diameter_ms: float | None = None) -> Topology:

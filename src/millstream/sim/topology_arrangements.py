@@ -6,6 +6,7 @@ until both come out, as parts of the network's diameter.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -52,9 +53,7 @@ def arrange(
     """The best arrangement found; its averages tell how near it came."""
     best: Arrangement | None = None
     best_error = np.inf
-    stubs = np.array(topology.stubs)
-    near = topology.distance_ms[np.ix_(stubs, stubs)] / topology.diameter_ms
-    near = (near + near.T) / 2  # the averages have no direction
+    near = _near(topology)
     for proxy in _proxies(near, scenario, rng):
         found = _around(topology, near, proxy, scenario=scenario, count=sources, rng=rng)
         error = _error(
@@ -68,6 +67,14 @@ def arrange(
             break
     assert best is not None
     return best
+
+
+@lru_cache(maxsize=16)
+def _near(topology: Topology) -> npt.NDArray[np.float64]:
+    """Distances between stub nodes as parts of the diameter, without direction."""
+    stubs = np.array(topology.stubs)
+    near = topology.distance_ms[np.ix_(stubs, stubs)] / topology.diameter_ms
+    return np.asarray((near + near.T) / 2)
 
 
 def _error(apd: float, asd: float, scenario: Scenario) -> float:
@@ -138,6 +145,7 @@ def _exchanged(
 ) -> npt.NDArray[np.intp]:
     count = len(chosen)
     chosen = chosen.copy()
+    taken = np.bincount(chosen, minlength=len(near))
     sums = near[:, chosen].sum(axis=1)  # from each node to all sources
     for turn in range(6 * count):
         slot = int(rng.integers(count))
@@ -149,10 +157,12 @@ def _exchanged(
         asd = (pairs_rest + 2 * sums_rest[usable]) / (count * (count - 1))
         error = _errors(apd, asd, scenario)
         if len(usable) > count:
-            error[np.isin(usable, chosen)] += 1.0  # distinct places while there are enough
+            error[taken[usable] > 0] += 1.0  # distinct places while there are enough
         few = np.argsort(error, kind="stable")[: 8 if turn < 3 * count else 1]
         new = usable[int(rng.choice(few))]
         chosen[slot] = new
+        taken[old] -= 1
+        taken[new] += 1
         sums = sums_rest + near[:, new]
         if turn >= 3 * count and float(error[few].min()) < CLOSE_ENOUGH**2 / 4:
             break
