@@ -201,7 +201,11 @@ class QueryBinder:
             return self._as_emit(bound, emit.kind, slide_us)
         aggregate = _aggregate_below(bound.node)
         if emit.kind == "dstream":
-            if aggregate is not None or bound.lifetime is Lifetime.OPEN:
+            if aggregate is not None:
+                raise self._text.error(
+                    "DSTREAM over a window aggregate", emit.span, "its results are never taken back"
+                )
+            if bound.lifetime is Lifetime.OPEN:
                 raise self._text.error(
                     "DSTREAM over rows that never leave", emit.span,
                     "give the stream a window: DSTREAM(SELECT ... FROM s [RANGE 10 SECONDS])",

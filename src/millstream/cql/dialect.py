@@ -303,6 +303,8 @@ class CqlParser(SparkParser):
         return item
 
     def _parse_item_alias(self, tokens: Collection[TokenType]) -> exp.TableAlias | None:
+        if self._can_parse_limit_or_offset():
+            return None
         explicit = self._match(TokenType.ALIAS)
         name = self._parse_id_var(any_token=explicit, tokens=tokens)
         if explicit and not isinstance(name, exp.Identifier):
@@ -382,7 +384,7 @@ class CqlParser(SparkParser):
             count = self._parse_row_count()
         elif kind not in ("NOW", "UNBOUNDED"):
             raise CqlSyntaxError(
-                f"unknown window {kind or 'without text'}",
+                "an empty window" if kind == "]" else f"unknown window {kind}",
                 Span(first.start, max(first.start, self._prev.end)), RANGE_HINT,
             )  # fmt: skip
         if self._match_text_seq("SLIDE"):
@@ -461,6 +463,10 @@ class CqlParser(SparkParser):
 def _readable(message: str, token: str) -> str:
     """sqlglot's wording made plain."""
     found = f", found {token}" if token else ", but the text ends"
+    if message == "Expected TYPE after CAST":
+        return f"unknown type {token}"
+    if message == "Expected END after CASE":
+        return "CASE is not closed by END"
     if message.startswith(("Expecting ", "Expected ", "expected ")):
         return "expected " + message.split(" ", 1)[1] + found
     if message.startswith("Required "):

@@ -16,6 +16,7 @@ from millstream.cql.durations import CALENDAR_HINT, CALENDAR_UNITS, microseconds
 from millstream.cql.functions import AGGREGATES, WHY_UNREPEATABLE, unrepeatable
 from millstream.cql.literals import ConstantError, cast, interval, negated, number, string
 from millstream.cql.parser import Text
+from millstream.cql.suggestions import did_you_mean
 from millstream.cql.syntax import Span
 from millstream.cql.types import canonical
 from millstream.errors import CqlError, UsageError
@@ -81,6 +82,8 @@ class Lowering:
         resolved = self._resolve(node)
         if resolved is not None:
             return resolved
+        if isinstance(node, exp.And | exp.Or):
+            return self._connected(node)
         if type(node) in BINARY:
             return self._binary(node)
         method: Any = getattr(self, f"_lower_{type(node).__name__.lower()}", None)
@@ -101,6 +104,14 @@ class Lowering:
                 return with_fields(Parameter(self._parameters[parts[0]]), parts[1:])
         return None
 
+    def _connected(self, node: exp.And | exp.Or) -> Expr:
+        """`a AND b AND c` as one call: long conditions must not nest deeply."""
+        kind, left, operands = type(node), node, []
+        while isinstance(left, kind):
+            operands.append(left.expression)
+            left = left.this
+        return Call(BINARY[kind], tuple(self.lower(n) for n in (left, *reversed(operands))))
+
     def _binary(self, node: exp.Expr) -> Expr:
         made = Call(BINARY[type(node)], (self.lower(node.this), self.lower(node.expression)))
         return Call("not", (made,)) if node.args.get("negate") else made
@@ -110,6 +121,9 @@ class Lowering:
 
     def _lower_rawstring(self, node: exp.RawString) -> Expr:
         return string(node.this)
+
+    def _lower_hexstring(self, node: exp.HexString) -> Expr:
+        return Literal(f"X'{node.this}'", "binary")
 
     def _lower_null(self, _: exp.Null) -> Expr:
         return NULL
@@ -126,7 +140,10 @@ class Lowering:
         return constant or Call("-", (arg,))
 
     def _lower_not(self, node: exp.Not) -> Expr:
-        return Call("not", (self.lower(node.this),))
+        arg = self.lower(node.this)
+        if isinstance(arg, Call) and arg.name == "is_null":
+            return Call("is_not_null", arg.args)
+        return Call("not", (arg,))
 
     def _lower_bitwisenot(self, node: exp.BitwiseNot) -> Expr:
         return Call("~", (self.lower(node.this),))
@@ -241,7 +258,8 @@ class Lowering:
             raise self.text.error(f"{name} is not deterministic", name_span(node), WHY_UNREPEATABLE)
         for arg in node.expressions:
             if isinstance(arg, exp.Star | exp.Distinct | exp.Alias | exp.Query):
-                raise self.fail(f"{name} does not take {_kind(arg)}", arg)
+                near = did_you_mean(name, AGGREGATES)
+                raise self.fail(f"{name} does not take {_kind(arg)}{near}", arg)
         known = self._catalog.function(name)
         call = lower if known is None else known.call_name
         return Call(call, tuple(self.lower(arg) for arg in node.expressions))

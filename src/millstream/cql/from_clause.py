@@ -53,7 +53,7 @@ class From:
     momentary: bool
     item: Item | None
     conditions: tuple[exp.Expr, ...] = ()  # of ON, not yet lowered
-    equalities: tuple[Expr, ...] = ()  # of USING
+    equalities: tuple[tuple[Call, exp.Expr], ...] = ()  # of USING, not yet typed
 
 
 class FromBinder:
@@ -219,9 +219,9 @@ class FromBinder:
 
     def _using(
         self, members: list[Member], joins: list[exp.Join]
-    ) -> tuple[tuple[Named, ...], tuple[Expr, ...]]:
+    ) -> tuple[tuple[Named, ...], tuple[tuple[Call, exp.Expr], ...]]:
         merged: list[Named] = []
-        equalities: list[Expr] = []
+        equalities: list[tuple[Call, exp.Expr]] = []
         for position, join in enumerate(joins, start=1):
             left = Scope(tuple(members[:position]), (), tuple(merged))
             right = Scope((members[position],), ())
@@ -230,7 +230,7 @@ class FromBinder:
                     here, there = left.unqualified(name.name), right.unqualified(name.name)
                 except NameLookupError as mistake:
                     raise self._fail(mistake.message, name, mistake.hint) from None
-                equalities.append(Call("=", (here, there)))
+                equalities.append((Call("=", (here, there)), name))
                 if isinstance(here, Column) and not lookup(name.name, [m.name for m in merged]):
                     merged.append(Named(name.name, here.index))
         return tuple(merged), tuple(equalities)
@@ -272,5 +272,5 @@ def refuse_idle_slide(text: Text, slide: Slide | None) -> None:
     if slide is not None:
         raise text.error(
             "SLIDE has no effect here", slide.span,
-            "it belongs to an aggregate, or to RSTREAM(SELECT ...)",
+            "it belongs to an aggregate over [RANGE ... SLIDE ...], or to RSTREAM(SELECT ...)",
         )  # fmt: skip

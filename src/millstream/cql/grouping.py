@@ -7,7 +7,7 @@ from millstream.cql.from_clause import From
 from millstream.cql.literals import interval
 from millstream.cql.parser import Text
 from millstream.cql.relations import SLIDE_DEFAULT_US, Lifetime, Slide
-from millstream.cql.scope import Scope
+from millstream.cql.scope import Scope, is_time
 from millstream.cql.syntax import Span
 from millstream.errors import CqlError
 from millstream.plan.expressions import Call, Column, Expr, Time, columns_of
@@ -83,11 +83,15 @@ class GroupResolver:
 
     def names_window(self, node: exp.Expr) -> bool:
         """`window_start` or `window_end`, where no column has that name."""
+        return self.unknown(node) and node.name.lower() in WINDOW_NAMES
+
+    def unknown(self, node: exp.Expr) -> bool:
+        """A single name that no column of FROM has."""
         return (
             isinstance(node, exp.Column)
             and len(node.parts) == 1
-            and node.name.lower() in WINDOW_NAMES
             and not self._scope.knows(node.name)
+            and not is_time(node.name)
         )
 
     def resolve(self, node: exp.Expr) -> Expr | None:

@@ -88,6 +88,9 @@ def cast(arg: Expr, type_: str, *, lenient: bool = False) -> Expr:
         return _time(plain_text(arg), type_)
     if arg.type == "string" and type_ in INTEGERS and not lenient:
         return _integer(plain_text(arg).strip(), type_)
+    if arg.type == "string" and re.fullmatch(r"-?\d+\.\d+", plain_text(arg)):
+        exact = number(plain_text(arg))
+        return exact if exact.type == type_ else Cast(arg, type_, lenient)
     if arg.type in ("int", "bigint") and type_ in INTEGERS and arg.text.lstrip("-").isdigit():
         return _integer(arg.text, type_)
     if type_ == "double" and re.fullmatch(r"-?[\d.]+", arg.text):

@@ -6,6 +6,7 @@ from millstream.cql.expressions import Resolve, span_of, with_fields
 from millstream.cql.functions import WHY_UNREPEATABLE, unrepeatable
 from millstream.cql.parser import Text
 from millstream.cql.scope import NameLookupError, Scope, is_time
+from millstream.cql.suggestions import did_you_mean
 from millstream.plan.expressions import Expr, Time
 
 
@@ -41,8 +42,10 @@ def resolve_parts(scope: Scope, parts: list[str], clause: str) -> Expr:
         return with_fields(scope.qualified(member, parts[1]), parts[2:])
     if len(parts) > 1 and not scope.knows(parts[0]) and not is_time(parts[0]):
         names = [m.name for m in scope.members if m.name]
+        near = did_you_mean(parts[0], [*names, *(c.name for m in scope.members for c in m.columns)])
         raise NameLookupError(
-            f"unknown stream or column {parts[0]}", f"in FROM: {', '.join(names)}" if names else ""
+            f"unknown stream or column {parts[0]}{near}",
+            f"in FROM: {', '.join(names)}" if names else "",
         )
     if is_time(parts[0]):
         if scope.joined and clause in ("WHERE", "ON"):

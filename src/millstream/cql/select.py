@@ -17,7 +17,7 @@ from millstream.cql.relations import Bound, Lifetime
 from millstream.cql.resolution import resolver
 from millstream.cql.scope import Named, is_time
 from millstream.errors import CqlError
-from millstream.plan.expressions import Column, Expr, Time, conjunction, conjuncts
+from millstream.plan.expressions import Call, Column, Expr, Time, conjunction, conjuncts
 from millstream.plan.nodes import (
     Aggregate,
     AggregateCall,
@@ -45,7 +45,7 @@ class Output:
 class SelectBinder:
     """Binds one select."""
 
-    def __init__(  # noqa: PLR0917  (what all clauses share)
+    def __init__(
         self,
         text: Text,
         catalog: Catalog,
@@ -80,16 +80,25 @@ class SelectBinder:
     # -- WHERE and ON ------------------------------------------------------------------------
 
     def _with_conditions(self, source: From, select: exp.Select) -> From:
-        terms = list(source.equalities)
+        terms: list[Expr] = [self._equality(source, e, node) for e, node in source.equalities]
         for condition in source.conditions:
             terms += conjuncts(self._condition(source, condition, "ON"))
         rows: Node = source.rows
-        if isinstance(rows, Join) and source.conditions + source.equalities:
+        if isinstance(rows, Join) and terms:
             rows = Join(rows.inputs, conjunction(tuple(terms)))
         where = select.args.get("where")
         if where is not None:
             rows = Filter(rows, self._condition(source, where.this, "WHERE"))
         return replace(source, rows=rows)
+
+    def _equality(self, source: From, equality: Call, node: exp.Expr) -> Expr:
+        """A column of USING, typed."""
+        lowering = Lowering(self._text, self._catalog, resolver(self._text, source.scope, "ON"))
+        lowering.trail += [(made, node) for made in (*equality.args, equality)]
+        ((condition, _),) = Typed(lowering, source.scope.row, self._analyzer).check(
+            [(equality, node)]
+        )
+        return condition
 
     def _condition(self, source: From, node: exp.Expr, clause: str) -> Expr:
         aggregates = find(node)
@@ -214,7 +223,7 @@ class SelectBinder:
             rows, tuple(k for k, _ in keys), tuple(distinct_calls), grouping, fields, self._start
         )
         if having is not None:
-            node = Filter(node, self._having(having.this, fields, groups))
+            node = Filter(node, self._having(having.this, fields, groups, outputs))
         lowering = Lowering(self._text, self._catalog, groups.resolve)
         projected, columns = self._project(node, fields, outputs, lowering)
         changes = isinstance(grouping, Running)
@@ -223,8 +232,22 @@ class SelectBinder:
             streamed=not changes,
         )  # fmt: skip
 
-    def _having(self, node: exp.Expr, fields: Schema, groups: GroupResolver) -> Expr:
-        lowering = Lowering(self._text, self._catalog, groups.resolve)
+    def _having(
+        self, node: exp.Expr, fields: Schema, groups: GroupResolver, outputs: list[Output]
+    ) -> Expr:
+        def resolve(part: exp.Expr) -> Expr | None:
+            usable = groups.unknown(part) and not groups.names_window(part)
+            aliased = _aliased(part, outputs) if usable and not inside else None
+            if aliased is None:
+                return groups.resolve(part)
+            inside.append(part)  # an alias may repeat a name it is made of
+            try:
+                return lowering.lower(aliased)
+            finally:
+                inside.pop()
+
+        inside: list[exp.Expr] = []
+        lowering = Lowering(self._text, self._catalog, resolve)
         made = lowering.lower(node)
         ((condition, type_),) = Typed(lowering, fields, self._analyzer).check([(made, node)])
         wrong = needs_boolean(lowering, "HAVING", type_, node)
@@ -243,11 +266,10 @@ class SelectBinder:
         clause = select.args.get("group")
         if clause is None:
             return []
-        for part in ("cube", "rollup", "grouping_sets", "all", "totals"):
-            if clause.args.get(part):
-                raise self._fail(
-                    f"GROUP BY {part.upper()} is not supported", clause, "list the columns"
-                )
+        if not clause.expressions or any(
+            isinstance(key, exp.Cube | exp.Rollup | exp.GroupingSets) for key in clause.expressions
+        ):
+            raise self._fail("GROUP BY takes a list of columns", clause, "GROUP BY a, b")
         keys: dict[Expr, exp.Expr] = {}
         for node in clause.expressions:
             chosen = self._key(node, source, outputs)
@@ -267,12 +289,9 @@ class SelectBinder:
                     f"GROUP BY {position}: the select list has {len(outputs)} columns", node
                 )
             return outputs[position - 1].node
-        if isinstance(node, exp.Column) and len(node.parts) == 1:
-            name = node.name
-            if not source.scope.knows(name) and not is_time(name):
-                for output in outputs:
-                    if output.explicit and output.name.lower() == name.lower():
-                        return output.node
+        single = isinstance(node, exp.Column) and len(node.parts) == 1
+        if single and not source.scope.knows(node.name) and not is_time(node.name):
+            return _aliased(node, outputs) or node
         return node
 
 
@@ -308,6 +327,14 @@ def _is_own_time(node: exp.Expr, source: From) -> bool:
         return is_time(parts[0])
     member = source.scope.member(parts[0]) if len(parts) == 2 else None
     return member is not None and is_time(parts[1]) and member.time == Time()
+
+
+def _aliased(node: exp.Expr, outputs: list[Output]) -> exp.Expr | None:
+    """What the select list calls by this name."""
+    for output in outputs:
+        if output.explicit and output.name.lower() == node.name.lower():
+            return output.node
+    return None
 
 
 def _renamed(outputs: list[Output]) -> list[Output]:

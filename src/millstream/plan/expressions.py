@@ -8,7 +8,6 @@ around those that can.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import reduce
 
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "<=>")
 COMMUTATIVE = frozenset({"=", "<>", "<=>", "+", "*", "and", "or"})
@@ -17,7 +16,10 @@ MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 TOTAL = frozenset(
     {*COMPARISONS, "and", "or", "not", "is_null", "is_not_null", "in", "like", "ilike", "case"}
     | {"coalesce", "nvl", "ifnull", "nullif", "if", "lower", "upper", "length", "trim", "isnan"}
-    | {"concat", "try_divide", "try_add", "try_subtract", "try_multiply"}
+    | {"concat", "try_divide", "try_add", "try_subtract", "try_multiply", "like_escape"}
+    | {"field", "named_struct", "||", "greatest", "least", "date_trunc", "ltrim", "rtrim"}
+    | {"year", "quarter", "month", "day", "dayofmonth", "dayofweek", "weekday", "dayofyear"}
+    | {"weekofyear", "hour", "minute", "second", "substring", "substr", "left", "right"}
 )
 
 
@@ -149,7 +151,7 @@ def conjuncts(expr: Expr | None) -> tuple[Expr, ...]:
 def conjunction(terms: tuple[Expr, ...]) -> Expr | None:
     if not terms:
         return None
-    return reduce(lambda left, right: Call("and", (left, right)), terms)
+    return terms[0] if len(terms) == 1 else Call("and", terms)
 
 
 def total(expr: Expr) -> bool:

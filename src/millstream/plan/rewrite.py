@@ -149,6 +149,78 @@ def merge_projects(node: Node) -> Node:
     return node
 
 
+def positional(node: Node) -> bool:
+    """Whether rows carry a position, so that ties in time do not depend on their columns."""
+    match node:
+        case Source():
+            return True
+        case Filter() | Project() | Windowed():
+            return positional(node.input)
+        case _:
+            return False
+
+
+def pull_project_above_window(node: Node) -> Node:
+    """Window over Project becomes Project over Window, so that windows of one stream are one.
+
+    A window of rows sees ties by position, or else by all columns, which then must stay.
+    """
+    if not (isinstance(node, Windowed) and isinstance(node.input, Project)):
+        return node
+    below, window = node.input, node.window
+    if not all(total(c) for c in below.columns):
+        return node
+    if isinstance(window, Rows):
+        if not positional(below):
+            return node
+        window = Rows(window.count, tuple(substitute(e, below.columns) for e in window.partition))
+    return Project(Windowed(below.input, window), below.columns, below.fields)
+
+
+def pull_projects_above_join(node: Node) -> Node:
+    """Projections of a join's inputs move above it, except those that read an input's time."""
+    if not isinstance(node, Join) or not any(_movable(i) for i in node.inputs):
+        return node
+    inputs: list[Node] = []
+    columns: list[Expr] = []
+    width = 0
+    for child in node.inputs:
+        if isinstance(child, Project) and _movable(child):
+            inputs.append(child.input)
+            columns += [shift(c, width) for c in child.columns]
+        else:
+            inputs.append(child)
+            columns += [Column(width + i) for i in range(len(child.schema))]
+        width += len(inputs[-1].schema)
+    moved = tuple(columns)
+    predicate = None if node.predicate is None else substitute(node.predicate, moved)
+    return Project(Join(tuple(inputs), predicate), moved, node.schema)
+
+
+def _movable(node: Node) -> bool:
+    return isinstance(node, Project) and all(total(c) and not uses_time(c) for c in node.columns)
+
+
+def merge_project_into_aggregate(node: Node) -> Node:
+    """Aggregate over Project reads the columns below; first and last only where ties allow it."""
+    if not (isinstance(node, Aggregate) and isinstance(node.input, Project)):
+        return node
+    below = node.input
+    by_order = any(c.function in ("first", "last") for c in node.calls)
+    if not all(total(c) for c in below.columns) or (by_order and not positional(below)):
+        return node
+    calls = tuple(
+        replace(
+            call,
+            argument=call.argument and substitute(call.argument, below.columns),
+            condition=call.condition and substitute(call.condition, below.columns),
+        )
+        for call in node.calls
+    )
+    keys = tuple(substitute(key, below.columns) for key in node.keys)
+    return replace(node, input=below.input, keys=keys, calls=calls)
+
+
 def drop_idle_projects(node: Node) -> Node:
     """A projection that keeps every column in place is its input."""
     if isinstance(node, Project):
@@ -202,11 +274,14 @@ FILTER_RULES: tuple[Rule, ...] = (
     push_filter_into_union,
 )
 RULES: tuple[Rule, ...] = (
+    pull_project_above_window,
+    pull_projects_above_join,
     flatten_joins,
     settle_join_predicate,
     order_join_inputs,
     *FILTER_RULES,
     merge_projects,
+    merge_project_into_aggregate,
     drop_idle_projects,
 )
 PASSES_MAX = 20
