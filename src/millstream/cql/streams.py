@@ -1,0 +1,67 @@
+"""The time of a stream: from the text of its definition to an expression over its columns.
+
+Here `ts` is a column like any other: the time that queries know by that name does not exist yet.
+"""
+
+from sqlglot import exp
+
+from millstream.cql.analyzer import Analyzer
+from millstream.cql.catalog import Catalog, StreamDefinition, lookup
+from millstream.cql.coercion import Typed
+from millstream.cql.expressions import Lowering, span_of, with_fields
+from millstream.cql.parser import parse_expression
+from millstream.cql.suggestions import did_you_mean
+from millstream.errors import CqlError, UsageError
+from millstream.plan.expressions import Cast, Column, Expr
+from millstream.plan.sql_text import quoted
+
+NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
+EMPTY = Catalog()
+
+
+def bind_time(definition: StreamDefinition, analyzer: Analyzer, catalog: Catalog = EMPTY) -> Expr:
+    """The event time as a timestamp over the stream's columns; refused where it is none."""
+    at = definition.time_column
+    source = definition.time if at is None else quoted(definition.columns[at].name)
+    try:
+        made, kind = _typed(definition, source, analyzer, catalog)
+    except CqlError as mistake:
+        raise UsageError(
+            f"the time of stream {definition.name}: {mistake.message}",
+            detail=mistake.detail,
+            hint=mistake.hint,
+        ) from None
+    if kind == "timestamp":
+        return made
+    if kind in ("timestamp_ntz", "date"):
+        return Cast(made, "timestamp")
+    function = "timestamp_seconds" if kind in NUMBERS else "to_timestamp"
+    raise UsageError(
+        f"the time of stream {definition.name} is {kind}, not a timestamp",
+        detail=f"  time = {definition.time}",
+        hint=f"convert it, e.g. {function}({definition.time})",
+    )
+
+
+def _typed(
+    definition: StreamDefinition, source: str, analyzer: Analyzer, catalog: Catalog
+) -> tuple[Expr, str]:
+    text, tree = parse_expression(source)
+    names = [f.name for f in definition.columns]
+
+    def resolve(node: exp.Expr) -> Expr | None:
+        if not isinstance(node, exp.Column):
+            return None
+        first, *fields = [part.name for part in node.parts]
+        found = lookup(first, names)
+        if len(found) != 1:
+            raise text.error(
+                f"unknown column {first}{did_you_mean(first, names)}", span_of(node),
+                f"columns: {', '.join(names)}",
+            )  # fmt: skip
+        return with_fields(Column(found[0]), fields)
+
+    lowering = Lowering(text, catalog, resolve)
+    made = lowering.lower(tree)
+    ((checked, kind),) = Typed(lowering, definition.columns, analyzer).check([(made, tree)])
+    return checked, kind
