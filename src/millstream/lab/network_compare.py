@@ -94,8 +94,8 @@ def run_ratio(seed: int, quick: bool, progress: Progress) -> Outcome:
                 "relaxing the bound has little effect on the ratio",
                 "tight minus loose, In-Network: " + _listed(looser),
                 max(looser.values()) < 0.1,
-                "a bound just above the longest way to the proxy forbids most detours; the seed's "
-                "bounds as printed leave more room only where sources are much nearer than 120 ms",
+                "sources lie up to 117 ms from the proxy here, so that 120 ms forbids almost every "
+                "detour; the seed does not say how far they lie",
             ),
             _price_of_distribution(rows),
         ),

@@ -19,6 +19,12 @@ CLAIMS = {
     "ratio": "cluster gains most; Edge+ and In-Network below Edge",
     "stretch": "Edge worst when loose; In-Network below Edge+ when loose, above when tight",
 }
+LINE_CLAIMS = {
+    ("asd", "ratio"): "grows with the distance between sources, faster when tight",
+    ("bound_ms", "ratio"): "falls with the bound, then flat; deeper lower, wider higher",
+    ("bound_ms", "stretch"): "rises with the bound, then flat; deeper and wider larger",
+    ("selectivity_max", "ratio"): "selectivity up: ratio up, stretch down",
+}
 
 
 def _mean(rows: Rows, column: str, **where: object) -> float:
@@ -81,7 +87,10 @@ def plot_lines(
                 axis.plot(points, values, line, color=COLOURS[number], label=shown)
         axis.set_xlabel(labels[0])
         axis.set_ylabel(label)
-    axes[0].legend(fontsize=6.5)
+        axis.set_ylim(0, None)
+    handles, shown_names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, shown_names, ncols=3, fontsize=6.5, loc="outside lower center")
+    mark_claim(axes[0], LINE_CLAIMS[x, y])
 
 
 def plot_locations(rows: Rows, figure: Any) -> None:
@@ -123,7 +132,8 @@ def plot_locations(rows: Rows, figure: Any) -> None:
         axis.set_xticks(range(len(values)), [f"{value:g}" for value in values])
         axis.set_xlabel(f"greatest selectivity, {arrangement}")
     axes[0].set_ylabel("share of operators")
-    axes[0].legend(fontsize=6.5)
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, ncols=6, fontsize=6.5, loc="outside lower center")
     mark_claim(axes[0], "less selective: more inside the network and at the proxy")
 
 

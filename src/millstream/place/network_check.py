@@ -30,6 +30,26 @@ def cost_and_delay(problem: PlacementProblem, placement: Mapping[str, str]) -> t
     return cost, delay
 
 
+def path_delays(problem: PlacementProblem, placement: Mapping[str, str]) -> dict[str, float]:
+    """How long each source's rows take to the proxy; its slowest path if it is read twice."""
+    index = {node: i for i, node in enumerate(problem.nodes)}
+    node = {source.id: source.node for source in problem.sources} | dict(placement)
+
+    def hop(origin: str, target: str) -> float:
+        return float(problem.distance[index[origin], index[target]])
+
+    onwards = {problem.root: hop(node[problem.root], problem.proxy)}
+    pending = [problem.root]
+    inputs = {operator.id: operator.inputs for operator in problem.operators}
+    while pending:
+        name = pending.pop()
+        for child in inputs.get(name, ()):
+            delay = onwards[name] + hop(node[child], node[name])
+            onwards[child] = max(delay, onwards.get(child, 0.0))
+            pending.append(child)
+    return {source.id: onwards[source.id] for source in problem.sources if source.id in onwards}
+
+
 def traffic(
     problem: PlacementProblem, placement: Mapping[str, str]
 ) -> dict[tuple[str, str], float]:
