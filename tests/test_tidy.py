@@ -16,6 +16,7 @@ LAYERS = (
     ("control",),
     ("sim", "engine"),
     ("config",),
+    ("runs",),
     ("session",),
     ("server",),
     ("lab", "bench"),

@@ -6,7 +6,10 @@ Settings are measured, not guessed (docs/design/0002-engine.md). A user's own se
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -34,8 +37,39 @@ def require_java() -> None:
         )
 
 
-def session(master: str = "local[*]", settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The process's session, made on first use."""
+@contextmanager
+def _output_to(log: Path | None) -> Iterator[None]:
+    """What a process started meanwhile prints goes to a file for as long as it lives.
+
+    Spark's Java process inherits our standard output and error when it is launched, and would
+    print its warnings, and much at its end, into the user's terminal.
+    """
+    if log is None:
+        yield
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [(number, os.dup(number)) for number in (1, 2)]
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        for number, _ in kept:
+            os.dup2(target, number)
+        yield
+    finally:
+        for number, own in kept:
+            os.dup2(own, number)
+            os.close(own)
+        os.close(target)
+
+
+def session(
+    master: str = "local[*]",
+    settings: Mapping[str, str] | None = None,
+    *,
+    log: Path | None = None,
+) -> SparkSession:
+    """The process's session, made on first use; `log` takes what Spark itself prints."""
     require_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     cores = os.cpu_count() or 2
@@ -62,4 +96,5 @@ def session(master: str = "local[*]", settings: Mapping[str, str] | None = None)
     builder = SparkSession.builder.master(master).appName("millstream")
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _output_to(log):
+        return builder.getOrCreate()

@@ -1,0 +1,120 @@
+"""The command line: finds the module of a command and turns errors into words and exit codes.
+
+Modules of `commands/` are imported only when their command is asked for, so that `--version` and a
+mistyped name answer at once. Never prints a traceback.
+"""
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import millstream
+from millstream import commands
+from millstream.cql.suggestions import did_you_mean
+from millstream.errors import MillstreamError
+
+# Typer carries its own copy of click: these are that copy's names.
+UsageMistake: Any = typer.BadParameter.__bases__[0]
+Command = Any
+# Commands that live in a module of another name.
+ELSEWHERE = {"validate": "explain"}
+
+
+def module_names() -> list[str]:
+    """The modules of `commands/`; each is named after its main command."""
+    return sorted(m.name for m in pkgutil.iter_modules(commands.__path__))
+
+
+class LazyGroup(TyperGroup):
+    """Commands by name, imported on first use."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        names = {name for module in module_names() for name in _commands_of(module)}
+        return sorted(names)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Command:
+        module = ELSEWHERE.get(cmd_name, cmd_name)
+        if module in module_names():
+            found = _commands_of(module).get(cmd_name)
+            if found is not None:
+                return found
+        for other in module_names():
+            if cmd_name in (found_there := _commands_of(other)):
+                return found_there[cmd_name]
+        return None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            near = did_you_mean(name, self.list_commands(ctx))
+            raise UsageMistake(f"unknown command {name}{near}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _commands_of(module: str) -> dict[str, Command]:
+    loaded = importlib.import_module(f"{commands.__name__}.{module}")
+    if not hasattr(loaded, "register"):
+        return {}
+    app = typer.Typer()
+    loaded.register(app)
+    return dict(typer.main.get_group(app).commands)
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    name="millstream",
+    help="Many continuous queries, one shared dataflow, on Apache Spark.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"millstream {millstream.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Many continuous queries, one shared dataflow, on Apache Spark."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line; gives the exit code."""
+    command = typer.main.get_command(app)
+    try:
+        answer = command.main(
+            args=list(arguments) if arguments is not None else None,
+            prog_name="millstream",
+            standalone_mode=False,
+        )
+    except typer.Exit as stop:
+        return int(stop.exit_code)
+    except UsageMistake as mistake:
+        mistake.show()
+        return int(mistake.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        return 130
+    except MillstreamError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 141
+    return answer if isinstance(answer, int) else 0
+
+
+def main() -> None:
+    sys.exit(run())

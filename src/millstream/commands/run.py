@@ -1,0 +1,135 @@
+"""`millstream run`: a job file to results in a folder, exactly once, resumable.
+
+Exit codes: 0 all done; 1 a query has failed on its data (the others are done); 2 a mistake in the
+job, the command or changed input; 3 something ran out; 70 a fault of ours, told in crash.log;
+130 and 143 stopped by a signal, to be resumed by the same command.
+"""
+
+import json
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from millstream.config import load_job
+from millstream.errors import InternalError, MillstreamError, UsageError
+from millstream.runs.display import display_for
+from millstream.runs.folder import RunFolder
+from millstream.runs.job_run import FORMATS, Interrupted, RunSettings, run_job, verify_input
+from millstream.runs.summary import exit_code, print_summary
+
+
+def register(app: typer.Typer) -> None:
+    app.command("run")(run)
+
+
+def run(
+    job: Annotated[Path, typer.Argument(help="A job file (TOML).")],
+    out: Annotated[Path, typer.Option(help="The folder for results; also holds the state.")],
+    output_format: Annotated[
+        str, typer.Option("--format", help=f"Format of results: {', '.join(FORMATS)}.")
+    ] = "parquet",
+    master: Annotated[
+        str, typer.Option(help="Spark's master: local[n], local-cluster[n,c,m], spark://...")
+    ] = "local[*]",
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the summary as one JSON object.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")] = False,
+) -> None:
+    """Run all queries of a job file over their input and write the results."""
+    if output_format not in FORMATS:
+        raise UsageError(
+            f"unknown output format {output_format!r}", hint=f"one of {', '.join(FORMATS)}"
+        )
+    wanted = load_job(job)
+    with RunFolder(out) as folder:
+        folder.claim(wanted, output_format)
+        verify_input(wanted, folder)
+        summary = folder.finished(wanted)
+        again = summary is not None
+        if summary is None:
+            display = display_for(Console(stderr=True), quiet=quiet)
+            settings = RunSettings(output_format, master)
+            with _signals() as signals, _crash_log(folder):
+                try:
+                    summary = run_job(wanted, folder, settings, display, poll=signals.check)
+                except Interrupted as request:
+                    display.close()
+                    typer.echo(f"stopped; to go on: {_same_command()}", err=True)
+                    raise typer.Exit(128 + request.signal_number) from None
+                finally:
+                    display.close()
+        report(summary, json_output=json_output, again=again)
+    raise typer.Exit(exit_code(summary))
+
+
+def report(summary: dict[str, Any], *, json_output: bool, again: bool) -> None:
+    if json_output:
+        typer.echo(json.dumps(summary | {"again": again}, default=str))
+    else:
+        print_summary(summary, Console(), again=again)
+
+
+class _Signals:
+    """Notes a request to stop; `check` raises it in the main thread."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+
+    def check(self) -> None:
+        for chosen in (signal.SIGINT, signal.SIGTERM):
+            # Spark's driver sets a handler of its own when it starts
+            if signal.getsignal(chosen) != self.note:
+                signal.signal(chosen, self.note)
+        if self.number is not None:
+            raise Interrupted(self.number)
+
+
+@contextmanager
+def _signals() -> Iterator[_Signals]:
+    """Ctrl-C and SIGTERM finish the steps in hand and stop."""
+    noted = _Signals()
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, noted.note)
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _crash_log(folder: RunFolder) -> Iterator[None]:
+    """What nobody foresaw goes to a file; the user reads one line."""
+    try:
+        yield
+    except (MillstreamError, typer.Exit):
+        raise
+    except Exception as error:
+        log = folder.home / "crash.log"
+        with log.open("a", encoding="utf-8") as file:
+            file.write(traceback.format_exc() + "\n")
+        first = (str(error).strip().splitlines() or [""])[0][:200]
+        raise InternalError(
+            f"unexpected {type(error).__name__}: {first}",
+            detail=f"the details are in {log}",
+            hint=f"nothing is lost; to go on: {_same_command()}",
+        ) from None
+
+
+def _same_command() -> str:
+    import shlex  # noqa: PLC0415
+
+    return shlex.join(["millstream", *sys.argv[1:]])

@@ -1,0 +1,282 @@
+"""A job file: what `millstream run` reads.
+
+From TOML text to stream definitions, queries and settings (formats.md, 'Job file'). All mistakes
+of a file are found in one go, each with its line, column and a hint. Whether a query is right is
+the binder's to say; `JobQuery.located` puts its words at the right place of the file.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from millstream.config.stream_table import StreamReader
+from millstream.config.toml_places import Places, places_of
+from millstream.cql.catalog import StreamDefinition
+from millstream.cql.suggestions import did_you_mean
+from millstream.errors import CqlError, UsageError
+
+SECTIONS = ("streams", "queries", "engine", "qos")
+QUERY_KEYS = ("cql", "from_beginning")
+ENGINE_KEYS: Mapping[str, type] = {
+    "batch_rows": int,
+    "step_rows_max": int,
+    "backlog_rows_max": int,
+    "collect_bytes_max": int,
+    "slots": int,
+    "local_disk": bool,
+    "spark": dict,
+}
+NAME_LENGTH_MAX = 100
+RESERVED_ENDINGS = (".changes", ".rejected", ".late")
+
+
+class JobFileError(UsageError):
+    """One or more mistakes in a job file; the first line of each is `file:line:column: what`."""
+
+    def __init__(self, mistakes: Sequence[UsageError]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("\n\n".join(str(m) for m in mistakes))
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuery:
+    """A query of a job file and where its text stands."""
+
+    name: str
+    cql: str
+    job: "JobText"
+    from_beginning: bool = False
+
+    def located(self, error: UsageError) -> UsageError:
+        """The same error, told with the place in the job file."""
+        path = ("queries", self.name, "cql")
+        if not isinstance(error, CqlError):
+            return self.job.mistake(
+                path, f"query {self.name}: {error.message}", error.hint, detail=error.detail
+            )
+        lines = error.source.split("\n")
+        offset = sum(len(line) + 1 for line in lines[: error.line - 1]) + error.column - 1
+        at = self.job.places.inside(path, offset)
+        return self.job.at(at, error.length, f"query {self.name}: {error.message}", error.hint)
+
+
+@dataclass(frozen=True, slots=True)
+class JobText:
+    """A job file's text with the places in it."""
+
+    path: Path
+    shown: str  # the file's name as the user gave it
+    places: Places
+
+    def at(self, offset: int, length: int, message: str, hint: str = "") -> CqlError:
+        line, column = self.places.line_column(offset)
+        return CqlError(
+            f"{self.shown}:{line}:{column}: {message}",
+            source=self.places.text,
+            line=line,
+            column=column,
+            length=length,
+            hint=hint,
+        )
+
+    def mistake(
+        self,
+        path: tuple[str, ...],
+        message: str,
+        hint: str = "",
+        *,
+        detail: str = "",
+        value: bool = True,
+    ) -> CqlError:
+        """An error at a value, or at its key."""
+        offset, length = self.places.value(path) if value else self.places.key(path)
+        error = self.at(offset, length, message, hint)
+        if detail:
+            error.detail = f"{error.detail}\n{detail}"
+        return error
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job file without mistakes."""
+
+    path: Path
+    streams: tuple[StreamDefinition, ...]
+    queries: tuple[JobQuery, ...]
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict)
+    qos: Mapping[str, Any] = field(default_factory=dict)
+
+
+def load_job(path: Path) -> Job:
+    """The job of a file; JobFileError with all its mistakes."""
+    job, mistakes = inspect_job(path)
+    if job is None or mistakes:
+        raise JobFileError(mistakes)
+    return job
+
+
+def inspect_job(path: Path) -> tuple[Job | None, list[UsageError]]:
+    """The job, or what is wrong with the file."""
+    try:
+        text = path.read_bytes().decode("utf-8").replace("\r\n", "\n")
+        data = tomllib.loads(text)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        hint = "give the path of a job file (TOML)"
+        return None, [UsageError(f"cannot read {path}: {reason}", hint=hint)]
+    except UnicodeDecodeError as error:
+        return None, [UsageError(f"{path} is not UTF-8 text", detail=f"at byte {error.start}")]
+    except tomllib.TOMLDecodeError as error:
+        return None, [_syntax_error(path, text, error)]
+    reader = _JobReader(JobText(path, str(path), places_of(text)), data)
+    job = reader.job()
+    return (None if reader.mistakes else job), reader.mistakes
+
+
+def _syntax_error(path: Path, text: str, error: tomllib.TOMLDecodeError) -> CqlError:
+    """TOML's own complaint, at its place."""
+    words = str(error)
+    found = re.search(r"\(at line (\d+), column (\d+)\)", words)
+    if found:
+        line, column = int(found[1]), int(found[2])
+    else:  # at end of document
+        lines = text.splitlines() or [""]
+        line, column = len(lines), len(lines[-1]) + 1
+    what = re.sub(r"\s*\(at .*\)$", "", words)
+    what = what[:1].lower() + what[1:]
+    return CqlError(
+        f"{path}:{line}:{column}: {what}",
+        source=text,
+        line=line,
+        column=column,
+        hint='the file is TOML: [table], key = "text", key = 12, key = { a = "x" }',
+    )
+
+
+class _JobReader:
+    """Turns the parsed values into a job, noting every mistake."""
+
+    def __init__(self, text: JobText, data: Mapping[str, Any]) -> None:
+        self.text, self.data = text, data
+        self.mistakes: list[UsageError] = []
+
+    def job(self) -> Job:
+        for key in self.data:
+            if key not in SECTIONS:
+                self._note((key,), f"unknown section {key}", SECTIONS)
+        streams = self._streams()
+        queries = self._queries()
+        engine = self._engine()
+        spark = {str(k): _spark_value(v) for k, v in dict(engine.pop("spark", {})).items()}
+        qos = self.data.get("qos", {})
+        if not isinstance(qos, dict):
+            self.mistakes.append(self.text.mistake(("qos",), "qos is a table", "[qos]"))
+            qos = {}
+        return Job(self.text.path, streams, queries, engine, spark, qos)
+
+    def _note(self, path: tuple[str, ...], message: str, choices: Sequence[str]) -> None:
+        near = did_you_mean(path[-1], choices)
+        hint = "" if near else f"one of {', '.join(choices)}"
+        self.mistakes.append(self.text.mistake(path, message + near, hint, value=False))
+
+    def _section(self, name: str, example: str) -> list[tuple[str, dict[str, Any]]]:
+        """The named tables of a section."""
+        section = self.data.get(name, {})
+        if not isinstance(section, dict):
+            self.mistakes.append(self.text.mistake((name,), f"{name} is a table", example))
+            return []
+        if not section:
+            self.mistakes.append(
+                self.text.mistake((name,), f"the job has no {name}", f"add {example}", value=False)
+            )
+        found = []
+        for key, value in section.items():
+            if not isinstance(value, dict):
+                self.mistakes.append(
+                    self.text.mistake((name, key), f"{name}.{key} is a table", example)
+                )
+            elif problem := _bad_name(key):
+                hint = "results are written to a folder of that name"
+                self.mistakes.append(self.text.mistake((name, key), problem, hint, value=False))
+            else:
+                found.append((key, value))
+        return found
+
+    def _streams(self) -> tuple[StreamDefinition, ...]:
+        found = []
+        for name, table in self._section("streams", '[streams.NAME] with path = "..."'):
+            reader = StreamReader(name, table, self.text.path.parent)
+            definition = reader.definition()
+            for mistake in reader.mistakes:
+                path = ("streams", name, *mistake.path)
+                self.mistakes.append(
+                    self.text.mistake(path, mistake.message, mistake.hint, value=mistake.value)
+                )
+            if definition is not None:
+                found.append(definition)
+        return tuple(found)
+
+    def _queries(self) -> tuple[JobQuery, ...]:
+        found = []
+        for name, table in self._section("queries", '[queries.NAME] with cql = "SELECT ..."'):
+            for key in table:
+                if key not in QUERY_KEYS:
+                    self._note(("queries", name, key), f"unknown key {key}", QUERY_KEYS)
+            cql, beginning = table.get("cql"), table.get("from_beginning", False)
+            path = ("queries", name)
+            if cql is None:
+                self.mistakes.append(
+                    self.text.mistake(path, f"query {name} has no cql", 'cql = "SELECT ..."')
+                )
+            elif not isinstance(cql, str):
+                self.mistakes.append(
+                    self.text.mistake((*path, "cql"), "cql is a text", 'cql = "SELECT ..."')
+                )
+            elif not isinstance(beginning, bool):
+                self.mistakes.append(
+                    self.text.mistake((*path, "from_beginning"), "true or false is expected")
+                )
+            else:
+                found.append(JobQuery(name, cql, self.text, beginning))
+        return tuple(found)
+
+    def _engine(self) -> dict[str, Any]:
+        section = self.data.get("engine", {})
+        if not isinstance(section, dict):
+            self.mistakes.append(self.text.mistake(("engine",), "engine is a table", "[engine]"))
+            return {}
+        found = {}
+        for key, value in section.items():
+            path = ("engine", key)
+            kind = ENGINE_KEYS.get(key)
+            if kind is None:
+                self._note(path, f"unknown setting {key}", tuple(ENGINE_KEYS))
+            elif not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+                words = {int: "a whole number", bool: "true or false", dict: "a table"}[kind]
+                self.mistakes.append(self.text.mistake(path, f"{key} is {words}"))
+            elif isinstance(value, int) and kind is int and value < 1:
+                self.mistakes.append(self.text.mistake(path, f"{key} is {value}", "at least 1"))
+            else:
+                found[key] = value
+        return found
+
+
+def _bad_name(name: str) -> str:
+    """What is wrong with a name that becomes a folder's."""
+    if not name:
+        return "a name is empty"
+    if name.startswith(".") or re.search(r"[/\\\x00-\x1f]", name):
+        return f"{name!r} cannot be a name: it begins with a dot or has a slash in it"
+    if len(name.encode()) > NAME_LENGTH_MAX:
+        return f"a name is longer than {NAME_LENGTH_MAX} bytes"
+    if name.endswith(RESERVED_ENDINGS):
+        return f"{name} ends like a folder that Millstream itself writes"
+    return ""
+
+
+def _spark_value(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

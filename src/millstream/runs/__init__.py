@@ -1,0 +1,1 @@
+"""A job carried out to its end in one process: folder, engine, display, summary."""

@@ -1,0 +1,175 @@
+"""The output folder of a run: whose it is, what job it belongs to, whether it is finished.
+
+`DIR/.millstream` holds the engine's home, a lock, the job's digest and, at the end, the summary.
+Decides whether a run may begin, goes on, or was finished before; never starts Spark.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from millstream.config import Job
+from millstream.cql.catalog import StreamDefinition
+from millstream.errors import StateError, UsageError
+
+STATE = ".millstream"
+NEW_RUN = "choose an empty --out folder for a new run, or undo the change"
+
+
+class RunFolder:
+    """One output folder, locked while this object is open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.home = self.path / STATE
+        self._handle: int | None = None
+
+    # -- lock -----------------------------------------------------------------------------------
+
+    def __enter__(self) -> "RunFolder":
+        try:
+            self.home.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise UsageError(
+                f"cannot write to {self.path}: {(error.strerror or str(error)).lower()}",
+                hint="choose another --out folder",
+            ) from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
+            os.close(handle)
+            raise UsageError(
+                f"{self.path} is in use by another run (pid {holder})",
+                hint="wait until it ends, or choose another --out folder",
+            ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        self._handle = handle
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._handle is not None:
+            os.close(self._handle)  # gives the lock back
+            self._handle = None
+
+    # -- whose job ------------------------------------------------------------------------------
+
+    def claim(self, job: Job, kind: str) -> None:
+        """Makes the folder the job's own, or checks that it is."""
+        parts = job_parts(job, kind)
+        record = self._read("job.json")
+        if record is None:
+            self._refuse_foreign(job)
+            self._write("job.json", {"parts": parts})
+            return
+        changed = _first_difference(record["parts"], parts)
+        if changed:
+            raise StateError(
+                f"{self.path} holds a run of another job: {changed} since it began", hint=NEW_RUN
+            )
+
+    def _refuse_foreign(self, job: Job) -> None:
+        """Never writes among files of somebody else."""
+        names = [f"{q.name}{end}" for q in job.queries for end in ("", ".changes")]
+        names += [f"{s.name}{end}" for s in job.streams for end in (".rejected", ".late")]
+        for name in names:
+            target = self.path / name
+            if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+                raise UsageError(
+                    f"{target} exists and was not written by this job",
+                    hint="choose an empty --out folder",
+                )
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def finished(self, job: Job) -> dict[str, Any] | None:
+        """The summary of a run that came to its end before; None where it has to go on."""
+        summary = self._read("summary.json")
+        if summary is None:
+            return None
+        for query in job.queries:
+            done = summary["queries"].get(query.name, {}).get("state") == "done"
+            if done and not (self.path / query.name).is_dir():
+                raise StateError(
+                    f"this run is finished, but its results {self.path / query.name} are gone",
+                    hint=f"remove {self.home} to compute them again",
+                )
+        return summary
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Records the end; what was only needed to go on is removed."""
+        self._write("summary.json", summary)
+        for name in ("segments", "staging", "warehouse"):
+            shutil.rmtree(self.home / name, ignore_errors=True)
+
+    # -- files ----------------------------------------------------------------------------------
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            return dict(json.loads((self.home / name).read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise StateError(
+                f"{self.home / name} cannot be read: {error}",
+                hint="choose an empty --out folder for a new run",
+            ) from None
+
+    def _write(self, name: str, value: Mapping[str, Any]) -> None:
+        """The file appears whole or not at all."""
+        draft = self.home / f".{name}.draft"
+        with draft.open("w", encoding="utf-8") as file:
+            json.dump(value, file, indent=1, default=str)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, self.home / name)
+        handle = os.open(self.home, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def job_parts(job: Job, kind: str) -> dict[str, str]:
+    """What a run's result depends on, part by part, as digests.
+
+    Comments, order and engine settings are not part of a job's meaning.
+    """
+    parts = {"the output format (--format)": kind}
+    for stream in job.streams:
+        parts[f"stream {stream.name}"] = _digest(_stream_meaning(stream))
+    for query in job.queries:
+        parts[f"query {query.name}"] = _digest([query.cql, query.from_beginning])
+    return parts
+
+
+def _stream_meaning(stream: StreamDefinition) -> list[Any]:
+    source = {k: v for k, v in stream.source.items() if k != "rate"}  # when, not what
+    columns = [[f.name, f.type] for f in stream.columns]
+    limits = [stream.lateness_us, stream.idle_us, stream.max_ahead_us]
+    return [columns, stream.time, limits, source]
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _first_difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """What changed, in words; empty where nothing did."""
+    for name in before:
+        if name not in now:
+            return f"{name} was removed"
+        if before[name] != now[name]:
+            return f"{name} has changed"
+    for name in now:
+        if name not in before:
+            return f"{name} was added"
+    return ""

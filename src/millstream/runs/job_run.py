@@ -1,0 +1,222 @@
+"""A job from its file to its results: what `millstream run` does.
+
+Streams and queries are declared to an engine whose home lies in the output folder; the loop runs
+until all finite input is processed; relations are written as tables; the summary is recorded. After
+a kill at any moment the same call goes on from the ledger and gives the same files.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.config import Job
+from millstream.errors import ResourceError, StateError, UsageError
+from millstream.runs.display import Display, Silent
+from millstream.runs.folder import NEW_RUN, RunFolder
+from millstream.runs.summary import summarise
+
+if TYPE_CHECKING:
+    from millstream.engine.engine import Engine
+    from millstream.engine.loop import Loop
+
+FORMATS = ("parquet", "csv", "json")
+CORES_WORD = "local[*]"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    format: str = "parquet"
+    master: str = CORES_WORD
+
+
+class Interrupted(Exception):  # noqa: N818  (a request, not a fault)
+    """Somebody asked the run to stop; it can go on later."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"stopped by signal {signal_number}")
+        self.signal_number = signal_number
+
+
+def run_job(
+    job: Job,
+    folder: RunFolder,
+    settings: RunSettings,
+    display: Display | None = None,
+    *,
+    poll: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Runs a job in an open folder to its end; gives the summary. `poll` may raise to stop it."""
+    shown = display or Silent()
+    started = time.monotonic()
+    with _full_disk_told():
+        engine = open_engine(job, folder, settings, shown)
+        poll()
+        try:
+            attach_sinks(engine, job, folder.path, settings.format)
+            loop = _loop(engine)
+
+            def tick() -> None:
+                poll()
+                if shown.due():
+                    shown.show(engine.status(), loop.steps)
+
+            shown.say(f"{len(job.queries)} queries over {len(job.streams)} streams")
+            loop.run(tick)
+            summary = _complete(engine, job, folder.path, settings.format, started, loop.steps)
+        finally:
+            engine.close()
+        folder.finish(summary)
+    return summary
+
+
+def open_engine(job: Job, folder: RunFolder, settings: RunSettings, shown: Display) -> "Engine":
+    """An engine with the job's streams and queries; mistakes show before anything runs."""
+    from millstream.engine.engine import Engine, EngineSettings  # noqa: PLC0415
+    from millstream.engine.spark import session  # noqa: PLC0415
+
+    shown.say(f"starting Spark ({settings.master})")
+    warehouse = str(folder.home / "warehouse")
+    spark = session(
+        settings.master,
+        {"spark.sql.warehouse.dir": warehouse, **job.spark},
+        log=folder.home / "spark.log",
+    )
+    engine = Engine(folder.home, spark, EngineSettings(**job.engine))
+    try:
+        declare(engine, job)
+    except BaseException:
+        engine.close()
+        raise
+    return engine
+
+
+def declare(engine: "Engine", job: Job) -> None:
+    """Streams and queries; all mistakes of all queries at once."""
+    from millstream.config.job_file import JobFileError  # noqa: PLC0415
+
+    for definition in job.streams:
+        engine.add_stream(definition)
+    mistakes: list[UsageError] = []
+    for query in job.queries:
+        try:
+            engine.plan(query.cql)
+        except UsageError as error:
+            mistakes.append(query.located(error))
+    if mistakes:
+        raise JobFileError(mistakes)
+    for query in job.queries:
+        try:
+            engine.add_query(query.name, query.cql, from_beginning=True)
+        except UsageError as error:
+            raise query.located(error) from None
+
+
+def attach_sinks(engine: "Engine", job: Job, path: Path, kind: str) -> None:
+    """Files for every result, and for rows that were late or malformed."""
+    from millstream.engine.delivery import FileSink  # noqa: PLC0415
+    from millstream.engine.operators import SELF_READING  # noqa: PLC0415
+
+    for query in job.queries:
+        registered = engine.queries[query.name]
+        if not registered.plan.relation:
+            engine.deliver(query.name, FileSink(path / query.name, kind))
+            continue
+        operator = engine.operators.get(registered.stream)
+        kept = operator is not None and operator.kind in SELF_READING
+        # the final table needs the whole changelog: where the operator does not keep it for
+        # itself, the query's own cursor holds it, and the sink has another one
+        consumer = None if kept else f"changes:{query.name}"
+        engine.deliver(
+            query.name, FileSink(path / f"{query.name}.changes", kind), consumer=consumer
+        )
+    for stream in job.streams:
+        late = FileSink(path / f"{stream.name}.late", kind)
+        rejected = FileSink(path / f"{stream.name}.rejected", kind)
+        engine.deliver_rejects(stream.name, late, rejected)
+
+
+def _complete(
+    engine: "Engine", job: Job, path: Path, kind: str, started: float, steps: int
+) -> dict[str, Any]:
+    """Final tables, folders of results without rows, and the summary."""
+    from millstream.engine.delivery import write_file  # noqa: PLC0415
+
+    tables: dict[str, int] = {}
+    for query in job.queries:
+        registered = engine.queries[query.name]
+        target = path / query.name
+        if registered.plan.relation and registered.state != "failed":
+            table = engine.table(query.name)
+            tables[query.name] = table.num_rows
+            target.mkdir(parents=True, exist_ok=True)
+            for draft in target.glob(".*"):
+                draft.unlink()
+            write_file(table, target / f"part-table.{kind}", kind)
+        elif registered.plan.relation:
+            tables[query.name] = 0
+        if registered.plan.relation:
+            target = path / f"{query.name}.changes"
+        if not target.is_dir() or not any(target.iterdir()):
+            target.mkdir(parents=True, exist_ok=True)
+            write_file(engine.result(query.name).slice(0, 0), target / f"part-none.{kind}", kind)
+    return summarise(engine.status(), tables, path, seconds=time.monotonic() - started, steps=steps)
+
+
+def _loop(engine: "Engine") -> "Loop":
+    from millstream.engine.loop import Loop  # noqa: PLC0415
+
+    return Loop(engine)
+
+
+def verify_input(job: Job, folder: RunFolder) -> None:
+    """Refuses to report or go on over other input than was read; starts no Spark."""
+    import sqlite3  # noqa: PLC0415
+
+    from millstream.engine.dataflow import base_stream  # noqa: PLC0415
+    from millstream.engine.file_source import list_files, verify_unchanged  # noqa: PLC0415
+
+    ledger = folder.home / "ledger.db"
+    if not ledger.exists():
+        return
+    db = sqlite3.connect(f"{ledger.as_uri()}?mode=ro", uri=True)
+    try:
+        for stream in job.streams:
+            if stream.source.get("source", "file") != "file":
+                continue
+            found = "SELECT path, identity FROM source_files WHERE stream = ? ORDER BY number"
+            recorded = db.execute(found, (base_stream(stream.name),)).fetchall()
+            verify_unchanged(stream.name, recorded)
+            begun = "SELECT 1 FROM ingests WHERE stream = ?"
+            seen = recorded or db.execute(begun, (base_stream(stream.name),)).fetchall()
+            if not seen or stream.source.get("follow"):
+                continue
+            known = {path for path, _ in recorded}
+            fresh = [p for p in list_files(stream) if str(p) not in known]
+            if fresh:
+                raise StateError(
+                    f"stream {stream.name}: {fresh[0]} was not there when this run began",
+                    hint=NEW_RUN,
+                )
+    except sqlite3.OperationalError:
+        return  # killed before the ledger had its tables: nothing was read
+    finally:
+        db.close()
+
+
+class _full_disk_told:  # noqa: N801  (reads as a statement)
+    """A full disk is a message, not a fault of ours."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ResourceError(
+                "the disk is full",
+                detail=os.strerror(error.errno),
+                hint="free some space and run the same command again: nothing is lost",
+            ) from error
