@@ -5,7 +5,7 @@ a column of the wrong kind is a difference.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,6 +15,7 @@ from typing import Any
 TOLERANCE = 1e-9
 SHOWN = 10  # rows of each kind in a message
 SMALL = 80  # input rows that a message still prints
+PLAIN = {int, str, Decimal, type(None)}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Values = tuple[Any, ...]
@@ -53,8 +54,11 @@ def difference(
     >>> difference([{"a": 1}, {"a": 1}], [{"a": 1}, {"a": 2}], ["a"])
     Difference(missing=[(1,)], extra=[(2,)])
     """
-    wanted = _by_exact_part(expected, columns)
-    found = _by_exact_part(actual, columns)
+    expected_values = _values(expected, columns)
+    actual_values = _values(actual, columns)
+    if _kinds(expected_values) | _kinds(actual_values) <= PLAIN:
+        return _plain_difference(expected_values, actual_values)
+    wanted, found = _by_exact_part(expected_values), _by_exact_part(actual_values)
     missing: list[Values] = []
     extra: list[Values] = []
     for key in wanted.keys() | found.keys():
@@ -83,12 +87,26 @@ def _exact(value: Any) -> tuple[str, Any]:
             return (type(value).__name__, value)
 
 
-def _by_exact_part(
-    rows: Iterable[Mapping[str, Any]], columns: Sequence[str]
-) -> dict[Values, list[Values]]:
+def _values(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[Values]:
+    return [tuple(_plain(row[name]) for name in columns) for row in rows]
+
+
+def _kinds(rows: Iterable[Values]) -> set[type]:
+    return {type(value) for row in rows for value in row}
+
+
+def _plain_difference(expected: list[Values], actual: list[Values]) -> Difference:
+    """Without doubles and booleans, equality is Python's own."""
+    wanted, found = Counter(expected), Counter(actual)
+    return Difference(
+        sorted((wanted - found).elements(), key=_order),
+        sorted((found - wanted).elements(), key=_order),
+    )
+
+
+def _by_exact_part(rows: Iterable[Values]) -> dict[Values, list[Values]]:
     groups: dict[Values, list[Values]] = defaultdict(list)
-    for row in rows:
-        values = tuple(_plain(row[name]) for name in columns)
+    for values in rows:
         groups[tuple(map(_exact, values))].append(values)
     return groups
 

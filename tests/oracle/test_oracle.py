@@ -1,6 +1,7 @@
 """The oracle is judged by rows worked out by hand: every case must come out of DuckDB."""
 
 import ast
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from math import nan
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from oracle.cases import SCENES, Case, Scene
+from oracle.cases.nexmark import FOLDER, NEXMARK
 from oracle.compare import Difference, difference, report
 from oracle.cql_text import cql_text
 from oracle.evaluate import Oracle
@@ -36,6 +38,20 @@ def test_rows_worked_out_by_hand(scene: Scene, case: Case, oracles: dict[str, Or
 @pytest.mark.parametrize(("scene", "case"), CASES, ids=NAMES)
 def test_printer_writes_what_a_person_wrote(scene: Scene, case: Case) -> None:
     assert cql_text(case.query) == case.cql
+
+
+def normal(text: str) -> str:
+    return " ".join(text.split()).replace("( ", "(").replace(" )", ")")
+
+
+def test_the_nexmark_job_asks_what_the_cases_ask() -> None:
+    job = tomllib.loads((FOLDER / "job.toml").read_text(encoding="utf-8"))
+    asked = {name: normal(query["cql"]) for name, query in job["queries"].items()}
+    assert asked == {case.name: case.cql for case in NEXMARK.cases}
+    types = {"bigint": "long"}
+    for stream in NEXMARK.streams:
+        declared = job["streams"][stream.name]["columns"]
+        assert declared == {c.name: types.get(c.type, c.type) for c in stream.columns}
 
 
 def test_names_of_cases_are_unique() -> None:

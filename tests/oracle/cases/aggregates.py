@@ -223,6 +223,9 @@ AGGREGATES = (
     ),
 )
 
+COUNTS_ALONE = Select((COUNT,), (Source("r", window=Unbounded(2 * SECOND)),), keys=BY_K)
+COUNTS_ALONE_TEXT = "SELECT count(*) AS n FROM r [UNBOUNDED SLIDE 2 SECONDS] GROUP BY k"
+
 RELATIONS = (
     Case(
         "unbounded_aggregate",
@@ -280,6 +283,19 @@ RELATIONS = (
             ("b", 2, 8),
             ("c", 1, 8),
         ),
+    ),
+    Case(
+        "istream_of_a_relation_counts_equal_rows",
+        Emit("ISTREAM", COUNTS_ALONE),
+        f"ISTREAM ({COUNTS_ALONE_TEXT})",
+        # {1 1} at 2, {3 2} at 4 and 6, {3 2 1} at 8
+        rows((1, 2), (1, 2), (3, 4), (2, 4), (1, 8)),
+    ),
+    Case(
+        "dstream_of_a_relation_counts_equal_rows",
+        Emit("DSTREAM", COUNTS_ALONE),
+        f"DSTREAM ({COUNTS_ALONE_TEXT})",
+        rows((1, 4), (1, 4)),
     ),
 )
 

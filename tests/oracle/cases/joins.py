@@ -24,6 +24,7 @@ from oracle.model import (
     Source,
     Sub,
     Unbounded,
+    Union,
     Window,
     agg,
     expr,
@@ -95,6 +96,12 @@ TWO_WAY = (
             ("z", 300, 6),
             ("z", 300, 7),
         ),
+    ),
+    Case(
+        "rstream_of_a_join_with_now_is_istream",
+        Emit("RSTREAM", paid(Range(SECOND), Now())),
+        "RSTREAM (SELECT o.item, p.amount FROM o [RANGE 1 SECOND], p [NOW] WHERE o.id = p.id)",
+        rows(("x", 100, 1.5), ("y", 200, 3), ("z", 300, 6)),
     ),
     Case(
         "a_range_reaches_its_last_microsecond",
@@ -188,6 +195,44 @@ TWO_WAY = (
         "SELECT q.item, p.amount FROM p [NOW], (SELECT id, item FROM o [RANGE 1 SECOND]) AS q"
         " WHERE q.id = p.id",
         rows(("x", 100, 1.5), ("y", 200, 3), ("z", 300, 6)),
+    ),
+    Case(
+        "joined_with_a_union",
+        Select(
+            (item("u.what"), item("p.amount")),
+            (
+                Sub(
+                    Union(
+                        (
+                            Select(
+                                (item("id"), item("item", "what")),
+                                (Source("o", window=Range(SECOND)),),
+                            ),
+                            Select(
+                                (item("id"), item("'paid'", "what")),
+                                (Source("p", window=Range(5 * SECOND)),),
+                            ),
+                        )
+                    ),
+                    "u",
+                ),
+                Source("p", window=Now()),
+            ),
+            on=(expr("u.id = p.id"),),
+        ),
+        "SELECT u.what, p.amount FROM (SELECT id, item AS what FROM o [RANGE 1 SECOND] UNION ALL"
+        " SELECT id, 'paid' AS what FROM p [RANGE 5 SECONDS]) AS u JOIN p [NOW] ON u.id = p.id",
+        # payments stay five seconds: each meets itself, p1 in [1.5, 6.500001) also p3 at 6
+        rows(
+            ("x", 100, 1.5),
+            ("y", 200, 3),
+            ("z", 300, 6),
+            ("paid", 100, 1.5),
+            ("paid", 200, 3),
+            ("paid", 300, 6),
+            ("paid", 300, 6),
+            ("paid", 400, 9),
+        ),
     ),
     Case(
         "results_are_there_for_ever",

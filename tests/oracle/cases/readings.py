@@ -127,6 +127,21 @@ EMITS = (
         rows(("a", 2.500001), ("c", 7.000001)),
     ),
     Case(
+        "dstream_of_a_union",
+        Emit(
+            "DSTREAM",
+            Union(
+                (
+                    Select((item("v"),), (Source("r", window=Now()),), where=expr("v > 25")),
+                    Select((item("v"),), (Source("r", window=Rows(2)),), where=expr("k = 'b'")),
+                )
+            ),
+        ),
+        "DSTREAM (SELECT v FROM r [NOW] WHERE v > 25"
+        " UNION ALL SELECT v FROM r [ROWS 2] WHERE k = 'b')",
+        rows((30, 2.500001), (40, 7.000001), (20, 4), (None, 7)),
+    ),
+    Case(
         "rstream_range_every_second",
         Emit("RSTREAM", Select((item("k"),), (Source("r", window=Range(2 * SECOND)),))),
         "RSTREAM (SELECT k FROM r [RANGE 2 SECONDS])",
@@ -219,6 +234,19 @@ DISTINCTS = (
         ),
         "DSTREAM (SELECT DISTINCT k FROM r [RANGE 2 SECONDS])",
         rows(("a", 6.000001), ("b", 3.000001), ("b", 6.000001), ("c", 9.000001)),
+    ),
+    Case(
+        "rstream_of_distinct",
+        Emit(
+            "RSTREAM",
+            Select((item("k"),), (Source("r", window=Range(2 * SECOND)),), distinct=True),
+        ),
+        "RSTREAM (SELECT DISTINCT k FROM r [RANGE 2 SECONDS])",
+        rows(
+            *(("a", at) for at in (1, 2, 3, 4, 5, 6)),
+            *(("b", at) for at in (1, 2, 3, 4, 5, 6)),
+            *(("c", at) for at in (7, 8, 9)),
+        ),
     ),
     Case(
         "distinct_for_ever",
