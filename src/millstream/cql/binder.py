@@ -34,11 +34,21 @@ from millstream.plan.nodes import (
     Plan,
     Project,
     Union,
+    Windowed,
     is_relation,
 )
 from millstream.plan.rewrite import rewrite
 from millstream.plan.schema import Field
-from millstream.plan.windows import BEGINNING, Change
+from millstream.plan.windows import (
+    BEGINNING,
+    Change,
+    Grouping,
+    Instant,
+    Now,
+    Range,
+    Sliding,
+    Snapshot,
+)
 
 REFUSED = {
     "order": ("ORDER BY", "a stream has no end to sort; rows carry ts"),
@@ -201,25 +211,17 @@ class QueryBinder:
             return self._as_emit(bound, emit.kind, slide_us)
         aggregate = _aggregate_below(bound.node)
         if emit.kind == "dstream":
-            if aggregate is not None:
-                raise self._text.error(
-                    "DSTREAM over a window aggregate", emit.span, "its results are never taken back"
-                )
-            if bound.lifetime is Lifetime.OPEN:
+            # an aggregate's result holds until the next window's end, or the next change
+            if aggregate is None and bound.lifetime is Lifetime.OPEN:
                 raise self._text.error(
                     "DSTREAM over rows that never leave", emit.span,
                     "give the stream a window: DSTREAM(SELECT ... FROM s [RANGE 10 SECONDS])",
                 )  # fmt: skip
             refuse_idle_slide(self._text, bound.slide)
             return self._as_emit(bound, "dstream", SLIDE_DEFAULT_US)
-        if emit.kind == "rstream" and not bound.momentary:
-            if aggregate is None:
-                return self._as_emit(bound, "rstream", slide_us)
-            if isinstance(aggregate.grouping, Change):
-                raise self._text.error(
-                    "RSTREAM over an aggregate of a window of rows", emit.span,
-                    "leave RSTREAM out: each change is a result",
-                )  # fmt: skip
+        by_change = aggregate is None or isinstance(aggregate.grouping, Change)
+        if emit.kind == "rstream" and not bound.momentary and by_change:
+            return self._as_emit(bound, "rstream", slide_us)
         if emit.kind == "rstream":
             return replace(bound, streamed=True, slide=None)
         return replace(bound, streamed=True)
@@ -227,6 +229,20 @@ class QueryBinder:
     def _as_emit(self, bound: Bound, kind: str, slide_us: int) -> Bound:
         node = Emit(bound.node, kind, slide_us)  # type: ignore[arg-type]
         return Bound(node, bound.columns, Lifetime.OPEN, streamed=True)
+
+
+def _until_replaced(node: Node, grouping: Grouping) -> Node:
+    """Results of a window aggregate, each until the next window's take its place.
+
+    Over a window of rows that is the group's next change, which the aggregate itself knows.
+    """
+    match grouping:
+        case Sliding(_, slide) | Snapshot(slide):
+            return Windowed(node, Range(slide - 1) if slide > 1 else Now())
+        case Instant():
+            return Windowed(node, Now())
+        case _:
+            return node
 
 
 def _aggregate_below(node: Node) -> Aggregate | None:

@@ -1,5 +1,7 @@
 """How the window under an aggregate makes groups of rows, and what names mean above them."""
 
+from dataclasses import replace
+
 from sqlglot import exp
 
 from millstream.cql.expressions import Lowering, span_of
@@ -11,7 +13,7 @@ from millstream.cql.scope import Scope, is_time
 from millstream.cql.syntax import Span
 from millstream.errors import CqlError
 from millstream.plan.expressions import Call, Column, Expr, Time, columns_of
-from millstream.plan.nodes import Filter, Node, Windowed
+from millstream.plan.nodes import Filter, Node, Project, Windowed
 from millstream.plan.windows import (
     Change,
     Grouping,
@@ -22,6 +24,7 @@ from millstream.plan.windows import (
     Running,
     Sliding,
     Snapshot,
+    Window,
 )
 
 WINDOW_NAMES = ("window_start", "window_end")
@@ -30,7 +33,7 @@ WINDOW_NAMES = ("window_start", "window_end")
 def choose_grouping(text: Text, source: From) -> tuple[Grouping, Node, Slide | None]:
     """The grouping, the rows under it, and a SLIDE that is left for ISTREAM and its kin."""
     slide_us = source.slide.length_us if source.slide else SLIDE_DEFAULT_US
-    window = None if source.item is None else source.item.window
+    window = _window(source)
     if source.lifetime is Lifetime.MIXED:
         raise text.error(
             "an aggregate over a union of rows with and without a window",
@@ -46,20 +49,40 @@ def choose_grouping(text: Text, source: From) -> tuple[Grouping, Node, Slide | N
         case _:
             pass
     if source.lifetime is Lifetime.BOUNDED:
+        if _ends_with_rows(source.rows):
+            return Change(), source.rows, None
         return Snapshot(slide_us), source.rows, None
-    rows = source.rows if source.item is None or window is None else _unwindowed(source.rows)
+    unbounded = source.item is not None and source.item.window is not None
+    rows = _unwindowed(source.rows) if unbounded else source.rows
     return Running(), rows, source.slide
+
+
+def _ends_with_rows(rows: Node) -> bool:
+    """Whether a subquery hands on the rows of one window of rows."""
+    while isinstance(rows, Filter | Project):
+        rows = rows.input
+    return isinstance(rows, Windowed) and isinstance(rows.window, Rows)
 
 
 def _place(source: From) -> Span:
     return span_of(source.item.node) if source.item is not None else Span(0, 0)
 
 
+def _window(source: From) -> Window | None:
+    """The one window that the rows' intervals come from, also one inside a plain subquery."""
+    if source.item is None or source.item.window is not None:
+        return None if source.item is None else source.item.window
+    rows = source.rows
+    while isinstance(rows, Filter | Project):
+        rows = rows.input
+    return rows.window if isinstance(rows, Windowed) else None
+
+
 def _unwindowed(rows: Node) -> Node:
     """The rows without the window that the grouping stands for."""
     match rows:
-        case Filter(input=inner, predicate=predicate):
-            return Filter(_unwindowed(inner), predicate)
+        case Filter() | Project():
+            return replace(rows, input=_unwindowed(rows.input))
         case Windowed(input=inner):
             return inner
         case _:

@@ -274,6 +274,8 @@ def relation_of(core: Node) -> Node:
     match core:
         case Join():
             return core
+        case Emit() if (change := change_below(core.input)) is not None:
+            return change.input
         case Emit():
             return core.input.input if isinstance(core.input, Distinct) else core.input
         case Aggregate() | Distinct():
@@ -282,15 +284,28 @@ def relation_of(core: Node) -> Node:
             raise TypeError(f"not an operator over intervals: {core!r}")
 
 
+def change_below(node: Node) -> Aggregate | None:
+    """The aggregate over a window of rows whose results a chain hands on.
+
+    How long such a result holds is known only when the group changes again, so DSTREAM and RSTREAM
+    over it are computed from the rows themselves.
+    """
+    while isinstance(node, Filter | Project):
+        node = node.input
+    if isinstance(node, Aggregate) and isinstance(node.grouping, Change):
+        return node
+    return None
+
+
 def running_under(node: Node) -> Aggregate:
-    """The unbounded aggregate below a chain."""
-    while not isinstance(node, Aggregate):
+    """The lowest unbounded aggregate of a relation: its input is a stream."""
+    while not (isinstance(node, Aggregate) and not is_relation(node.input)):
+        if isinstance(node, Union):
+            raise UsageError(
+                "ISTREAM, DSTREAM and RSTREAM over a union of unbounded aggregates",
+                hint="take the stream of each aggregate, and the union of these",
+            )
         (node,) = inputs_of(node)
-    if is_relation(node.input):
-        raise UsageError(
-            "ISTREAM, DSTREAM and RSTREAM over an aggregate of an unbounded aggregate",
-            hint="take the stream of the inner aggregate, with a window on it",
-        )
     return node
 
 
@@ -318,6 +333,7 @@ __all__ = [
     "Kind",
     "Operator",
     "base_stream",
+    "change_below",
     "compile_plan",
     "endless",
     "has_rows",

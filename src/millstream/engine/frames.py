@@ -135,11 +135,11 @@ def outermost_window(node: Node) -> Windowed | None:
             return None
 
 
-def order_text(frame: Frame) -> str:
+def order_text(frame: Frame, *, descending: bool = False) -> str:
     """The order of rows with equal times: source position, or all columns, nulls first."""
-    if "_pos" in frame.hidden:
-        return "_ts, _pos"
-    return ", ".join(["_ts", *(f"c{i} ASC NULLS FIRST" for i in range(frame.width))])
+    way = "DESC NULLS LAST" if descending else "ASC NULLS FIRST"
+    ties = ["_pos"] if "_pos" in frame.hidden else [f"c{i}" for i in range(frame.width)]
+    return ", ".join(f"{column} {way}" for column in ("_ts", *ties))
 
 
 def order_struct(frame: Frame) -> str:

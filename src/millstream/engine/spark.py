@@ -98,3 +98,9 @@ def session(
         builder = builder.config(key, value)
     with _output_to(log):
         return builder.getOrCreate()
+
+
+def active() -> SparkSession | None:
+    """The session that runs in this process, if any."""
+    running: SparkSession | None = SparkSession.getActiveSession()
+    return running

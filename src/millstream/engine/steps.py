@@ -7,9 +7,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from millstream.engine import faults
 from millstream.engine.dataflow import Operator, base_stream, state_stream
@@ -103,7 +105,7 @@ class StepRunner:
         step = Step(operator, inputs, {}, {}, (), 0, self.reader.frame)
         for output in LOGIC[operator.kind].evaluate(step).outputs:
             self.ledger.add_stream(output.stream, "state" if output.replaces else operator.kind)
-            self.ledger.set_columns(output.stream, output.data.schema.json())
+            self.ledger.set_columns(output.stream, nullable(output.data.schema).json())
 
     def pending(self, operator: Operator) -> dict[str, list[Segment]]:
         """Segments each input has beyond the operator's cursor."""
@@ -216,7 +218,7 @@ class StepRunner:
         """Collects a small result and writes it here; lets the executors write a large one."""
         if collect:
             try:
-                table = output.data.toArrow()
+                table = self._with_nullable_parts(output).toArrow()
             except PySparkException as error:
                 if TOO_LARGE not in str(error):
                     raise
@@ -226,6 +228,13 @@ class StepRunner:
         folder = self.store.path(f"{self.store.new_name()}.writing")
         output.data.write.option("compression", "zstd").parquet(folder)
         return self.store.adopt_spark_output(folder), False
+
+    def _with_nullable_parts(self, output: Output) -> DataFrame:
+        """Spark's Arrow conversion refuses a null struct whose parts are declared non-null."""
+        schema = self.reader.schema(output.stream)
+        if any(isinstance(f.dataType, StructType | ArrayType | MapType) for f in schema.fields):
+            return output.data.to(schema)
+        return output.data
 
     def _commit(
         self,
@@ -252,6 +261,17 @@ class StepRunner:
             rows_in = sum(s.rows for i in step.inputs.values() for s in i.new)
             ledger.record_step(operator.id, answer.progress, rows_in, rows_out, seconds)
         return gone
+
+
+def nullable(kind: Any) -> Any:
+    """A type in which every part may be null, as it may be in Parquet."""
+    if isinstance(kind, StructType):
+        return StructType([StructField(f.name, nullable(f.dataType)) for f in kind.fields])
+    if isinstance(kind, ArrayType):
+        return ArrayType(nullable(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, nullable(kind.valueType))
+    return kind
 
 
 def _placeholder(stream: str) -> Segment:

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from millstream.engine.dataflow import (
     Operator,
+    change_below,
     has_rows,
     interval_leaves,
-    leaves,
     relation_of,
     rows_windows,
     state_stream,
@@ -32,7 +32,16 @@ from millstream.engine.operators.aggregates import finals, partial
 from millstream.engine.operators.base import Answer, Output, Step
 from millstream.engine.operators.joining import combine, member_end
 from millstream.engine.segments import Segment
-from millstream.plan.nodes import Aggregate, Distinct, Emit, Join, Node, Windowed
+from millstream.plan.nodes import (
+    Aggregate,
+    Distinct,
+    Emit,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Windowed,
+)
 from millstream.plan.sql_text import sql
 from millstream.plan.windows import BEGINNING, FOREVER, Change, Now, Range, Rows, Snapshot, reach
 
@@ -70,9 +79,7 @@ class IntervalLogic:
         frame = lower(step.operator.node, lambda _: result)
         outputs = [Output(step.operator.id, frame)]
         outputs += [
-            Output(
-                state_stream(step.operator.id, part), rows.last_rows(part, window), replaces=True
-            )
+            Output(state_stream(step.operator.id, part), rows.last_rows(window), replaces=True)
             for part, window in enumerate(rows_windows(relation))
         ]
         return Answer(tuple(outputs), step.after, {})
@@ -172,16 +179,11 @@ class _Relation:
         until = f"coalesce(lead(_ts, {window.window.count}) {over}, {FOREVER}L)"
         return rows.with_hidden(_until=until).where("_until > _ts")
 
-    def last_rows(self, part: int, window: Windowed) -> Frame:
+    def last_rows(self, window: Windowed) -> Frame:
         """The rows whose end is still open after this span: the last n of each partition."""
-        del part
         rows = self._all_rows(window)
         assert isinstance(window.window, Rows)
-        order = order_text(rows).replace("_ts, _pos", "_ts DESC, _pos DESC")
-        if "_pos" not in rows.hidden:
-            columns = (f"c{i} DESC NULLS LAST" for i in range(rows.width))
-            order = ", ".join(["_ts DESC", *columns])
-        over = f"OVER ({_partition(window.window)}ORDER BY {order})"
+        over = f"OVER ({_partition(window.window)}ORDER BY {order_text(rows, descending=True)})"
         ranked = rows.data.selectExpr("*", f"row_number() {over} AS _rank")
         return Frame(
             ranked.where(f"_rank <= {window.window.count}").drop("_rank"), rows.hidden, rows.width
@@ -190,8 +192,6 @@ class _Relation:
 
 def _through(node: Node) -> Node:
     """What lies below a chain of filters and projections."""
-    from millstream.plan.nodes import Filter, Project  # noqa: PLC0415
-
     while isinstance(node, Filter | Project):
         node = node.input
     return node
@@ -207,8 +207,15 @@ def _result(core: Node, alive: Frame, span: _Span, step: Step) -> Frame:
     match core:
         case Aggregate(grouping=Change()):
             return _at_changes(core, alive, span)
+        case Emit() if (change := change_below(core.input)) is not None:
+            held = (
+                _at_changes(change, alive, span, before=True)
+                if core.kind == "dstream"
+                else _groups_at_multiples(change, core.slide, alive, span, step)
+            )
+            return lower(core.input, lambda _: held)
         case Aggregate(grouping=Snapshot()):
-            return _at_multiples(core, alive, span)
+            return _at_multiples(core, alive, span, step)
         case Distinct():
             return _islands(alive, "_ts", span)
         case Emit(kind="dstream"):
@@ -217,7 +224,11 @@ def _result(core: Node, alive: Frame, span: _Span, step: Step) -> Frame:
             ended = alive.where(span.holds("_until"))
             return _stream(ended, "_until")
         case Emit(kind="rstream"):
-            return _relation_at_multiples(core, alive, span, step)
+            emitted = _relation_at_multiples(core.slide, alive, span, step)
+            rows = emitted.select({"_ts": "_ts"}, [f"c{i}" for i in range(emitted.width)])
+            if isinstance(core.input, Distinct):
+                return Frame(rows.data.distinct(), rows.hidden, rows.width)
+            return rows
         case _:
             begun = alive.where(span.holds("_ts"))
             return begun if isinstance(core, Join) else _stream(begun, "_ts")
@@ -252,39 +263,43 @@ def _islands(alive: Frame, edge: str, span: _Span) -> Frame:
     return Frame(grouped, ("_ts",), alive.width).where(span.holds("_ts"))
 
 
-def _relation_at_multiples(core: Emit, alive: Frame, span: _Span, step: Step) -> Frame:
-    """RSTREAM: every row that is in the relation at a multiple of the slide."""
-    slide = core.slide
+def _relation_at_multiples(slide: int, alive: Frame, span: _Span, step: Step) -> Frame:
+    """Every row that is in the relation at a multiple of the slide, once for each multiple.
+
+    Rows without an end are there up to the first multiple at or after the last row of all.
+    """
     first = BEGINNING if span.start == BEGINNING else -(-span.start // slide) * slide
-    stop = span.stop
-    if stop == FOREVER:
-        # rows without an end: the first multiple at or after the last row is the last one
-        stop = -(-step.last_row // slide) * slide + 1
-        if not _endless(core):
-            stop = FOREVER
     low = f"(_ts + pmod(-_ts, {slide}L))"
     low = f"greatest({low}, {first}L)" if first > BEGINNING else low
-    high = f"((_until - 1L) - pmod(_until - 1L, {slide}L))"
-    if stop < FOREVER:
-        high = f"least({high}, {(stop - 1) // slide * slide}L)"
+    until = f"(IF(_until = {FOREVER}L, {-(-step.last_row // slide) * slide + 1}L, _until) - 1L)"
+    high = f"({until} - pmod({until}, {slide}L))"
+    if span.stop < FOREVER:
+        high = f"least({high}, {(span.stop - 1) // slide * slide}L)"
     inside = alive.where(f"{low} <= {high}")
-    at = f"explode(sequence({low}, {high}, {slide}L))"
-    copied = Frame(inside.data.selectExpr("*", f"{at} AS _at"), inside.hidden, inside.width)
-    emitted = copied.select({"_ts": "_at"}, [f"c{i}" for i in range(alive.width)])
-    if isinstance(core.input, Distinct):
-        return Frame(emitted.data.distinct(), emitted.hidden, emitted.width)
-    return emitted
+    at = inside.data.selectExpr("*", f"explode(sequence({low}, {high}, {slide}L)) AS _at")
+    copied = Frame(at, (*inside.hidden, "_at"), inside.width)
+    return copied.select(
+        {"_ts": "_at", "_from": "_ts"} | ({"_pos": "_pos"} if "_pos" in inside.hidden else {}),
+        [f"c{i}" for i in range(inside.width)],
+    )
 
 
-def _endless(core: Emit) -> bool:
-    from millstream.engine.dataflow import endless  # noqa: PLC0415
+def _groups_at_multiples(
+    node: Aggregate, slide: int, alive: Frame, span: _Span, step: Step
+) -> Frame:
+    """Groups of the rows that are in the relation at a multiple of the slide."""
+    rows = _relation_at_multiples(slide, alive, span, step)
+    keys = [(f"k{i}", sql(e)) for i, e in enumerate(node.keys)]
+    order = order_struct(rows).replace("struct(_ts", "struct(_from")
+    grouped = partial(rows.data, [("_at", "_ts"), *keys], node.calls, order)
+    return Frame(grouped, (), 0).select({"_ts": "_at"}, finals([k for k, _ in keys], node.calls))
 
-    relation = relation_of(core)
-    return has_rows(relation) or endless(relation)
 
+def _at_changes(core: Aggregate, alive: Frame, span: _Span, *, before: bool = False) -> Frame:
+    """A result for each group and each instant at which one of its rows began or ended.
 
-def _at_changes(core: Aggregate, alive: Frame, span: _Span) -> Frame:
-    """A result for each group and each instant at which one of its rows began or ended."""
+    With `before`, the result that held up to that instant: what DSTREAM gives.
+    """
     keys = [f"k{i}" for i in range(len(core.keys))]
     keyed = alive.data.selectExpr("*", *(f"{sql(e)} AS k{i}" for i, e in enumerate(core.keys)))
     instants = (
@@ -292,14 +307,18 @@ def _at_changes(core: Aggregate, alive: Frame, span: _Span) -> Frame:
         .where(span.holds("_at"))
         .distinct()
     )
-    same = ["r._ts <= i._at", "i._at < r._until", *(f"r.{k} <=> i.{k}" for k in keys)]
+    low, high = ("<", "<=") if before else ("<=", "<")
+    holds = [f"r._ts {low} i._at", f"i._at {high} r._until"]
+    same = [*holds, *(f"r.{k} <=> i.{k}" for k in keys)]
     joined = instants.alias("i").join(keyed.alias("r"), F.expr(" AND ".join(same)))
     rows = joined.selectExpr("i._at", "r.*")
-    grouped = partial(rows, [("_at", "_at"), *((k, k) for k in keys)], core.calls, _order(alive))
+    grouped = partial(
+        rows, [("_at", "_at"), *((k, k) for k in keys)], core.calls, order_struct(alive)
+    )
     return Frame(grouped, (), 0).select({"_ts": "_at"}, finals(keys, core.calls))
 
 
-def _at_multiples(core: Aggregate, alive: Frame, span: _Span) -> Frame:
+def _at_multiples(core: Aggregate, alive: Frame, span: _Span, step: Step) -> Frame:
     """A result for each group and each multiple e of the slide: its rows alive at e - 1 us."""
     assert isinstance(core.grouping, Snapshot)
     slide = core.grouping.slide
@@ -308,19 +327,14 @@ def _at_multiples(core: Aggregate, alive: Frame, span: _Span) -> Frame:
         earliest = max(earliest, (core.start // slide + 1) * slide)
     low = f"(_ts + 1L + pmod(-(_ts + 1L), {slide}L))"
     low = f"greatest({low}, {earliest}L)" if earliest > BEGINNING else low
-    high = f"(_until - pmod(_until, {slide}L))"
+    # rows without an end count up to the first multiple after the last row of all
+    until = f"IF(_until = {FOREVER}L, {(step.last_row // slide + 1) * slide}L, _until)"
+    high = f"({until} - pmod({until}, {slide}L))"
     if span.stop < FOREVER:
         high = f"least({high}, {span.stop // slide * slide}L)"
     inside = alive.data.where(f"{low} <= {high}")
     keys = [(f"k{i}", sql(e)) for i, e in enumerate(core.keys)]
     copied = inside.selectExpr("*", f"explode(sequence({low}, {high}, {slide}L)) AS _at")
-    grouped = partial(copied, [("_at", "_at"), *keys], core.calls, _order(alive))
+    grouped = partial(copied, [("_at", "_at"), *keys], core.calls, order_struct(alive))
     hidden = {"_ts": "_at", "_until": f"_at + {slide}L"}
     return Frame(grouped, (), 0).select(hidden, finals([k for k, _ in keys], core.calls))
-
-
-def _order(frame: Frame) -> str:
-    return order_struct(frame)
-
-
-__all__ = ["IntervalLogic", "leaves"]

@@ -15,7 +15,7 @@ from millstream.engine.frames import Frame, lower, order_struct
 from millstream.engine.operators.aggregates import finals, merge, names_of, partial
 from millstream.engine.operators.base import Answer, Output, Step
 from millstream.engine.segments import Segment
-from millstream.plan.nodes import Aggregate, Emit
+from millstream.plan.nodes import Aggregate, Emit, Node, inputs_of, is_relation
 from millstream.plan.sql_text import sql
 from millstream.plan.windows import BEGINNING, FOREVER
 
@@ -37,10 +37,12 @@ class RunningEmitLogic:
         if parts is None:
             return nothing
         points = _tables(parts, node, core, first)
-        if core.kind == "rstream":
+        if _nested(core):
+            result = _nested_result(points, node, core, first, last)
+        elif core.kind == "rstream":
             result = lower(core.input, lambda _: _held(points, node, slide, last))
         else:
-            result = _difference(points, node, core)
+            result = _difference(points, node, core, first)
         frame = lower(step.operator.node, lambda _: result)
         state = _state(parts, node)
         outputs = (
@@ -115,7 +117,7 @@ def _held(points: DataFrame, node: Aggregate, slide: int, last: int) -> Frame:
     return Frame(at, (), 0).select({"_ts": "_at"}, finals(keys, node.calls))
 
 
-def _difference(points: DataFrame, node: Aggregate, core: Emit) -> Frame:
+def _difference(points: DataFrame, node: Aggregate, core: Emit, first: int) -> Frame:
     """What the table gained (ISTREAM) or lost (DSTREAM) at each change, as multisets."""
     keys = _keys(node)
     values = finals(keys, node.calls)
@@ -123,6 +125,8 @@ def _difference(points: DataFrame, node: Aggregate, core: Emit) -> Frame:
     by = f"PARTITION BY {', '.join(keys)} " if keys else ""
     row = f"struct({', '.join(f'c{i}' for i in range(len(values)))})"
     paired = rows.selectExpr("*", f"lag({row}) OVER ({by}ORDER BY _end) AS _old")
+    if first > BEGINNING:
+        paired = paired.where(f"_end >= {first}L")  # what was known before is no change
     width = len(values)
     columns = [f"c{i}" for i in range(width)]
     after = Frame(paired, (), 0).select({"_ts": "_end"}, columns)
@@ -130,13 +134,88 @@ def _difference(points: DataFrame, node: Aggregate, core: Emit) -> Frame:
         {"_ts": "_end"}, [f"_old.{c}" for c in columns]
     )
     gained, lost = (after, before) if core.kind == "istream" else (before, after)
-    plus = lower(core.input, lambda _: gained).data.selectExpr("*", "1 AS _sign")
-    minus = lower(core.input, lambda _: lost).data.selectExpr("*", "-1 AS _sign")
-    shown = len(core.schema)
-    names = ["_ts", *(f"c{i}" for i in range(shown))]
+    return _without(
+        lower(core.input, lambda _: gained), lower(core.input, lambda _: lost), len(core.schema)
+    )
+
+
+def _without(kept: Frame, taken: Frame, width: int) -> Frame:
+    """The rows of one table that another of the same time has not, as multisets."""
+    plus = kept.data.selectExpr("*", "1 AS _sign")
+    minus = taken.data.selectExpr("*", "-1 AS _sign")
+    names = ["_ts", *(f"c{i}" for i in range(width))]
     counted = plus.unionByName(minus).groupBy(*names).agg(F.expr("sum(_sign)").alias("_times"))
     copied = counted.where("_times > 0").withColumn("_c", F.expr("explode(sequence(1L, _times))"))
-    return Frame(copied.select(*names), ("_ts",), shown)
+    return Frame(copied.select(*names), ("_ts",), width)
+
+
+# -- relations over relations ---------------------------------------------------------------------
+
+
+def _nested(core: Emit) -> bool:
+    """Whether further unbounded aggregates lie above the lowest one."""
+    return any(isinstance(n, Aggregate) and is_relation(n.input) for n in _chain(core.input))
+
+
+def _chain(node: Node) -> list[Node]:
+    found = [node]
+    while not (isinstance(node, Aggregate) and not is_relation(node.input)):
+        (node,) = inputs_of(node)
+        found.append(node)
+    return found
+
+
+def _nested_result(points: DataFrame, node: Aggregate, core: Emit, first: int, last: int) -> Frame:
+    """Whole tables at every multiple at which anything changed, then held or compared.
+
+    An aggregate over a table can change wherever the table does, so each table is told in full.
+    """
+    slide = core.slide
+    moments = points.select("_end").distinct()
+    steps = moments.selectExpr("_end", "lead(_end) OVER (ORDER BY _end) AS _following")
+    keys = _keys(node)
+    by = f"PARTITION BY {', '.join(keys)} " if keys else ""
+    spans = points.selectExpr("*", f"lead(_end) OVER ({by}ORDER BY _end) AS _next")
+    held = spans.join(
+        steps.selectExpr("_end AS _at", "_following"),
+        F.expr("_end <= _at AND (_next IS NULL OR _at < _next)"),
+    )
+    lowest = Frame(held, (), 0).select(
+        {"_ts": "_at", "_next": "_following"}, finals(keys, node.calls)
+    )
+    table = _table(core.input, node, lowest)
+    names = [f"c{i}" for i in range(table.width)]
+    if core.kind == "rstream":
+        stop = f"coalesce(_next - {slide}L, {last}L)"
+        low = f"greatest(_ts, {first}L)" if first > BEGINNING else "_ts"
+        data = table.data.where(f"{low} <= {stop}")
+        at = data.selectExpr(*names, f"explode(sequence({low}, {stop}, {slide}L)) AS _ts")
+        return Frame(at, ("_ts",), table.width)
+    present = table.select({"_ts": "_ts"}, names)
+    previous = Frame(table.data.where("_next IS NOT NULL"), table.hidden, table.width).select(
+        {"_ts": "_next"}, names
+    )
+    kept, taken = (present, previous) if core.kind == "istream" else (previous, present)
+    changed = _without(kept, taken, table.width)
+    return changed.where(f"_ts >= {first}L") if first > BEGINNING else changed
+
+
+def _table(node: Node, lowest: Aggregate, rows: Frame) -> Frame:
+    """A relation's table at each moment, from the table of its lowest aggregate."""
+
+    def leaf(found: Node) -> Frame:
+        if found is lowest:
+            return rows
+        assert isinstance(found, Aggregate)
+        below = _table(found.input, lowest, rows)
+        keys = [("_at", "_ts"), ("_following", "_next")]
+        keys += [(f"k{i}", sql(e)) for i, e in enumerate(found.keys)]
+        grouped = partial(below.data, keys, found.calls, order_struct(below))
+        return Frame(grouped, (), 0).select(
+            {"_ts": "_at", "_next": "_following"}, finals(_keys(found), found.calls)
+        )
+
+    return lower(node, leaf)
 
 
 def _state(parts: DataFrame, node: Aggregate) -> Frame:
