@@ -88,9 +88,11 @@ def session(
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.driver.maxResultSize": "256m",
         "spark.sql.parquet.enableVectorizedReader": "true",
+        # INT96, the default, reads back as nanoseconds, which end in the year 2262
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.caseSensitive": "true",
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
-        "spark.log.level": "ERROR",
+        "spark.log.level": "FATAL",  # what fails is told by us, not by pages of Java stacks
         **(settings or {}),
     }
     builder = SparkSession.builder.master(master).appName("millstream")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
@@ -219,7 +220,7 @@ class StepRunner:
         if collect:
             try:
                 table = self._with_nullable_parts(output).toArrow()
-            except PySparkException as error:
+            except (PySparkException, Py4JJavaError) as error:
                 if TOO_LARGE not in str(error):
                     raise
             else:
