@@ -104,11 +104,17 @@ class Job:
     """A job file without mistakes."""
 
     path: Path
+    text: JobText
     streams: tuple[StreamDefinition, ...]
     queries: tuple[JobQuery, ...]
     engine: Mapping[str, Any] = field(default_factory=dict)
     spark: Mapping[str, str] = field(default_factory=dict)
     qos: Mapping[str, Any] = field(default_factory=dict)
+
+    def time_mistake(self, stream: str, error: UsageError) -> UsageError:
+        """An error of a stream's time, told with its place in the file."""
+        path = ("streams", stream, "time")
+        return self.text.mistake(path, error.message, error.hint, detail=error.detail)
 
 
 def load_job(path: Path) -> Job:
@@ -176,7 +182,7 @@ class _JobReader:
         if not isinstance(qos, dict):
             self.mistakes.append(self.text.mistake(("qos",), "qos is a table", "[qos]"))
             qos = {}
-        return Job(self.text.path, streams, queries, engine, spark, qos)
+        return Job(self.text.path, self.text, streams, queries, engine, spark, qos)
 
     def _note(self, path: tuple[str, ...], message: str, choices: Sequence[str]) -> None:
         near = did_you_mean(path[-1], choices)

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.config import Job
+from millstream.config.job_file import JobFileError
 from millstream.errors import ResourceError, StateError, UsageError
+from millstream.runs.checking import check_job
 from millstream.runs.display import Display, Silent
 from millstream.runs.folder import NEW_RUN, RunFolder
 from millstream.runs.summary import summarise
@@ -96,18 +98,11 @@ def open_engine(job: Job, folder: RunFolder, settings: RunSettings, shown: Displ
 
 def declare(engine: "Engine", job: Job) -> None:
     """Streams and queries; all mistakes of all queries at once."""
-    from millstream.config.job_file import JobFileError  # noqa: PLC0415
-
+    checked = check_job(job, engine.analyzer)
+    if checked.mistakes:
+        raise JobFileError(checked.mistakes)
     for definition in job.streams:
         engine.add_stream(definition)
-    mistakes: list[UsageError] = []
-    for query in job.queries:
-        try:
-            engine.plan(query.cql)
-        except UsageError as error:
-            mistakes.append(query.located(error))
-    if mistakes:
-        raise JobFileError(mistakes)
     for query in job.queries:
         try:
             engine.add_query(query.name, query.cql, from_beginning=True)

@@ -1,0 +1,83 @@
+"""`millstream bench NAME`: ours and a peer on the same input in one run.
+
+Each benchmark is a function of `millstream.bench`, imported when it is asked for. It gets those of
+the options below that its signature names, and gives figures ready for JSON.
+"""
+
+import importlib
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from millstream.errors import UsageError
+
+BENCHMARKS = {
+    "single": ("millstream.bench.single", "run", "one query: plain Structured Streaming and ours"),
+    "sharing": ("millstream.bench.sharing", "run", "many queries: one job each and one dataflow"),
+    "scheduling": ("millstream.bench.scheduling", "run", "scheduling algorithms on one processor"),
+    "planning": ("millstream.bench.planning", "run_planning_bench", "planners with reuse"),
+    "placement": ("millstream.bench.placement", "run_placement_bench", "network-aware placement"),
+}
+
+
+def register(app: typer.Typer) -> None:
+    app.command("bench", epilog=listing())(bench)
+
+
+def listing() -> str:
+    return "Benchmarks: " + "; ".join(f"{n}: {words}" for n, (_, _, words) in BENCHMARKS.items())
+
+
+def bench(
+    name: Annotated[
+        str | None, typer.Argument(help="Which one; without it, they are listed.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures to this file; - is stdout.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small run, to see that it works.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of generated input.")] = 1,
+) -> None:
+    """Run a benchmark and print both sides and the ratio."""
+    if name is None:
+        for known, (_, _, words) in BENCHMARKS.items():
+            typer.echo(f"{known:<12}{words}")
+        return
+    function = benchmark(name)
+    to_stdout = str(json_file) == "-"
+    offered: dict[str, Any] = {
+        "quick": quick,
+        "seed": seed,
+        "progress": lambda line: typer.echo(line, err=to_stdout),
+    }
+    taken = inspect.signature(function).parameters
+    figures = function(**{k: v for k, v in offered.items() if k in taken})
+    if to_stdout:
+        typer.echo(json.dumps(figures, indent=2, default=str))
+    elif json_file is not None:
+        json_file.write_text(json.dumps(figures, indent=2, default=str) + "\n", encoding="utf-8")
+        typer.echo(f"written to {json_file}")
+
+
+def benchmark(name: str) -> Callable[..., Any]:
+    """The function of a benchmark; UsageError where there is none."""
+    from millstream.cql.suggestions import did_you_mean  # noqa: PLC0415
+
+    if name not in BENCHMARKS:
+        near = did_you_mean(name, BENCHMARKS)
+        hint = f"one of {', '.join(BENCHMARKS)}"
+        raise UsageError(f"unknown benchmark {name}{near}", hint=hint)
+    module, attribute, _ = BENCHMARKS[name]
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise UsageError(f"benchmark {name} is not part of this version") from None
+    return found
