@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.control.coordinator import step
+from millstream.control.coordinator_mapping import Table, map_operator, places
 from millstream.control.coordinator_messages import (
     Configuration,
     InvalidateMap,
@@ -16,6 +17,7 @@ from millstream.control.coordinator_messages import (
     OperatorMapped,
     OperatorRemapped,
     Settings,
+    ZoneOperator,
     decode,
     encode,
 )
@@ -26,6 +28,7 @@ from millstream.control.coordinator_state import (
     Report,
     Send,
     Submit,
+    Tick,
     Timing,
     ToPeer,
     Withdraw,
@@ -108,17 +111,18 @@ def test_every_operator_gets_one_host_and_the_root_knows_the_cost(
             assert answer.cost >= best.cost - 1e-9
 
 
-def test_one_zone_that_knows_every_peer_places_as_the_centralised_planner() -> None:
+@pytest.mark.parametrize("k", [0, 7])
+def test_one_zone_that_knows_every_peer_places_as_the_centralised_planner(k: int) -> None:
     """Then nothing is unknown: the two implementations must agree."""
-    for seed in range(12):
-        problem = problem_of(seed, 3)
+    for seed in range(14):
+        problem = problem_of(seed, 3, ("uniform", "cluster")[seed % 2])
         base = plan(problem, "baseline")
         assert isinstance(base, Placed)
         for bound in (None, 1.15 * base.delay):
             bounded = problem.with_bound(bound)
-            asked = Settings("t", 1, problem.proxy, "in_network", k=7, candidates=problem.nodes)
+            asked = Settings("t", 1, problem.proxy, "in_network", k=k, candidates=problem.nodes)
             answer = place_distributed(bounded, all_peers(bounded), asked, levels=9)
-            central = plan(bounded, "in_network", Options(k=7))
+            central = plan(bounded, "in_network", Options(k=k))
             assert isinstance(answer, Distributed)
             assert isinstance(central, Placed)
             assert answer.cost == pytest.approx(central.cost), (seed, bound)
@@ -310,6 +314,61 @@ def test_hosts_follow_the_highest_revision_whatever_the_order() -> None:
     assert state.running("t") == {}
     state, _ = step(state, Received(OperatorMapped(replace(asked, epoch=2), "o", 1, here)))
     assert set(state.running("t")) == {"o"}
+
+
+def test_a_coordinator_follows_the_latest_wish_for_its_operator() -> None:
+    """The zone above changed its mind twice; its messages overtook each other."""
+    problem = problem_of(2, 3)
+    run = run_of(problem, "edge_plus")
+    run.run()
+    zone = zones(tree_of(problem, "t"))[1]
+    name = run.overlay.owner(zone.id)
+    state = run.peers[name]
+    known = state.zones["t", zone.id]
+    here, there = list(known.tables[zone.id].rows)[:2]
+    asked = known.settings
+    later = known.remapped_at + 5
+    state, _ = step(state, Received(OperatorRemapped(asked, zone.id, here, later + 1)))
+    assert state.zones["t", zone.id].assigned[zone.id] == here
+    after, actions = step(state, Received(OperatorRemapped(asked, zone.id, there, later)))
+    assert (after, actions) == (state, ())
+    unknown = OperatorRemapped(asked, zone.id, "nowhere", later + 2)
+    assert step(state, Received(unknown)) == (state, ())
+
+
+def test_edge_plus_gathers_children_at_places_below_them() -> None:
+    """The fourth case: both children leave their best places and meet where they lie close."""
+    at = {"A": 0.0, "B": 50.0, "D": 50.1, "C": 100.0, "p": 500.0}
+    view = {(one, other): abs(at[one] - at[other]) for one in at for other in at}
+
+    def child(name: str, best: str, other: str) -> Table:
+        rows = {best: Configuration(best, 0.0), other: Configuration(other, 5.0)}
+        return Table(name, 1.0, best, rows, (best, other))
+
+    children = [child("left", "A", "B"), child("right", "C", "D")]
+    operator = ZoneOperator("o", 1.0, ("left", "right"), ())
+    for algorithm, cost in (("edge_plus", 10.1), ("in_network", 10.1), ("edge", 1.0)):
+        asked = Settings("t", 1, "p", algorithm)  # type: ignore[arg-type]
+        where = places(operator, children, asked, (), ())
+        table = map_operator(operator, children, asked, view, at=where, candidates=(), root=False)
+        assert table is not None
+        assert table.rows[table.best].cost == pytest.approx(cost)
+        if algorithm != "edge":
+            assert table.rows[table.best].children == ("B", "D")
+
+
+def test_what_no_epoch_confirms_lapses_at_its_host() -> None:
+    asked = Settings("t", 1, "p", "edge")
+    timing = Timing(replace_s=10.0, mapping_s=5.0)
+    told = Received(OperatorMapped(asked, "o", 1, Configuration("h", 1.0)), now_s=100.0)
+    state, _ = step(PeerState("h", timing), told)
+    state, _ = step(state, Tick(100.0 + timing.lease_s))
+    assert set(state.running("t")) == {"o"}
+    state, _ = step(state, Tick(101.0 + timing.lease_s))
+    assert state.running("t") == {}
+    forever, _ = step(PeerState("h"), told)
+    forever, _ = step(forever, Tick(1e9))
+    assert set(forever.running("t")) == {"o"}
 
 
 def test_stale_and_unknown_messages_do_nothing() -> None:
