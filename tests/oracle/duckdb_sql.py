@@ -3,8 +3,7 @@
 Every FROM item and every query becomes one common table expression, a *flow*: columns `ts` and
 `_until` (the interval in which the row is in the relation), `_pos` (its source position, or null)
 and the user's columns. A query whose result is a relation is evaluated at given instants instead:
-its flow has `_e` in place of the interval. Nothing here is clever: each rule of the semantics is
-one small piece of SQL, meant to be read beside it.
+its flow has `_e` in place of the interval. Each rule of the semantics is one small piece of SQL.
 
 Input tables are named as the streams and have columns `pos`, `ts_us` and the stream's own.
 """
@@ -155,14 +154,17 @@ class _Writer:
         return self.add(f"SELECT * FROM ({seen}) WHERE ts < _until", "window")
 
     def order(self, sources: tuple[FromItem, ...], start: str) -> str:
-        """(ts, position), or (ts, all columns left to right) where there is no position."""
+        """(ts, position), or (ts, all columns left to right) where there is no position.
+
+        A stream's own time is the first of its columns (`harness.files_of`).
+        """
         if len(sources) == 1 and item_nature(sources[0]).positioned:
             label = f"{quoted(sources[0].label)}." if start else ""
             return f"{label}ts, {label}_pos"
         columns = [
             (f"{quoted(source.label)}." if start else "") + quoted(column)
             for source in sources
-            for column in self.columns(source)
+            for column in (*(["ts"] if isinstance(source, Source) else []), *self.columns(source))
         ]
         return ", ".join(f"{text} ASC NULLS FIRST" for text in [start or "ts", *columns])
 
