@@ -9,7 +9,7 @@ import json
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -20,7 +20,7 @@ from rich.console import Console
 
 from millstream.config import load_job
 from millstream.errors import InternalError, MillstreamError, UsageError
-from millstream.runs.display import display_for
+from millstream.runs.display import Display, display_for
 from millstream.runs.folder import RunFolder
 from millstream.runs.job_run import FORMATS, Interrupted, RunSettings, run_job, verify_input
 from millstream.runs.summary import exit_code, print_summary
@@ -58,15 +58,8 @@ def run(
         if summary is None:
             display = display_for(Console(stderr=True), quiet=quiet)
             settings = RunSettings(output_format, master)
-            with _signals() as signals, _crash_log(folder):
-                try:
-                    summary = run_job(wanted, folder, settings, display, poll=signals.check)
-                except Interrupted as request:
-                    display.close()
-                    typer.echo(f"stopped; to go on: {_same_command()}", err=True)
-                    raise typer.Exit(128 + request.signal_number) from None
-                finally:
-                    display.close()
+            with guarded(folder, display) as poll:
+                summary = run_job(wanted, folder, settings, display, poll=poll)
         report(summary, json_output=json_output, again=again)
     raise typer.Exit(exit_code(summary))
 
@@ -76,6 +69,20 @@ def report(summary: dict[str, Any], *, json_output: bool, again: bool) -> None:
         typer.echo(json.dumps(summary | {"again": again}, default=str))
     else:
         print_summary(summary, Console(), again=again)
+
+
+@contextmanager
+def guarded(folder: RunFolder, display: Display) -> Iterator[Callable[[], None]]:
+    """A run that signals stop cleanly and whose faults are told in one line; gives its `poll`."""
+    with _signals() as signals, _crash_log(folder):
+        try:
+            yield signals.check
+        except Interrupted as request:
+            display.close()
+            typer.echo(f"stopped; to go on: {_same_command()}", err=True)
+            raise typer.Exit(128 + request.signal_number) from None
+        finally:
+            display.close()
 
 
 class _Signals:

@@ -31,6 +31,7 @@ class Loop:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.finished = threading.Event()
+        self.settled = threading.Event()  # all rows that have come so far are processed
         self.failure: BaseException | None = None
         self.steps = 0
         self._stop = threading.Event()
@@ -73,6 +74,7 @@ class Loop:
         """Something has changed from outside: a query, rows."""
         with self._changed:
             self.finished.clear()
+            self.settled.clear()
             self._changed.notify_all()
 
     # -- work -----------------------------------------------------------------------------------
@@ -82,8 +84,10 @@ class Loop:
             with self._changed:
                 piece = self._next()
                 if piece is None:
-                    if not self._busy and self._complete():
-                        self.finished.set()
+                    if not self._busy and self._settled():
+                        self.settled.set()
+                        if self._complete():
+                            self.finished.set()
                     self._changed.wait(IDLE_SECONDS)
                     continue
                 self._busy.add(piece.name)
@@ -92,11 +96,16 @@ class Loop:
             except BaseException as error:
                 self.failure = error
                 self._stop.set()
+                self.settled.set()
                 self.finished.set()
             finally:
                 with self._changed:
                     self._busy.discard(piece.name)
                     self._changed.notify_all()
+
+    def _settled(self) -> bool:
+        """Whether finite files are read to their end; sources without end may bring more."""
+        return all(i.ended or i.follow for i in self.engine.ingests.values())
 
     def _complete(self) -> bool:
         return all(i.ended for i in self.engine.ingests.values()) and not self.engine.live_sources()
@@ -150,7 +159,8 @@ class Loop:
         order = (self._ready_ingest, self._ready_delivery, self._ready_compaction)
         if step is not None and self._turn % 3:
             return step
-        for look in order:
+        first = self._turn // 3 % len(order)  # by turns, so that results appear while rows come in
+        for look in order[first:] + order[:first]:
             piece = look()
             if piece is not None:
                 return piece

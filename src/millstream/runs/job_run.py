@@ -22,17 +22,20 @@ from millstream.runs.folder import NEW_RUN, RunFolder
 from millstream.runs.summary import summarise
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millstream.engine.delivery import Result, Sink
     from millstream.engine.engine import Engine
     from millstream.engine.loop import Loop
 
 FORMATS = ("parquet", "csv", "json")
-CORES_WORD = "local[*]"
+Preview = Callable[[str, "pa.Table"], None]
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     format: str = "parquet"
-    master: str = CORES_WORD
+    master: str = "local[*]"
 
 
 class Interrupted(Exception):  # noqa: N818  (a request, not a fault)
@@ -43,6 +46,21 @@ class Interrupted(Exception):  # noqa: N818  (a request, not a fault)
         self.signal_number = signal_number
 
 
+class PreviewedSink:
+    """A sink whose batches somebody looks at as they pass."""
+
+    def __init__(self, sink: "Sink", preview: Preview | None) -> None:
+        self._sink, self._preview = sink, preview
+
+    def recover(self, following: int) -> None:
+        self._sink.recover(following)
+
+    def deliver(self, result: "Result", first: int, last: int, table: "pa.Table") -> None:
+        self._sink.deliver(result, first, last, table)
+        if self._preview is not None and table.num_rows:
+            self._preview(result.query, table)
+
+
 def run_job(
     job: Job,
     folder: RunFolder,
@@ -50,15 +68,19 @@ def run_job(
     display: Display | None = None,
     *,
     poll: Callable[[], None] = lambda: None,
+    preview: Preview | None = None,
 ) -> dict[str, Any]:
-    """Runs a job in an open folder to its end; gives the summary. `poll` may raise to stop it."""
+    """Runs a job in an open folder to its end; gives the summary.
+
+    `poll` may raise to stop it; `preview` sees every batch of results once it is written.
+    """
     shown = display or Silent()
     started = time.monotonic()
     with _full_disk_told():
         engine = open_engine(job, folder, settings, shown)
         poll()
         try:
-            attach_sinks(engine, job, folder.path, settings.format)
+            attach_sinks(engine, job, folder.path, settings.format, preview)
             loop = _loop(engine)
 
             def tick() -> None:
@@ -110,24 +132,27 @@ def declare(engine: "Engine", job: Job) -> None:
             raise query.located(error) from None
 
 
-def attach_sinks(engine: "Engine", job: Job, path: Path, kind: str) -> None:
+def attach_sinks(
+    engine: "Engine", job: Job, path: Path, kind: str, preview: Preview | None = None
+) -> None:
     """Files for every result, and for rows that were late or malformed."""
-    from millstream.engine.delivery import FileSink  # noqa: PLC0415
+    from millstream.engine.delivery import FileSink, Sink  # noqa: PLC0415
     from millstream.engine.operators import SELF_READING  # noqa: PLC0415
+
+    def results(folder: Path) -> Sink:
+        return PreviewedSink(FileSink(folder, kind), preview)
 
     for query in job.queries:
         registered = engine.queries[query.name]
         if not registered.plan.relation:
-            engine.deliver(query.name, FileSink(path / query.name, kind))
+            engine.deliver(query.name, results(path / query.name))
             continue
         operator = engine.operators.get(registered.stream)
         kept = operator is not None and operator.kind in SELF_READING
         # the final table needs the whole changelog: where the operator does not keep it for
         # itself, the query's own cursor holds it, and the sink has another one
         consumer = None if kept else f"changes:{query.name}"
-        engine.deliver(
-            query.name, FileSink(path / f"{query.name}.changes", kind), consumer=consumer
-        )
+        engine.deliver(query.name, results(path / f"{query.name}.changes"), consumer=consumer)
     for stream in job.streams:
         late = FileSink(path / f"{stream.name}.late", kind)
         rejected = FileSink(path / f"{stream.name}.rejected", kind)

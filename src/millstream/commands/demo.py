@@ -1,0 +1,44 @@
+"""`millstream demo`: what `make run` runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from millstream import demo as example
+from millstream.commands.run import guarded
+from millstream.config import load_job
+from millstream.runs.display import display_for
+from millstream.runs.job_run import RunSettings, run_job
+from millstream.runs.summary import exit_code, print_summary
+
+
+def register(app: typer.Typer) -> None:
+    app.command("demo")(demo)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder for results.")] = Path("out/demo"),
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+) -> None:
+    """Watch a dozen continuous queries over real data being answered on Spark."""
+    path = example.job_path()
+    job = load_job(path)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
+    console.print(example.introduction(path), highlight=False)
+    with example.fresh_folder(out) as folder:
+        folder.claim(job, "parquet")
+        display = display_for(console, quiet=False)
+        preview = example.Preview(display, console)
+        with guarded(folder, display) as poll:
+            summary = run_job(
+                job, folder, RunSettings(master=master), display, poll=poll, preview=preview
+            )
+    console.print()
+    print_summary(summary, console)
+    console.print()
+    console.print(example.what_next(path, out), highlight=False, markup=False, soft_wrap=True)
+    raise typer.Exit(exit_code(summary))
