@@ -83,6 +83,28 @@ def test_a_bad_file_is_the_users_mistake(tmp_path: Path, text: str, message: str
     assert isinstance(call(str(tmp_path)).exception, UsageError)
 
 
+def test_a_topology_gives_nodes_and_distances(tmp_path: Path) -> None:
+    path = tmp_path / "regions.json"
+    regions = {
+        "topology": "cloud-regions",
+        "sources": [
+            {"id": "eu", "node": "gcp--europe-west1", "rate": 9.0},
+            {"id": "uk", "node": "aws--eu-west-2", "rate": 5.0},
+        ],
+        "operators": [{"id": "join", "inputs": ["eu", "uk"], "rate": 1.0}],
+        "root": "join",
+        "proxy": "gcp--us-central1",
+    }
+    path.write_text(json.dumps(regions))
+    answer = json.loads(call(str(path)).stdout)
+    assert answer["placement"]["join"].split("-")[2].startswith("eu")
+    assert answer["delay"] < 100
+    elsewhere = call(str(path), "--topology", "zoo-abilene")
+    assert "not among the nodes" in str(elsewhere.exception)
+    assert isinstance(call(str(path), "--topology", "nowhere").exception, UsageError)
+    assert isinstance(call(str(path), "--topology", "absent.gml").exception, UsageError)
+
+
 def test_bad_options(problem: Path) -> None:
     for arguments in (["--planner", "edgy"], ["--k", "-1"], ["--json", "--explain"]):
         assert isinstance(call(*arguments, str(problem)).exception, UsageError)

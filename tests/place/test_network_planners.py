@@ -8,11 +8,12 @@ from network_instances import every_placement, random_problem
 
 from millstream.errors import UsageError
 from millstream.place.network_check import cost_and_delay, traffic, violations
+from millstream.place.network_descent import descend
 from millstream.place.network_outcome import Infeasible, Options, Placed
 from millstream.place.network_planner import NETWORK_PLANNERS, plan
 from millstream.place.network_problem import Operator, PlacementProblem, Source, within
 
-HEURISTICS = ("baseline", "edge", "edge_plus", "in_network")
+HEURISTICS = ("baseline", "edge", "edge_plus", "in_network", "descent")
 
 
 def line_problem(latency_bound: float | None = None) -> PlacementProblem:
@@ -176,6 +177,33 @@ def test_in_network_uses_a_node_between_the_sources_that_edge_plus_cannot() -> N
     assert edge_plus.cost == 800.0
     assert plan(problem, "in_network", Options(k=1)) == inside
     assert plan(problem, "in_network", Options(k=0)) != inside
+
+
+def test_descent_is_never_dearer_than_in_network_and_often_cheaper() -> None:
+    cheaper = 0
+    for seed in range(80):
+        problem = random_problem(seed, nodes_max=9, operators_max=8)
+        start, better = plan(problem, "in_network"), plan(problem, "descent")
+        assert isinstance(start, Placed)
+        assert isinstance(better, Placed)
+        assert better.cost <= start.cost * (1 + 1e-12)
+        cheaper += better.cost < start.cost * (1 - 1e-6)
+    assert cheaper > 5
+
+
+def test_descent_moves_operators_that_only_pay_together() -> None:
+    """A chain on the wrong node: each operator alone is better off staying with the other."""
+    at = np.array([0.0, 50.0, 100.0])
+    problem = PlacementProblem(
+        ("p", "m", "far"),
+        np.abs(at[:, None] - at[None]),
+        (Source("s", "m", 5.0),),
+        (Operator("lower", ("s",), 9.0), Operator("upper", ("lower",), 4.0)),
+        "upper",
+        "p",
+    )
+    stuck = {"lower": "far", "upper": "far"}
+    assert descend(problem, stuck) == {"lower": "m", "upper": "m"}
 
 
 def test_a_common_place_takes_operator_and_children() -> None:

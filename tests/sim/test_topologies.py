@@ -1,14 +1,27 @@
 """Networks: generated, published, real; arrangements and trees on them."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from millstream.errors import UsageError
 from millstream.place.network_distances import shortest_paths
 from millstream.place.network_planner import plan
-from millstream.sim.topologies import TOPOLOGIES, topology_from_links, transit_stub
+from millstream.sim.topologies import (
+    TOPOLOGIES,
+    load_topology,
+    topology_from_links,
+    transit_stub,
+)
 from millstream.sim.topology_arrangements import SCENARIOS, arrange
-from millstream.sim.topology_files import Links, read_alt, read_cloud_regions, read_zoo
+from millstream.sim.topology_files import (
+    Links,
+    read_alt,
+    read_cloud_regions,
+    read_zoo,
+    shipped_data,
+)
 from millstream.sim.topology_transit_stub import TransitStub, transit_stub_links
 from millstream.sim.topology_trees import TreeModel, random_tree
 
@@ -110,6 +123,22 @@ def test_zoo_nodes_without_coordinates_lie_amid_their_neighbours() -> None:
     halves = [length for _, _, length in links.edges]
     assert halves[0] == pytest.approx(halves[1])
     assert sum(halves) == pytest.approx(10 / 360 * 2 * np.pi * 6371 / 200, rel=1e-3)
+
+
+def test_topologies_are_read_from_files(tmp_path: Path) -> None:
+    for folder, file, name in (
+        ("net-transit-stub", "topo-0.alt", "gt-itm-100"),
+        ("net-topology-zoo", "Abilene.gml", "zoo-abilene"),
+        ("net-cloud-regions", "aptos_aws_gcp_latency_table.csv", "cloud-regions"),
+    ):
+        path = tmp_path / file
+        path.write_text(shipped_data(folder, file))
+        read, known = load_topology(str(path)), load_topology(name)
+        assert read.nodes == known.nodes
+        scaled = read.distance_ms * (known.diameter_ms / read.diameter_ms)
+        assert np.allclose(scaled, known.distance_ms)
+    with pytest.raises(UsageError, match="cannot read"):
+        load_topology(str(tmp_path / "absent.alt"))
 
 
 def test_a_disconnected_topology_is_refused() -> None:

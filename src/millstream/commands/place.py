@@ -15,6 +15,7 @@ from millstream.place.network_check import traffic
 from millstream.place.network_outcome import Infeasible, Options, Placed
 from millstream.place.network_planner import DEFAULT_NETWORK_PLANNER, NETWORK_PLANNERS, plan
 from millstream.place.network_problem import PlacementProblem, problem_from_json
+from millstream.sim.topologies import load_topology
 
 PLANNER_HELP = f"One of {', '.join(NETWORK_PLANNERS.names())}."
 
@@ -33,6 +34,13 @@ def place(
         float | None,
         typer.Option(help="Latency bound instead of the file's, in the unit of its distances."),
     ] = None,
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            help="Nodes and distances instead of the file's: a name (zoo-geant2012, cloud-regions, "
+            "gt-itm-1000, ...) or a file (.alt, .gml, .csv)."
+        ),
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print what crosses the network instead of JSON.")
     ] = False,
@@ -45,7 +53,7 @@ def place(
         raise UsageError("--explain and --json exclude each other")
     if k < 0:
         raise UsageError(f"--k is {k}", hint="a number from 0 up")
-    wanted = read_problem(problem)
+    wanted = read_problem(problem, topology)
     if latency is not None:
         wanted = wanted.with_bound(latency)
     outcome = plan(wanted, planner, Options(k=k))
@@ -55,7 +63,8 @@ def place(
         raise typer.Exit(2)
 
 
-def read_problem(path: Path) -> PlacementProblem:
+def read_problem(path: Path, topology: str | None = None) -> PlacementProblem:
+    """The problem in a file; its `topology`, or the one given, stands for nodes and distance."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -68,6 +77,10 @@ def read_problem(path: Path) -> PlacementProblem:
             f"{path} is no JSON: {error.msg}",
             detail=f"at line {error.lineno}, column {error.colno}",
         ) from None
+    chosen = topology or (data.get("topology") if isinstance(data, dict) else None)
+    if chosen is not None and isinstance(data, dict):
+        network = load_topology(str(chosen))
+        data = {**data, "nodes": list(network.nodes), "distance": network.distance_ms.tolist()}
     return problem_from_json(data)
 
 

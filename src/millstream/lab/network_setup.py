@@ -33,7 +33,7 @@ Bounds = dict[str, float | None]
 NEAR = 0.18  # APD of star and cluster; at this scale the seed's bounds are taken as printed
 TIGHT_MS, LOOSE_MS = 120.0, 300.0
 DISTRIBUTED = ("edge", "edge_plus", "in_network")
-SHOWN = ("edge", "edge_plus", "in_network", "optimal_tree")
+SHOWN = ("edge", "edge_plus", "in_network", "descent", "optimal_tree")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import numpy as np
 
 from millstream.place.network_cheapest import cheapest_placement
 from millstream.place.network_check import cost_and_delay
+from millstream.place.network_descent import descend
 from millstream.place.network_in_network import in_network
 from millstream.place.network_labels import Exhausted, search_labels
 from millstream.place.network_outcome import Infeasible, Options, Outcome, Placed
@@ -100,24 +101,25 @@ def least_delays(problem: PlacementProblem) -> Reach:
 def _first_placement(
     planner: str, problem: PlacementProblem, reach: Reach, options: Options
 ) -> Placed:
-    """A placement that keeps the bound: In-Network's, else the fastest there is."""
+    """A good placement that keeps the bound: In-Network's or the fastest there is, improved."""
     heuristic = in_network(problem, options)
     if isinstance(heuristic, Placed):
-        return Placed(planner, heuristic.placement, heuristic.cost, heuristic.delay)
+        placement = descend(problem, heuristic.placement)
+        return Placed(planner, placement, *cost_and_delay(problem, placement))
     root = len(problem.tree) - 1
     at = {root: int(np.argmin(reach.below[root] + reach.above[root]))}
-    placement: dict[str, str] = {}
+    fastest: dict[str, str] = {}
     for position in range(root, -1, -1):
         vertex = problem.tree[position]
         if vertex.node is not None:
             continue
-        placement[vertex.id] = problem.nodes[at[position]]
+        fastest[vertex.id] = problem.nodes[at[position]]
         for child in vertex.children:
             if problem.tree[child].node is None:
                 arriving = reach.below[child] + problem.distance[:, at[position]]
                 at[child] = int(np.argmin(arriving))
-    cost, delay = cost_and_delay(problem, placement)
-    return Placed(planner, placement, cost, delay)
+    placement = descend(problem, fastest)
+    return Placed(planner, placement, *cost_and_delay(problem, placement))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,10 +5,12 @@ is a function of (problem, options); it is deterministic and keeps no state.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from millstream.errors import InternalError
 from millstream.place.network_baseline import baseline
 from millstream.place.network_check import violations
+from millstream.place.network_descent import descent
 from millstream.place.network_edge import edge
 from millstream.place.network_edge_plus import edge_plus
 from millstream.place.network_in_network import in_network
@@ -24,6 +26,7 @@ NETWORK_PLANNERS.add("baseline", baseline)
 NETWORK_PLANNERS.add("edge", edge)
 NETWORK_PLANNERS.add("edge_plus", edge_plus)
 NETWORK_PLANNERS.add("in_network", in_network)
+NETWORK_PLANNERS.add("descent", descent)
 NETWORK_PLANNERS.add("optimal_tree", optimal_tree)
 
 # The exact planner is fast enough to be the default; the heuristics are there to compare with.
@@ -43,4 +46,6 @@ def plan(
             raise InternalError(
                 f"planner {planner!r} gave a wrong placement", detail="; ".join(wrong)
             )
+        ordered = {operator.id: outcome.placement[operator.id] for operator in problem.operators}
+        return replace(outcome, placement=ordered)
     return outcome

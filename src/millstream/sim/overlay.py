@@ -26,7 +26,7 @@ def digits(name: str) -> tuple[int, ...]:
     """The identifier of a peer or a key.
 
     >>> digits("zone-1")[:4], len(digits("zone-1"))
-    ((11, 10, 14, 2), 40)
+    ((7, 6, 13, 15), 40)
     """
     return tuple(int(digit, BASE) for digit in sha1(name.encode()).hexdigest())
 

@@ -8,6 +8,7 @@ milliseconds, along shortest paths.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -105,3 +106,31 @@ TOPOLOGIES.add("gt-itm-1000", _published_transit_stub(1000, "topo-0-big.alt"))
 for _name in ZOO_NAMES:
     TOPOLOGIES.add(f"zoo-{_name.lower()}", _zoo(_name))
 TOPOLOGIES.add("cloud-regions", _cloud_regions)
+
+
+def load_topology(name: str, seed: int = 0) -> Topology:
+    """A topology by its name, or from a file: GT-ITM `.alt`, Topology Zoo `.gml`, regions `.csv`.
+
+    >>> len(load_topology("zoo-abilene").nodes)
+    11
+    """
+    path = Path(name)
+    if path.suffix not in READERS:
+        return TOPOLOGIES.get(name)(seed)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read topology {name}", detail=str(error)) from None
+    return READERS[path.suffix](path.stem, text)
+
+
+def _from_csv(name: str, text: str) -> Topology:
+    nodes, one_way_ms = read_cloud_regions(text)
+    return topology_from_matrix(name, nodes, one_way_ms)
+
+
+READERS: dict[str, Callable[[str, str], Topology]] = {
+    ".alt": lambda name, text: topology_from_links(name, read_alt(text)),
+    ".gml": lambda name, text: topology_from_links(name, read_zoo(text)),
+    ".csv": _from_csv,
+}
