@@ -419,6 +419,7 @@ class QueryMaker:
             lambda: self.aggregated(0).query,
             lambda: self.union(0).query,
             self.relation_emitted,
+            self.emitted,
             lambda: self.over_relation(0, None, exact=False).query,
             lambda: self.distinct_aggregate(0).query,
             self.hottest,
