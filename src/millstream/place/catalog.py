@@ -41,6 +41,7 @@ class Closure:
     roots: int  # rows 0..roots-1 are streams that no operator computes
     levels: tuple[Level, ...]
     operators: tuple[int, ...]
+    first_operator: tuple[int, ...]  # of each row, in `operators`
     rates: Floats
     costs: Floats
     memory: Floats | None
@@ -67,7 +68,7 @@ class Catalog:
         self.cpu: list[float] = []
         self.memory: list[float] = []
         self.producers: list[list[int]] = []  # operators that compute a stream
-        self.readers: list[list[int]] = []  # operators that read a stream
+        self.base_at: list[list[int]] = []  # base streams that enter at a host
         self._closures: dict[int, Closure] = {}
         self.cpu_offered: Floats = np.zeros(0)
         self.in_offered: Floats = np.zeros(0)
@@ -91,6 +92,7 @@ class Catalog:
             self.host_ids.append(host.id)
             self.hosts.append(host)
             self.alive.append(True)
+            self.base_at.append([])
         self._read_capacities()
 
     def change_host(self, host: Host) -> None:
@@ -122,7 +124,8 @@ class Catalog:
             self.rate.append(stream.rate)
             self.base.append(-1 if stream.host is None else self.host_at[stream.host])
             self.producers.append([])
-            self.readers.append([])
+            if stream.host is not None:
+                self.base_at[self.host_at[stream.host]].append(self.stream_at[stream.id])
 
     def add_operators(self, operators: Iterable[Operator]) -> None:
         for operator in operators:
@@ -138,8 +141,6 @@ class Catalog:
             self.cpu.append(operator.cpu)
             self.memory.append(operator.memory)
             self.producers[output].append(place)
-            for stream in inputs:
-                self.readers[stream].append(place)
         self._closures.clear()
 
     def change_rate(self, stream: str, rate: float) -> None:
@@ -163,6 +164,7 @@ class Catalog:
         row = {stream: number for number, stream in enumerate(streams)}
         zero_row = len(streams)
         operators: list[int] = []
+        first_operator = [0] * len(streams)
         levels: list[Level] = []
         first = roots = sum(1 for stream in streams if height[stream] == 0)
         while first < len(streams):
@@ -171,6 +173,7 @@ class Catalog:
             starts: list[int] = []
             while last < len(streams) and height[streams[last]] == height[streams[first]]:
                 starts.append(len(operators) - op_first)
+                first_operator[last] = len(operators)
                 operators.extend(self.producers[streams[last]])
                 last += 1
             mine = operators[op_first:]
@@ -198,6 +201,7 @@ class Catalog:
             roots=roots,
             levels=tuple(levels),
             operators=tuple(operators),
+            first_operator=tuple(first_operator),
             rates=np.array([self.rate[stream] for stream in streams]),
             costs=np.array([self.cpu[operator] for operator in operators]),
             memory=np.array(memory) if self.uses_memory and any(memory) else None,

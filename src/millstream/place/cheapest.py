@@ -1,10 +1,10 @@
 """The cheapest plan for one stream at given prices, by dynamic programming.
 
 C[s, h] is the least price of having stream s at host h: nothing if it is there, the best operator
-run at h on inputs had at h, or the cheapest holder or producer elsewhere plus shipping (relays
-come by themselves: whoever holds a stream may send it on). All of S(q), all hosts, one numpy pass
-a level. Steps that fit one by one but not together raise a price, and the programme runs again.
-Decides a plan from state and prices; changes nothing.
+run at h on inputs had at h, or the cheapest holder or producer elsewhere plus shipping (whoever
+holds a stream may relay it). All of S(q), all hosts considered, one numpy pass a level. Steps that
+fit one by one but not together raise a price, and the programme runs again. Decides a plan from
+state and prices; changes nothing.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,13 @@ from math import inf
 import numpy as np
 
 from millstream.place.catalog import Closure, Floats
-from millstream.place.prices import Prices
-from millstream.place.state import CPU, IN, LINK, OUT, PlanState, Run, Ship, Shortage
+from millstream.place.demand import Grain
+from millstream.place.prices import SLACK, PriceCurve, Prices, run_prices
+from millstream.place.state import CPU, IN, LINK, MEMORY, OUT, PlanState, Run, Ship, Shortage
 
 RAISE = 4.0  # factor on a price after a joint shortage
 TRIES = 8
+HOPS = 8  # relays in a row that one plan may start anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +34,23 @@ class Plan:
 
 @dataclass(slots=True)
 class Table:
-    """Result of the programme: prices of holding (had) and of having (reach)."""
+    """Result of the programme; columns are the hosts considered."""
 
     closure: Closure
-    had: Floats  # held or computed at the host itself
-    reach: Floats  # or shipped to it
-    senders: list[int]  # cheapest sender of each row, -1 if none
+    prices: Prices
+    had: Floats  # price of holding or computing each stream at each host
+    reach: Floats  # or of having it shipped there
+    senders: Floats  # column of the cheapest sender for each (row, column), as a float
     run: Floats  # price of running each operator at each host
+    leave: Floats  # price of each row's rate leaving each host
     arrive: Floats  # price of each row's rate entering each host
+    crossing: Floats | None  # price of a unit of rate between hosts, where links matter
+    room: Floats | None  # free bandwidth between hosts
 
 
-def tabulate(state: PlanState, closure: Closure, prices: Prices) -> Table:
+def tabulate(
+    state: PlanState, closure: Closure, prices: Prices, curve: PriceCurve, grain: Grain
+) -> Table:
     """C[s, h] for all streams of the closure and all hosts, bottom-up."""
     count, hosts = len(closure.streams), len(prices.cpu)
     rates = closure.rates[:, None]
@@ -50,148 +58,215 @@ def tabulate(state: PlanState, closure: Closure, prices: Prices) -> Table:
     leave[rates > prices.out_free] = inf
     arrive = rates * prices.incoming
     arrive[rates > prices.in_free] = inf
-    costs = closure.costs[:, None]
-    run = costs * prices.cpu
-    if prices.start is not None:
-        run = run + prices.start
-    run[costs > prices.cpu_free] = inf
-    if closure.memory is not None:
-        run[closure.memory[:, None] > prices.memory_free] = inf
-    had = np.full((count, hosts), inf)
-    reach = np.zeros((count + 1, hosts))  # the last row is the input that is not there
-    senders = [-1] * count
-    table = Table(closure, had, reach, senders, run, arrive)
-    _fill(state, table, leave, 0, closure.roots)
+    run = run_prices(closure, prices, grain)
+    crossing, room = _link_prices(state, prices, curve)
+    table = Table(
+        closure=closure,
+        prices=prices,
+        had=np.full((count, hosts), inf),
+        reach=np.zeros((count + 1, hosts)),  # the last row stands for an input that is not there
+        senders=np.zeros((count, 1 if crossing is None else hosts)),
+        run=run,
+        leave=leave,
+        arrive=arrive,
+        crossing=crossing,
+        room=room,
+    )
+    _fill(state, table, 0, closure.roots)
     for level in closure.levels:
         total = run[level.op_first : level.op_last].copy()
         for rows in level.inputs:
-            total += reach[rows]
-        had[level.first : level.last] = np.minimum.reduceat(total, level.starts, axis=0)
-        _fill(state, table, leave, level.first, level.last)
+            total += table.reach[rows]
+        table.had[level.first : level.last] = np.minimum.reduceat(total, level.starts, axis=0)
+        _fill(state, table, level.first, level.last)
     return table
 
 
-def _fill(state: PlanState, table: Table, leave: Floats, first: int, last: int) -> None:
-    had, streams = table.had, table.closure.streams
-    for row in range(first, last):
-        held = state.holders.get(streams[row])
-        if held:
-            had[row, list(held)] = 0.0
+def _fill(state: PlanState, table: Table, first: int, last: int) -> None:
+    """Rows first..last: what is held costs nothing, the rest may be shipped."""
     if first == last:
         return
-    sending = had[first:last] + leave[first:last]
+    had, prices, streams = table.had, table.prices, table.closure.streams
+    for row in range(first, last):
+        held = state.holders.get(streams[row])
+        if not held:
+            continue
+        if prices.hosts is None:
+            had[row, list(held)] = 0.0
+        else:
+            columns = [prices.column(host) for host in held]
+            had[row, [column for column in columns if column >= 0]] = 0.0
+    if table.crossing is not None:
+        for row in range(first, last):
+            _fill_over_links(table, row)
+        return
+    mine = had[first:last]
+    sending = mine + table.leave[first:last]
     senders = sending.argmin(axis=1)
     cheapest = sending[np.arange(last - first), senders]
-    table.reach[first:last] = np.minimum(
-        had[first:last], cheapest[:, None] + table.arrive[first:last]
-    )
-    table.senders[first:last] = senders.tolist()
+    table.reach[first:last] = np.minimum(mine, cheapest[:, None] + table.arrive[first:last])
+    table.senders[first:last, 0] = senders
 
 
-def extract(state: PlanState, table: Table, row: int, host: int) -> tuple[Run | Ship, ...]:
-    """The steps behind reach[row, host]."""
-    steps: list[Run | Ship] = []
-    have: set[tuple[int, int]] = set()
-    _reach(state, table, row, host, steps, have)
-    return tuple(steps)
+def _fill_over_links(table: Table, row: int) -> None:
+    """Links that bind or have a length: hop by hop, as relays need."""
+    assert table.crossing is not None
+    assert table.room is not None
+    rate = table.closure.rates[row]
+    step = rate * table.crossing
+    step[table.room < rate] = inf
+    best = table.had[row].copy()
+    for _ in range(HOPS):
+        offers = (best + table.leave[row])[:, None] + step
+        senders = offers.argmin(axis=0)
+        shipped = offers[senders, np.arange(len(best))] + table.arrive[row]
+        better = shipped < best
+        if not better.any():
+            break
+        best[better] = shipped[better]
+        table.senders[row, better] = senders[better]
+    table.reach[row] = best
 
 
-def _reach(
-    state: PlanState,
-    table: Table,
-    row: int,
-    host: int,
-    steps: list[Run | Ship],
-    have: set[tuple[int, int]],
-) -> None:
-    stream = table.closure.streams[row]
-    if (stream, host) in have or state.has(stream, host):
-        return
-    if table.had[row, host] <= table.reach[row, host]:
-        _compute(state, table, row, host, steps, have)
-        return
-    sender = table.senders[row]
-    if not ((stream, sender) in have or state.has(stream, sender)):
-        _compute(state, table, row, sender, steps, have)
-    steps.append(Ship(stream, sender, host))
-    have.add((stream, host))
+def _link_prices(
+    state: PlanState, prices: Prices, curve: PriceCurve
+) -> tuple[Floats | None, Floats | None]:
+    """Price of a unit of rate and free bandwidth between the hosts considered."""
+    links, hosts = state.links, prices.hosts
+    if links.offered is None or links.used is None:
+        return None, None
+    offered, used = links.offered, links.used
+    distance = links.distance
+    if hosts is not None:
+        grid = np.ix_(hosts, hosts)
+        offered, used = offered[grid], used[grid]
+        distance = None if distance is None else distance[grid]
+    room = offered - used + SLACK
+    with np.errstate(divide="ignore", invalid="ignore"):
+        price = np.power(curve.steepness, used / offered) / offered
+    crossing: Floats = np.where(np.isfinite(price), curve.network * price, 0.0)
+    if distance is not None:
+        crossing += curve.distance * distance / max(float(distance.max()), SLACK)
+    for (source, target), factor in prices.link_raise.items():
+        place = prices.column(source), prices.column(target)
+        if min(place) >= 0:
+            crossing[place] = (crossing[place] + 1e-6) * factor
+    return crossing, room
 
 
-def _compute(
-    state: PlanState,
-    table: Table,
-    row: int,
-    host: int,
-    steps: list[Run | Ship],
-    have: set[tuple[int, int]],
-) -> None:
-    closure, inputs_of = table.closure, state.catalog.inputs
-    best, best_price, best_inputs = -1, inf, ()
-    level = next(level for level in closure.levels if level.first <= row < level.last)
-    place = level.op_first + int(level.starts[row - level.first])
-    stream = closure.streams[row]
-    for number in range(place, place + len(state.catalog.producers[stream])):
-        operator = closure.operators[number]
-        rows = [closure.row[name] for name in inputs_of[operator]]
-        price = table.run[number, host] + sum(table.reach[below, host] for below in rows)
-        if price < best_price:
-            best, best_price, best_inputs = operator, price, tuple(rows)
-    for below in best_inputs:
-        _reach(state, table, below, host, steps, have)
-    steps.append(Run(best, host))
-    have.add((stream, host))
+class Extraction:
+    """Reads the steps behind an entry of the table, in causal order."""
+
+    def __init__(self, state: PlanState, table: Table) -> None:
+        self.state = state
+        self.table = table
+        self.steps: list[Run | Ship] = []
+        self._have: set[tuple[int, int]] = set()  # (row, column) that the steps provide
+
+    def _host(self, column: int) -> int:
+        hosts = self.table.prices.hosts
+        return column if hosts is None else int(hosts[column])
+
+    def _held(self, row: int, column: int) -> bool:
+        stream = self.table.closure.streams[row]
+        return (row, column) in self._have or self.state.has(stream, self._host(column))
+
+    def reach(self, row: int, column: int) -> None:
+        """Steps that put the row's stream at the column's host."""
+        table = self.table
+        if self._held(row, column):
+            return
+        if table.had[row, column] <= table.reach[row, column]:
+            self._compute(row, column)
+            return
+        if table.crossing is None:
+            sender = int(table.senders[row, 0])
+            if not self._held(row, sender):
+                self._compute(row, sender)
+        else:
+            sender = int(table.senders[row, column])
+            self.reach(row, sender)
+        stream = table.closure.streams[row]
+        self.steps.append(Ship(stream, self._host(sender), self._host(column)))
+        self._have.add((row, column))
+
+    def _compute(self, row: int, column: int) -> None:
+        table, closure = self.table, self.table.closure
+        catalog = self.state.catalog
+        first = closure.first_operator[row]
+        best, best_price, best_rows = -1, inf, list[int]()
+        for number in range(first, first + len(catalog.producers[closure.streams[row]])):
+            operator = closure.operators[number]
+            rows = [closure.row[name] for name in catalog.inputs[operator]]
+            price = table.run[number, column] + sum(table.reach[below, column] for below in rows)
+            if price < best_price:
+                best, best_price, best_rows = operator, price, rows
+        for below in best_rows:
+            self.reach(below, column)
+        self.steps.append(Run(best, self._host(column)))
+        self._have.add((row, column))
 
 
 def cheapest_plan(
-    state: PlanState, closure: Closure, prices: Prices, *, deliver: bool, at: int | None = None
+    state: PlanState,
+    closure: Closure,
+    prices: Prices,
+    curve: PriceCurve,
+    grain: Grain,
+    at: int | None = None,
 ) -> Plan | Shortage | None:
-    """A plan that fits, or the shortage that stopped the last try, or None: no way at all.
+    """A plan that delivers the stream and fits, or what stopped it; None: no way at all.
 
-    With `deliver` the stream must also be sent out once from the host where it ends; `at` fixes
-    that host. Raises entries of `prices` when steps do not fit together.
+    `at` fixes the host that delivers. Raises entries of `prices` when steps do not fit together.
     """
     target = len(closure.streams) - 1
     rate = float(closure.rates[target])
     short: Shortage | None = None
+    column = None if at is None else prices.column(at)
+    if column == -1:
+        return None
     for _ in range(TRIES):
-        table = tabulate(state, closure, prices)
-        final = table.reach[target].copy()
-        if deliver:
-            final += rate * prices.outgoing
-            final[prices.out_free < rate] = inf
-        host = int(final.argmin()) if at is None else at
-        if final[host] == inf:
+        table = tabulate(state, closure, prices, curve, grain)
+        final = table.reach[target] + rate * prices.outgoing
+        final[prices.out_free < rate] = inf
+        best = int(final.argmin()) if column is None else column
+        if final[best] == inf:
             return short
-        steps = extract(state, table, target, host)
-        short = try_steps(state, steps, rate if deliver else 0.0, host)
+        reading = Extraction(state, table)
+        reading.reach(target, best)
+        steps = tuple(reading.steps)
+        host = best if prices.hosts is None else int(prices.hosts[best])
+        short = _try_steps(state, steps, rate, host)
         if short is None:
-            return Plan(closure.streams[target], host, steps, float(final[host]))
+            return Plan(closure.streams[target], host, steps, float(final[best]))
         _raise_price(prices, short)
     return short
 
 
-def try_steps(
-    state: PlanState, steps: tuple[Run | Ship, ...], out_rate: float, host: int
+def _try_steps(
+    state: PlanState, steps: tuple[Run | Ship, ...], rate: float, host: int
 ) -> Shortage | None:
     """Whether steps and a delivery fit together; leaves the state as it was."""
     mark = state.mark()
     short = state.apply(steps)
-    if short is None and out_rate > state.catalog.out_offered[host] - state.out_used[host] + 1e-9:
+    if short is None:
         room = float(state.catalog.out_offered[host] - state.out_used[host])
-        short = Shortage(OUT, host, out_rate, room)
+        if rate > room + SLACK:
+            short = Shortage(OUT, host, rate, room)
     state.rollback(mark)
     return short
 
 
 def _raise_price(prices: Prices, short: Shortage) -> None:
+    column = prices.column(short.host)
     if short.resource == CPU:
-        prices.cpu[short.host] *= RAISE
+        prices.cpu[column] *= RAISE
     elif short.resource == IN:
-        prices.incoming[short.host] *= RAISE
+        prices.incoming[column] *= RAISE
     elif short.resource == OUT:
-        prices.outgoing[short.host] *= RAISE
+        prices.outgoing[column] *= RAISE
     elif short.resource == LINK:
         key = (short.sender, short.host)
-        prices.link[key] = prices.link.get(key, 1.0) * RAISE
-    else:
-        prices.memory_free[short.host] = min(prices.memory_free[short.host], short.room)
+        prices.link_raise[key] = prices.link_raise.get(key, 1.0) * RAISE
+    elif short.resource == MEMORY:
+        prices.memory_free[column] = min(prices.memory_free[column], short.room)

@@ -210,9 +210,7 @@ def _host_loads(problem: Problem, solution: Solution) -> Iterator[Violation]:
         for resource in ("cpu", "memory", "bandwidth_in", "bandwidth_out"):
             amount, offered = used[resource][host.id], getattr(host, resource)
             if _over(amount, offered):
-                yield Violation(
-                    resource, f"host {host.id}", f"{amount:.6g} of {offered:.6g} used"
-                )
+                yield Violation(resource, f"host {host.id}", f"{amount:.6g} of {offered:.6g} used")
 
 
 def _link_loads(problem: Problem, solution: Solution) -> Iterator[Violation]:
@@ -220,9 +218,7 @@ def _link_loads(problem: Problem, solution: Solution) -> Iterator[Violation]:
     rate = {stream.id: stream.rate for stream in problem.streams}
     listed = problem.links.listed
     offered = (
-        None
-        if listed is None
-        else {(link.source, link.target): link.bandwidth for link in listed}
+        None if listed is None else {(link.source, link.target): link.bandwidth for link in listed}
     )
     used: dict[tuple[str, str], float] = defaultdict(float)
     for flow in solution.flows:

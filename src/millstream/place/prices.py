@@ -3,45 +3,56 @@
 A price grows exponentially with use (mu to the power of utilisation), so that a plan that avoids
 nearly full hosts is cheap: the online counterpart of SQPR's objectives O_2 to O_4. Weights shape
 it: balance makes the curve steeper, packing makes idle hosts dear to start. Pure functions of
-use, capacity and weights.
+use, capacity, weights and grain.
 """
 
 from dataclasses import dataclass, field
+from math import isfinite, log
 
 import numpy as np
 
-from millstream.place.catalog import Floats
+from millstream.place.catalog import Closure, Floats, Ints
+from millstream.place.demand import Grain
 from millstream.place.problem import Weights
-from millstream.place.state import PlanState
+from millstream.place.state import CPU, IN, PlanState
 
 NOTHING = 1e-9  # price of what is unlimited: never use it without need
+GRAIN_SHARE = 0.9  # how much of an operator's cost is the useful capacity that it takes
+SLACK = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class PriceCurve:
     """How prices rise; the defaults were chosen by measurement (docs/design/0006)."""
 
-    steepness: float = 30.0
-    network: float = 3.0
+    steepness: float = 100.0
+    network: float = 1.0
     cpu: float = 1.0
     start: float = 0.0  # price of starting an idle host
+    distance: float = 0.0  # price of a unit of rate over a unit of distance
 
 
 def price_curve(weights: Weights) -> PriceCurve:
-    """The curve for a user's weights (lambda of SQPR)."""
-    steepness = 30.0 * max(1.0, weights.balance) if weights.balance >= 0 else 30.0
+    """The curve for a user's weights (lambda of SQPR).
+
+    Balance steepens the curve, so that the fullest host is avoided sooner; packing flattens it
+    and makes an idle host dear, so that it is started last.
+    """
+    balance = weights.balance
     return PriceCurve(
-        steepness=steepness,
-        network=3.0 * weights.network,
-        cpu=max(weights.cpu, 0.1 * max(weights.balance, 0.0), 1e-3),
-        start=max(0.0, -weights.balance),
+        steepness=100.0 * max(1.0, balance) if balance >= 0 else 10.0,
+        network=max(weights.network, 1e-3),
+        cpu=max(weights.cpu, 0.1 * max(balance, 0.0), 1e-3),
+        start=max(0.0, -balance),
+        distance=max(weights.network, 1e-3),
     )
 
 
 @dataclass(slots=True)
 class Prices:
-    """Per unit of CPU, incoming and outgoing rate at each host, and what is free there."""
+    """Prices for one unit and what is free, at the hosts considered."""
 
+    hosts: Ints | None  # positions of the hosts considered; None: all of them
     cpu: Floats
     incoming: Floats
     outgoing: Floats
@@ -50,7 +61,14 @@ class Prices:
     out_free: Floats
     memory_free: Floats
     start: Floats | None = None
-    link: dict[tuple[int, int], float] = field(default_factory=dict)  # raised after a shortage
+    link_raise: dict[tuple[int, int], float] = field(default_factory=dict)
+    factors: Floats | None = None  # on the operators of the closure at hand
+
+    def column(self, host: int) -> int:
+        if self.hosts is None:
+            return host
+        place = int(np.searchsorted(self.hosts, host))
+        return place if place < len(self.hosts) and self.hosts[place] == host else -1
 
 
 def _price(used: Floats, offered: Floats, weight: float, steepness: float) -> Floats:
@@ -59,40 +77,82 @@ def _price(used: Floats, offered: Floats, weight: float, steepness: float) -> Fl
     return np.where(np.isfinite(price) & (price > NOTHING), price, NOTHING)
 
 
-def price_all(state: PlanState, curve: PriceCurve) -> Prices:
+def price_hosts(state: PlanState, curve: PriceCurve, hosts: Ints | None = None) -> Prices:
+    """Prices at these hosts, in ascending order, or at all."""
     catalog = state.catalog
-    slack = 1e-9
+    cpu_used, cpu_offered = state.cpu_used, catalog.cpu_offered
+    in_used, in_offered = state.in_used, catalog.in_offered
+    out_used, out_offered = state.out_used, catalog.out_offered
+    memory_free = catalog.memory_offered - state.memory_used + SLACK
+    if hosts is not None:
+        cpu_used, cpu_offered = cpu_used[hosts], cpu_offered[hosts]
+        in_used, in_offered = in_used[hosts], in_offered[hosts]
+        out_used, out_offered = out_used[hosts], out_offered[hosts]
+        memory_free = memory_free[hosts]
     prices = Prices(
-        cpu=_price(state.cpu_used, catalog.cpu_offered, curve.cpu, curve.steepness),
-        incoming=_price(state.in_used, catalog.in_offered, curve.network, curve.steepness),
-        outgoing=_price(state.out_used, catalog.out_offered, curve.network, curve.steepness),
-        cpu_free=catalog.cpu_offered - state.cpu_used + slack,
-        in_free=catalog.in_offered - state.in_used + slack,
-        out_free=catalog.out_offered - state.out_used + slack,
-        memory_free=catalog.memory_offered - state.memory_used + slack,
+        hosts=hosts,
+        cpu=_price(cpu_used, cpu_offered, curve.cpu, curve.steepness),
+        incoming=_price(in_used, in_offered, curve.network, curve.steepness),
+        outgoing=_price(out_used, out_offered, curve.network, curve.steepness),
+        cpu_free=cpu_offered - cpu_used + SLACK,
+        in_free=in_offered - in_used + SLACK,
+        out_free=out_offered - out_used + SLACK,
+        memory_free=memory_free,
     )
     if curve.start:
-        idle = np.array([count == 0 for count in state.running])
+        places = range(len(state.running)) if hosts is None else hosts.tolist()
+        idle = np.array([state.running[place] == 0 for place in places])
         prices.start = np.where(idle, curve.start, 0.0)
     return prices
 
 
-def potential(state: PlanState, curve: PriceCurve) -> float:
-    """The integral of all prices: what a sweep lowers.
+def run_prices(closure: Closure, prices: Prices, grain: Grain) -> Floats:
+    """Price of each operator of the closure at each host; infinite where it does not fit."""
+    costs = closure.costs[:, None]
+    if grain:
+        kept = grain.useful_all(prices.cpu_free)
+        lost = kept - grain.useful_all(prices.cpu_free - costs)
+        run: Floats = ((1 - GRAIN_SHARE) * costs + GRAIN_SHARE * lost) * prices.cpu
+    else:
+        run = costs * prices.cpu
+    if prices.factors is not None:
+        run *= prices.factors
+    if prices.start is not None:
+        run += prices.start
+    run[costs > prices.cpu_free] = np.inf
+    if closure.memory is not None:
+        run[closure.memory[:, None] > prices.memory_free] = np.inf
+    return run
 
-    Convex in each host's use, so it falls when use falls and when use is spread.
+
+def change_of_potential(state: PlanState, mark: int, curve: PriceCurve, grain: Grain) -> float:
+    """How much the integral of all prices rose since the mark; a sweep wants it to fall.
+
+    Convex in each host's use: it falls when use falls, and when use is spread.
     """
     catalog = state.catalog
+    scale = log(curve.steepness)
     total = 0.0
-    scale = np.log(curve.steepness)
-    for used, offered, weight in (
-        (state.cpu_used, catalog.cpu_offered, curve.cpu),
-        (state.in_used, catalog.in_offered, curve.network),
-        (state.out_used, catalog.out_offered, curve.network),
-    ):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            value = np.power(curve.steepness, used / offered)
-        total += weight * float(value[np.isfinite(value)].sum()) / scale
-    if curve.start:
-        total += curve.start * sum(1 for count in state.running if count)
+    for (resource, host), earlier in state.changes(mark).items():
+        before = earlier
+        if resource == CPU:
+            offered, now, weight = catalog.cpu_offered[host], state.cpu_used[host], curve.cpu
+        elif resource == IN:
+            offered, now, weight = catalog.in_offered[host], state.in_used[host], curve.network
+        else:
+            offered, now, weight = catalog.out_offered[host], state.out_used[host], curve.network
+        if not isfinite(offered) or offered <= 0:
+            total += NOTHING * (now - before)
+            continue
+        if resource == CPU and grain:
+            before, now = _grained(before, offered, grain), _grained(now, offered, grain)
+        total += (
+            weight
+            * (curve.steepness ** (now / offered) - curve.steepness ** (before / offered))
+            / scale
+        )
     return total
+
+
+def _grained(used: float, offered: float, grain: Grain) -> float:
+    return (1 - GRAIN_SHARE) * used + GRAIN_SHARE * (offered - grain.useful(offered - used + SLACK))

@@ -44,7 +44,9 @@ class Refusal:
     """Why a query does not fit: the binding resource, where, and what would help."""
 
     query: str
-    reason: str  # "cpu", "bandwidth_in", "bandwidth_out", "link", "memory", "latency", "no_plan", ...
+    reason: (
+        str  # "cpu", "bandwidth_in", "bandwidth_out", "link", "memory", "latency", "no_plan", ...
+    )
     detail: str
     host: str | None = None
 

@@ -7,10 +7,10 @@ what a step would violate; never chooses anything.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,57 @@ class Shortage:
     sender: int = -1
 
 
+class LinkRoom:
+    """Bandwidth between pairs of hosts and its use; nothing is kept where it cannot bind."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        count = len(catalog.host_ids)
+        self.offered: Floats | None = None
+        self.used: Floats | None = None
+        self.distance: Floats | None = None
+        links = catalog.links
+        if links.listed is not None:
+            self.offered = np.full((count, count), -1.0)  # -1: no link
+            for link in links.listed:
+                key = catalog.host_at[link.source], catalog.host_at[link.target]
+                self.offered[key] = link.bandwidth
+            if any(link.distance for link in links.listed):
+                self.distance = np.zeros((count, count))
+                for link in links.listed:
+                    key = catalog.host_at[link.source], catalog.host_at[link.target]
+                    self.distance[key] = link.distance
+        elif not _implied(catalog):
+            self.offered = np.full((count, count), links.bandwidth)
+        if self.offered is not None:
+            self.used = np.zeros((count, count))
+
+    def grown(self, catalog: Catalog) -> "LinkRoom":
+        larger = LinkRoom(catalog)
+        if larger.used is not None and self.used is not None:
+            count = len(self.used)
+            larger.used[:count, :count] = self.used
+        return larger
+
+    def fits(self, source: int, target: int, rate: float) -> bool:
+        if self.offered is None or self.used is None:
+            return True
+        offered = self.offered[source, target]
+        return offered >= 0 and fits(self.used[source, target], rate, offered)
+
+    def free(self, source: int, target: int) -> float:
+        if self.offered is None or self.used is None:
+            return inf
+        return float(max(0.0, self.offered[source, target] - self.used[source, target]))
+
+
+def _implied(catalog: Catalog) -> bool:
+    """Whether hosts' own bandwidth keeps every link within its own."""
+    bandwidth = catalog.links.bandwidth
+    return bandwidth == inf or bool(
+        (catalog.in_offered <= bandwidth).all() or (catalog.out_offered <= bandwidth).all()
+    )
+
+
 class PlanState:
     """Mutable, journalled placement over a catalog."""
 
@@ -57,24 +108,21 @@ class PlanState:
         self.out_used: Floats = np.zeros(count)
         self.memory_used: Floats = np.zeros(count)
         self.running: list[int] = [0] * count  # operators on each host
-        self.link_used: dict[tuple[int, int], float] = {}
-        self.link_room: dict[tuple[int, int], float] | None = None
+        self.streams_at: list[dict[int, None]] = [{} for _ in range(count)]  # with a source there
+        self.links = LinkRoom(catalog)
         self.source: dict[tuple[int, int], int] = {}  # operator, or ~sender of a flow
         self.holders: dict[int, dict[int, None]] = defaultdict(dict)
         self.uses: dict[tuple[int, int], int] = defaultdict(int)
-        self.clients: dict[tuple[int, int], dict[str, None]] = {}  # queries served at (stream, host)
+        self.clients: dict[
+            tuple[int, int], dict[str, None]
+        ] = {}  # queries served at (stream, host)
         self.delivered_at: dict[int, dict[int, None]] = {}  # hosts that deliver a stream
         self.served: dict[str, tuple[int, int]] = {}  # query -> (stream, host)
-        self._journal: list[tuple[object, ...]] = []
+        self.pinned: set[str] = set()  # queries whose result is wanted at a certain host
+        self._journal: list[tuple[Any, ...]] = []  # how to take each change back
         for stream, host in enumerate(catalog.base):
             if host >= 0:
                 self.holders[stream][host] = None
-        listed = catalog.links.listed
-        if listed is not None:
-            at = catalog.host_at
-            self.link_room = {
-                (at[link.source], at[link.target]): link.bandwidth for link in listed
-            }
 
     # --- what is known -------------------------------------------------------------------------
 
@@ -87,6 +135,8 @@ class PlanState:
             self.out_used = np.append(self.out_used, np.zeros(more))
             self.memory_used = np.append(self.memory_used, np.zeros(more))
             self.running.extend([0] * more)
+            self.streams_at.extend({} for _ in range(more))
+            self.links = self.links.grown(self.catalog)
         for stream, host in enumerate(self.catalog.base):
             if host >= 0 and self.catalog.alive[host]:
                 self.holders[stream][host] = None
@@ -94,15 +144,6 @@ class PlanState:
     def has(self, stream: int, host: int) -> bool:
         held = self.holders.get(stream)
         return held is not None and host in held
-
-    def link_offered(self, source: int, target: int) -> float:
-        if self.link_room is not None:
-            return self.link_room.get((source, target), -1.0)
-        return self.catalog.links.bandwidth
-
-    def link_free(self, source: int, target: int) -> float:
-        offered = self.link_offered(source, target)
-        return offered if offered == inf else offered - self.link_used.get((source, target), 0.0)
 
     # --- transactions --------------------------------------------------------------------------
 
@@ -115,29 +156,39 @@ class PlanState:
         while len(journal) > mark:
             self._undo(journal.pop())
 
+    def changes(self, mark: int) -> dict[tuple[str, int], float]:
+        """Use of host resources before the first change since the mark, where it changed."""
+        names = {id(self.cpu_used): CPU, id(self.in_used): IN, id(self.out_used): OUT}
+        before: dict[tuple[str, int], float] = {}
+        for entry in self._journal[mark:]:
+            if entry[0] == "used":
+                name = names.get(id(entry[1]))
+                if name is not None:
+                    before.setdefault((name, entry[2]), entry[3])
+        return before
+
     def commit(self) -> None:
         """Forget how to take back; only with no transaction open outside."""
         self._journal.clear()
 
-    def _undo(self, entry: tuple[object, ...]) -> None:
-        kind = entry[0]
-        if kind == "used":
-            _, array, place, value = entry
-            array[place] = value  # type: ignore[index]
-        elif kind == "uses":
-            self.uses[entry[1]] = entry[2]  # type: ignore[index,assignment]
-        elif kind == "gain":
-            _, stream, host = entry
-            del self.source[stream, host]  # type: ignore[arg-type]
-            del self.holders[stream][host]  # type: ignore[index,arg-type]
-        elif kind == "lose":
-            _, stream, host, source, held = entry
-            self.source[stream, host] = source  # type: ignore[index,assignment]
-            self.holders[stream] = held  # type: ignore[index,assignment]
-        elif kind == "call":
-            entry[1](*entry[2:])  # type: ignore[operator]
+    def _undo(self, entry: tuple[Any, ...]) -> None:
+        match entry:
+            case ("used", array, place, value):
+                array[place] = value
+            case ("uses", key, count):
+                self.uses[key] = count
+            case ("gain", stream, host):
+                del self.source[stream, host]
+                del self.holders[stream][host]
+                del self.streams_at[host][stream]
+            case ("lose", stream, host, source, held):
+                self.source[stream, host] = source
+                self.holders[stream] = held
+                self.streams_at[host][stream] = None
+            case ("call", function, *arguments):
+                function(*arguments)
 
-    def _add(self, array: Floats, place: int, amount: float) -> None:
+    def _add(self, array: Floats, place: int | tuple[int, int], amount: float) -> None:
         old = array[place]
         self._journal.append(("used", array, place, old))
         array[place] = old + amount
@@ -149,10 +200,8 @@ class PlanState:
         return old + more
 
     def _link(self, source: int, target: int, rate: float) -> None:
-        key = (source, target)
-        old = self.link_used.get(key, 0.0)
-        self._journal.append(("used", self.link_used, key, old))
-        self.link_used[key] = old + rate
+        if self.links.used is not None:
+            self._add(self.links.used, (source, target), rate)
 
     def _run_count(self, host: int, more: int) -> None:
         self._journal.append(("used", self.running, host, self.running[host]))
@@ -178,6 +227,7 @@ class PlanState:
             self._use((stream, host), 1)
         self.source[output, host] = operator
         self.holders[output][host] = None
+        self.streams_at[host][output] = None
         self._journal.append(("gain", output, host))
         return None
 
@@ -189,16 +239,15 @@ class PlanState:
             return Shortage(IN, target, rate, catalog.in_offered[target] - self.in_used[target])
         if not fits(self.out_used[source], rate, catalog.out_offered[source]):
             return Shortage(OUT, source, rate, catalog.out_offered[source] - self.out_used[source])
-        if self.link_room is not None or catalog.links.bandwidth != inf:
-            used, offered = self.link_used.get((source, target), 0.0), self.link_offered(source, target)
-            if offered < 0 or not fits(used, rate, offered):
-                return Shortage(LINK, target, rate, max(0.0, offered - used), sender=source)
-            self._link(source, target, rate)
+        if not self.links.fits(source, target, rate):
+            return Shortage(LINK, target, rate, self.links.free(source, target), sender=source)
+        self._link(source, target, rate)
         self._add(self.in_used, target, rate)
         self._add(self.out_used, source, rate)
         self._use((stream, source), 1)
         self.source[stream, target] = ~source
         self.holders[stream][target] = None
+        self.streams_at[target][stream] = None
         self._journal.append(("gain", stream, target))
         return None
 
@@ -292,6 +341,7 @@ class PlanState:
         held = self.holders[stream]
         self._journal.append(("lose", stream, host, origin, dict(held)))
         del held[host]
+        del self.streams_at[host][stream]
         if origin >= 0:
             self._add(self.cpu_used, host, -catalog.cpu[origin])
             if catalog.memory[origin]:
@@ -301,9 +351,26 @@ class PlanState:
         sender, rate = ~origin, catalog.rate[stream]
         self._add(self.in_used, host, -rate)
         self._add(self.out_used, sender, -rate)
-        if (sender, host) in self.link_used:
-            self._link(sender, host, -rate)
+        self._link(sender, host, -rate)
         return [(stream, sender)]
+
+    def supports(self, stream: int, host: int) -> list[tuple[int, int]]:
+        """Every (stream, host) that this one rests on, itself included."""
+        found: dict[tuple[int, int], None] = {}
+        stack = [(stream, host)]
+        while stack:
+            key = stack.pop()
+            if key in found:
+                continue
+            found[key] = None
+            origin = self.source.get(key)
+            if origin is None:
+                continue
+            if origin >= 0:
+                stack.extend((name, key[1]) for name in self.catalog.inputs[origin])
+            else:
+                stack.append((key[0], ~origin))
+        return list(found)
 
     # --- what came out -------------------------------------------------------------------------
 
@@ -333,6 +400,13 @@ class PlanState:
             Delivered(query, catalog.stream_ids[stream], catalog.host_ids[host])
             for query, (stream, host) in self.served.items()
         )
+
+    def fixed_place(self, stream: int, host: int, queries: Iterable[str]) -> int | None:
+        """The host, where results must stay: they are wanted there, or also elsewhere."""
+        several = len(self.delivered_at.get(stream, ())) > (
+            1 if (stream, host) in self.clients else 0
+        )
+        return host if several or any(query in self.pinned for query in queries) else None
 
     def deliveries(self) -> Iterator[tuple[int, int]]:
         """Every (stream, host) that is delivered."""

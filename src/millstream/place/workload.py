@@ -9,7 +9,7 @@ seed gives the same problem on every machine. Nothing here plans.
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, combinations
 from math import inf
 from random import Random
@@ -32,7 +32,7 @@ class Workload:
     bandwidth: float = 60.0  # of a host, each way
     link_bandwidth: float = inf
     sites: int = 1
-    weights: Weights = Weights()
+    weights: Weights = field(default_factory=Weights)
 
 
 TIGHT = Workload()

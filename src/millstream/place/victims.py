@@ -1,0 +1,88 @@
+"""Who stands in the way: deliveries that alone hold the resource that a newcomer lacks.
+
+From a shortage it lists deliveries whose withdrawal would give the resource back, because nothing
+else uses what they use there. Reads a placement; moves nothing.
+"""
+
+from collections.abc import Iterator
+from math import inf
+
+from millstream.place.state import CPU, IN, LINK, MEMORY, OUT, PlanState, Shortage
+
+Held = tuple[int, int]  # (stream, host)
+
+
+def free_amount(state: PlanState, short: Shortage) -> float:
+    """What is free now of the resource that was short."""
+    catalog, host = state.catalog, short.host
+    if short.resource == CPU:
+        return float(catalog.cpu_offered[host] - state.cpu_used[host])
+    if short.resource == IN:
+        return float(catalog.in_offered[host] - state.in_used[host])
+    if short.resource == OUT:
+        return float(catalog.out_offered[host] - state.out_used[host])
+    if short.resource == MEMORY:
+        return float(catalog.memory_offered[host] - state.memory_used[host])
+    return state.links.free(short.sender, host) if short.resource == LINK else inf
+
+
+def in_the_way(state: PlanState, short: Shortage, looks: int) -> Iterator[Held]:
+    """Deliveries that are the only reason for a use of the short resource."""
+    seen: set[Held] = set()
+    for number, user in enumerate(list(_users(state, short))):
+        if number >= looks:
+            return
+        delivery = sole_delivery(state, user)
+        if delivery is not None and delivery not in seen:
+            seen.add(delivery)
+            yield delivery
+
+
+def _users(state: PlanState, short: Shortage) -> Iterator[Held]:
+    """Every (stream, host) whose source uses the resource, the latest first."""
+    host = short.host
+    there = list(reversed(state.streams_at[host]))
+    if short.resource in (CPU, MEMORY):
+        yield from ((stream, host) for stream in there if state.source[stream, host] >= 0)
+    elif short.resource == IN:
+        yield from ((stream, host) for stream in there if state.source[stream, host] < 0)
+    elif short.resource == LINK:
+        wanted = ~short.sender
+        yield from ((stream, host) for stream in there if state.source[stream, host] == wanted)
+    elif short.resource == OUT:
+        for stream in (*state.catalog.base_at[host], *there):
+            for target in state.holders[stream]:
+                if state.source.get((stream, target)) == ~host:
+                    yield stream, target
+
+
+def sole_delivery(state: PlanState, held: Held) -> Held | None:
+    """The one delivery that needs this, or None if several do."""
+    found: Held | None = None
+    stack, seen = [held], {held}
+    while stack:
+        key = stack.pop()
+        if key in state.clients:
+            if found is not None and found != key:
+                return None
+            found = key
+        for above in _consumers(state, key):
+            if above not in seen:
+                seen.add(above)
+                stack.append(above)
+    return found
+
+
+def _consumers(state: PlanState, held: Held) -> Iterator[Held]:
+    stream, host = held
+    if state.uses[held] == 0:
+        return
+    inputs = state.catalog.inputs
+    for output in state.streams_at[host]:
+        origin = state.source[output, host]
+        if origin >= 0 and stream in inputs[origin]:
+            yield output, host
+    sent = ~host
+    for target in state.holders[stream]:
+        if state.source.get((stream, target)) == sent:
+            yield stream, target

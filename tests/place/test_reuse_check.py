@@ -1,0 +1,136 @@
+"""The independent checker finds every kind of fault, and nothing in a sound solution."""
+
+from dataclasses import replace
+
+import pytest
+from reuse_problems import pair_problem
+
+from millstream.place.check import check_solution
+from millstream.place.problem import Host, Link, Links, Operator, Problem, Query, Stream
+from millstream.place.solution import (
+    Delivered,
+    Flow,
+    Placed,
+    Refusal,
+    Solution,
+    solution_from_json,
+    solution_to_json,
+)
+
+GOOD = Solution(
+    admitted=("q1",),
+    operators=(Placed("o1", "h2"),),
+    flows=(Flow("a", "h1", "h2"),),
+    delivered=(Delivered("q1", "a*b", "h2"),),
+)
+
+
+def rules(problem: Problem, solution: Solution) -> set[str]:
+    return {violation.rule for violation in check_solution(problem, solution)}
+
+
+def test_a_sound_solution_passes() -> None:
+    assert check_solution(pair_problem(), GOOD) == ()
+
+
+def test_json_round_trip() -> None:
+    assert solution_from_json(solution_to_json(GOOD)) == GOOD
+
+
+@pytest.mark.parametrize(
+    ("rule", "solution"),
+    [
+        ("unknown", replace(GOOD, operators=(Placed("o9", "h2"),))),
+        ("unknown", replace(GOOD, flows=(Flow("a", "h1", "h9"),))),
+        ("answer", replace(GOOD, refused=(Refusal("q1", "cpu", ""),))),
+        ("answer", replace(GOOD, admitted=(), delivered=())),
+        ("answer", replace(GOOD, admitted=("q1", "q1"))),
+        ("delivery", replace(GOOD, delivered=())),
+        ("delivery", replace(GOOD, delivered=(Delivered("q1", "a", "h1"),))),
+        ("delivery", replace(GOOD, delivered=GOOD.delivered * 2)),
+        ("source", replace(GOOD, flows=())),
+        ("source", replace(GOOD, operators=())),
+        ("source", replace(GOOD, flows=(*GOOD.flows, Flow("b", "h1", "h2")))),
+        ("source", replace(GOOD, operators=GOOD.operators * 2)),
+        ("source", replace(GOOD, delivered=(Delivered("q1", "a*b", "h1"),))),
+        ("link", replace(GOOD, flows=(*GOOD.flows, Flow("a", "h1", "h1")))),
+    ],
+)
+def test_each_fault_is_found(rule: str, solution: Solution) -> None:
+    assert rule in rules(pair_problem(), solution)
+
+
+@pytest.mark.parametrize(
+    ("rule", "host"),
+    [
+        ("cpu", Host("h2", 0.9, 60.0, 60.0)),
+        ("bandwidth_in", Host("h2", 4.0, 9.0, 60.0)),
+        ("bandwidth_out", Host("h2", 4.0, 60.0, 0.05)),
+    ],
+)
+def test_each_overload_is_found(rule: str, host: Host) -> None:
+    problem = pair_problem(hosts=(Host("h1", 4.0, 60.0, 60.0), host))
+    assert rules(problem, GOOD) == {rule}
+
+
+def test_memory_is_checked() -> None:
+    problem = pair_problem(
+        hosts=(Host("h1", 4.0), Host("h2", 4.0, memory=1.0)),
+        operators=(Operator("o1", ("a", "b"), "a*b", 1.0, memory=2.0),),
+    )
+    assert rules(problem, GOOD) == {"memory"}
+
+
+@pytest.mark.parametrize(
+    "links", [Links(bandwidth=9.0), Links(listed=(Link("h1", "h2", 9.0),)), Links(listed=())]
+)
+def test_links_are_checked(links: Links) -> None:
+    assert rules(pair_problem(links=links), GOOD) == {"link"}
+
+
+def test_a_stream_delivered_to_two_queries_counts_once() -> None:
+    problem = pair_problem(
+        hosts=(Host("h1", 4.0), Host("h2", 4.0, bandwidth_out=0.06)),
+        queries=(Query("q1", "a*b"), Query("q2", "a*b")),
+    )
+    both = replace(
+        GOOD, admitted=("q1", "q2"), delivered=(*GOOD.delivered, Delivered("q2", "a*b", "h2"))
+    )
+    assert rules(problem, both) == set()
+
+
+def test_streams_that_sustain_each_other_have_no_source() -> None:
+    problem = pair_problem(hosts=tuple(Host(f"h{n}", 4.0) for n in (1, 2, 3)))
+    acausal = replace(
+        GOOD,
+        operators=(Placed("o1", "h3"),),
+        flows=(Flow("b", "h3", "h1"), Flow("b", "h1", "h3"), Flow("a", "h1", "h3")),
+        delivered=(Delivered("q1", "a*b", "h3"),),
+    )
+    assert {"source", "circle"} <= rules(problem, acausal)
+
+
+def test_a_result_wanted_elsewhere_is_a_fault() -> None:
+    problem = pair_problem(queries=(Query("q1", "a*b", deliver_to="h1"),))
+    assert rules(problem, GOOD) == {"delivery"}
+
+
+def test_latency_is_the_longest_way() -> None:
+    links = Links(listed=(Link("h1", "h2", distance=30.0), Link("h2", "h1", distance=5.0)))
+    late = pair_problem(links=links, queries=(Query("q1", "a*b", latency_bound=29.0),))
+    in_time = pair_problem(links=links, queries=(Query("q1", "a*b", latency_bound=30.0),))
+    assert rules(late, GOOD) == {"latency"}
+    assert rules(in_time, GOOD) == set()
+
+
+def test_a_query_on_a_base_stream_is_a_delivery() -> None:
+    problem = pair_problem(queries=(Query("q1", "a"),))
+    assert rules(problem, Solution(("q1",), delivered=(Delivered("q1", "a", "h1"),))) == set()
+
+
+def test_zero_rates_still_need_a_source() -> None:
+    problem = pair_problem(
+        streams=(Stream("a", 0.0, "h1"), Stream("b", 0.0, "h2"), Stream("a*b", 0.0))
+    )
+    assert rules(problem, GOOD) == set()
+    assert rules(problem, replace(GOOD, flows=())) == {"source"}
