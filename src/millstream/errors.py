@@ -11,6 +11,9 @@ The command line prints any of these without a traceback; `exit_code` is what it
 """
 
 
+EXCERPT_MAX = 160  # characters of a line that are shown around a mistake
+
+
 class MillstreamError(Exception):
     """Base of all errors that reach a user."""
 
@@ -51,14 +54,19 @@ class CqlError(UsageError):
 
     def underlined(self) -> str:
         """The offending line with a mark below the spot."""
-        lines = self.source.splitlines() or [""]
-        text = lines[min(self.line, len(lines)) - 1]
-        number = f"{self.line}"
-        room = max(1, min(self.length, len(text) - self.column + 1))
+        lines = self.source.split("\n")
+        text = lines[min(self.line, len(lines)) - 1].replace("\t", " ").replace("\r", " ")
+        number, column = f"{self.line}", self.column
+        if len(text) > EXCERPT_MAX:
+            first = max(0, min(column - 1 - EXCERPT_MAX // 3, len(text) - EXCERPT_MAX))
+            before, after = "…" * (first > 0), "…" * (first + EXCERPT_MAX < len(text))
+            text = f"{before}{text[first : first + EXCERPT_MAX]}{after}"
+            column += len(before) - first
+        room = max(1, min(self.length, len(text) - column + 1))
         return (
             f"  at line {self.line}, column {self.column}\n"
             f"  {number} | {text}\n"
-            f"  {' ' * len(number)} | {' ' * (self.column - 1)}{'^' * room}"
+            f"  {' ' * len(number)} | {' ' * (column - 1)}{'^' * room}"
         )
 
 

@@ -8,7 +8,6 @@ with one fingerprint or all different ones). `MILLSTREAM_GOLDEN=write` rewrites 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -59,14 +58,6 @@ def catalog() -> Catalog:
         assert isinstance(statement, CreateStream)
         made = made.with_stream(statement.definition)
     return made
-
-
-@pytest.fixture(scope="module")
-def analyzer(spark: Any) -> Analyzer:
-    from millstream.engine.analyzer import SparkAnalyzer  # noqa: PLC0415
-
-    spark.udf.register("mask", lambda text: "*" * len(text), "string")
-    return SparkAnalyzer(spark)
 
 
 def outcome(block: Block, catalog: Catalog, analyzer: Analyzer) -> str:

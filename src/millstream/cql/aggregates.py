@@ -31,14 +31,19 @@ class Found:
 
 def find(node: exp.Expr) -> list[Found]:
     """The aggregates of an expression, outermost ones only."""
-    if isinstance(node, exp.Subquery | exp.Select):
-        return []
-    if isinstance(node, exp.Filter) and _aggregate(node.this):
-        return [Found(node, node.this, node.expression.this)]
-    if _aggregate(node):
-        assert isinstance(node, exp.Anonymous)
-        return [Found(node, node, None)]
-    return [f for child in node.iter_expressions() for f in find(child)]
+    found: list[Found] = []
+    waiting = [node]
+    while waiting:
+        here = waiting.pop()
+        if isinstance(here, exp.Subquery | exp.Select):
+            continue
+        if isinstance(here, exp.Filter) and _aggregate(here.this):
+            found.append(Found(here, here.this, here.expression.this))
+        elif isinstance(here, exp.Anonymous) and _aggregate(here):
+            found.append(Found(here, here, None))
+        else:
+            waiting += reversed(list(here.iter_expressions()))
+    return found
 
 
 def _aggregate(node: exp.Expr) -> bool:

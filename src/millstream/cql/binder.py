@@ -23,7 +23,7 @@ from millstream.cql.relations import (
 )
 from millstream.cql.scope import Named
 from millstream.cql.select import SelectBinder, distinct_rows
-from millstream.cql.syntax import EmitSyntax
+from millstream.cql.syntax import EmitSyntax, Span
 from millstream.errors import CqlError
 from millstream.plan.expressions import Cast, Column
 from millstream.plan.nodes import (
@@ -34,21 +34,11 @@ from millstream.plan.nodes import (
     Plan,
     Project,
     Union,
-    Windowed,
     is_relation,
 )
 from millstream.plan.rewrite import rewrite
 from millstream.plan.schema import Field
-from millstream.plan.windows import (
-    BEGINNING,
-    Change,
-    Grouping,
-    Instant,
-    Now,
-    Range,
-    Sliding,
-    Snapshot,
-)
+from millstream.plan.windows import BEGINNING, Change
 
 REFUSED = {
     "order": ("ORDER BY", "a stream has no end to sort; rows carry ts"),
@@ -82,7 +72,7 @@ def bind(
         bound = QueryBinder(select.text, catalog, analyzer, start).bind(select.tree, {})
     except RecursionError:
         raise select.text.error(
-            "the query is nested too deeply", span_of(select.tree), "split it with WITH"
+            "the query is nested too deeply", Span(0, 0), "split it with WITH"
         ) from None
     refuse_idle_slide(select.text, bound.slide)
     names = [c.name for c in bound.columns]
@@ -229,20 +219,6 @@ class QueryBinder:
     def _as_emit(self, bound: Bound, kind: str, slide_us: int) -> Bound:
         node = Emit(bound.node, kind, slide_us)  # type: ignore[arg-type]
         return Bound(node, bound.columns, Lifetime.OPEN, streamed=True)
-
-
-def _until_replaced(node: Node, grouping: Grouping) -> Node:
-    """Results of a window aggregate, each until the next window's take its place.
-
-    Over a window of rows that is the group's next change, which the aggregate itself knows.
-    """
-    match grouping:
-        case Sliding(_, slide) | Snapshot(slide):
-            return Windowed(node, Range(slide - 1) if slide > 1 else Now())
-        case Instant():
-            return Windowed(node, Now())
-        case _:
-            return node
 
 
 def _aggregate_below(node: Node) -> Aggregate | None:

@@ -49,19 +49,10 @@ def choose_grouping(text: Text, source: From) -> tuple[Grouping, Node, Slide | N
         case _:
             pass
     if source.lifetime is Lifetime.BOUNDED:
-        if _ends_with_rows(source.rows):
-            return Change(), source.rows, None
         return Snapshot(slide_us), source.rows, None
     unbounded = source.item is not None and source.item.window is not None
     rows = _unwindowed(source.rows) if unbounded else source.rows
     return Running(), rows, source.slide
-
-
-def _ends_with_rows(rows: Node) -> bool:
-    """Whether a subquery hands on the rows of one window of rows."""
-    while isinstance(rows, Filter | Project):
-        rows = rows.input
-    return isinstance(rows, Windowed) and isinstance(rows.window, Rows)
 
 
 def _place(source: From) -> Span:

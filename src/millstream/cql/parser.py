@@ -4,6 +4,7 @@ Only the shape of the text is judged here; names and types are the binder's.
 """
 
 import re
+import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from millstream.errors import CqlError, UsageError
 from millstream.plan.schema import Field
 
 STATEMENT_HINT = "a statement begins with SELECT, WITH, ISTREAM(, CREATE STREAM or CREATE QUERY"
+FRAMES_MAX = 10_000  # sqlglot takes about twenty for each parenthesis
 SOURCE_OPTIONS = ("path", "format", "options", "source", "rate", "schema")
 OPTIONS = ("time", "lateness", "idle", "max_ahead", *SOURCE_OPTIONS)
 
@@ -111,8 +113,12 @@ def parse_expression(source: str) -> tuple[Text, exp.Expr]:
 
 def _trees(text: Text) -> list[Any]:
     dialect = Cql()
+    limit = sys.getrecursionlimit()
     try:
+        sys.setrecursionlimit(max(limit, FRAMES_MAX))
         tokens = dialect.tokenize(text.source)
+        for token in tokens:
+            token.comments = []  # sqlglot takes one after a semicolon for a statement
         return list(dialect.parser().parse(tokens, text.source))
     except CqlSyntaxError as failure:
         raise text.error(failure.message, failure.span, failure.hint) from None
@@ -122,6 +128,8 @@ def _trees(text: Text) -> list[Any]:
         raise text.error(f"{failure}".splitlines()[0].lower(), Span(0, 0)) from None
     except RecursionError:
         raise text.error("the text is nested too deeply", Span(0, 0), "split it") from None
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def _unreadable(text: Text, failure: TokenError) -> CqlError:

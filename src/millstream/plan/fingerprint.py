@@ -5,6 +5,7 @@ operands, the direction of comparisons, the order of a join's inputs. Kept: the 
 around one that can raise, because a guard changes which rows fail.
 """
 
+from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import islice, permutations, product
 from typing import assert_never
@@ -68,7 +69,7 @@ def expression_key(expr: Expr, columns: dict[int, str] | None = None) -> str:
             return predicate_key(expr, columns)
         case Call(name, args):
             keys = [expression_key(arg, columns) for arg in args]
-            if name in MIRRORED and keys[1] < keys[0]:
+            if name in MIRRORED and (keys[::-1], MIRRORED[name]) < (keys, name):
                 name, keys = MIRRORED[name], keys[::-1]
             elif name in COMMUTATIVE or name == "in":
                 # `a OR b` may guard as well: only operands that cannot raise change places
@@ -150,12 +151,30 @@ def canonical_order(node: Join) -> tuple[int, ...]:
     Inputs are ordered by fingerprint; equal ones (self-joins) by the order that makes the
     predicate's text smallest, so that swapping them changes nothing.
     """
+    return min(_orders(node), key=lambda order: _join_key(node, order))
+
+
+def symmetries(node: Join) -> tuple[tuple[int, ...], ...]:
+    """All orders of the inputs that give the very same join; one where there is no self-join."""
+    own = tuple(range(len(node.inputs)))
+    if len({child.fingerprint for child in node.inputs}) == len(own):
+        return (own,)
+    key, children = _join_key(node, own), [child.fingerprint for child in node.inputs]
+    return tuple(
+        order
+        for order in _orders(node)
+        if [children[p] for p in order] == children and _join_key(node, order) == key
+    )
+
+
+def _orders(node: Join) -> Iterator[tuple[int, ...]]:
+    """Orders of the inputs by fingerprint, equal ones in every way, up to a limit."""
     groups: dict[str, list[int]] = {}
     for position, child in enumerate(node.inputs):
         groups.setdefault(child.fingerprint, []).append(position)
     choices = product(*(permutations(groups[name]) for name in sorted(groups)))
     orders = (tuple(p for group in choice for p in group) for choice in choices)
-    return min(islice(orders, ORDERS_TRIED_MAX), key=lambda order: _join_key(node, order))
+    return islice(orders, ORDERS_TRIED_MAX)
 
 
 def _join_key(node: Join, order: tuple[int, ...]) -> str:

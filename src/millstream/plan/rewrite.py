@@ -19,7 +19,12 @@ from millstream.plan.expressions import (
     total,
     uses_time,
 )
-from millstream.plan.fingerprint import canonical_order
+from millstream.plan.fingerprint import (
+    canonical_order,
+    expression_key,
+    predicate_key,
+    symmetries,
+)
 from millstream.plan.nodes import (
     Aggregate,
     Distinct,
@@ -209,16 +214,7 @@ def merge_project_into_aggregate(node: Node) -> Node:
     by_order = any(c.function in ("first", "last") for c in node.calls)
     if not all(total(c) for c in below.columns) or (by_order and not positional(below)):
         return node
-    calls = tuple(
-        replace(
-            call,
-            argument=call.argument and substitute(call.argument, below.columns),
-            condition=call.condition and substitute(call.condition, below.columns),
-        )
-        for call in node.calls
-    )
-    keys = tuple(substitute(key, below.columns) for key in node.keys)
-    return replace(node, input=below.input, keys=keys, calls=calls)
+    return replace(_with_columns(node, below.columns), input=below.input)
 
 
 def drop_idle_projects(node: Node) -> Node:
@@ -265,6 +261,55 @@ def order_join_inputs(node: Node) -> Node:
     return Project(Join(tuple(node.inputs[p] for p in order), predicate), to_new, node.schema)
 
 
+def settle_symmetric_columns(node: Node) -> Node:
+    """Columns over a self-join whose inputs can change places are those with the least text."""
+    if not isinstance(node, Project | Aggregate) or not isinstance(node.input, Join):
+        return node
+    join = node.input
+    if isinstance(node, Aggregate) and any(c.function in ("first", "last") for c in node.calls):
+        return node  # ties are told apart by the columns' order
+    best, least = node, _columns_key(node)
+    for order in symmetries(join)[1:]:
+        starts, width = [], 0
+        for child in join.inputs:
+            starts.append(width)
+            width += len(child.schema)
+        new_of = {
+            starts[old] + c: starts[place] + c
+            for place, old in enumerate(order)
+            for c in range(len(join.inputs[old].schema))
+        }
+        moved = _with_columns(node, tuple(Column(new_of[i]) for i in range(width)))
+        if _columns_key(moved) < least:
+            best, least = moved, _columns_key(moved)
+    return best
+
+
+def _with_columns(node: Project | Aggregate, columns: tuple[Expr, ...]) -> Project | Aggregate:
+    """The same node reading its input through other columns."""
+    if isinstance(node, Project):
+        return replace(node, columns=tuple(substitute(c, columns) for c in node.columns))
+    calls = tuple(
+        replace(
+            call,
+            argument=call.argument and substitute(call.argument, columns),
+            condition=call.condition and substitute(call.condition, columns),
+        )
+        for call in node.calls
+    )
+    return replace(node, keys=tuple(substitute(k, columns) for k in node.keys), calls=calls)
+
+
+def _columns_key(node: Project | Aggregate) -> tuple[str, ...]:
+    if isinstance(node, Project):
+        return tuple(expression_key(c) for c in node.columns)
+    return (
+        *(expression_key(k) for k in node.keys),
+        *(f"{c.argument and expression_key(c.argument)}|{predicate_key(c.condition)}"
+          for c in node.calls),
+    )  # fmt: skip
+
+
 FILTER_RULES: tuple[Rule, ...] = (
     merge_filters,
     drop_true_filters,
@@ -282,6 +327,7 @@ RULES: tuple[Rule, ...] = (
     *FILTER_RULES,
     merge_projects,
     merge_project_into_aggregate,
+    settle_symmetric_columns,
     drop_idle_projects,
 )
 PASSES_MAX = 20

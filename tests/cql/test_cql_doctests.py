@@ -1,0 +1,19 @@
+"""Examples in docstrings hold."""
+
+import doctest
+from types import ModuleType
+
+import pytest
+
+from millstream.cql import durations, literals, parser, suggestions, types
+from millstream.plan import explain, expressions, fingerprint, sql_text
+
+MODULES = (durations, literals, parser, suggestions, types)
+PLAN_MODULES = (explain, expressions, fingerprint, sql_text)
+
+
+@pytest.mark.parametrize("module", MODULES + PLAN_MODULES, ids=lambda m: m.__name__)
+def test_examples_hold(module: ModuleType) -> None:
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0
