@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from millstream.schedule.plans import PlanShape
+    from millstream.schedule.quality import Goal
     from millstream.schedule.settings import ScheduleSettings
     from millstream.schedule.statistics import StatisticsGatherer
 
@@ -34,7 +35,9 @@ class OperatorView:
     """One operator at the moment of choice."""
 
     id: str
-    rows: float  # pending in all input queues together
+    # In all input queues together; rows of a step in flight count or do not, as the driver's queues
+    # have it, but always in the same way.
+    rows: float
     bytes: float = 0.0
     oldest: float | None = None  # when the oldest pending row entered the system
     producers: tuple[str, ...] = ()  # operators that feed it; none: it reads a stream (a leaf)
@@ -120,7 +123,7 @@ class Situation:
     plan: "PlanShape"
     statistics: "StatisticsGatherer"
     settings: "ScheduleSettings"
-    weights: Mapping[str, float]  # of the QoS goals, by statistic
+    goals: Sequence["Goal"]  # of all specifications, their weights summing to 1
 
 
 class Algorithm(Protocol):
@@ -150,6 +153,7 @@ class Review:
     candidates: tuple[str, ...]
     scores: Callable[[], Mapping[str, float]]  # equations 5.1 and 5.2; ask once a review
     random: "Random"
+    imagine: Callable[[str], Algorithm]  # a copy of a candidate, to play with
     starved: str | None = None  # the operator whose waiting forced this review
 
     @property

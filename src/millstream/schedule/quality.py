@@ -7,7 +7,7 @@ query. This module judges measured values; it never decides who runs.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 
 from millstream.errors import UsageError
@@ -117,15 +117,14 @@ class Quality:
             raise UsageError("QoS weights of queries must not be negative, and not all 0")
 
     @property
-    def weights(self) -> dict[str, float]:
-        """Weight of each statistic over all specifications, summing to 1."""
+    def goals(self) -> tuple[Goal, ...]:
+        """The goals of all specifications, their weights in proportion and summing to 1."""
         total = self.weight + sum(weight for weight, _ in self.by_query.values())
-        combined: dict[str, float] = {}
-        for share, specification in ((self.weight, self.overall), *self.by_query.values()):
-            for goal in specification.goals:
-                part = goal.weight * share / total
-                combined[goal.statistic] = combined.get(goal.statistic, 0.0) + part
-        return combined
+        return tuple(
+            replace(goal, weight=goal.weight * share / total)
+            for share, specification in ((self.weight, self.overall), *self.by_query.values())
+            for goal in specification.goals
+        )
 
 
 @dataclass(frozen=True, slots=True)

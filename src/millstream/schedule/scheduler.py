@@ -7,6 +7,7 @@ contract. The same views, reports and times give the same choices.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from copy import copy
 from random import Random
 
 from millstream.schedule import scoring
@@ -109,9 +110,10 @@ class Scheduler:
         """New goals, from now on; statistics and scores of the past are judged by them too."""
         if isinstance(quality, Specification):
             quality = Quality(quality)
-        for statistic in quality.weights:
-            self.statistics.plan_statistic(statistic)
+        for goal in quality.goals:
+            self.statistics.plan_statistic(goal.statistic)
         self._quality = quality
+        self._goals = quality.goals
         self._stale = True
 
     def standings(self) -> list[Standing]:
@@ -146,9 +148,7 @@ class Scheduler:
             else:
                 waiting.pop(view.id, None)
         self.statistics.observe(by_id, rows, now)
-        return Situation(
-            now, views, by_id, self._plan, self.statistics, self.settings, self._quality.weights
-        )
+        return Situation(now, views, by_id, self._plan, self.statistics, self.settings, self._goals)
 
     def _due(self, now: float) -> bool:
         updated = self.statistics.updated_at
@@ -164,31 +164,33 @@ class Scheduler:
                 return name
         return None
 
-    def _review(self, situation: Situation, starved: str | None) -> None:
+    def _review(self, situation: Situation, starved: str | None) -> Algorithm:
         now = situation.now
         before = self.algorithm
         if before is not None:
             self.statistics.update(now, before, situation.plan.leaves)
             self._board.chosen(before, now)
-        self._stale = True
+        for algorithm in self._algorithms.values():
+            algorithm.refresh(situation)
+        self._stale = False
         verdict = self._selector.select(self._review_of(situation, before, starved))
-        after = verdict.algorithm
         reason = f"{starved} starves; {verdict.reason}" if starved else verdict.reason
         if starved is not None:
             self._waiting_since[starved] = now  # a new chance before the next alarm
-        self._install(verdict, before, reason, now)
-        if after != before:
+        if verdict.algorithm != before:
             self.switches += 1
+        return self._install(verdict, before, reason, now)
 
-    def _install(self, verdict: Verdict, before: str | None, reason: str, now: float) -> None:
+    def _install(self, verdict: Verdict, before: str | None, reason: str, now: float) -> Algorithm:
         if before is not None:
             spent = self.seconds_in_charge.get(before, 0.0)
             self.seconds_in_charge[before] = spent + now - self._in_charge_since
         self._in_charge_since = now
-        self._algorithm = self._algorithms[verdict.algorithm]
+        self._algorithm = algorithm = self._algorithms[verdict.algorithm]
         wait = verdict.review_after_s
         self._review_at = now + (self.settings.scoring_s if wait is None else wait)
         self.trace.append(Switch(now, before, verdict.algorithm, reason))
+        return algorithm
 
     def _review_of(self, situation: Situation, current: str | None, starved: str | None) -> Review:
         settings = self.settings
@@ -199,7 +201,12 @@ class Scheduler:
                 situation.now, settings.decay, settings.decay_by,
             )  # fmt: skip
 
-        return Review(situation, current, settings.candidates, scores, self._random, starved)
+        return Review(
+            situation, current, settings.candidates, scores, self._random, self._imagine, starved
+        )
+
+    def _imagine(self, candidate: str) -> Algorithm:
+        return copy(self._algorithms[candidate])
 
     def _ask(self, situation: Situation) -> Choice | None:
         algorithm = self._algorithm
@@ -210,12 +217,11 @@ class Scheduler:
                 return self._take(algorithm, pick, situation)
             self.starvation[algorithm.name] = self.starvation.get(algorithm.name, 0) + 1
             if barren >= most and len(self._algorithms) > 1:
-                self._review(situation, pick.operator)
+                successor = self._review(situation, pick.operator)
                 break
         else:
             return None
         # The algorithm was changed for its barren picks; its successor is given all the time.
-        successor = self._algorithm
         successor.refresh(situation)
         for pick in successor.rank(situation):
             if self._can_run(situation.by_id[pick.operator]):

@@ -23,7 +23,7 @@ class ScheduleSettings:
 
     # Which algorithms, and who chooses among them.
     candidates: tuple[str, ...] = (*THESIS_CANDIDATES, "cost_aware")
-    selector: str = "roulette"
+    selector: str = "foresight"
     slots: int = 1  # steps in flight at once
     seed: int = 0
     # Workload, section 4.1 and figure 4.1.

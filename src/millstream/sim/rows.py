@@ -1,152 +1,107 @@
-"""The same cluster row by row: an exact simulation to hold the expected-value model against.
+"""Rows in virtual time: an arrival time and an identity, in arrays; queues of them.
 
-Every source row is an event: it waits at hosts first come, first served, is worked on to its end
-there, passes operators by chance, and travels over links with a fixed latency. Placement is fixed,
-the network has no queues, arrivals are Poisson, operator times exponential or fixed. Far too slow
-for a cluster of the seed's size, exact for a small one. It shares no code with `flows` but the
-queries.
+A row's fate at an operator follows from its identity and the operator's salt, never from when or
+with whom it is processed: so results do not depend on scheduling.
 """
 
-from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections import deque
+from dataclasses import dataclass
 
-from millstream.balance.fragments import Fragment
-from millstream.sim.kernel import Kernel
+import numpy as np
+from numpy.typing import NDArray
 
-
-@dataclass(slots=True)
-class PathDelays:
-    """Of the rows of one stream that yielded results for one query."""
-
-    count: int = 0
-    delay_s: float = 0.0  # sum
-    evaluation_s: float = 0.0  # sum
-
-    @property
-    def ratio(self) -> float:
-        """Mean delay over mean evaluation time."""
-        return self.delay_s / self.evaluation_s
-
-
-@dataclass(slots=True)
-class _Host:
-    queue: deque["_Task"] = field(default_factory=deque)
-    busy: bool = False
-    busy_s: float = 0.0
+Ids = NDArray[np.uint64]
+_NONE_TIMES = np.empty(0, dtype=np.float64)
+_NONE_IDS = np.empty(0, dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
-    """A source row on its way for one query."""
+class Rows:
+    """Rows in order; `times` is when each entered the system."""
 
-    unit: str
-    entry: int
-    born_s: float
-    worked_s: float
-    stream: str
+    times: NDArray[np.float64]
+    ids: Ids
 
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    rows: tuple[_Row, ...]  # one arrival: all that read it on this host
+    def __len__(self) -> int:
+        return len(self.times)
 
 
-class RowSimulation:
-    """Runs one placement and gives the delays of every (query, stream)."""
+NO_ROWS = Rows(_NONE_TIMES, _NONE_IDS)
 
-    def __init__(
-        self,
-        units: Sequence[Fragment],
-        rates: Mapping[str, float],
-        delegation: Mapping[str, str],
-        placement: Mapping[str, str],
-        *,
-        latency_s: float,
-        exponential: bool = True,
-        seed: int = 0,
-    ) -> None:
-        self.units = {unit.id: unit for unit in units}
-        self.rates, self.delegation, self.placement = rates, delegation, placement
-        self.latency_s, self.exponential = latency_s, exponential
-        self.kernel = Kernel(seed)
-        self.chance = self.kernel.random("rows")
-        self.hosts: defaultdict[str, _Host] = defaultdict(_Host)
-        self.delays: defaultdict[tuple[str, str], PathDelays] = defaultdict(PathDelays)
-        self.readers: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(
-            lambda: defaultdict(list)
-        )
-        for unit in units:
-            if unit.reads_stream:
-                self.readers[unit.stream][placement[unit.id]].append(unit.id)
 
-    def run(self, duration_s: float, warm_up_s: float = 0.0) -> dict[tuple[str, str], PathDelays]:
-        self.warm_up_s = warm_up_s
-        for stream in sorted(self.readers):
-            self._next_row(stream)
-        self.kernel.run(until=duration_s)
-        return dict(self.delays)
+def concatenated(parts: list[Rows]) -> Rows:
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return NO_ROWS
+    return Rows(np.concatenate([p.times for p in parts]), np.concatenate([p.ids for p in parts]))
 
-    def loads(self) -> dict[str, float]:
-        return {name: host.busy_s / self.kernel.now for name, host in self.hosts.items()}
 
-    def _next_row(self, stream: str) -> None:
-        self.kernel.after(self.chance.expovariate(self.rates[stream]), lambda: self._born(stream))
+def mixed(ids: Ids, salt: int) -> Ids:
+    """New identities from old ones and a salt (the finaliser of splitmix64)."""
+    with np.errstate(over="ignore"):
+        x = ids + np.uint64((salt * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) % 2**64)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
 
-    def _born(self, stream: str) -> None:
-        now = self.kernel.now
-        for host in sorted(self.readers[stream]):
-            names = list(self.readers[stream][host])
-            self.chance.shuffle(names)  # no reader of a row is always first
-            task = _Task(tuple(_Row(name, 0, now, 0.0, stream) for name in names))
-            delay = 0.0 if host == self.delegation[stream] else self.latency_s
-            self.kernel.after(delay, partial(self._arrive, host, task))
-        self._next_row(stream)
 
-    def _arrive(self, host: str, task: _Task) -> None:
-        self.hosts[host].queue.append(task)
-        if not self.hosts[host].busy:
-            self._work(host)
+def uniform(ids: Ids, salt: int) -> NDArray[np.float64]:
+    """A number in 0 to 1 for each identity."""
+    return (mixed(ids, salt) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
-    def _work(self, name: str) -> None:
-        """Works on the first task to its end: every reader, through all its units on this host."""
-        host = self.hosts[name]
-        if not host.queue:
-            host.busy = False
-            return
-        host.busy = True
-        begun = self.kernel.now
-        clock = begun
-        for row in host.queue.popleft().rows:
-            clock = self._through(name, row, clock)
-        host.busy_s += clock - begun
-        self.kernel.at(clock, lambda: self._work(name))
 
-    def _through(self, name: str, row: _Row, clock: float) -> float:
-        worked, entry = row.worked_s, row.entry
-        at: str | None = row.unit
-        while at is not None and self.placement[at] == name:
-            unit = self.units[at]
-            for operator in unit.operators[entry:]:
-                cost = operator.cost_s
-                spent = self.chance.expovariate(1 / cost) if self.exponential else cost
-                clock, worked = clock + spent, worked + spent
-                if self.chance.random() >= operator.selectivity:
-                    return clock
-            at, entry = unit.downstream, unit.entry
-        if at is None:
-            self._result(self.units[row.unit].query, row, clock, worked)
-        else:
-            onward = _Task((_Row(at, entry, row.born_s, worked, row.stream),))
-            target = self.placement[at]
-            self.kernel.at(clock + self.latency_s, lambda: self._arrive(target, onward))
-        return clock
+class Queue:
+    """Rows waiting, first in first out."""
 
-    def _result(self, query: str, row: _Row, clock: float, worked: float) -> None:
-        if row.born_s < self.warm_up_s:
-            return
-        path = self.delays[query, row.stream]
-        path.count += 1
-        path.delay_s += clock - row.born_s
-        path.evaluation_s += worked
+    def __init__(self) -> None:
+        self._parts: deque[Rows] = deque()
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def oldest(self) -> float | None:
+        return float(self._parts[0].times[0]) if self._parts else None
+
+    def put(self, rows: Rows) -> None:
+        if len(rows):
+            self._parts.append(rows)
+            self._rows += len(rows)
+
+    def take(self, count: int) -> Rows:
+        taken: list[Rows] = []
+        while count > 0 and self._parts:
+            part = self._parts[0]
+            if len(part) <= count:
+                taken.append(self._parts.popleft())
+                count -= len(part)
+            else:
+                taken.append(Rows(part.times[:count], part.ids[:count]))
+                self._parts[0] = Rows(part.times[count:], part.ids[count:])
+                count = 0
+        rows = concatenated(taken)
+        self._rows -= len(rows)
+        return rows
+
+
+class SourceQueue(Queue):
+    """A stream's rows, which appear by themselves as time goes by."""
+
+    def __init__(self, rows: Rows) -> None:
+        super().__init__()
+        self._all = rows
+        self._next = 0
+
+    def arrive(self, now: float) -> Rows:
+        """Lets rows in up to now, and returns the new ones."""
+        end = int(np.searchsorted(self._all.times, now, side="right"))
+        if end == self._next:
+            return NO_ROWS
+        new = Rows(self._all.times[self._next : end], self._all.ids[self._next : end])
+        self._next = end
+        self.put(new)
+        return new
+
+    def next_arrival(self) -> float | None:
+        return float(self._all.times[self._next]) if self._next < len(self._all) else None

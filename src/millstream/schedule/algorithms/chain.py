@@ -17,14 +17,17 @@ from millstream.schedule.protocol import OperatorView, Pick, Situation
 def envelope_slopes(steps: Sequence[tuple[float, float]]) -> list[float]:
     """For (seconds a row, output per row) along a path: each operator's slope, in size a second.
 
+    What the last operator gives leaves the queues, so the chart ends at 0 whatever its selectivity.
+
     >>> [round(slope, 3) for slope in envelope_slopes([(1.0, 0.9), (0.25, 0.1), (0.75, 1.0)])]
-    [0.743, 0.743, 0.0]
+    [0.774, 0.774, 0.774]
     """
     times, sizes = [0.0], [1.0]
     for seconds, selectivity in steps:
         # A row reaches an operator with the size the ones before left it, and costs accordingly.
         times.append(times[-1] + max(1e-12, seconds * sizes[-1]))
         sizes.append(sizes[-1] * selectivity)
+    sizes[-1] = 0.0
     slopes: list[float] = []
     start = 0
     while start < len(steps):

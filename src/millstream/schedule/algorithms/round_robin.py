@@ -9,7 +9,7 @@ from millstream.schedule.protocol import Pick, Situation
 
 
 class RoundRobin:
-    """Goes round the operators in the plan's order, from the one after the last that ran."""
+    """Goes round the operators in the order they are listed, from the one after the last."""
 
     name = "round_robin"
 
@@ -17,8 +17,9 @@ class RoundRobin:
         self._last: str | None = None
 
     def rank(self, situation: Situation) -> Iterator[Pick]:
-        order = situation.plan.order
-        start = order.index(self._last) + 1 if self._last in situation.plan.depth else 0
+        order = list(situation.by_id)
+        last = self._last
+        start = order.index(last) + 1 if last is not None and last in situation.by_id else 0
         for name in (*order[start:], *order[:start]):
             yield Pick(name, f"next after {self._last}" if self._last else "first in turn")
 

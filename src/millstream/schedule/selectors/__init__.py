@@ -5,11 +5,12 @@ from collections.abc import Callable
 from millstream.registry import Registry
 from millstream.schedule.protocol import Selector
 from millstream.schedule.selectors.fixed import Fixed
+from millstream.schedule.selectors.foresight import Foresight
 from millstream.schedule.selectors.highest_score import HighestScore
 from millstream.schedule.selectors.roulette import Roulette
 
 SELECTORS: Registry[Callable[[], Selector]] = Registry("selector")
-for _selector in (Fixed, Roulette, HighestScore):
+for _selector in (Fixed, Roulette, HighestScore, Foresight):
     SELECTORS.add(_selector.name, _selector)
 
-__all__ = ["SELECTORS", "Fixed", "HighestScore", "Roulette"]
+__all__ = ["SELECTORS", "Fixed", "Foresight", "HighestScore", "Roulette"]
