@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from millstream.errors import UsageError
@@ -103,6 +104,7 @@ def session(
 
 
 def active() -> SparkSession | None:
-    """The session that runs in this process, if any."""
-    running: SparkSession | None = SparkSession.getActiveSession()
-    return running
+    """The session that runs in this process, if any, whichever thread started it."""
+    if SparkContext._active_spark_context is None:
+        return None
+    return SparkSession.builder.getOrCreate()

@@ -4,7 +4,6 @@
 Decides whether a run may begin, goes on, or was finished before; never starts Spark.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -16,6 +15,7 @@ from typing import Any
 from millstream.config import Job
 from millstream.cql.catalog import StreamDefinition
 from millstream.errors import StateError, UsageError
+from millstream.runs.lock import FolderLock
 
 STATE = ".millstream"
 NEW_RUN = "choose an empty --out folder for a new run, or undo the change"
@@ -27,37 +27,14 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.home = self.path / STATE
-        self._handle: int | None = None
-
-    # -- lock -----------------------------------------------------------------------------------
+        self._lock = FolderLock(self.home, self.path)
 
     def __enter__(self) -> "RunFolder":
-        try:
-            self.home.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise UsageError(
-                f"cannot write to {self.path}: {(error.strerror or str(error)).lower()}",
-                hint="choose another --out folder",
-            ) from None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
-            os.close(handle)
-            raise UsageError(
-                f"{self.path} is in use by another run (pid {holder})",
-                hint="wait until it ends, or choose another --out folder",
-            ) from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-        self._handle = handle
+        self._lock.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._handle is not None:
-            os.close(self._handle)  # gives the lock back
-            self._handle = None
+        self._lock.__exit__()
 
     # -- whose job ------------------------------------------------------------------------------
 

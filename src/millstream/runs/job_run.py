@@ -100,15 +100,17 @@ def run_job(
 def open_engine(job: Job, folder: RunFolder, settings: RunSettings, shown: Display) -> "Engine":
     """An engine with the job's streams and queries; mistakes show before anything runs."""
     from millstream.engine.engine import Engine, EngineSettings  # noqa: PLC0415
-    from millstream.engine.spark import session  # noqa: PLC0415
+    from millstream.engine.spark import active, session  # noqa: PLC0415
 
-    shown.say(f"starting Spark ({settings.master})")
-    warehouse = str(folder.home / "warehouse")
-    spark = session(
-        settings.master,
-        {"spark.sql.warehouse.dir": warehouse, **job.spark},
-        log=folder.home / "spark.log",
-    )
+    spark = active()
+    if spark is None:
+        shown.say(f"starting Spark ({settings.master})")
+        warehouse = str(folder.home / "warehouse")
+        spark = session(
+            settings.master,
+            {"spark.sql.warehouse.dir": warehouse, **job.spark},
+            log=folder.home / "spark.log",
+        )
     engine = Engine(folder.home, spark, EngineSettings(**job.engine))
     try:
         declare(engine, job)

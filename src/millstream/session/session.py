@@ -1,0 +1,300 @@
+"""A session: one engine in this process, run by a loop in the background.
+
+Nothing runs until somebody asks for a result (iterating, `to_arrow`, `on_batch`, `write`, `wait`,
+`start`), so that queries registered one after the other all begin with the first row.
+"""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from millstream.config.stream_table import StreamReader
+from millstream.cql.catalog import StreamDefinition, UserFunction
+from millstream.cql.parser import CreateQuery, CreateStream, parse
+from millstream.cql.types import canonical
+from millstream.errors import UsageError
+from millstream.runs.lock import FolderLock
+from millstream.session.query import QueryHandle
+
+if TYPE_CHECKING:
+    from millstream.engine.loop import Loop
+
+Columns = Mapping[str, str] | Sequence[tuple[str, str]]
+
+
+class Session:
+    """Streams and queries of this process.
+
+    `home` keeps state between sessions: declared again, streams and queries go on where they
+    stopped. Without it, everything is forgotten at the end.
+    """
+
+    def __init__(
+        self,
+        home: str | Path | None = None,
+        master: str = "local[*]",
+        *,
+        settings: Mapping[str, Any] | None = None,
+        spark: Mapping[str, str] | None = None,
+    ) -> None:
+        from millstream.engine.engine import Engine, EngineSettings  # noqa: PLC0415
+        from millstream.engine.spark import active, session  # noqa: PLC0415
+
+        self._scratch = Path(tempfile.mkdtemp(prefix="millstream-")) if home is None else None
+        self.home = Path(home).absolute() if home is not None else self._scratch or Path()
+        self._lock = FolderLock(self.home)
+        self._lock.__enter__()
+        try:
+            running = active()
+            own = {"spark.sql.warehouse.dir": str(self.home / "warehouse"), **(spark or {})}
+            self.spark = running or session(master, own, log=self.home / "spark.log")
+            self._own_spark = running is None
+            self.engine: Engine = Engine(
+                self.home, self.spark, EngineSettings(**dict(settings or {}))
+            )
+        except BaseException:
+            self._lock.__exit__()
+            raise
+        self._loop: Loop | None = None
+        self._closed = False
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Finishes the steps in hand and ends; with a home, a later session goes on."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._loop is not None:
+            self._loop.stop()
+        self.engine.close()
+        if self._own_spark:
+            self.spark.stop()
+        self._lock.__exit__()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def start(self) -> None:
+        """Begins to work; reading a result does so by itself."""
+        self.running_loop()
+
+    def running_loop(self) -> "Loop":
+        from millstream.engine.loop import Loop  # noqa: PLC0415
+
+        if self._closed:
+            raise UsageError("the session is closed")
+        self.check()
+        if self._loop is None:
+            self._loop = Loop(self.engine)
+            self._loop.start()
+        return self._loop
+
+    def wake(self) -> None:
+        """Begins to work, or tells the loop that there is something new."""
+        self.running_loop().wake()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until all input so far is processed; False where that took too long."""
+        loop = self.running_loop()
+        loop.wake()
+        settled = loop.settled.wait(timeout)
+        self.check()
+        return settled
+
+    def check(self) -> None:
+        """Raises what stopped the loop, if anything did."""
+        if self._loop is not None and self._loop.failure is not None:
+            raise self._loop.failure
+
+    # -- streams --------------------------------------------------------------------------------
+
+    def stream(
+        self,
+        name: str | None = None,
+        *,
+        cql: str | None = None,
+        columns: Columns | None = None,
+        **options: Any,
+    ) -> StreamDefinition:
+        """Declares a stream, as a job file does or by CREATE STREAM.
+
+        Options are those of a job file: path, format, options, time, lateness, idle, max_ahead,
+        source, rate, follow. Without path and source, rows are pushed.
+        """
+        if cql is not None:
+            found = [s for s in parse(cql) if isinstance(s, CreateStream)]
+            if len(found) != 1 or name is not None or columns is not None or options:
+                raise UsageError("cql takes one CREATE STREAM and nothing else")
+            return self._declare(_resolved(found[0].definition))
+        if name is None:
+            raise UsageError("a stream needs a name")
+        table: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
+        if columns is not None:
+            table["columns"] = dict(columns)
+        if "path" in table:
+            table["path"] = str(table["path"])
+        elif "source" not in table:
+            table["source"] = "push"
+        return self._declare(_read(name, table))
+
+    def _declare(self, definition: StreamDefinition) -> StreamDefinition:
+        self.engine.add_stream(definition)
+        if self._loop is not None:
+            self._loop.wake()
+        return definition
+
+    # -- queries --------------------------------------------------------------------------------
+
+    def query(
+        self, cql: str, name: str | None = None, *, from_beginning: bool = False
+    ) -> QueryHandle:
+        """Registers a query.
+
+        It begins with the rows that come after it was registered; `from_beginning`, with the
+        oldest that are still there.
+        """
+        statements = parse(cql)
+        only = statements[0]
+        if len(statements) != 1 or isinstance(only, CreateStream):
+            raise UsageError("expected one query", hint="execute() takes several statements")
+        if isinstance(only, CreateQuery):
+            name, from_beginning = name or only.name, from_beginning or only.from_beginning
+        return self._register(cql, name or self._free_name(), from_beginning)
+
+    def _register(self, cql: str, name: str, from_beginning: bool) -> QueryHandle:
+        query = self.engine.add_query(name, cql, from_beginning=from_beginning)
+        if query.plan.relation:
+            self._hold_table(name, query.stream)
+        if self._loop is not None:
+            self._loop.wake()
+        return QueryHandle(self, name)
+
+    def _hold_table(self, name: str, stream: str) -> None:
+        """`table()` needs the whole changelog where the operator does not keep it for itself."""
+        from millstream.engine.operators import SELF_READING  # noqa: PLC0415
+
+        operator = self.engine.operators.get(stream)
+        if operator is None or operator.kind in SELF_READING:
+            return
+        with self.engine.ledger.transaction() as ledger:
+            following, watermark = ledger.cursor(f"table:{name}", stream)
+            ledger.set_cursor(f"table:{name}", stream, following, watermark)
+
+    def _free_name(self) -> str:
+        number = 1
+        while f"q{number}" in self.engine.queries:
+            number += 1
+        return f"q{number}"
+
+    def execute(self, cql: str) -> tuple[StreamDefinition | QueryHandle, ...]:
+        """All statements of a text: CREATE STREAM, CREATE QUERY, SELECT."""
+        made: list[StreamDefinition | QueryHandle] = []
+        for text in _statements(cql):
+            (statement,) = parse(text)
+            if isinstance(statement, CreateStream):
+                made.append(self._declare(_resolved(statement.definition)))
+            else:
+                made.append(self.query(text))
+        return tuple(made)
+
+    def queries(self) -> tuple[QueryHandle, ...]:
+        return tuple(QueryHandle(self, name) for name in self.engine.queries)
+
+    def drop(self, name: str) -> None:
+        with self.engine.lock:
+            self.engine.drop_query(name)
+            with self.engine.ledger.transaction() as ledger:
+                ledger.drop_consumer(f"table:{name}")
+        if self._loop is not None:
+            self._loop.wake()
+
+    def status(self) -> Mapping[str, Any]:
+        """Streams, operators and queries with their figures."""
+        return self.engine.status()
+
+    # -- functions ------------------------------------------------------------------------------
+
+    def register_function(
+        self,
+        name: str,
+        function: Callable[..., Any] | str,
+        returns: str,
+        version: str = "",
+        *,
+        parameters: Columns | None = None,
+    ) -> None:
+        """Makes a deterministic function known to queries.
+
+        Either a Python function of one row's values, or a SQL expression over `parameters`. A new
+        version has a new name in plans, so that results of old and new never mix.
+        """
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise UsageError(f"{name!r} cannot be a function's name")
+        users = [q.name for q in self.engine.queries.values() if _calls(q.cql, name)]
+        if users and self.engine.catalog.function(name) is not None:
+            raise UsageError(
+                f"function {name} is in use by query {users[0]}", hint="drop the query first"
+            )
+        kind = canonical(returns)
+        if callable(function):
+            self.spark.udf.register(name, function, kind)
+        else:
+            typed = ", ".join(f"{n} {canonical(t)}" for n, t in dict(parameters or {}).items())
+            self.spark.sql(
+                f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({typed}) "
+                f"RETURNS {kind} RETURN {function}"
+            )
+        with self.engine.lock:
+            self.engine.catalog = self.engine.catalog.with_function(UserFunction(name, version))
+            self.engine.analyzer.forget()
+
+
+def _read(name: str, table: Mapping[str, Any]) -> StreamDefinition:
+    """A stream from the options of a job file; relative paths from here."""
+    reader = StreamReader(name, table, Path.cwd())
+    definition = reader.definition()
+    if definition is None or reader.mistakes:
+        first = reader.mistakes[0]
+        raise UsageError(first.message, hint=first.hint)
+    return definition
+
+
+def _resolved(definition: StreamDefinition) -> StreamDefinition:
+    """A stream of CREATE STREAM with its source checked as a job file's is."""
+    from dataclasses import replace  # noqa: PLC0415
+
+    source = dict(definition.source)
+    if "path" not in source and "source" not in source:
+        source["source"] = "push"
+    columns = {f.name: f.type for f in definition.columns}
+    checked = _read(definition.name, {**source, "columns": columns, "time": definition.time})
+    return replace(definition, source=checked.source)
+
+
+def _statements(text: str) -> list[str]:
+    """The texts of a script's statements; a semicolon inside quotes ends nothing."""
+    pieces = re.findall(
+        r"(?:--[^\n]*|/\*.*?\*/|[^;'\"`]|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`)+",
+        text,
+        re.DOTALL,
+    )
+    return [piece.strip() for piece in pieces if piece.strip()]
+
+
+def _calls(cql: str, name: str) -> bool:
+    return re.search(rf"\b{name}\s*\(", cql, re.IGNORECASE) is not None
