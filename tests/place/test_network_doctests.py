@@ -6,6 +6,7 @@ from importlib import import_module
 import pytest
 
 MODULES = (
+    "control.coordinator_driver",
     "place.network_bounds",
     "place.network_distances",
     "place.network_problem",

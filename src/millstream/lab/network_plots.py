@@ -19,6 +19,7 @@ CLAIMS = {
     "ratio": "cluster gains most; Edge+ and In-Network below Edge",
     "stretch": "Edge worst when loose; In-Network below Edge+ when loose, above when tight",
 }
+BOUND_ORDER = {"tight": 0, "loose": 1, "none": 2}
 LINE_CLAIMS = {
     ("asd", "ratio"): "grows with the distance between sources, faster when tight",
     ("bound_ms", "ratio"): "falls with the bound, then flat; deeper lower, wider higher",
@@ -34,7 +35,9 @@ def _mean(rows: Rows, column: str, **where: object) -> float:
 def plot_bars(rows: Rows, figure: Any, column: str, label: str) -> None:
     """Groups by arrangement and bound: bars distributed, dots centralised, a line the optimum."""
     axis = figure.subplots()
-    groups = sorted({(r["arrangement"], r["bound"]) for r in rows}, key=lambda g: (g[1], g[0]))
+    groups = sorted(
+        {(r["arrangement"], r["bound"]) for r in rows}, key=lambda g: (BOUND_ORDER[g[1]], g[0])
+    )
     for number, planner in enumerate(DISTRIBUTED):
         at = np.arange(len(groups)) + (number - 1) * 0.25
         for mode in ("distributed", "centralised"):
@@ -53,7 +56,7 @@ def plot_bars(rows: Rows, figure: Any, column: str, label: str) -> None:
         axis.plot(
             [position - 0.4, position + 0.4], [best, best], "-", color=COLOURS[5], label=shown
         )
-    axis.set_xticks(range(len(groups)), [f"{a}\n{b}" for a, b in groups])
+    axis.set_xticks(range(len(groups)), [f"{a}\n{b}" for a, b in groups], fontsize=7.5)
     axis.set_ylabel(label)
     axis.set_ylim(0, None)
     axis.legend(ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.12), fontsize=7.5)

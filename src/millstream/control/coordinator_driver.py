@@ -1,0 +1,138 @@
+"""Runs the placement protocol of one processor over any transport: a control API, or a test.
+
+The thin edge of `coordinator.step`: keeps the state behind a lock, turns messages into JSON data
+and back, resolves zones to processors, asks the transport to send and to measure. A processor
+needs only hand it what arrives (`receive`) and call `tick` now and then. Nothing is sent while
+the lock is held, so that two processors may talk to each other at once.
+
+Processors know each other by name, so a zone's coordinator is found without routing: the
+processor with the highest digest of (zone, name) owns it, and a zone of one that fails falls to
+another while all other zones stay where they are (rendezvous hashing). Messages then meet no
+peers on their way; In-Network's candidates are named by the proxy instead.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from threading import Lock
+from typing import Any, Protocol
+
+from millstream.control.coordinator import step
+from millstream.control.coordinator_messages import Settings, decode, encode
+from millstream.control.coordinator_state import (
+    Action,
+    Event,
+    PeerDown,
+    PeerState,
+    Probe,
+    Probed,
+    Received,
+    Refuse,
+    Report,
+    Send,
+    Submit,
+    Tick,
+    Timing,
+    ToPeer,
+    ToZone,
+    Withdraw,
+)
+from millstream.control.coordinator_zones import Tree
+
+
+class Transport(Protocol):
+    """What a processor's surroundings do for it."""
+
+    def send(self, peer: str, data: Mapping[str, Any]) -> None:
+        """Delivers data to another processor's `receive`, once or more; raises nothing."""
+
+    def probe(self, targets: Sequence[str]) -> Mapping[str, float]:
+        """Distances from here in ms, of the targets that answer."""
+
+    def now_s(self) -> float: ...
+
+
+def zone_owner(zone: str, peers: Sequence[str]) -> str:
+    """The processor that coordinates a zone; all who know the same processors agree.
+
+    >>> zone_owner("join-3", ["qp1", "qp2", "qp3"])
+    'qp3'
+    """
+
+    def digest(peer: str) -> bytes:
+        return blake2b(f"{zone}\n{peer}".encode(), digest_size=8).digest()
+
+    return max(sorted(peers), key=digest)
+
+
+class PlacementDriver:
+    """One processor's part in distributed placement."""
+
+    def __init__(
+        self,
+        name: str,
+        peers: Callable[[], Sequence[str]],
+        transport: Transport,
+        on_outcome: Callable[[Report | Refuse], None],
+        timing: Timing | None = None,
+    ) -> None:
+        self._state = PeerState(name, timing or Timing())
+        self._peers = peers
+        self._transport = transport
+        self._on_outcome = on_outcome
+        self._lock = Lock()
+
+    def submit(self, tree: Tree, settings: Settings, levels: int = 1) -> None:
+        """Places a tree with this processor as its proxy; all processors are candidates."""
+        known = settings.candidates or tuple(sorted(self._peers()))
+        asked = replace(settings, proxy=self._state.name, candidates=known)
+        self._feed(Submit(tree, asked, levels, self._transport.now_s()))
+
+    def withdraw(self, tree: str) -> None:
+        self._feed(Withdraw(tree))
+
+    def receive(self, data: object) -> None:
+        """A message from another processor; malformed data is the sender's `UsageError`."""
+        self._feed(Received(decode(data), (), self._transport.now_s()))
+
+    def peer_down(self, peer: str) -> None:
+        self._feed(PeerDown(peer, self._transport.now_s()))
+
+    def tick(self) -> None:
+        self._feed(Tick(self._transport.now_s()))
+
+    def running(self, tree: str) -> tuple[str, ...]:
+        """The operators of a tree that are placed here."""
+        with self._lock:
+            return tuple(sorted(self._state.running(tree)))
+
+    def _feed(self, event: Event) -> None:
+        """One event and all that follows from it on this processor, in order."""
+        pending: deque[Event] = deque([event])
+        while pending:
+            with self._lock:
+                self._state, actions = step(self._state, pending.popleft())
+            for action in actions:
+                pending.extend(self._perform(action))
+
+    def _perform(self, action: Action) -> list[Event]:
+        match action:
+            case Send(ToZone(zone), message):
+                return self._send(zone_owner(zone, self._peers()), message)
+            case Send(ToPeer(peer), message):
+                return self._send(peer, message)
+            case Probe(targets, reason):
+                others = [target for target in targets if target != self._state.name]
+                found = {self._state.name: 0.0, **self._transport.probe(others)}
+                distances = tuple((target, found[target]) for target in targets if target in found)
+                return [Probed(reason, distances, self._transport.now_s())]
+            case Report() | Refuse():
+                self._on_outcome(action)
+        return []
+
+    def _send(self, peer: str, message: Any) -> list[Event]:
+        if peer == self._state.name:
+            return [Received(message, (), self._transport.now_s())]
+        self._transport.send(peer, encode(message))
+        return []
