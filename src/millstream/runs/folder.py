@@ -39,18 +39,36 @@ class RunFolder:
     # -- whose job ------------------------------------------------------------------------------
 
     def claim(self, job: Job, kind: str) -> None:
-        """Makes the folder the job's own, or checks that it is."""
+        """Checks that the folder is the job's own, or nobody's."""
         parts = job_parts(job, kind)
         record = self._read("job.json")
         if record is None:
             self._refuse_foreign(job)
-            self._write("job.json", {"parts": parts})
+            self.forget()
             return
         changed = _first_difference(record["parts"], parts)
         if changed:
             raise StateError(
                 f"{self.path} holds a run of another job: {changed} since it began", hint=NEW_RUN
             )
+
+    def record(self, job: Job, kind: str) -> None:
+        """Makes the folder the job's own, before its first row is read."""
+        if not self.recorded():
+            self._write("job.json", {"parts": job_parts(job, kind)})
+
+    def recorded(self) -> bool:
+        return (self.home / "job.json").exists()
+
+    def forget(self) -> None:
+        """Removes the state of a job that never began."""
+        for file in self.home.glob("ledger.db*"):
+            file.unlink()
+        self._remove_state()
+
+    def _remove_state(self) -> None:
+        for name in ("segments", "staging", "warehouse"):
+            shutil.rmtree(self.home / name, ignore_errors=True)
 
     def _refuse_foreign(self, job: Job) -> None:
         """Never writes among files of somebody else."""
@@ -83,8 +101,7 @@ class RunFolder:
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Records the end; what was only needed to go on is removed."""
         self._write("summary.json", summary)
-        for name in ("segments", "staging", "warehouse"):
-            shutil.rmtree(self.home / name, ignore_errors=True)
+        self._remove_state()
 
     # -- files ----------------------------------------------------------------------------------
 

@@ -116,7 +116,10 @@ def open_engine(job: Job, folder: RunFolder, settings: RunSettings, shown: Displ
         declare(engine, job)
     except BaseException:
         engine.close()
+        if not folder.recorded():
+            folder.forget()
         raise
+    folder.record(job, settings.format)
     return engine
 
 

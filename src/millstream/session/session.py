@@ -288,11 +288,9 @@ def _resolved(definition: StreamDefinition) -> StreamDefinition:
 
 def _statements(text: str) -> list[str]:
     """The texts of a script's statements; a semicolon inside quotes ends nothing."""
-    pieces = re.findall(
-        r"(?:--[^\n]*|/\*.*?\*/|[^;'\"`]|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`)+",
-        text,
-        re.DOTALL,
-    )
+    quoted = r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`"
+    comment = r"--[^\n]*|/\*.*?\*/"
+    pieces = re.findall(rf"(?:{comment}|[^;'\"`]|{quoted})+", text, re.DOTALL)
     return [piece.strip() for piece in pieces if piece.strip()]
 
 
