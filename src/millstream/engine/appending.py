@@ -5,9 +5,11 @@ and a reason where the row is malformed. Lateness is decided row by row in arriv
 the batches. The commit records how far the source was read, so that a crash repeats nothing.
 """
 
+import json
+import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,8 @@ from millstream.cql.catalog import StreamDefinition
 from millstream.engine import faults
 from millstream.engine.dataflow import base_stream, late_stream, rejected_stream
 from millstream.engine.ledger import Ledger
-from millstream.engine.segments import SegmentStore
+from millstream.engine.segments import SegmentStore, Written
+from millstream.errors import StateError
 from millstream.plan.windows import BEGINNING, FOREVER
 
 REASON, RECORD, FILE, ROW = "_reason", "_record", "_file", "_row"
@@ -35,6 +38,8 @@ REJECTED = StructType(
     + [StructField("c3", LongType())]
 )
 REJECTED_NAMES = ("reason", "record", "file", "row")
+TIME_MIN, TIME_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 to 9999
+TOO_FAR_AHEAD = "the time is too far in the future"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +58,18 @@ class Appender:
         self.stream = base_stream(definition.name)
         self.late = late_stream(definition.name)
         self.rejected = rejected_stream(definition.name)
+        self.arrived = time.time()  # when rows last came; silence counts from the start
+        self._lock = threading.RLock()  # one batch at a time, whoever brings it
 
     def install(self) -> None:
         """Makes the stream known to the ledger (inside a transaction)."""
         columns = self.columns().json()
+        known = self.ledger.columns(self.stream)
+        if known and known != columns:
+            raise StateError(
+                f"stream {self.definition.name} was declared with other columns before",
+                hint="choose another name, or an empty folder for a new run",
+            )
         for stream, kind, text in (
             (self.stream, "base", columns),
             (self.late, "late", columns),
@@ -67,51 +80,68 @@ class Appender:
 
     def columns(self) -> StructType:
         fields = [StructField("_ts", LongType()), StructField("_pos", LongType())]
-        for index, field in enumerate(self.definition.columns):
-            fields.append(StructField(f"c{index}", _parse_datatype_string(field.type)))
+        for index, column in enumerate(self.definition.columns):
+            fields.append(StructField(f"c{index}", _parse_datatype_string(column.type)))
         return StructType(fields)
 
     def append(self, table: pa.Table, position: Mapping[str, Any]) -> Appended:
         """Adds rows and records where the source stands, in one transaction."""
+        return self.append_all([table], position)
+
+    def append_all(self, pieces: Iterable[pa.Table], position: Mapping[str, Any]) -> Appended:
+        """The same for rows that come in pieces, one of which is in memory at a time."""
         clock = time.perf_counter()
-        before = self.ledger.ingest_position(self.stream)
-        start = int(before.get("pos", 0))
-        highest = int(before.get("highest", BEGINNING))
-        floor = int(before.get("floor", BEGINNING))
-        good, late, bad, highest = self._classify(table, start, highest, floor)
-        written = self.store.write(good)
-        written_late = self.store.write(late)
-        written_bad = self.store.write(bad)
-        faults.reach("ingest.written")
-        after = dict(before) | dict(position)
-        after |= {"pos": start + table.num_rows, "highest": highest, "floor": floor}
-        with self.ledger.transaction() as ledger:
-            ledger.publish(self.stream, [written], self._watermark(highest, floor))
-            ledger.publish(self.late, [written_late], BEGINNING)
-            ledger.publish(self.rejected, [written_bad], BEGINNING)
-            ledger.set_ingest_position(self.stream, after)
-            ledger.count(f"late:{self.definition.name}", late.num_rows)
-            ledger.count(f"rejected:{self.definition.name}", bad.num_rows)
-        faults.reach("ingest.committed")
-        return Appended(good.num_rows, late.num_rows, bad.num_rows, time.perf_counter() - clock)
+        with self._lock:
+            before = self.ledger.ingest_position(self.stream)
+            batch = _Batch(
+                pos=int(before.get("pos", 0)),
+                highest=int(before.get("highest", BEGINNING)),
+                floor=int(before.get("floor", BEGINNING)),
+            )
+            for table in pieces:
+                self._write(table, batch)
+            faults.reach("ingest.written")
+            after = dict(before) | dict(position)
+            after |= {"pos": batch.pos, "highest": batch.highest, "floor": batch.floor}
+            with self.ledger.transaction() as ledger:
+                watermark = self._watermark(batch.highest, batch.floor)
+                ledger.publish(self.stream, batch.good, watermark)
+                ledger.publish(self.late, batch.late, BEGINNING)
+                ledger.publish(self.rejected, batch.rejected, BEGINNING)
+                ledger.set_ingest_position(self.stream, after)
+                ledger.count(f"late:{self.definition.name}", _rows(batch.late))
+                ledger.count(f"rejected:{self.definition.name}", _rows(batch.rejected))
+            faults.reach("ingest.committed")
+            self.arrived = time.time()
+        seconds = time.perf_counter() - clock
+        return Appended(_rows(batch.good), _rows(batch.late), _rows(batch.rejected), seconds)
+
+    def _write(self, table: pa.Table, batch: "_Batch") -> None:
+        good, late, bad, batch.highest = self._classify(
+            table, batch.pos, batch.highest, batch.floor
+        )
+        batch.pos += table.num_rows
+        batch.good.append(self.store.write(good))
+        batch.late.append(self.store.write(late))
+        batch.rejected.append(self.store.write(bad))
 
     def finish(self) -> None:
         """No more rows will come: every window can be decided."""
-        position = self.ledger.ingest_position(self.stream)
-        if position.get("ended"):
-            return
-        with self.ledger.transaction() as ledger:
+        with self._lock, self.ledger.transaction() as ledger:
+            position = ledger.ingest_position(self.stream)
+            if position.get("ended"):
+                return
             for stream in (self.stream, self.late, self.rejected):
                 ledger.publish(stream, (), FOREVER)
             ledger.set_ingest_position(self.stream, position | {"ended": True})
 
     def follow(self, watermark: int) -> bool:
         """Lets a silent stream's watermark follow others; rows before it are late from now on."""
-        row = self.ledger.stream(self.stream)
-        if row is None or watermark <= row["watermark"] or watermark in (BEGINNING, FOREVER):
-            return False
-        position = self.ledger.ingest_position(self.stream)
-        with self.ledger.transaction() as ledger:
+        with self._lock, self.ledger.transaction() as ledger:
+            row = ledger.stream(self.stream)
+            if row is None or watermark <= row["watermark"] or watermark in (BEGINNING, FOREVER):
+                return False
+            position = ledger.ingest_position(self.stream)
             ledger.publish(self.stream, (), watermark)
             ledger.set_ingest_position(self.stream, position | {"floor": watermark})
         return True
@@ -135,7 +165,8 @@ class Appender:
         ahead = np.zeros(count, bool)
         if self.definition.max_ahead_us is not None:
             ahead = ts > int(time.time() * 1e6) + self.definition.max_ahead_us
-        accepted = known & ~malformed & ~ahead
+        outside = known & ((ts < TIME_MIN) | (ts > TIME_MAX))
+        accepted = known & ~malformed & ~ahead & ~outside
         seen = np.where(accepted, ts, BEGINNING)
         # the greatest time before each row, whatever batch it came in
         running = np.maximum.accumulate(np.concatenate(([highest], seen)))
@@ -149,30 +180,75 @@ class Appender:
         return (
             rows.filter(pa.array(good)),
             rows.filter(pa.array(late)),
-            self._rejected_rows(table, ~accepted, known, malformed, ahead),
+            self._rejected_rows(table, ~accepted, _reasons(table, known, malformed, outside)),
             int(running[-1]),
         )
 
     def _rejected_rows(
-        self,
-        table: pa.Table,
-        chosen: np.ndarray[Any, Any],
-        known: np.ndarray[Any, Any],
-        malformed: np.ndarray[Any, Any],
-        ahead: np.ndarray[Any, Any],
+        self, table: pa.Table, chosen: np.ndarray[Any, Any], reasons: list[str | None]
     ) -> pa.Table:
-        reasons: list[str] = []
         indices = np.flatnonzero(chosen)
-        for index in indices:
-            if malformed[index]:
-                reasons.append(str(table[REASON][int(index)].as_py()))
-            elif not known[index]:
-                reasons.append("the time is null")
-            else:
-                reasons.append("the time is too far in the future")
-        picked = table.take(pa.array(indices))
-        zeros = pa.array(np.zeros(len(indices), np.int64))
-        columns = [zeros, pa.array(reasons, pa.string())]
-        columns += [picked[RECORD].cast(pa.string()), picked[FILE].cast(pa.string())]
-        columns.append(picked[ROW].cast(pa.int64()))
+        picked = table.take(pa.array(indices, pa.int64()))
+        names = [f.name for f in self.definition.columns]
+        values = picked.select([f"c{i}" for i in range(len(names))])
+        records = [
+            given if given is not None else _as_json(values, row, names)
+            for row, given in enumerate(picked[RECORD].to_pylist())
+        ]
+        columns = [
+            pa.array(np.zeros(len(indices), np.int64)),
+            pa.array([reasons[i] or TOO_FAR_AHEAD for i in indices], pa.string()),
+            pa.array(records, pa.string()),
+            picked[FILE].cast(pa.string()),
+            picked[ROW].cast(pa.int64()),
+        ]
         return pa.table(columns, ["_ts", "c0", "c1", "c2", "c3"])
+
+
+@dataclass(slots=True)
+class _Batch:
+    """How far a batch has come, and what of it was written."""
+
+    pos: int
+    highest: int
+    floor: int
+    good: list[Written] = field(default_factory=list)
+    late: list[Written] = field(default_factory=list)
+    rejected: list[Written] = field(default_factory=list)
+
+
+def _rows(written: Iterable[Written]) -> int:
+    return sum(w.rows for w in written)
+
+
+def _reasons(
+    table: pa.Table,
+    known: np.ndarray[Any, Any],
+    malformed: np.ndarray[Any, Any],
+    outside: np.ndarray[Any, Any],
+) -> list[str | None]:
+    """Why each row is rejected, where that is not for being ahead of the clock."""
+    reasons: list[str | None] = [None] * table.num_rows
+    for index in np.flatnonzero(~known):
+        reasons[index] = "the time is null"
+    for index in np.flatnonzero(outside):
+        reasons[index] = "the time is not between the years 1 and 9999"
+    for index in np.flatnonzero(malformed):
+        reasons[index] = str(table[REASON][int(index)].as_py())
+    return reasons
+
+
+def _as_json(values: pa.Table, row: int, names: list[str]) -> str | None:
+    """A row that was read but not accepted, for people to look at."""
+    cells = {name: values[i][row] for i, name in enumerate(names) if values[i][row].is_valid}
+    if not cells:
+        return None
+    shown = {name: _plain(value) for name, value in cells.items()}
+    return json.dumps(shown, ensure_ascii=False, default=str)
+
+
+def _plain(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):  # a time that Python has no word for
+        return str(value)

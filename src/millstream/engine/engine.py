@@ -107,19 +107,20 @@ class Engine:
         """Declares a base stream; a file source is opened at once, so that mistakes show."""
         with self.lock:
             self._check_time(definition)
-            self.catalog = self.catalog.with_stream(definition)
+            catalog = self.catalog.with_stream(definition)
             appender = Appender(definition, self.ledger, self.store)
             with self.ledger.transaction():
                 appender.install()
-            self.appenders[definition.name] = appender
             if definition.source.get("source", "file") == "file" and "path" in definition.source:
                 self.ingests[definition.name] = FileIngest(
                     definition,
                     appender,
                     self.spark,
-                    self.home / "staging" / definition.name,
+                    self.home / "staging",
                     self.settings.batch_rows,
                 )
+            self.appenders[definition.name] = appender
+            self.catalog = catalog
 
     def _check_time(self, definition: StreamDefinition) -> None:
         from pyspark.errors import PySparkException  # noqa: PLC0415

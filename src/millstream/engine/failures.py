@@ -1,8 +1,11 @@
 """Tells a query's own mistake on its data from trouble with the machine."""
 
+import errno
 import re
 
 from pyspark.errors import PySparkException
+
+from millstream.errors import ResourceError
 
 DATA_STATES = ("22",)  # SQLSTATE class 22: data exceptions
 
@@ -20,3 +23,39 @@ def data_error(error: Exception) -> str | None:
         return None
     message = match[2] if match else text.split("\n", maxsplit=1)[0]
     return re.split(r"\. (?:Use|If|To) ", message)[0].strip()
+
+
+def first_line(error: Exception) -> str:
+    """What Spark has to say in one line: the innermost cause, else its own message.
+
+    >>> first_line(ValueError("[A.B] Bad.  SQLSTATE: 42\\n at x\\nCaused by: java.io.E: why\\n"))
+    'why'
+    """
+    text = str(error)
+    causes = re.findall(r"^Caused by: [\w.$]+: (.+)$", text, re.MULTILINE)
+    if causes:
+        return str(causes[-1]).strip()[:300]
+    match = re.search(r"\[[A-Z_]+(?:\.[A-Z_]+)*\] (.*?)\s*(?:SQLSTATE: \w+|\n|$)", text)
+    return (match[1] if match else text.strip().split("\n")[0])[:300]
+
+
+def read_failure(error: Exception) -> bool:
+    """Whether the content of a file broke a job."""
+    return "[FAILED_READ_FILE" in str(error) or "[CANNOT_READ" in str(error)
+
+
+def result_too_large(error: Exception) -> bool:
+    """Whether a result was only too large to be collected."""
+    return "spark.driver.maxResultSize" in str(error)
+
+
+def disk_full(error: BaseException) -> ResourceError | None:
+    """The error to raise instead where a disk is full, however the machine says so."""
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if not full and "No space left on device" not in str(error):
+        return None
+    return ResourceError(
+        "the disk is full",
+        detail=str(error) if full else "Spark could not write",
+        hint="free some space and run the same command again: nothing is lost",
+    )

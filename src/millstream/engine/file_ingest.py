@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,18 +16,23 @@ from pyspark.sql import SparkSession
 
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.appending import ROW, Appended, Appender
+from millstream.engine.file_parsing import NUMBER, FileParser
 from millstream.engine.file_source import (
-    GROUP_BYTES_MAX,
-    STAGE_BYTES_MIN,
-    FileParser,
+    expanded_size,
     format_of,
+    gone,
     identity,
     list_files,
+    verify_complete,
     verify_unchanged,
 )
+from millstream.errors import UsageError
 
 POLL_SECONDS = 0.5
 SETTLE_SECONDS = 1.0  # a file of a watched folder is read when it has not changed for this long
+REPLAY_SECONDS = 0.2  # a replay adds about this much time's rows at once
+GROUP_BYTES_MAX = 16 << 20  # small files are parsed together up to this size
+BATCH_BYTES_MAX = 64 << 20  # a batch ends early where rows are large
 
 
 class FileIngest:
@@ -41,15 +47,26 @@ class FileIngest:
         batch_rows: int,
     ) -> None:
         self.definition, self.appender = definition, appender
-        self.staging, self.batch_rows = staging, batch_rows
+        self.staging, self.batch_rows = staging / quote(definition.name, safe=""), batch_rows
         self.follow = bool(definition.source.get("follow", False))
-        self.rate = definition.source.get("rate")
+        self.rate = _rate(definition)
+        self.caught_up = False  # of a watched folder: all that is there has been read
         self._ledger = appender.ledger
         files = list_files(definition)
-        self._parser = FileParser(definition, spark, format_of(definition, files))
-        verify_unchanged(definition.name, self._ledger.source_files(appender.stream))
+        if self.follow and Path(str(definition.source["path"])).is_file():
+            raise UsageError(
+                f"stream {definition.name}: follow needs a folder, not a file",
+                hint="new rows come as new files of the folder",
+            )
+        self._parser = FileParser(definition, spark, format_of(definition, files), self.staging)
+        recorded = self._ledger.source_files(appender.stream)
+        verify_unchanged(definition.name, recorded)
+        if not self.follow:
+            verify_complete(definition.name, recorded, files)
+        self._parser.check(files)
         self._pieces: Iterator[pa.Table] | None = None
         self._buffer: pa.Table | None = None
+        self._opened: int | None = None  # the file to open next; None before the first
         self._next_poll = 0.0
         self._replay_from: tuple[float, int] | None = None
         position = self._ledger.ingest_position(appender.stream)
@@ -60,7 +77,7 @@ class FileIngest:
         """Whether `advance` would do something now."""
         if self.ended:
             return False
-        if self.rate is not None and self._allowance() < 1:
+        if self.rate is not None and self._allowance() < max(1, self.rate * REPLAY_SECONDS):
             return False
         return not (self._buffer is None and self._pieces is None and time.time() < self._next_poll)
 
@@ -70,6 +87,7 @@ class FileIngest:
         if self.rate is not None:
             limit = min(limit, self._allowance())
         batch = self._take(limit)
+        self.caught_up = batch is None
         if batch is None:
             if not self.follow:
                 self.appender.finish()
@@ -79,7 +97,7 @@ class FileIngest:
             return None
         last = batch.num_rows - 1
         position = {
-            "file": batch["_number"][last].as_py(),
+            "file": batch[NUMBER][last].as_py(),
             "row": batch[ROW][last].as_py() + 1,
         }
         appended = self.appender.append(batch, position)
@@ -91,22 +109,23 @@ class FileIngest:
         if self._replay_from is None:
             self._replay_from = (time.time(), self.rows)
         started, rows = self._replay_from
-        return int(float(self.rate or 0) * (time.time() - started)) - (self.rows - rows)
+        return int((self.rate or 0) * (time.time() - started)) - (self.rows - rows)
 
     def _take(self, limit: int) -> pa.Table | None:
         """The next rows, at most so many; parses further files as needed."""
         gathered: list[pa.Table] = []
-        have = 0
-        while have < limit:
+        have = size = 0
+        while have < limit and size < BATCH_BYTES_MAX:
             if self._buffer is None or self._buffer.num_rows == 0:
                 self._buffer = self._next_piece()
                 if self._buffer is None:
                     break
-            part = self._buffer.slice(0, limit - have)
+            part = self._buffer.slice(0, _rows_within(self._buffer, limit - have, size))
             self._buffer = self._buffer.slice(part.num_rows)
             if part.num_rows:
                 gathered.append(part)
                 have += part.num_rows
+                size += part.nbytes
         return pa.concat_tables(gathered) if gathered else None
 
     def _next_piece(self) -> pa.Table | None:
@@ -123,12 +142,11 @@ class FileIngest:
     def _open_next(self) -> Iterator[pa.Table] | None:
         """Parses the files after the position; None at the end of them."""
         stream = self.appender.stream
-        opened = getattr(self, "_opened", None)
-        position = self._ledger.ingest_position(stream)
-        if opened is None:
+        if self._opened is None:
+            position = self._ledger.ingest_position(stream)
             first, row = int(position.get("file", 0)), int(position.get("row", 0))
         else:
-            first, row = opened, 0
+            first, row = self._opened, 0
         recorded = self._ledger.source_files(stream)
         if first >= len(recorded):
             recorded = self._discover(recorded)
@@ -138,16 +156,15 @@ class FileIngest:
         size = 0
         for number in range(first, len(recorded)):
             path = Path(recorded[number][0])
-            size += path.stat().st_size
+            try:
+                size += expanded_size(path)
+            except FileNotFoundError:
+                raise gone(self.definition.name, str(path)) from None
             if chosen and size > GROUP_BYTES_MAX:
                 break
             chosen.append((number, path))
         self._opened = chosen[-1][0] + 1
-        number, path = chosen[0]
-        if len(chosen) == 1 and path.stat().st_size >= STAGE_BYTES_MIN:
-            pieces = self._parser.stage(path, number, self.staging / str(number))
-        else:
-            pieces = iter([self._parser.parse([p for _, p in chosen], [n for n, _ in chosen])])
+        pieces = self._parser.pieces([p for _, p in chosen], [n for n, _ in chosen])
         return (_after(piece, first, row) for piece in pieces)
 
     def _discover(self, recorded: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -167,12 +184,32 @@ class FileIngest:
         return recorded + fresh
 
 
+def _rate(definition: StreamDefinition) -> float | None:
+    given = definition.source.get("rate")
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
+        raise UsageError(
+            f"stream {definition.name}: the rate {given!r} is not a number of rows a second",
+            hint="rate = 1000",
+        )
+    return float(given)
+
+
+def _rows_within(table: pa.Table, rows_max: int, size: int) -> int:
+    """How many rows of a table still fit a batch of `size` bytes; one at least."""
+    if table.num_rows <= 1 or size + table.nbytes <= BATCH_BYTES_MAX:
+        return rows_max
+    average = max(1, int(table.nbytes) // int(table.num_rows))
+    return max(1, min(rows_max, (BATCH_BYTES_MAX - size) // average))
+
+
 def _after(piece: pa.Table, number: int, row: int) -> pa.Table:
     """Rows at or after a position."""
     if row == 0:
         return piece
     later = pc.or_(
-        pc.greater(piece["_number"], number),
-        pc.and_(pc.equal(piece["_number"], number), pc.greater_equal(piece[ROW], row)),
+        pc.greater(piece[NUMBER], number),
+        pc.and_(pc.equal(piece[NUMBER], number), pc.greater_equal(piece[ROW], row)),
     )
     return piece.filter(later)
