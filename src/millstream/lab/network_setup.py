@@ -16,6 +16,7 @@ import numpy as np
 
 from millstream.control.coordinator_messages import Settings
 from millstream.control.coordinator_state import Refuse
+from millstream.lab.experiment import Finding
 from millstream.place.network_outcome import Options, Placed
 from millstream.place.network_planner import NETWORK_PLANNERS
 from millstream.place.network_problem import PlacementProblem
@@ -188,6 +189,11 @@ def mean(rows: Iterable[Row], column: str, **where: object) -> float:
         and all(row[key] == value for key, value in where.items())
     ]
     return float(np.mean(values)) if values else float("nan")
+
+
+def judged(claim: str, measured: str, holds: bool, reason: str = "") -> Finding:
+    """A finding; the reason is told only where the claim does not hold."""
+    return Finding(claim, measured, holds, "" if holds else reason)
 
 
 def with_selectivity(workload: Workload, selectivity_max: float) -> Workload:
