@@ -268,6 +268,14 @@ DISTINCTS = (
         "SELECT DISTINCT count(*) AS n FROM r [RANGE 3 SECONDS SLIDE 2 SECONDS] GROUP BY k",
         rows((1, 2), (2, 4)),
     ),
+    Case(
+        "distinct_results_come_again_after_a_gap",
+        Select((COUNT,), (Source("r", window=Range(SECOND, SECOND)),), distinct=True),
+        "SELECT DISTINCT count(*) AS n FROM r [RANGE 1 SECOND SLIDE 1 SECOND]",
+        # a result is in the relation until the next window: 2 in [2, 3) and [5, 6), 1 in [3, 4)
+        # and [8, 9)
+        rows((2, 2), (1, 3), (2, 5), (1, 8)),
+    ),
 )
 
 READINGS = Scene("readings", (R,), (*SELECTS, *EMITS, *ROW_WINDOWS, *DISTINCTS))
