@@ -10,8 +10,8 @@ instead of row counts, so that it follows the goals. For memory alone it is Chai
 for delay alone it is results a second of work from here to the root. The second factor lets a queue
 too short for a step of its own wait while others are worth more; when nothing else has work it runs
 at once. The batch is the smallest whose fixed cost is an acceptable share of the step, so that
-results flow, and no longer than the longest step wanted; but never below THRESHOLD, and where only
-memory counts not below what RATIO gives either, because nobody waits for the rows of a long step.
+results flow, and no longer than the longest step wanted; but never below THRESHOLD, and where memory
+counts not below what RATIO gives either: the rows of a long step wait in no queue.
 """
 
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ class CostAware:
     def __init__(self) -> None:
         self._index: dict[str, float] = {}
         self._cost: dict[str, tuple[float, float]] = {}
-        self._awaited = True  # some goal is about results, not about memory alone
+        self._awaited = True  # no goal is about memory: results shall flow in small batches
 
     def rank(self, situation: Situation) -> Iterator[Pick]:
         rows: dict[str, float] = {}
@@ -85,9 +85,7 @@ class CostAware:
         self._cost = {view.id: statistics.step_cost(view) for view in situation.views}
         kept = {view.id: statistics.row_selectivity(view) for view in situation.views}
         waiting = outlook(situation).cost
-        self._awaited = any(
-            goal.weight > 0 and goal.statistic not in MEMORY for goal in situation.goals
-        )
+        self._awaited = not any(g.weight > 0 and g.statistic in MEMORY for g in situation.goals)
         self._index = {}
         for path in plan.paths():
             for start in range(len(path)):

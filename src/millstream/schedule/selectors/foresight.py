@@ -2,8 +2,8 @@
 
 The wheel learns from windows of two seconds, in which each algorithm inherits the queues its
 predecessor left; it pays for exploring and credits the wrong one. But what an algorithm will do
-with the present queues can be computed: costs, selectivities and arrival rates are measured. So at each
-review every candidate's own code is run on imagined queues for a few seconds, rows flowing as
+with the present queues can be computed: costs, selectivities and arrival rates are measured. So at
+each review every candidate's own code is run on imagined queues for a few seconds, rows flowing as
 fractions, and its holding costs (see `holding`) are added up. Taking the best of several policies
 played from the present state does at least as well as the best of them kept for ever, as far as the
 model holds (rollout). The work of a review is bounded.
@@ -11,7 +11,7 @@ model holds (rollout). The work of a review is bounded.
 No chance is involved, and nothing needs to be explored.
 """
 
-from dataclasses import replace
+from typing import cast
 
 from millstream.schedule.holding import Outlook, outlook
 from millstream.schedule.protocol import Algorithm, OperatorView, Review, Situation, Verdict
@@ -25,115 +25,126 @@ class Foresight:
     name = "foresight"
 
     def select(self, review: Review) -> Verdict:
-        situation = review.situation
+        situation, current = review.situation, review.current
         candidates = review.candidates
         if review.starved is not None and len(candidates) > 1:
-            candidates = tuple(name for name in candidates if name != review.current)
-        if review.current is None or situation.statistics.series("queue_rows") is None:
-            return Verdict(candidates[0], "nothing measured yet", review.settings.statistics_s)
+            candidates = tuple(name for name in candidates if name != current)
         if len(candidates) == 1:
             return Verdict(candidates[0], "the only candidate")
-        ahead = outlook(situation)
+        if current is None or situation.statistics.series("queue_rows") is None:
+            return Verdict(candidates[-1], "nothing measured yet", review.settings.statistics_s)
+        waiting = sum(view.rows for view in situation.views)
+        if waiting <= review.settings.threshold_rows and current in candidates:
+            return Verdict(current, f"{waiting:.4g} rows wait: any algorithm will do")
         steps = VIEWS_MAX // (len(candidates) * max(1, len(situation.views)))
         steps = max(5, min(review.settings.foresight_steps_max, steps))
+        ahead = outlook(situation)
         costs = {
             name: foreseen_cost(review.imagine(name), situation, ahead, steps)
             for name in candidates
         }
         best = min(candidates, key=lambda name: (costs[name], candidates.index(name)))
-        current = review.current
         if current in costs and costs[best] > BETTER * costs[current]:
             best = current
-        return Verdict(best, f"foreseen cost {costs[best]:.4g} in {_told(costs)}")
+        told = ", ".join(f"{name} {cost:.4g}" for name, cost in costs.items())
+        return Verdict(best, f"least foreseen cost of {told}")
 
 
-def _told(costs: dict[str, float]) -> str:
-    return ", ".join(f"{name} {cost:.4g}" for name, cost in costs.items())
+class _ImaginedView:
+    """An operator view that may change: algorithms read it as if it were one."""
+
+    __slots__ = (
+        "bytes", "consumers", "fixed_cost_s", "id", "oldest", "producers", "queries", "row_cost_s",
+        "row_selectivity", "rows", "runnable",
+    )  # fmt: skip
+
+    def __init__(self, view: OperatorView) -> None:
+        self.id, self.rows, self.oldest = view.id, view.rows, view.oldest
+        self.bytes, self.queries, self.runnable = view.bytes, view.queries, view.runnable
+        self.producers, self.consumers = view.producers, view.consumers
+        self.fixed_cost_s, self.row_cost_s = view.fixed_cost_s, view.row_cost_s
+        self.row_selectivity = view.row_selectivity
 
 
 def foreseen_cost(
     algorithm: Algorithm, situation: Situation, ahead: Outlook, steps_max: int
 ) -> float:
     """Holding cost a second, over the horizon, if this algorithm were in charge."""
-    statistics, plan = situation.statistics, situation.plan
-    views = {view.id: view for view in situation.views}
-    start, now = situation.now, situation.now
-    end = now + situation.settings.horizon_s
-    arrivals = {leaf: statistics.arrival_rates.get(leaf, 0.0) for leaf in plan.leaves}
-    kept = {name: statistics.row_selectivity(view) for name, view in views.items()}
-    cost = {name: statistics.step_cost(view) for name, view in views.items()}
-    total = 0.0
+    play = _Play(situation, ahead)
+    end = situation.now + situation.settings.horizon_s
     for _ in range(steps_max):
-        if now >= end:
+        if play.now >= end or not play.step(algorithm):
             break
-        taken = _first(algorithm, replace_views(situation, views, now))
-        if taken is None:
-            elapsed = _until_work(arrivals, end - now)
-            total += elapsed * _stock(views, ahead)
-            _arrive(views, arrivals, now, elapsed)
-            now += elapsed
-            continue
-        name, rows = taken
-        fixed_s, row_s = cost[name]
+    return play.cost_a_second(end)
+
+
+class _Play:
+    """Imagined queues, and what they have cost so far."""
+
+    def __init__(self, situation: Situation, ahead: Outlook) -> None:
+        statistics, plan = situation.statistics, situation.plan
+        self.now = self._start = situation.now
+        self._ahead = ahead
+        self._consumers = plan.consumers
+        self._views = {view.id: _ImaginedView(view) for view in situation.views}
+        self._kept = {view.id: statistics.row_selectivity(view) for view in situation.views}
+        self._cost = {view.id: statistics.step_cost(view) for view in situation.views}
+        self._arrivals = [
+            (self._views[leaf], statistics.arrival_rates.get(leaf, 0.0)) for leaf in plan.leaves
+        ]
+        # Algorithms see the imagined queues through a situation of their own.
+        by_id = cast(dict[str, OperatorView], self._views)
+        self._situation = Situation(
+            self.now, list(by_id.values()), by_id, plan, statistics, situation.settings,
+            situation.goals,
+        )  # fmt: skip
+        self._total = 0.0
+        self._stock = sum(v.rows * ahead.cost[name] for name, v in self._views.items())
+
+    def step(self, algorithm: Algorithm) -> bool:
+        """One step of the algorithm; False when hardly anything is left to do."""
+        self._situation.now = self.now
+        for pick in algorithm.rank(self._situation):
+            view = self._views[pick.operator]
+            if view.rows >= 1 and view.runnable:
+                break
+        else:
+            return False
+        algorithm.ran(pick, self.now)
+        wanted = pick.rows
+        if wanted is None:
+            wanted = workload(view.rows, self._situation.settings)
+        self._run(view, min(wanted, view.rows))
+        return True
+
+    def _run(self, view: _ImaginedView, rows: float) -> None:
+        fixed_s, row_s = self._cost[view.id]
         elapsed = fixed_s + row_s * rows
-        total += elapsed * _stock(views, ahead)
-        view = views[name]
-        views[name] = replace(view, rows=max(0.0, view.rows - rows), oldest=_after(view, rows, now))
-        _arrive(views, arrivals, now, elapsed)
-        for consumer in plan.consumers[name]:
-            fed = views[consumer]
-            oldest = fed.oldest if fed.rows > 1e-9 else view.oldest
-            views[consumer] = replace(fed, rows=fed.rows + rows * kept[name], oldest=oldest)
-        now += elapsed
-    # What is left would go on costing: about half of the time its work takes.
-    left = sum(view.rows * ahead.seconds[name] for name, view in views.items())
-    total += 0.5 * left * _stock(views, ahead)
-    return total / max(now - start, 1e-9)
+        waiting, born = self._ahead.cost, view.oldest
+        self._total += elapsed * self._stock
+        # Rows came evenly since the oldest did.
+        if born is not None:
+            left = view.rows - rows
+            view.oldest = born + (self.now - born) * rows / view.rows if left > 0 else None
+        view.rows -= rows
+        self._stock -= rows * waiting[view.id]
+        made = rows * self._kept[view.id]
+        for consumer in self._consumers[view.id]:
+            fed = self._views[consumer]
+            if fed.oldest is None or fed.rows < 1:
+                fed.oldest = born
+            fed.rows += made
+            self._stock += made * waiting[consumer]
+        for leaf, rate in self._arrivals:
+            if leaf.oldest is None:
+                leaf.oldest = self.now
+            leaf.rows += rate * elapsed
+            self._stock += rate * elapsed * waiting[leaf.id]
+        self.now += elapsed
 
-
-def replace_views(situation: Situation, views: dict[str, OperatorView], now: float) -> Situation:
-    return Situation(
-        now,
-        list(views.values()),
-        views,
-        situation.plan,
-        situation.statistics,
-        situation.settings,
-        situation.goals,
-    )
-
-
-def _first(algorithm: Algorithm, situation: Situation) -> tuple[str, float] | None:
-    for pick in algorithm.rank(situation):
-        view = situation.by_id[pick.operator]
-        if view.rows > 0.5 and view.runnable:
-            rows = workload(view.rows, situation.settings) if pick.rows is None else pick.rows
-            algorithm.ran(pick, situation.now)
-            return pick.operator, min(rows, view.rows)
-    return None
-
-
-def _stock(views: dict[str, OperatorView], ahead: Outlook) -> float:
-    return sum(view.rows * ahead.cost[name] for name, view in views.items())
-
-
-def _after(view: OperatorView, rows: float, now: float) -> float | None:
-    """The oldest row once some are taken: rows came evenly since the oldest."""
-    if view.oldest is None or rows >= view.rows:
-        return None
-    return view.oldest + (now - view.oldest) * rows / view.rows
-
-
-def _until_work(arrivals: dict[str, float], most: float) -> float:
-    rate = max(arrivals.values(), default=0.0)
-    return min(most, 1.0 / rate) if rate > 0 else most
-
-
-def _arrive(
-    views: dict[str, OperatorView], arrivals: dict[str, float], now: float, elapsed: float
-) -> None:
-    for leaf, rate in arrivals.items():
-        if rate > 0:
-            view = views[leaf]
-            oldest = view.oldest if view.oldest is not None else now
-            views[leaf] = replace(view, rows=view.rows + rate * elapsed, oldest=oldest)
+    def cost_a_second(self, end: float) -> float:
+        """Of the time played, and of what is left: that waits about half of its remaining work."""
+        idle = max(0.0, end - self.now)
+        left = sum(v.rows * self._ahead.seconds[name] for name, v in self._views.items())
+        total = self._total + self._stock * 0.5 * left
+        return total / max(self.now + idle - self._start, 1e-9)
