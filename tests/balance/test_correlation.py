@@ -30,6 +30,8 @@ def seen(
         np.zeros(UNITS, dtype=np.int64) if host is None else np.array(host),
         np.ones(1),
         np.ones(3) if speed is None else np.array(speed),
+        1e-4,
+        np.zeros(UNITS),
         history,
         np.ones(UNITS, dtype=bool),
     )

@@ -111,12 +111,14 @@ def test_single_operators_keep_the_dataflow() -> None:
 def trees(draw: st.DrawFn) -> QueryTree:
     tops = [f"s{n}" for n in range(1, draw(st.integers(1, 5)) + 1)]
     operators: list[Operator] = []
-    while len(tops) > 1 or not operators:
-        if len(tops) > 1 and draw(st.booleans()):
+    filters = draw(st.integers(0 if len(tops) > 1 else 1, 4))
+    while len(tops) > 1 or filters:
+        if len(tops) > 1 and (not filters or draw(st.booleans())):
             right = tops.pop(draw(st.integers(0, len(tops) - 1)))
             left = tops.pop(draw(st.integers(0, len(tops) - 1)))
             made = join(f"o{len(operators)}", left, right, draw(st.floats(0.1, 1.5)))
         else:
+            filters -= 1
             below = tops.pop(draw(st.integers(0, len(tops) - 1)))
             made = filter_(f"o{len(operators)}", below, draw(st.floats(0.1, 1.0)))
         operators.append(made)

@@ -42,6 +42,5 @@ def setting(
         flow,
         np.ones(hosts),
         network or NetworkModel(),
-        flow.unit_native,
-        **{"duration_s": 30.0, **changed},  # type: ignore[arg-type]
+        **{"placement": flow.unit_native, "duration_s": 30.0, **changed},  # type: ignore[arg-type]
     )

@@ -114,3 +114,14 @@ def unit_flows(flow: Dataflow, placed: Arrangement, arrivals: Floats) -> Floats:
 def traffic_bytes(placed: Arrangement, arrivals: Floats) -> float:
     """Bytes a second on the network for the given arrivals a second."""
     return float((placed.bytes_share * arrivals).sum())
+
+
+def steady_rows(flow: Dataflow, stream_rates: Floats) -> Floats:
+    """Rows a second by edge when nothing is throttled; the same wherever units run."""
+    rows = np.where(flow.edge_stream >= 0, stream_rates[flow.edge_stream], 0.0)
+    depth = flow.unit_depth[flow.edge_unit]
+    exits = flow.unit_exit[flow.edge_unit]
+    for level in range(int(depth.max(initial=0)), 0, -1):
+        here = np.flatnonzero((depth == level) & (exits >= 0))
+        np.add.at(rows, exits[here], flow.out_rows[here] * rows[here])
+    return rows

@@ -16,9 +16,11 @@ from millstream.registry import Registry
 class Observation:
     now_s: float
     flow: Dataflow  # queries as arrays, with their costs and selectivities
-    unit_host: Ints
+    unit_host: Ints  # where each runs, or is on its way to
     stream_rates: Floats  # rows a second, as measured lately
     host_speed: Floats  # CPU seconds a second; 0 for a host that does not answer
+    transfer_s: float  # what a row's way between two hosts lasts, as measured lately
+    unit_backlog_s: Floats  # CPU seconds of rows that wait for each unit
     load_history: Floats  # a row a sample, oldest first: CPU seconds a second of each unit
     movable: Flags  # units that are not already on the move
 

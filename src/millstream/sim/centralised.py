@@ -13,13 +13,15 @@ from millstream.balance.dataflow import Floats
 from millstream.sim.cluster import Cluster
 
 STATISTICS_BYTES = 24  # of one unit's figures in one report
+SLOWLY = 0.05  # weight of a new sample while rates only scatter
+CLEARLY = 4.5  # deviations from the average that are a change, not scatter
 
 
 class Centralised:
     """The controller of one run."""
 
     def __init__(
-        self, policy: CentralPolicy, *, period_s: float = 5.0, sample_s: float = 0.5, kept: int = 10
+        self, policy: CentralPolicy, *, period_s: float = 1.0, sample_s: float = 0.5, kept: int = 10
     ) -> None:
         self.policy, self.period_s, self.sample_s, self.kept = policy, period_s, sample_s, kept
         self.control_bytes = 0.0
@@ -30,6 +32,7 @@ class Centralised:
         self.cluster = cluster
         self.history: list[Floats] = []
         self.rates = cluster.stream_rates
+        self.latest: list[Floats] = []
         cluster.kernel.every(self.sample_s, self._collect)
         cluster.kernel.every(self.period_s, self._decide)
 
@@ -51,21 +54,33 @@ class Centralised:
             *self.history[1 - self.kept :],
             cluster.flows.unit_loads() * relative[stream_of],
         ]
-        weight = 1 / min(len(self.history), self.kept)
-        self.rates = (1 - weight) * self.rates + weight * seen
+        self._follow(seen)
         self.messages += len(flow.hosts)
         self.control_bytes += STATISTICS_BYTES * len(flow.units)
+
+    def _follow(self, seen: Floats) -> None:
+        """Rates as long averages, but a clear change is believed at once."""
+        self.latest = [*self.latest[-1:], seen]
+        recent = np.mean(self.latest, axis=0)
+        scatter = np.sqrt(np.maximum(self.rates, 1.0) / (self.sample_s * len(self.latest)))
+        changed = np.abs(recent - self.rates) > CLEARLY * scatter
+        smooth = self.rates + SLOWLY * (seen - self.rates)
+        self.rates = np.where(changed, recent, smooth)
 
     def _decide(self) -> None:
         cluster = self.cluster
         movable = np.ones(len(cluster.flow.units), dtype=bool)
-        movable[list(cluster.moves.under_way)] = False
+        planned = cluster.flows.placed.unit_host.copy()
+        for going in cluster.moves.under_way.values():
+            movable[going.unit], planned[going.unit] = False, going.target
         seen = Observation(
             cluster.now_s,
             cluster.flow,
-            cluster.flows.placed.unit_host.copy(),
+            planned,
             self.rates,
             cluster.hosts.speed,
+            cluster.network.typical_delay_s(),
+            cluster.flows.unit_backlog_s(),
             np.array(self.history),
             movable,
         )

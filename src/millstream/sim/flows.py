@@ -119,6 +119,11 @@ class Flows:
         work = self._rows() * self.placed.work_s
         return sum_by(self.flow.edge_unit, work, len(self.flow.units))
 
+    def unit_backlog_s(self) -> Floats:
+        """CPU seconds of work that waits for each unit at its host."""
+        work = self.waiting * self.placed.run_s
+        return sum_by(self.flow.edge_unit, work, len(self.flow.units))
+
     def unit_state_bytes(self) -> Floats:
         """What the units' windows hold, at the present rates."""
         kept = self._rows() * self.flow.window_s * self.flow.edge_bytes

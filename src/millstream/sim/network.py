@@ -165,6 +165,13 @@ class Network:
         )
         return whole
 
+    def typical_delay_s(self) -> float:
+        """Of a row between two hosts, with the queues of the last tick."""
+        rate = self.model.bytes_per_s
+        queue = float(np.median(self.queue_bytes[: 2 * self.hosts]))
+        queue = max(queue, float(self.queue_bytes[-1]))
+        return self.model.latency_ms / 1e3 + (self.model.packet_bytes + queue) / rate
+
     def busiest_bytes_per_s(self, sender: int, receiver: int) -> float:
         """Use of the most used resource between two hosts."""
         used = self.used_bytes_per_s
