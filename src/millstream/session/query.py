@@ -40,6 +40,12 @@ class QueryFailedError(MillstreamError):
     """The data broke an expression of this query; the others go on."""
 
 
+def _unclosed(rows: Iterator[Row]) -> Iterator[Row]:
+    """Passes rows on; whoever stops early does not end the iterator behind."""
+    while (row := next(rows, None)) is not None:
+        yield row
+
+
 class QueryHandle:
     """One query of a session."""
 
@@ -112,7 +118,7 @@ class QueryHandle:
             )
         if self._rows is None:
             self._rows = self._take()
-        yield from self._rows
+        yield from _unclosed(self._rows)
 
     def _take(self) -> Iterator[Row]:
         loop = self._session.running_loop()

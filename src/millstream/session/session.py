@@ -22,6 +22,7 @@ from millstream.session.query import QueryHandle
 
 if TYPE_CHECKING:
     from millstream.engine.loop import Loop
+    from millstream.engine.pushing import PushSource
 
 Columns = Mapping[str, str] | Sequence[tuple[str, str]]
 
@@ -60,6 +61,7 @@ class Session:
             self._lock.__exit__()
             raise
         self._loop: Loop | None = None
+        self._doors: dict[str, PushSource] = {}
         self._closed = False
 
     # -- life -----------------------------------------------------------------------------------
@@ -157,6 +159,45 @@ class Session:
         if self._loop is not None:
             self._loop.wake()
         return definition
+
+    def push(
+        self, stream: str, rows: Any, *, producer: str = "", number: int | None = None
+    ) -> Mapping[str, int]:
+        """Adds rows to a stream without a source of its own, durably; tells what became of them.
+
+        Rows are mappings, sequences in order of columns, JSON texts, an Arrow table or a pandas
+        frame. A producer that numbers its batches may send one again: it counts once.
+        """
+        import pyarrow as pa  # noqa: PLC0415
+
+        if hasattr(rows, "columns") and hasattr(rows, "iloc"):
+            rows = pa.Table.from_pandas(rows, preserve_index=False)
+        elif not isinstance(rows, pa.Table):
+            rows = list(rows)
+        appended = self._door(stream).push(rows, producer=producer, number=number)
+        if self._loop is not None:
+            self._loop.wake()
+        return {"rows": appended.rows, "late": appended.late, "rejected": appended.rejected}
+
+    def finish(self, stream: str) -> None:
+        """No more rows will come on a stream: all its windows can be decided."""
+        self._door(stream).finish()
+        if self._loop is not None:
+            self._loop.wake()
+
+    def _door(self, stream: str) -> "PushSource":
+        from millstream.engine.pushing import PushSource  # noqa: PLC0415
+
+        definition = self.engine.catalog.stream(stream)
+        if definition.source.get("source") not in ("push", "http"):
+            raise UsageError(
+                f"stream {definition.name} has a source of its own",
+                hint='declare it with source="push" to push rows',
+            )
+        if definition.name not in self._doors:
+            appender = self.engine.appenders[definition.name]
+            self._doors[definition.name] = PushSource(definition, appender, self.spark)
+        return self._doors[definition.name]
 
     # -- queries --------------------------------------------------------------------------------
 
