@@ -1,9 +1,14 @@
 """Fixtures that all packages share: one Spark session for a whole run."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+# Runs of seconds end before Java's optimising compiler has earned what it costs: half of the CPU.
+# Processes that tests start inherit this.
+os.environ.setdefault("MILLSTREAM_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")

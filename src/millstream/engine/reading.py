@@ -50,7 +50,12 @@ class SegmentReader:
             rows = self._spark.read.schema(wide).parquet(*tagged)
             frames.append(rows.where(f"{TAG} = {tag_of(stream)}").select(*names))
         if not frames:
-            data = self._spark.createDataFrame([], schema)
+            data = self._nothing(schema)
         else:
             data = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
         return Frame(data, hidden, len(names) - len(hidden))
+
+    def _nothing(self, schema: StructType) -> DataFrame:
+        """No rows, known as such to the optimiser; `createDataFrame` would start Python workers."""
+        columns = (f"CAST(NULL AS {f.dataType.simpleString()}) AS {f.name}" for f in schema.fields)
+        return self._spark.sql(f"SELECT {', '.join(columns)} WHERE FALSE")

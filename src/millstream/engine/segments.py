@@ -95,7 +95,9 @@ class SegmentStore:
         }
         schema = next(iter(tagged.values())).schema
         with _disk_errors():
-            with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+            with pq.ParquetWriter(
+                path, schema, compression="zstd", write_statistics=_counted(schema)
+            ) as writer:
                 for table in tagged.values():
                     writer.write_table(table.cast(schema), row_group_size=ROW_GROUP_ROWS)
             _sync(path)
@@ -111,7 +113,13 @@ class SegmentStore:
         name = self.new_name()
         path = self.path(name)
         with _disk_errors():
-            pq.write_table(table, path, compression="zstd", row_group_size=ROW_GROUP_ROWS)
+            pq.write_table(
+                table,
+                path,
+                compression="zstd",
+                row_group_size=ROW_GROUP_ROWS,
+                write_statistics=_counted(table.schema),
+            )
             _sync(path)
         return name
 
@@ -182,6 +190,15 @@ def _footer(path: Path) -> dict[str, Any]:
         "ts_max": ts_max,
         "until_max": spans.get("_until", (ts_min, ts_max))[1],
     }
+
+
+def _counted(schema: pa.Schema) -> list[str]:
+    """Columns with statistics in the file: hidden ones alone.
+
+    Arrow leaves NaN out of minimum and maximum, while to Spark it is the greatest number: with
+    statistics on users' columns Spark would skip row groups that hold wanted rows.
+    """
+    return [name for name in schema.names if name.startswith("_")]
 
 
 def _sync(path: str) -> None:

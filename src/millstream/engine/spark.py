@@ -92,7 +92,12 @@ def session(
         # INT96, the default, reads back as nanoseconds, which end in the year 2262
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.caseSensitive": "true",
+        # Spark 4.3 breaks plans with a window over a union of one table with itself in this rule
+        "spark.sql.optimizer.excludedRules": (
+            "org.apache.spark.sql.catalyst.optimizer.RemoveRedundantAliases"
+        ),
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+        "spark.driver.extraJavaOptions": os.environ.get("MILLSTREAM_JAVA_OPTIONS", ""),
         "spark.log.level": "FATAL",  # what fails is told by us, not by pages of Java stacks
         **(settings or {}),
     }
