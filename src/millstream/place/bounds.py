@@ -90,6 +90,41 @@ def standalone_costs(problem: Problem) -> dict[str, float]:
     return {query.id: sums.cheapest(query.stream)[0] for query in problem.queries}
 
 
+def packing_rows(problem: Problem, most: int = 3) -> list[dict[float, float]]:
+    """Rows that hold because operators are whole and hosts are many, where hosts are alike.
+
+    A dual feasible function maps sizes (shares of a host) so that whatever fits one host maps to
+    at most 1; the mapped sum over all operators is then at most the number of hosts. Here the
+    functions u_k(x) = x if (k + 1) x is whole, else floor((k + 1) x) / k of Fekete and Schepers
+    ('New classes of fast lower bounds for bin packing problems', 2001), for the k that weigh most.
+    """
+    offered = {host.cpu for host in problem.hosts}
+    if len(offered) != 1 or not 0 < (cpu := offered.pop()) < inf:
+        return []
+    counts = Counter(operator.cpu for operator in problem.operators)
+    rows: list[tuple[float, dict[float, float]]] = []
+    plain = sum(count * size / cpu for size, count in counts.items())
+    for k in range(1, 64):
+        mapped = {size: _dual_feasible(size / cpu, k) for size in counts}
+        weight = sum(count * mapped[size] for size, count in counts.items())
+        if weight > plain * (1 + 1e-6):
+            rows.append((weight, mapped))
+    rows.sort(key=lambda item: -item[0])
+    return [mapped for _, mapped in rows[:most]]
+
+
+def _dual_feasible(share: float, k: int) -> float:
+    """u_k of a share of a host; rounding errs on the side of a weaker row.
+
+    >>> round(_dual_feasible(0.503 / 14, 27) * 14, 4), _dual_feasible(1 / 14, 27) * 14
+    (0.5185, 1.0)
+    """
+    scaled = (k + 1) * share
+    if abs(scaled - round(scaled)) < 1e-6:
+        return min(share, round(scaled) / k)
+    return floor(scaled - 1e-9) / k
+
+
 @dataclass(frozen=True, slots=True)
 class ProvenBound:
     """No planner admits more; `proven` says whether a set of that size exists without network."""
@@ -100,7 +135,7 @@ class ProvenBound:
 
 
 def proven_bound(problem: Problem, seconds: float = 60.0) -> ProvenBound:
-    """Upper bound on admissions: the aggregate host, offline, CPU only."""
+    """Upper bound on admissions: all hosts' CPU, offline, without the network."""
     model = Model()
     base = {stream.id for stream in problem.streams if stream.host is not None}
     wanted = Counter(query.stream for query in problem.queries)
@@ -122,5 +157,10 @@ def proven_bound(problem: Problem, seconds: float = 60.0) -> ProvenBound:
     for name, variable in there.items():
         model.row({variable: 1.0, **dict.fromkeys(makers[name], -1.0)}, high=0.0)
     model.row(budget, high=sum(host.cpu for host in problem.hosts))
+    for weights in packing_rows(problem):
+        model.row(
+            {run: weights[cpu] for run, cpu in budget.items() if weights[cpu]},
+            high=float(len(problem.hosts)),
+        )
     answer = model.solve(seconds=seconds)
     return ProvenBound(free + floor(answer.bound + 1e-6), answer.proven, answer.seconds)

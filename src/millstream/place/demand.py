@@ -35,15 +35,29 @@ class Demand:
         self._seen: set[int] = set()
         self._next_look = 16
 
-    def see(self, stream: int, closure: Closure) -> None:
-        """A query on this stream was submitted."""
-        if stream not in self._seen:
-            self._seen.add(stream)
-            self.wanted.update(closure.streams[closure.roots : -1])
+    def see(self, stream: int, closure: Closure) -> bool:
+        """A query on this stream was submitted; says whether it is the first."""
+        if stream in self._seen:
+            return False
+        self._seen.add(stream)
+        self.wanted.update(closure.streams[closure.roots : -1])
+        return True
+
+    def forget(self, stream: int, closure: Closure) -> None:
+        """Takes back `see`."""
+        self._seen.discard(stream)
+        self.wanted.subtract(closure.streams[closure.roots : -1])
 
     def ran(self, cost: float) -> None:
         """An operator of this cost was started."""
         self.sizes[round(cost, 4)] += 1
+
+    def remember(self) -> tuple[Counter[float], "Grain", int]:
+        """The sizes seen, to be given back to `recall`."""
+        return self.sizes.copy(), self.grain, self._next_look
+
+    def recall(self, memory: tuple[Counter[float], "Grain", int]) -> None:
+        self.sizes, self.grain, self._next_look = memory
 
     def look(self) -> None:
         """Derives the grain anew when twice as much has been seen."""

@@ -13,6 +13,7 @@ from millstream.errors import InternalError, UsageError
 from millstream.place.catalog import Catalog
 from millstream.place.check import check_solution
 from millstream.place.heuristic import HeuristicPlanner
+from millstream.place.hierarchy import TieredPlanner
 from millstream.place.online import Decision, OnlinePlanner
 from millstream.place.problem import Problem
 from millstream.place.soda import SodaPlanner
@@ -35,6 +36,11 @@ PLANNERS: Registry[PlannerMaker] = Registry("planner")
 @PLANNERS.member("sqpr")
 def _sqpr(catalog: Catalog, _options: PlannerOptions) -> OnlinePlanner:
     return SqprPlanner(catalog)
+
+
+@PLANNERS.member("sqpr_tiers")
+def _sqpr_tiers(catalog: Catalog, _options: PlannerOptions) -> OnlinePlanner:
+    return TieredPlanner(catalog)
 
 
 @PLANNERS.member("sqpr_milp")

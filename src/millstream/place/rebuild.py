@@ -49,6 +49,17 @@ def rebuilt(
     return state
 
 
+def recounted(old: PlanState) -> PlanState:
+    """The same placement, its use counted anew: rates, costs or capacities have changed.
+
+    Unlike `rebuilt` it keeps what no longer fits, because it runs.
+    """
+    state = PlanState(old.catalog)
+    state.pinned = old.pinned
+    state.adopt(old)
+    return state
+
+
 def differing_steps(
     old: PlanState, new: PlanState
 ) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str, str], ...]]:

@@ -6,7 +6,7 @@ the way are planned again (`repair`); between submissions `sweep` does the same 
 An admitted query is never dropped, a refused one changes nothing. Deterministic.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +16,16 @@ from millstream.place.cheapest import Plan, cheapest_plan
 from millstream.place.demand import Demand
 from millstream.place.explain import binding_shortage
 from millstream.place.online import Decision, Totals, admitted, attach, refused, same_stream
-from millstream.place.prices import SLACK, change_of_potential, price_curve, price_hosts
+from millstream.place.prices import (
+    SLACK,
+    Prices,
+    price_curve,
+    price_hosts,
+)
 from millstream.place.problem import Query
-from millstream.place.state import PlanState, Run, Shortage
+from millstream.place.state import CPU, IN, OUT, PlanState, Run, Shortage
+from millstream.place.sweep import Sweep
 from millstream.place.victims import free_amount, in_the_way
-
-GAIN = 1e-9  # a sweep keeps what lowers the potential by more
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,11 @@ class SqprSettings:
     """How much work the planner may do; all counts, so results do not depend on speed."""
 
     sweep_slice: int = 12  # deliveries planned again after each submission
-    sweep_from: float = 0.5  # utilisation of the scarcest resource that starts sweeps
+    sweep_groups: int = 2  # groups of deliveries likewise
+    sweep_seeds: int = 1  # popular streams computed on trial likewise
+    sweep_from: float = 0.3  # utilisation of the scarcest resource that starts sweeps
     repair_tries: int = 6  # queries moved out of the way, one at a time, before refusing
+    repair_below: float = 0.9  # utilisation of the short resource above which that is no use
     repair_looks: int = 24  # candidates looked at for that
     hosts_considered: int = 96  # of a large system, for one query
 
@@ -46,7 +53,7 @@ class SqprPlanner:
         self.demand = Demand(catalog)
         self.curve = price_curve(catalog.weights)
         self.replanned = 0  # deliveries that sweeps and repairs have moved
-        self._turn: list[tuple[int, int]] = []
+        self._sweep = Sweep()
         self._roomy: Ints | None = None
         self._submissions = 0
 
@@ -57,10 +64,33 @@ class SqprPlanner:
         for query in batch:  # a batch tells more about demand before the first decision
             stream = self.state.catalog.stream_at[query.stream]
             self.demand.see(stream, self.state.catalog.closure(stream))
-        if len(batch) == 1:
-            return (self._decide(batch[0]),)
-        answers = {query.id: self._decide(query) for query in self._cheapest_first(batch)}
+        self.demand.look()
+        ordered = batch if len(batch) == 1 else self._cheapest_first(batch)
+        answers: dict[str, Decision] = {}
+        for query in ordered:
+            answers[query.id] = self._decide(query)
+            self.state.commit()
         return tuple(answers[query.id] for query in batch)
+
+    def consider(self, query: Query) -> Decision:
+        """What `submit` would answer; leaves everything as it is."""
+        state, demand = self.state, self.demand
+        memory, mark, pinned = demand.remember(), state.mark(), set(state.pinned)
+        replanned, submissions = self.replanned, self._submissions
+        stream = state.catalog.stream_at[query.stream]
+        closure = state.catalog.closure(stream)
+        first = demand.see(stream, closure)
+        demand.look()
+        if query.deliver_to is not None:
+            state.pinned.add(query.id)
+        decision = self._decide(query)
+        state.rollback(mark)
+        state.pinned = pinned
+        if first:
+            demand.forget(stream, closure)
+        demand.recall(memory)
+        self.replanned, self._submissions = replanned, submissions
+        return decision
 
     def _cheapest_first(self, batch: Sequence[Query]) -> list[Query]:
         """Small plans first: of a batch that does not fit whole, more queries fit."""
@@ -73,30 +103,26 @@ class SqprPlanner:
 
     def _decide(self, query: Query) -> Decision:
         self._submissions += 1
-        self.demand.look()
         state, catalog = self.state, self.state.catalog
         served = same_stream(state, query)
         if served is not None:
-            decision = attach(state, query, served)
-            state.commit()
-            return decision
+            return attach(state, query, served)
         before = Totals(state)
         stream = catalog.stream_at[query.stream]
         at = None if query.deliver_to is None else catalog.host_at[query.deliver_to]
         found = self.find(stream, at)
         moved: tuple[str, ...] = ()
         if isinstance(found, Plan):
-            self._serve(found, (query.id,))
+            self.serve(found, (query.id,))
         else:
             short = found or self.shortage(stream, at)
             made_room = None if short is None else self._repair(query.id, stream, at, short)
             if made_room is None:
                 return refused(query, short, catalog)
             found, moved = made_room
-        state.commit()
         return admitted(state, query, found.host, found.steps, before, moved)
 
-    def _serve(self, plan: Plan, queries: Sequence[str]) -> None:
+    def serve(self, plan: Plan, queries: Sequence[str]) -> None:
         """Carries out a plan that was found to fit."""
         short = self.state.apply(plan.steps)
         for query in queries:
@@ -110,21 +136,23 @@ class SqprPlanner:
         """The cheapest plan that fits, preferring one that leaves popular streams behind."""
         state, demand = self.state, self.demand
         closure = state.catalog.closure(stream)
-        grain = demand.grain
         found: Plan | Shortage | None = None
-        hosts = self._hosts_considered(stream, at)
-        tries = ((hosts, True), (hosts, False)) if hosts is None else ((hosts, True), (None, False))
-        for considered, discounted in tries:
-            prices = price_hosts(state, self.curve, considered)
-            if discounted:
-                prices.factors = demand.discounts(closure)
-            result = cheapest_plan(state, closure, prices, self.curve, grain, at)
+        for prices in self.price_lists(stream, at):
+            result = cheapest_plan(state, closure, prices, self.curve, demand.grain, at)
             if isinstance(result, Plan):
                 return result
             found = result or found
-            if result is None and hosts is None:
-                break  # a discount does not change what fits
+            if result is None and prices.hosts is None:
+                break  # with all hosts and no way at all, a discount changes nothing
         return found
+
+    def price_lists(self, stream: int, at: int | None) -> Iterator[Prices]:
+        """Prices to try in turn: with popularity's discount, then without, at all hosts."""
+        hosts = self._hosts_considered(stream, at)
+        prices = price_hosts(self.state, self.curve, hosts)
+        prices.factors = self.demand.discounts(self.state.catalog.closure(stream))
+        yield prices
+        yield price_hosts(self.state, self.curve)
 
     def shortage(self, stream: int, at: int | None = None) -> Shortage | None:
         """What stands in the way of serving this stream now; None if no plan exists at all."""
@@ -158,6 +186,8 @@ class SqprPlanner:
     ) -> tuple[Plan, tuple[str, ...]] | None:
         """Plans one admitted query that is in the way again, after the newcomer."""
         state, tries = self.state, 0
+        if share_used(state, short.resource) > self.settings.repair_below:
+            return None
         for delivery in in_the_way(state, short, self.settings.repair_looks):
             if tries >= self.settings.repair_tries:
                 break
@@ -167,10 +197,10 @@ class SqprPlanner:
                 tries += 1
                 plan = self.find(stream, at)
                 if isinstance(plan, Plan):
-                    self._serve(plan, (query,))
+                    self.serve(plan, (query,))
                     again = self.find(delivery[0], state.fixed_place(*delivery, waiting))
                     if isinstance(again, Plan):
-                        self._serve(again, waiting)
+                        self.serve(again, waiting)
                         self.replanned += 1
                         return plan, waiting
             state.rollback(mark)
@@ -181,41 +211,30 @@ class SqprPlanner:
         if self.settings.sweep_slice and utilisation(self.state) >= self.settings.sweep_from:
             self.sweep(self.settings.sweep_slice)
 
-    def sweep(self, deliveries: int) -> int:
-        """Plans some deliveries again, in turn; keeps what lowers the potential."""
-        state, kept = self.state, 0
-        for _ in range(deliveries):
-            if not self._turn:
-                self._turn = list(reversed(state.clients))
-            if not self._turn:
-                break
-            delivery = self._turn.pop()
-            if delivery not in state.clients:
-                continue
-            mark = state.mark()
-            waiting = state.stop_delivery(*delivery)
-            plan = self.find(delivery[0], state.fixed_place(*delivery, waiting))
-            if isinstance(plan, Plan):
-                self._serve(plan, waiting)
-                if change_of_potential(state, mark, self.curve, self.demand.grain) < -GAIN:
-                    kept += 1
-                    state.commit()
-                    continue
-            state.rollback(mark)
+    def sweep(self, trials: int) -> int:
+        """That many trials to lower the potential; gives how many deliveries moved."""
+        kept = self._sweep.ones(self, trials)
+        kept += self._sweep.groups(self, self.settings.sweep_groups)
+        kept += self._sweep.seeds(self, self.settings.sweep_seeds)
         self.replanned += kept
         return kept
 
 
 def utilisation(state: PlanState) -> float:
     """Of the resource that is scarcest over all hosts."""
+    return max(share_used(state, resource) for resource in (CPU, IN, OUT))
+
+
+def share_used(state: PlanState, resource: str) -> float:
+    """Use of a resource over all hosts, where it is limited."""
     catalog = state.catalog
-    shares = [0.0]
-    for used, offered in (
-        (state.cpu_used, catalog.cpu_offered),
-        (state.in_used, catalog.in_offered),
-        (state.out_used, catalog.out_offered),
-    ):
-        total = float(offered.sum())
-        if 0 < total < np.inf:
-            shares.append(float(used.sum()) / total)
-    return max(shares)
+    if resource == CPU:
+        used, offered = state.cpu_used, catalog.cpu_offered
+    elif resource == IN:
+        used, offered = state.in_used, catalog.in_offered
+    elif resource == OUT:
+        used, offered = state.out_used, catalog.out_offered
+    else:
+        return 0.0
+    total = float(offered.sum())
+    return float(used.sum()) / total if 0 < total < np.inf else 0.0

@@ -372,6 +372,33 @@ class PlanState:
                 stack.append((key[0], ~origin))
         return list(found)
 
+    def adopt(self, other: "PlanState") -> None:
+        """Takes over a placement as it is, whether or not it fits; only when empty."""
+        catalog = self.catalog
+        for (stream, host), origin in other.source.items():
+            self.source[stream, host] = origin
+            self.holders[stream][host] = None
+            self.streams_at[host][stream] = None
+            rate = catalog.rate[stream]
+            if origin >= 0:
+                self.cpu_used[host] += catalog.cpu[origin]
+                self.memory_used[host] += catalog.memory[origin]
+                self.running[host] += 1
+                for name in catalog.inputs[origin]:
+                    self.uses[name, host] += 1
+            else:
+                self.in_used[host] += rate
+                self.out_used[~origin] += rate
+                self.uses[stream, ~origin] += 1
+                if self.links.used is not None:
+                    self.links.used[~origin, host] += rate
+        for (stream, host), queries in other.clients.items():
+            self.clients[stream, host] = dict(queries)
+            self.delivered_at.setdefault(stream, {})[host] = None
+            self.out_used[host] += catalog.rate[stream]
+            self.uses[stream, host] += 1
+        self.served = dict(other.served)
+
     # --- what came out -------------------------------------------------------------------------
 
     def placed(self) -> tuple[Placed, ...]:

@@ -58,14 +58,20 @@ def _users(state: PlanState, short: Shortage) -> Iterator[Held]:
 
 def sole_delivery(state: PlanState, held: Held) -> Held | None:
     """The one delivery that needs this, or None if several do."""
-    found: Held | None = None
+    found = dependents(state, held, 1)
+    return found[0] if found else None
+
+
+def dependents(state: PlanState, held: Held, most: int) -> list[Held] | None:
+    """The deliveries that rest on this, or None if there are more than that."""
+    found: list[Held] = []
     stack, seen = [held], {held}
     while stack:
         key = stack.pop()
         if key in state.clients:
-            if found is not None and found != key:
+            if len(found) == most:
                 return None
-            found = key
+            found.append(key)
         for above in _consumers(state, key):
             if above not in seen:
                 seen.add(above)

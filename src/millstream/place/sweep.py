@@ -1,0 +1,148 @@
+"""Background re-planning: admitted queries are planned again while nothing else is to be done.
+
+Three kinds of trial, each kept only if it lowers the potential, so none ever drops a query. *One*:
+a delivery is taken out and planned again. *Group*: all deliveries that rest on one stream at one host
+are taken out together, so that a stream or a copy of one that serves few can go. *Seed*: a popular stream that
+nobody computes is computed on trial, and those that could read it are planned again. Chooses what
+to try, in turn; the planner finds the plans.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from millstream.place.cheapest import Plan
+from millstream.place.demand import Demand
+from millstream.place.prices import PriceCurve, change_of_potential
+from millstream.place.state import PlanState, Shortage
+from millstream.place.victims import dependents
+
+GAIN = 1e-9  # a trial is kept if it lowers the potential by more
+GROUP = 6  # most deliveries in a group
+READERS = 12  # most deliveries planned again for a seeded stream
+
+Held = tuple[int, int]  # (stream, host)
+
+
+class Finder(Protocol):
+    """What a sweep needs of a planner."""
+
+    state: PlanState
+    demand: Demand
+    curve: PriceCurve
+
+    def find(self, stream: int, at: int | None = None) -> Plan | Shortage | None: ...
+
+    def serve(self, plan: Plan, queries: Sequence[str]) -> None: ...
+
+
+class Sweep:
+    """Turns over deliveries, computed streams and popular streams."""
+
+    def __init__(self) -> None:
+        self._deliveries: list[Held] = []
+        self._computed: list[Held] = []
+        self._popular: list[int] = []
+
+    def ones(self, planner: Finder, trials: int) -> int:
+        """Plans single deliveries again; gives how many moved."""
+        kept = 0
+        for _ in range(trials):
+            if not self._deliveries:
+                self._deliveries = list(reversed(planner.state.clients))
+            if not self._deliveries:
+                break
+            delivery = self._deliveries.pop()
+            if delivery in planner.state.clients:
+                kept += _again(planner, (delivery,))
+        return kept
+
+    def groups(self, planner: Finder, trials: int) -> int:
+        """Plans all that rests on one computed or shipped stream again; gives how many moved."""
+        state, kept = planner.state, 0
+        for _ in range(trials):
+            found: list[Held] | None = None
+            for _ in range(4 * GROUP):  # most streams serve one delivery, or too many
+                if not self._computed:
+                    self._computed = list(reversed(state.source))
+                if not self._computed:
+                    return kept
+                held = self._computed.pop()
+                if held in state.source:
+                    found = dependents(state, held, GROUP)
+                    if found is not None and len(found) > 1:
+                        break
+                    found = None
+            if found is not None:
+                kept += _again(planner, found)
+        return kept
+
+    def seeds(self, planner: Finder, trials: int) -> int:
+        """Computes a popular stream on trial; gives how many deliveries came to use it."""
+        state, kept = planner.state, 0
+        for _ in range(trials):
+            if not self._popular:
+                wanted = planner.demand.wanted
+                self._popular = sorted(
+                    (s for s, count in wanted.items() if count > 2 and not state.holders.get(s)),
+                    key=lambda stream: (wanted[stream], -stream),
+                )
+            if not self._popular:
+                break
+            stream = self._popular.pop()
+            if not state.holders.get(stream):
+                kept += _seeded(planner, stream)
+        return kept
+
+
+def _again(planner: Finder, deliveries: Sequence[Held]) -> int:
+    state = planner.state
+    mark = state.mark()
+    waiting = [(held, state.stop_delivery(*held)) for held in deliveries]
+    for held, names in waiting:
+        plan = planner.find(held[0], state.fixed_place(*held, names))
+        if not isinstance(plan, Plan):
+            break
+        planner.serve(plan, names)
+    else:
+        if change_of_potential(state, mark, planner.curve, planner.demand.grain) < -GAIN:
+            state.commit()
+            return len(deliveries)
+    state.rollback(mark)
+    return 0
+
+
+def _seeded(planner: Finder, stream: int) -> int:
+    """The stream is held up by a query that nobody asked, until readers hold it up themselves."""
+    state = planner.state
+    readers = [
+        held
+        for held in state.clients
+        if held[0] != stream and stream in state.catalog.closure(held[0]).row
+    ][:READERS]
+    if len(readers) < 2:
+        return 0
+    mark = state.mark()
+    plan = planner.find(stream)
+    if not isinstance(plan, Plan):
+        return 0
+    planner.serve(plan, (SEED,))
+    moved = 0
+    for held in readers:
+        inner = state.mark()
+        names = state.stop_delivery(*held)
+        again = planner.find(held[0], state.fixed_place(*held, names))
+        if isinstance(again, Plan):
+            planner.serve(again, names)
+            if change_of_potential(state, inner, planner.curve, planner.demand.grain) < -GAIN:
+                moved += 1
+                continue
+        state.rollback(inner)
+    state.withdraw(SEED)
+    if change_of_potential(state, mark, planner.curve, planner.demand.grain) < -GAIN:
+        state.commit()
+        return moved
+    state.rollback(mark)
+    return 0
+
+
+SEED = "\0seed"  # no user's query has this name
