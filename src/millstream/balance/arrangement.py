@@ -14,6 +14,8 @@ import numpy as np
 
 from millstream.balance.dataflow import Dataflow, Flags, Floats, Ints, sum_by
 
+DENSE = 8  # possible groups an edge, up to which counting beats sorting
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrangement:
@@ -80,17 +82,21 @@ def arrange(flow: Dataflow, unit_host: Ints) -> Arrangement:
 def _same_row(flow: Dataflow, edge_host: Ints, from_stream: Flags) -> tuple[Ints, Floats]:
     """A group for each arrival: edges that read one stream on one host are one. Also its size."""
     hosts = len(flow.hosts)
-    key = np.where(
+    first_other = len(flow.streams) * hosts
+    group = np.where(
         from_stream,
         flow.edge_stream * hosts + edge_host,
-        len(flow.streams) * hosts + np.arange(flow.edges),
+        first_other + np.arange(flow.edges),
     )
-    _, group, count = np.unique(key, return_inverse=True, return_counts=True)
-    return group, count.astype(np.float64)
+    if first_other > DENSE * flow.edges:  # too many possible groups to count them all
+        _, group = np.unique(group, return_inverse=True)
+    return group, np.bincount(group).astype(np.float64)
 
 
 def shared_work_s(flow: Dataflow, unit_host: Ints) -> Floats:
     """Mean work by edge when each logical operator bears 1/n of a physical one that n share."""
+    if not flow.shares:
+        return flow.work_s
     hosts = len(flow.hosts)
     key = flow.operator_physical * hosts + unit_host[flow.operator_unit]
     _, group, count = np.unique(key, return_inverse=True, return_counts=True)

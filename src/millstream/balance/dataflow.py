@@ -59,6 +59,7 @@ class Dataflow:
     operator_cost_s: Floats
     operator_unit: Ints
     operator_physical: Ints  # equal numbers on one host are one physical operator
+    shares: bool  # whether any two operators could be one
     window_s: Floats  # by edge: seconds that a row entering there stays in state, weighed by rows
     path_edges: Ints  # the edges of all paths, leaf to root, one path after the other
     path_rows: Floats  # beside each: rows that a result-yielding row has become before it
@@ -163,6 +164,7 @@ class _Builder:
             operator_cost_s=operator[:, 0],
             operator_unit=operator[:, 1].astype(np.int64),
             operator_physical=operator[:, 2].astype(np.int64),
+            shares=len(self.physical) < len(self.operator),
             path_edges=np.array(paths, dtype=np.int64),
             path_rows=np.array(rows),
             path_starts=np.array(starts, dtype=np.int64),

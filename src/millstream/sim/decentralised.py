@@ -181,7 +181,7 @@ class Decentralised:
         ]
 
     # --- what the cluster tells ---------------------------------------------------------------
-    def moved(self, unit: int, source: int, target: int) -> None:  # noqa: ARG002  (the giver has counted it out when it chose)
+    def moved(self, unit: int, source: int, target: int) -> None:
         if self.cluster.hosts.up[target]:
             speed = max(float(self.cluster.hosts.speed[target]), 1e-12)
             gain = float(self.cluster.flows.unit_loads()[unit]) / speed

@@ -6,8 +6,8 @@ from small_clusters import fragments
 
 from millstream.balance.dataflow import build
 from millstream.sim.cluster import Cluster, Setting
+from millstream.sim.exact import RowSimulation
 from millstream.sim.network import NetworkModel
-from millstream.sim.rows import RowSimulation
 
 LATENCY_MS = 0.1
 WIDE = NetworkModel("switched", 1e6, LATENCY_MS)
