@@ -6,6 +6,9 @@ from importlib import import_module
 MODULES: tuple[str, ...] = (
     "network_compare",
     "network_shape",
+    "raindrop_tables",
+    "raindrop_figures",
+    "raindrop_selectors",
 )
 
 

@@ -7,8 +7,9 @@ All three goals of the seed are sums over time of queues, weighted by where the 
   at an operator counts as many results as it will yield on its way to the roots;
 - output rate is results delivered, that is, results to be that no longer wait.
 
-So the weights of the goals, each divided by the mean of its statistic, give one holding cost a row at each operator. Goals with a limit count little while it is met. The
-cost-aware algorithm and the foresight selector both steer by these costs.
+So the weights of the goals, each divided by the mean of its statistic, give one holding cost a row
+at each operator. Goals with a limit count little while it is met. The cost-aware algorithm and the
+foresight selector both steer by these costs.
 """
 
 from dataclasses import dataclass

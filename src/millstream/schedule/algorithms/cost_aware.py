@@ -10,8 +10,8 @@ instead of row counts, so that it follows the goals. For memory alone it is Chai
 for delay alone it is results a second of work from here to the root. The second factor lets a queue
 too short for a step of its own wait while others are worth more; when nothing else has work it runs
 at once. The batch is the smallest whose fixed cost is an acceptable share of the step, so that
-results flow, and no longer than the longest step wanted; but never below THRESHOLD, and where memory
-counts not below what RATIO gives either: the rows of a long step wait in no queue.
+results flow, and no longer than the longest step wanted; but never below THRESHOLD, and where
+memory counts not below what RATIO gives either: the rows of a long step wait in no queue.
 """
 
 from collections.abc import Iterator
