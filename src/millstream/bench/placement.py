@@ -54,10 +54,15 @@ def networks() -> tuple[Network, ...]:
 
 
 def run_placement_bench(
-    *, trees: int = 10, seed: int = 1, progress: Progress | None = None
+    *,
+    trees: int | None = None,
+    quick: bool = False,
+    seed: int = 1,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Figures for every (network, bound, planner), ready for JSON."""
     say = progress or _silent
+    trees = trees or (1 if quick else 10)  # in each of the three arrangements
     figures = []
     for network in networks():
         problems = _problems(network.topology, trees, seed)
