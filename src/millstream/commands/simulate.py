@@ -52,7 +52,7 @@ def simulate(
     variants = _variants(loaded, base, what_if or [])
     outcomes = _run(variants, number)
     summaries = [report.summary(outcome) for outcome in outcomes]
-    again = reproduction.line(str(scenario), number, tuple(what_if or ()))
+    again = reproduction.line(str(scenario), number, tuple(what_if or ()), policy)
     if out is not None:
         _write(out, outcomes, summaries, again)
     if as_json:

@@ -37,11 +37,17 @@ def _head(git: Path) -> str:
     return ""
 
 
-def line(scenario: str, seed: int, questions: tuple[str, ...] = ()) -> str:
+def line(
+    scenario: str, seed: int, questions: tuple[str, ...] = (), policy: str | None = None
+) -> str:
     """A shell line that runs it again.
 
     >>> line("a b.toml", 3, ("add-host",)).partition("  #")[0]
     "millstream simulate 'a b.toml' --seed 3 --what-if add-host"
     """
-    asked = "".join(f" --what-if {shlex.quote(question)}" for question in questions)
-    return f"millstream simulate {shlex.quote(scenario)} --seed {seed}{asked}  # commit {commit()}"
+    words = ["millstream", "simulate", scenario, "--seed", str(seed)]
+    if policy is not None:
+        words += ["--policy", policy]
+    for question in questions:
+        words += ["--what-if", question]
+    return f"{shlex.join(words)}  # commit {commit()}"
