@@ -126,8 +126,8 @@ def run_section_1_3(seed: int, quick: bool, progress: Progress) -> Outcome:  # n
                 growth["mtiq"] < growth["fifo"],
                 ""
                 if growth["mtiq"] < growth["fifo"]
-                else "of every tuple O1 takes 0.9 stay in O2's queue for ever; FIFO lets one of four "
-                "arrivals leave altogether",
+                else "of every tuple O1 takes 0.9 stay in O2's queue for ever; with FIFO one of "
+                "four arrivals leaves altogether",
             ),
         ],
     )

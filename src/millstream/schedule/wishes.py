@@ -7,8 +7,8 @@ A line is a template's name, or goals separated by commas:
 
 A goal without quantifier takes that of its limit (`<=` minimises, `>=` maximises), else the usual
 one of its statistic; goals without weight share what the others leave. A table holds `template`, or
-`goals`, a list of tables with `statistic`, `aim`, `weight`, `at_most`, `at_least`. Mistakes are told
-with what was written; nothing here decides anything about running queries.
+`goals`, a list of tables with `statistic`, `aim`, `weight`, `at_most`, `at_least`. Mistakes are
+told with what was written; nothing here decides anything about running queries.
 """
 
 import re
