@@ -5,6 +5,7 @@ from importlib import import_module
 # Modules that register experiments; loaded on demand, because some import numpy and solvers.
 MODULES: tuple[str, ...] = (
     "network_compare",
+    "network_real",
     "network_shape",
     "raindrop_tables",
     "raindrop_figures",
