@@ -5,10 +5,10 @@ from types import ModuleType
 
 import pytest
 
-from millstream.cql import durations, literals, parser, suggestions, types
+from millstream.cql import durations, known_types, literals, parser, suggestions, types
 from millstream.plan import explain, expressions, fingerprint, sql_text
 
-MODULES = (durations, literals, parser, suggestions, types)
+MODULES = (durations, known_types, literals, parser, suggestions, types)
 PLAN_MODULES = (explain, expressions, fingerprint, sql_text)
 
 

@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from millstream.cql.analyzer import AnalysisFailure, Analyzer
 from millstream.cql.expressions import Lowering, name_span, span_of
+from millstream.cql.known_types import known_type
 from millstream.cql.literals import ConstantError, cast, number
 from millstream.cql.syntax import Span
 from millstream.cql.types import INTEGERS
@@ -49,9 +50,14 @@ class Typed:
         """Types everything on the trail; gives the roots with casts made visible."""
         nodes: dict[Expr, exp.Expr] = {}
         for made, node in self._lowering.trail:
-            if made not in self._types and not (isinstance(made, Literal) and made.type in SYNTAX):
+            if made in self._types or (isinstance(made, Literal) and made.type in SYNTAX):
+                continue
+            self._nodes.setdefault(made, node)
+            known = known_type(made, self._columns, self._types.get)
+            if known is None:
                 nodes.setdefault(made, node)
-        self._nodes.update(nodes)
+            else:
+                self._types[made] = known
         self._types.update(zip(nodes, self._analyse(list(nodes), nodes), strict=True))
         return [self._root(made, node) for made, node in roots]
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -43,7 +44,7 @@ class SparkAnalyzer:
                 self._answers.clear()
             try:
                 types = self._types(self._frame(key), new, aggregates)
-            except (PySparkException, _UnacceptableError):
+            except (PySparkException, Py4JJavaError, _UnacceptableError):
                 self._blame(columns, expressions, aggregates)
                 raise
             self._answers.update({(key, aggregates, e): t for e, t in zip(new, types, strict=True)})
@@ -60,6 +61,8 @@ class SparkAnalyzer:
                 self._types(frame, [expression], aggregates)
             except PySparkException as failure:
                 raise self._told(index, failure, columns) from None
+            except Py4JJavaError:  # Spark's own slip: a lambda where none belongs
+                raise AnalysisFailure(index, "the expression makes no sense to Spark") from None
             except _UnacceptableError as failure:
                 raise AnalysisFailure(index, failure.message, failure.hint) from None
 
@@ -83,8 +86,9 @@ class SparkAnalyzer:
         operator = plan.nodeName()
         if operator != ("Aggregate" if aggregates else "Project"):
             raise _unsupported(operator)
-        if not aggregates and plan.children().head().nodeName() in ("Generate", "Window"):
-            raise _unsupported(plan.children().head().nodeName())
+        below = plan.children().head().nodeName()
+        if below != frame._jdf.queryExecution().analyzed().nodeName():
+            raise _unsupported(below)  # Generate, Window, Expand: not a function of the row
         return tuple(field.dataType.simpleString() for field in selected.schema)
 
     def _told(self, index: int, failure: PySparkException, columns: Schema) -> AnalysisFailure:
@@ -115,7 +119,11 @@ def _unsupported(operator: str) -> _UnacceptableError:
             "this aggregate is not supported",
             "count, sum, avg, min, max, variance, stddev, first, last",
         )
-    return _UnacceptableError("a function that gives many rows is not supported", "")
+    if operator == "Generate":
+        return _UnacceptableError("a function that gives many rows is not supported", "")
+    return _UnacceptableError(
+        "the expression needs more than its own row", "windows stand in brackets after a stream"
+    )
 
 
 def sentence(message: str, columns: Schema) -> str:
