@@ -159,8 +159,10 @@ class Engine:
                     detail=known["cql"],
                     hint="drop it first, or choose another name",
                 )
-            start = known["start"] if known is not None else self._start(cql, from_beginning)
-            plan = self.plan(cql, start)
+            plan = self.plan(cql)
+            start = known["start"] if known is not None else self._start(plan, from_beginning)
+            if start != BEGINNING:
+                plan = self.plan(cql, start)
             operators = compile_plan(plan)
             query = Query(
                 name, cql, plan, start, result_stream(plan), tuple(o.id for o in operators)
@@ -182,10 +184,10 @@ class Engine:
             self.queries[name] = query
             return query
 
-    def _start(self, cql: str, from_beginning: bool) -> int:
+    def _start(self, plan: Plan, from_beginning: bool) -> int:
         """One event time: the greatest watermark of the base streams, or the least from which all
         of them are wholly retained."""
-        streams = [base_stream(s.stream) for s in sources_of(self.plan(cql).root)]
+        streams = [base_stream(s.stream) for s in sources_of(plan.root)]
         rows = [row for s in streams if (row := self.ledger.stream(s)) is not None]
         column = "retained_from" if from_beginning else "watermark"
         start = max((int(row[column]) for row in rows), default=BEGINNING)

@@ -113,6 +113,9 @@ class FileParser:
         if len(files) == 1 and expanded_size(files[0][0]) >= STAGE_BYTES_MIN:
             yield from self._stage(*files[0], columns)
             return
+        if columns is not None and (plain := self._as_they_are(files)) is not None:
+            yield from plain
+            return
         try:
             table = self._frame([p for p, _ in files], columns).toArrow()
         except (PySparkException, Py4JJavaError) as error:
@@ -126,6 +129,39 @@ class FileParser:
                     yield from self._stage(path, number, columns)
             return
         yield self._shaped(table, files, 0)
+
+    def _as_they_are(self, files: Sequence[tuple[Path, int]]) -> list[pa.Table] | None:
+        """Parquet files that hold just what is declared: nothing to convert, no job to run.
+
+        None where a type differs or the time is an expression: then Spark converts.
+        """
+        at = self.definition.time_column
+        if at is None or self.definition.columns[at].type != "timestamp":
+            return None
+        names = [f.name for f in self.definition.columns]
+        types = [self.schema.field(f"c{i}").type for i in range(len(names))]
+        tables = []
+        for path, number in files:
+            try:
+                found = pq.read_schema(path)
+                if [found.field(n).type if n in found.names else None for n in names] != types:
+                    return None
+                table = pq.read_table(path, columns=names)
+            except (pa.ArrowException, OSError):
+                return None  # Spark says what is wrong with it
+            rows = table.num_rows
+            nothing = pa.nulls(rows, pa.string())
+            columns = [
+                *(table[n] for n in names),
+                pc.cast(table[names[at]], pa.int64()),
+                nothing,
+                nothing,
+                pa.array([path.name] * rows, pa.string()),
+                pa.array(np.arange(rows, dtype=np.int64)),
+                pa.array(np.full(rows, number, np.int64)),
+            ]
+            tables.append(pa.table(columns, self.schema.names).cast(self.schema))
+        return tables
 
     def _stage(self, path: Path, number: int, columns: FileColumns | None) -> Iterator[pa.Table]:
         """A file parsed by the executors into a folder and read back piece by piece."""
