@@ -36,14 +36,18 @@ class Result:
     stream: str
     columns: Schema
     changes: bool = False  # rows are changes of a relation
+    timed: bool = True  # rows have a time: malformed input has none
 
 
-def user_table(table: pa.Table, columns: Sequence[str], *, changes: bool = False) -> pa.Table:
+def user_table(
+    table: pa.Table, columns: Sequence[str], *, changes: bool = False, timed: bool = True
+) -> pa.Table:
     """Stored rows as users see them: their own column names, ts, and op for changes."""
     arrays = [table[f"c{i}"] for i in range(len(columns))]
     names = list(columns)
-    arrays.append(pc.cast(table["_ts"], pa.timestamp("us", tz="UTC")))
-    names.append("ts")
+    if timed:
+        arrays.append(pc.cast(table["_ts"], pa.timestamp("us", tz="UTC")))
+        names.append("ts")
     if changes:
         signs = pc.if_else(pc.greater(table["_op"], 0), "+", "-")
         arrays.append(signs)
@@ -180,7 +184,8 @@ class Delivery:
         rows = 0
         if tables:
             merged = pa.concat_tables(tables, promote_options="permissive")
-            shown = user_table(merged, names, changes=self.result.changes)
+            result = self.result
+            shown = user_table(merged, names, changes=result.changes, timed=result.timed)
             rows = shown.num_rows
             self.sink.deliver(self.result, pending[0].first, pending[-1].last, shown)
             faults.reach("delivery.written")

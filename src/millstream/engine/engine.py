@@ -219,7 +219,7 @@ class Engine:
             (late_stream(stream), columns, late),
             (rejected_stream(stream), names, rejected),
         ):
-            result = Result(target, target, fields)
+            result = Result(target, target, fields, timed=fields is columns)
             self._attach(Delivery(f"sink:{target}", result, sink, self.ledger, self.store))
 
     def _attach(self, delivery: Delivery) -> Delivery:
