@@ -54,6 +54,7 @@ class Ledger:
 
     def __init__(self, path: Path, *, local_disk: bool = True) -> None:
         self._lock = threading.RLock()
+        self._forget()
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.row_factory = sqlite3.Row
         # WAL needs shared memory, which network file systems lack.
@@ -79,6 +80,12 @@ class Ledger:
         with self._lock:
             self._db.close()
 
+    def _forget(self) -> None:
+        """Empties the copies in memory of what is asked at every choice; they fill on demand."""
+        self._segments: dict[str, list[Segment]] = {}
+        self._heads: dict[str, sqlite3.Row | None] = {}
+        self._cursors: dict[str, dict[str, tuple[int, int]]] | None = None  # by stream, consumer
+
     # -- transactions ---------------------------------------------------------------------------
 
     @contextmanager
@@ -102,6 +109,7 @@ class Ledger:
                     yield
                 except BaseException:
                     self._db.execute("ROLLBACK")
+                    self._forget()
                     raise
                 self._db.execute("COMMIT")
             except sqlite3.OperationalError as error:
@@ -141,6 +149,7 @@ class Ledger:
     # -- streams and segments -------------------------------------------------------------------
 
     def add_stream(self, stream: str, kind: str) -> None:
+        self._heads.pop(stream, None)
         self._db.execute(
             "INSERT OR IGNORE INTO streams VALUES (?, ?, 1, ?, ?, 0, ?, '')",
             (stream, kind, BEGINNING, BEGINNING, BEGINNING),
@@ -148,6 +157,7 @@ class Ledger:
 
     def set_columns(self, stream: str, columns: str) -> None:
         """Records a stream's columns, hidden ones included, as Spark's JSON schema."""
+        self._heads.pop(stream, None)
         self._db.execute("UPDATE streams SET columns = ? WHERE id = ?", (columns, stream))
 
     def columns(self, stream: str) -> str:
@@ -163,13 +173,21 @@ class Ledger:
                 (stream,),
             )
         ]
+        self._segments.pop(stream, None)
+        self._heads.pop(stream, None)
         self._db.execute("DELETE FROM segments WHERE stream = ?", (stream,))
         self._db.execute("DELETE FROM streams WHERE id = ?", (stream,))
         return self._unnamed(files)
 
     def stream(self, stream: str) -> sqlite3.Row | None:
-        rows = self._rows("SELECT * FROM streams WHERE id = ?", (stream,))
-        return rows[0] if rows else None
+        with self._lock:
+            if stream not in self._heads:
+                rows = self._rows("SELECT * FROM streams WHERE id = ?", (stream,))
+                self._heads[stream] = rows[0] if rows else None
+            return self._heads[stream]
+
+    def stream_names(self) -> list[str]:
+        return [r["id"] for r in self._rows("SELECT id FROM streams")]
 
     def streams(self) -> list[sqlite3.Row]:
         return self._rows("SELECT * FROM streams")
@@ -179,6 +197,7 @@ class Ledger:
         head = self.stream(stream)
         if head is None:
             raise StateError(f"stream {stream} is not in the ledger")
+        self._heads.pop(stream, None)
         full = [w for w in written if w.rows]
         number, rows, ts_max = head["next"], head["rows"], head["ts_max"]
         now = time.time()
@@ -229,6 +248,7 @@ class Ledger:
         )
 
     def _insert(self, s: Segment) -> None:
+        self._segments.pop(s.stream, None)
         self._db.execute(
             "INSERT INTO segments VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
             (
@@ -248,13 +268,19 @@ class Ledger:
         )
 
     def segments(self, stream: str, since: int = 0) -> list[Segment]:
-        rows = self._rows(
-            "SELECT * FROM segments WHERE stream = ? AND last >= ? ORDER BY first", (stream, since)
-        )
-        return [Segment(*row) for row in rows]
+        """A stream's segments in order, from a sequence number on."""
+        with self._lock:
+            if stream not in self._segments:
+                rows = self._rows(
+                    "SELECT * FROM segments WHERE stream = ? ORDER BY first", (stream,)
+                )
+                self._segments[stream] = [Segment(*row) for row in rows]
+            return [s for s in self._segments[stream] if s.last >= since]
 
     def replace(self, old: Sequence[Segment], new: Segment | None) -> list[str]:
         """Swaps neighbours for one with the same rows, or for nothing; gives unnamed files."""
+        for segment in old:
+            self._segments.pop(segment.stream, None)
         self._db.executemany(
             "DELETE FROM segments WHERE stream = ? AND first = ?",
             [(s.stream, s.first) for s in old],
@@ -265,6 +291,7 @@ class Ledger:
 
     def retained_from(self, stream: str, ts: int) -> None:
         """Remembers that rows before `ts` are no longer all there."""
+        self._heads.pop(stream, None)
         self._db.execute(
             "UPDATE streams SET retained_from = max(retained_from, ?) WHERE id = ?", (ts, stream)
         )
@@ -286,22 +313,29 @@ class Ledger:
 
     def cursor(self, consumer: str, stream: str) -> tuple[int, int]:
         """The next sequence number a consumer reads, and the watermark it has reached."""
-        rows = self._rows(
-            "SELECT next, watermark FROM cursors WHERE consumer = ? AND stream = ?",
-            (consumer, stream),
-        )
-        return (rows[0]["next"], rows[0]["watermark"]) if rows else (1, BEGINNING)
+        return self.consumers(stream).get(consumer, (1, BEGINNING))
+
+    def consumers(self, stream: str) -> dict[str, tuple[int, int]]:
+        """Who reads a stream, with the next number and the watermark of each."""
+        with self._lock:
+            if self._cursors is None:
+                self._cursors = {}
+                for row in self._rows("SELECT * FROM cursors"):
+                    place = (row["next"], row["watermark"])
+                    self._cursors.setdefault(row["stream"], {})[row["consumer"]] = place
+            return dict(self._cursors.get(stream, {}))
 
     def set_cursor(self, consumer: str, stream: str, following: int, watermark: int) -> None:
+        self.consumers(stream)  # the copy in memory is there from now on
+        assert self._cursors is not None
+        self._cursors.setdefault(stream, {})[consumer] = (following, watermark)
         self._db.execute(
             "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?)",
             (consumer, stream, following, watermark),
         )
 
-    def cursors(self) -> list[sqlite3.Row]:
-        return self._rows("SELECT * FROM cursors")
-
     def drop_consumer(self, consumer: str) -> None:
+        self._cursors = None
         self._db.execute("DELETE FROM cursors WHERE consumer = ?", (consumer,))
         self._db.execute("DELETE FROM operators WHERE id = ?", (consumer,))
 

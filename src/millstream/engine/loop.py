@@ -201,8 +201,8 @@ class Loop:
         return None
 
     def _ready_compaction(self) -> Piece | None:
-        for row in self.engine.ledger.streams():
-            name = f"compact {row['id']}"
-            if name not in self._busy and self.engine.maintenance.compactable(row["id"]):
+        for stream in self.engine.maintenance.grown():
+            name = f"compact {stream}"
+            if name not in self._busy and self.engine.maintenance.compactable(stream):
                 return Piece("compact", name)
         return None

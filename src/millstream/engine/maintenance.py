@@ -61,11 +61,11 @@ class Maintenance:
         """Tells whether someone needs a segment; None where the stream looks after itself."""
         if "#" in stream:  # state: replaced by its operator
             return None
-        cursors = [c for c in self.ledger.cursors() if c["stream"] == stream]
+        places = self.ledger.consumers(stream)
         readers = [o for o in self.operators.values() if stream in o.inputs]
         marks = {o.id: self.runner.marks(o) for o in readers}
         starts = {o.id: self.ledger.cursor(o.id, stream)[0] for o in readers}
-        others = [c["next"] for c in cursors if c["consumer"] not in starts]
+        others = [following for name, (following, _) in places.items() if name not in starts]
         own = self.operators.get(stream)
         self_read = own is not None and own.kind in SELF_READING
         head = self.ledger.stream(stream)
@@ -90,6 +90,11 @@ class Maintenance:
 
     # -- compaction -----------------------------------------------------------------------------
 
+    def grown(self) -> list[str]:
+        """Streams with enough segments that a merge may pay."""
+        names = {s for o in self.operators.values() for s in (o.id, *o.inputs)}
+        return [n for n in sorted(names) if len(self.ledger.segments(n)) > FAN_IN]
+
     def compactable(self, stream: str) -> list[Segment]:
         """A run of neighbours worth merging; empty where there is none."""
         if "#" in stream:
@@ -97,7 +102,7 @@ class Maintenance:
         row = self.ledger.stream(stream)
         if row is None or not self._windowed(stream):
             return []
-        passed = min([c["next"] for c in self.ledger.cursors() if c["stream"] == stream], default=0)
+        passed = min((n for n, _ in self.ledger.consumers(stream).values()), default=0)
         run: list[Segment] = []
         best: list[Segment] = []
         for segment in self.ledger.segments(stream):

@@ -16,10 +16,9 @@ def status(engine: "Engine") -> Mapping[str, Any]:
     counters = ledger.counters()
     streams = {row["id"]: row for row in ledger.streams()}
     statistics = ledger.operator_statistics()
-    cursors = {(c["consumer"], c["stream"]): c["next"] for c in ledger.cursors()}
 
     def behind(consumer: str, stream: str) -> int:
-        following = cursors.get((consumer, stream), 1)
+        following, _ = ledger.cursor(consumer, stream)
         return sum(s.rows for s in ledger.segments(stream, following))
 
     return {
