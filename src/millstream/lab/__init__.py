@@ -10,6 +10,9 @@ MODULES: tuple[str, ...] = (
     "raindrop_tables",
     "raindrop_figures",
     "raindrop_selectors",
+    "sqpr_efficiency",
+    "sqpr_scale",
+    "sqpr_cluster",
 )
 
 

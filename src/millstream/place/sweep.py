@@ -1,10 +1,10 @@
 """Background re-planning: admitted queries are planned again while nothing else is to be done.
 
 Three kinds of trial, each kept only if it lowers the potential, so none ever drops a query. *One*:
-a delivery is taken out and planned again. *Group*: all deliveries that rest on one stream at one host
-are taken out together, so that a stream or a copy of one that serves few can go. *Seed*: a popular stream that
-nobody computes is computed on trial, and those that could read it are planned again. Chooses what
-to try, in turn; the planner finds the plans.
+a delivery is taken out and planned again. *Group*: all deliveries that rest on one stream at one
+host are taken out together, so that what serves few can go. *Seed*: a popular stream that nobody
+computes is computed on trial, and those that could read it are planned again. Chooses what to try,
+in turn; the planner finds the plans.
 """
 
 from collections.abc import Sequence
