@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from small_engines import base_rows, rejected, stream
 
 from millstream.engine import file_ingest, file_parsing
 from millstream.engine.engine import Engine, EngineSettings
 from millstream.engine.loop import Loop
 from millstream.errors import MillstreamError, ResourceError, StateError, UsageError
-from small_engines import base_rows, rejected, stream
 
 pytestmark = pytest.mark.spark
 
@@ -40,7 +40,8 @@ def write_inputs(folder: Path) -> None:
         "trailing.csv": "at,name,n\n1,a,1,,\n2,b,2\n3,c,3,\n4,d,x,\n5,e\n6,f,6,,q\n7,g,7\n",
         "plain_then_trailing.csv": "1,a,1\n" * 60 + "2,b,2,\n3,c,3,,,\n4,d,4,,y\n",
         "types.csv": "1,a,1\n2,b,1.5\n3,c,99999999999\n,d,4\nfive,e,5\n6,,\n",
-        "overflow.csv": "1,a,1\n9223372036854775807,b,2\n-62135596801,c,3\n253402300800,d,4\n5,e,5\n",
+        "overflow.csv": "1,a,1\n9223372036854775807,b,2\n-62135596801,c,3\n253402300800,d,4\n"
+        "5,e,5\n",
         "quoted.csv": '1,"a,b",1\n2,"two\nlines",2\n3,"say \\"hi\\"",3\n4,"a\u2028b",4\n',
         "unicode.csv": "1,日本語,1\n2,Ωμέγα,2\n3,🌊,3\n4,e\u0301,4\n5,\u202eabc,5\n",
         "backwards.csv": "10,a,1\n5,b,2\n10,c,3\n8,d,4\n9,e,5\n",
@@ -403,10 +404,8 @@ def test_a_large_file_is_staged_and_read_back_in_pieces(
     lines = [f"{i},{'y' * 200} {i},{i if i % 100 else 'bad'}" for i in range(1, 3001)]
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
     engine.add_stream(stream("s", path=tmp_path / "a.csv"))
-    sizes = []
     parser = engine.ingests["s"]._parser
-    for piece in parser.pieces([tmp_path / "a.csv"], [0]):
-        sizes.append(piece.num_rows)
+    sizes = [piece.num_rows for piece in parser.pieces([tmp_path / "a.csv"], [0])]
     assert sum(sizes) == 3000
     assert max(sizes) < 3000
     while not engine.ingests["s"].ended:

@@ -39,15 +39,20 @@ REJECTED = StructType(
 )
 REJECTED_NAMES = ("reason", "record", "file", "row")
 TIME_MIN, TIME_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 to 9999
+REASONS_MAX = 100  # told to whoever brought a batch; all of them are in the stream
 TOO_FAR_AHEAD = "the time is too far in the future"
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
+    """What became of a batch, after its commit."""
+
     rows: int
     late: int
     rejected: int
     seconds: float
+    reasons: tuple[tuple[int, str], ...] = ()  # of the first rejected rows: row, why
+    repeated: bool = False  # it had been committed before, nothing was done now
 
 
 class Appender:
@@ -59,7 +64,7 @@ class Appender:
         self.late = late_stream(definition.name)
         self.rejected = rejected_stream(definition.name)
         self.arrived = time.time()  # when rows last came; silence counts from the start
-        self._lock = threading.RLock()  # one batch at a time, whoever brings it
+        self.lock = threading.RLock()  # one batch at a time, whoever brings it
 
     def install(self) -> None:
         """Makes the stream known to the ledger (inside a transaction)."""
@@ -84,14 +89,27 @@ class Appender:
             fields.append(StructField(f"c{index}", _parse_datatype_string(column.type)))
         return StructType(fields)
 
-    def append(self, table: pa.Table, position: Mapping[str, Any]) -> Appended:
-        """Adds rows and records where the source stands, in one transaction."""
-        return self.append_all([table], position)
+    def append(
+        self,
+        table: pa.Table,
+        position: Mapping[str, Any],
+        others: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Appended:
+        """Adds rows and records where the source stands, in one transaction.
 
-    def append_all(self, pieces: Iterable[pa.Table], position: Mapping[str, Any]) -> Appended:
+        `others` are positions under names of their own, such as those of producers.
+        """
+        return self.append_all([table], position, others)
+
+    def append_all(
+        self,
+        pieces: Iterable[pa.Table],
+        position: Mapping[str, Any],
+        others: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Appended:
         """The same for rows that come in pieces, one of which is in memory at a time."""
         clock = time.perf_counter()
-        with self._lock:
+        with self.lock:
             before = self.ledger.ingest_position(self.stream)
             batch = _Batch(
                 pos=int(before.get("pos", 0)),
@@ -109,12 +127,20 @@ class Appender:
                 ledger.publish(self.late, batch.late, BEGINNING)
                 ledger.publish(self.rejected, batch.rejected, BEGINNING)
                 ledger.set_ingest_position(self.stream, after)
+                for name, where in (others or {}).items():
+                    ledger.set_ingest_position(name, where)
                 ledger.count(f"late:{self.definition.name}", _rows(batch.late))
                 ledger.count(f"rejected:{self.definition.name}", _rows(batch.rejected))
             faults.reach("ingest.committed")
             self.arrived = time.time()
         seconds = time.perf_counter() - clock
-        return Appended(_rows(batch.good), _rows(batch.late), _rows(batch.rejected), seconds)
+        return Appended(
+            _rows(batch.good),
+            _rows(batch.late),
+            _rows(batch.rejected),
+            seconds,
+            tuple(batch.reasons[:REASONS_MAX]),
+        )
 
     def _write(self, table: pa.Table, batch: "_Batch") -> None:
         good, late, bad, batch.highest = self._classify(
@@ -124,10 +150,12 @@ class Appender:
         batch.good.append(self.store.write(good))
         batch.late.append(self.store.write(late))
         batch.rejected.append(self.store.write(bad))
+        told = bad.slice(0, REASONS_MAX)
+        batch.reasons += zip(told["c3"].to_pylist(), told["c0"].to_pylist(), strict=True)
 
     def finish(self) -> None:
         """No more rows will come: every window can be decided."""
-        with self._lock, self.ledger.transaction() as ledger:
+        with self.lock, self.ledger.transaction() as ledger:
             position = ledger.ingest_position(self.stream)
             if position.get("ended"):
                 return
@@ -137,7 +165,7 @@ class Appender:
 
     def follow(self, watermark: int) -> bool:
         """Lets a silent stream's watermark follow others; rows before it are late from now on."""
-        with self._lock, self.ledger.transaction() as ledger:
+        with self.lock, self.ledger.transaction() as ledger:
             row = ledger.stream(self.stream)
             if row is None or watermark <= row["watermark"] or watermark in (BEGINNING, FOREVER):
                 return False
@@ -215,6 +243,7 @@ class _Batch:
     good: list[Written] = field(default_factory=list)
     late: list[Written] = field(default_factory=list)
     rejected: list[Written] = field(default_factory=list)
+    reasons: list[tuple[int, str]] = field(default_factory=list)
 
 
 def _rows(written: Iterable[Written]) -> int:

@@ -34,6 +34,7 @@ from millstream.engine.ledger import Ledger
 from millstream.engine.maintenance import Maintenance
 from millstream.engine.operators.running import table as relation_table
 from millstream.engine.segments import SegmentStore
+from millstream.engine.sources import SOURCES, LiveSource, kind_of
 from millstream.engine.steps import COLLECT_BYTES_MAX, StepReport, StepRunner
 from millstream.errors import UsageError
 from millstream.plan.nodes import Plan, sources_of
@@ -85,10 +86,12 @@ class Engine:
         self.queries: dict[str, Query] = {}
         self.appenders: dict[str, Appender] = {}
         self.ingests: dict[str, FileIngest] = {}
+        self.sources: dict[str, LiveSource] = {}  # those that bring rows by themselves
         self.deliveries: list[Delivery] = []
         self.maintenance = Maintenance(self.runner, self.operators)
         self.lock = threading.RLock()
         self.on_step: list[Callable[[StepReport], None]] = []
+        self.on_arrival: list[Callable[[], None]] = []
         self._sweep_orphans()
 
     def close(self) -> None:
@@ -104,21 +107,18 @@ class Engine:
     # -- streams --------------------------------------------------------------------------------
 
     def add_stream(self, definition: StreamDefinition) -> None:
-        """Declares a base stream; a file source is opened at once, so that mistakes show."""
+        """Declares a base stream; its source is opened at once, so that mistakes show."""
         with self.lock:
             self._check_time(definition)
             catalog = self.catalog.with_stream(definition)
             appender = Appender(definition, self.ledger, self.store)
             with self.ledger.transaction():
                 appender.install()
-            if definition.source.get("source", "file") == "file" and "path" in definition.source:
-                self.ingests[definition.name] = FileIngest(
-                    definition,
-                    appender,
-                    self.spark,
-                    self.home / "staging",
-                    self.settings.batch_rows,
-                )
+            opened = SOURCES.get(kind_of(definition))(self, definition, appender)
+            if isinstance(opened, FileIngest):
+                self.ingests[definition.name] = opened
+            else:
+                self.sources[definition.name] = opened
             self.appenders[definition.name] = appender
             self.catalog = catalog
 
@@ -276,10 +276,22 @@ class Engine:
 
     def live_sources(self) -> bool:
         """Whether rows may still come from sources that are not files."""
+        return any(not source.ended for source in self.sources.values())
+
+    def arrived(self, name: str) -> None:
+        """Called by a source that brings rows by itself, after each commit."""
+        self.maintenance.retain([self.appenders[name].stream])
+        for listener in self.on_arrival:
+            listener()
+
+    def congested(self) -> bool:
+        """Whether an operator is so far behind that ingest should wait."""
+        limit = self.settings.backlog_rows_max
+        with self.lock:
+            operators = list(self.operators.values())
         return any(
-            name not in self.ingests
-            and not self.ledger.ingest_position(appender.stream).get("ended")
-            for name, appender in self.appenders.items()
+            sum(s.rows for found in self.runner.pending(o).values() for s in found) > limit
+            for o in operators
         )
 
     def queries_of(self, operator: str) -> Iterator[Query]:

@@ -104,6 +104,10 @@ class FileIngest:
         self.rows += batch.num_rows
         return appended
 
+    def silent_since(self) -> float:
+        """Since when no row has come and none waits; files that are there are never silent."""
+        return self.appender.arrived if self.follow and self.caught_up else time.time()
+
     def _allowance(self) -> int:
         """Rows that a replay at a given rate may add by now."""
         if self._replay_from is None:

@@ -6,17 +6,20 @@ has ended and nothing is left to do.
 """
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal as OneOf
 
 from millstream.engine.dataflow import Operator
 from millstream.engine.engine import Engine
-from millstream.engine.failures import data_error
+from millstream.engine.failures import data_error, disk_full
+from millstream.engine.idleness import follow_others
 from millstream.engine.steps import StepReport
 from millstream.errors import MillstreamError
 
 IDLE_SECONDS = 0.05
+LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,14 @@ class Loop:
         self._changed = threading.Condition(engine.lock)
         self._threads: list[threading.Thread] = []
         self._turn = 0
+        self._next_look = 0.0
 
     # -- life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
+        self.engine.on_arrival.append(self.wake)
+        for source in self.engine.sources.values():
+            source.start()
         self._threads = [
             threading.Thread(target=self._work, name=f"millstream-slot-{i}", daemon=True)
             for i in range(self.engine.settings.slots)
@@ -57,6 +64,10 @@ class Loop:
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
+        for source in self.engine.sources.values():
+            source.stop()
+        if self.wake in self.engine.on_arrival:
+            self.engine.on_arrival.remove(self.wake)
 
     def run(self, tick: Callable[[], None] | None = None, every: float = 0.2) -> None:
         """Runs until all finite input is processed; calls `tick` now and then."""
@@ -81,6 +92,7 @@ class Loop:
 
     def _work(self) -> None:
         while not self._stop.is_set():
+            self._look_after_sources()
             with self._changed:
                 piece = self._next()
                 if piece is None:
@@ -94,14 +106,31 @@ class Loop:
             try:
                 self._do(piece)
             except BaseException as error:
-                self.failure = error
-                self._stop.set()
-                self.settled.set()
-                self.finished.set()
+                self._fail(error)
             finally:
                 with self._changed:
                     self._busy.discard(piece.name)
                     self._changed.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = self.failure or error
+        self._stop.set()
+        self.settled.set()
+        self.finished.set()
+
+    def _look_after_sources(self) -> None:
+        """Now and then: has a source failed, has a stream fallen silent?"""
+        with self._changed:
+            if time.monotonic() < self._next_look:
+                return
+            self._next_look = time.monotonic() + LOOK_SECONDS
+        try:
+            for source in list(self.engine.sources.values()):
+                if source.failure is not None:
+                    raise source.failure
+            follow_others(self.engine)
+        except BaseException as error:
+            self._fail(error)
 
     def _settled(self) -> bool:
         """Whether finite files are read to their end; sources without end may bring more."""
@@ -132,8 +161,14 @@ class Loop:
         try:
             report = engine.runner.run(operator, engine.settings.step_rows_max)
         except MillstreamError:
+            if operator.id not in engine.operators:
+                return  # its query was dropped meanwhile, and its streams with it
             raise
         except Exception as error:
+            if operator.id not in engine.operators:
+                return
+            if full := disk_full(error):
+                raise full from error
             reason = data_error(error)
             if reason is None:
                 raise
@@ -181,18 +216,11 @@ class Loop:
 
     def _ready_ingest(self) -> Piece | None:
         for name, ingest in self.engine.ingests.items():
-            if name not in self._busy and ingest.ready() and not self._congested():
+            if name not in self._busy and ingest.ready() and not self.engine.congested():
                 # streams take turns: a join needs both
                 self.engine.ingests[name] = self.engine.ingests.pop(name)
                 return Piece("ingest", name)
         return None
-
-    def _congested(self) -> bool:
-        limit = self.engine.settings.backlog_rows_max
-        return any(
-            sum(s.rows for found in self.engine.runner.pending(o).values() for s in found) > limit
-            for o in self.engine.operators.values()
-        )
 
     def _ready_delivery(self) -> Piece | None:
         for delivery in self.engine.deliveries:

@@ -1,12 +1,14 @@
-"""Rows that a program hands over: each call is one batch and one commit.
+"""Rows that a program hands over or posts over HTTP: each call is one batch and one commit.
 
 Spark parses and converts as it does for files, so that a malformed row is rejected with a reason
-and never takes its neighbours with it. A producer that numbers its batches may send one again after
-a crash: what was committed is passed over.
+and never takes its neighbours with it. A producer numbers its batches: one that was committed is
+acknowledged and passed over, a gap is refused, and the answer comes after the commit. So a producer
+that repeats what was not answered loses nothing and doubles nothing.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,17 +26,34 @@ from millstream.engine.malformed import json_reason
 from millstream.errors import StateError, UsageError
 from millstream.plan.sql_text import quoted
 
-PRODUCERS_MAX = 10_000  # numbers are kept for so many producers of a stream
-NOTHING = Appended(0, 0, 0, 0.0)
+NAME_MAX = 200  # characters of a producer's name
+REPEATED = Appended(0, 0, 0, 0.0, repeated=True)
+
+
+class GapError(UsageError):
+    """A batch whose number does not follow the producer's last one."""
+
+    def __init__(self, producer: str, number: int, expected: int) -> None:
+        super().__init__(
+            f"producer {producer} sent batch {number} where {expected} follows",
+            hint=f"send batch {expected} first",
+        )
+        self.expected = expected
 
 
 class PushSource:
     """The door of one stream for rows from outside."""
 
     def __init__(
-        self, definition: StreamDefinition, appender: Appender, spark: SparkSession
+        self,
+        definition: StreamDefinition,
+        appender: Appender,
+        spark: SparkSession,
+        pushed: Callable[[str], None] | None = None,
     ) -> None:
         self.definition, self.appender = definition, appender
+        self._pushed = pushed  # told after each commit
+        self.failure: BaseException | None = None
         self.spark = spark.newSession()
         # without ANSI a value that cannot be converted becomes null instead of ending the job
         self.spark.conf.set("spark.sql.ansi.enabled", "false")
@@ -47,22 +66,61 @@ class PushSource:
 
         With a producer's running number, a batch counts once however often it is sent.
         """
-        position = self.appender.ledger.ingest_position(self.appender.stream)
-        if position.get("ended"):
-            raise StateError(f"stream {self.definition.name} has ended")
-        numbers = dict(position.get("producers", {}))
-        if number is not None:
-            if number <= int(numbers.get(producer, -1)):
-                return NOTHING
-            if producer not in numbers and len(numbers) >= PRODUCERS_MAX:
-                raise UsageError(f"stream {self.definition.name} has too many producers")
-            numbers[producer] = number
-        table = self._parsed(rows, int(position.get("pos", 0)))
-        return self.appender.append(table, {"producers": numbers} if numbers else {})
+        _check(producer, number)
+        with self.appender.lock:
+            position = self.appender.ledger.ingest_position(self.appender.stream)
+            if number is not None and not self._follows(producer, number):
+                return REPEATED
+            if position.get("ended"):
+                raise StateError(f"stream {self.definition.name} has ended")
+            start = int(position.get("pos", 0))
+            table = self._parsed(rows, start)
+            numbers = {} if number is None else {self._key(producer): {"number": number}}
+            appended = self.appender.append(table, {}, numbers)
+        self._tell()
+        return replace(appended, reasons=tuple((r - start, why) for r, why in appended.reasons))
+
+    def expected(self, producer: str) -> int:
+        """The number of the batch that a producer should send next; 1 for a new one."""
+        position = self.appender.ledger.ingest_position(self._key(producer))
+        return int(position.get("number", 0)) + 1
+
+    def _follows(self, producer: str, number: int) -> bool:
+        """Whether a batch is new; False where it was committed before, GapError after a gap."""
+        known = self.appender.ledger.ingest_position(self._key(producer))
+        if not known and number == 0:
+            return True  # who counts from 0 may
+        expected = self.expected(producer)
+        if number > expected:
+            raise GapError(producer, number, expected)
+        return number == expected
+
+    def _key(self, producer: str) -> str:
+        return f"{self.appender.stream}@{producer}"
 
     def finish(self) -> None:
         """No more rows will come."""
         self.appender.finish()
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._pushed is not None:
+            self._pushed(self.definition.name)
+
+    # -- as a source of the loop ----------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.appender.ledger.ingest_position(self.appender.stream).get("ended"))
+
+    def start(self) -> None:
+        """Rows come by themselves."""
+
+    def stop(self) -> None:
+        """Nothing runs in between."""
+
+    def silent_since(self) -> float:
+        return self.appender.arrived
 
     # -- parsing --------------------------------------------------------------------------------
 
@@ -147,6 +205,18 @@ class PushSource:
         ]
         texts = [pa.field(name, pa.string()) for name in (REASON, RECORD, FILE)]
         return pa.schema([*fields, pa.field("_ts", pa.int64()), *texts, pa.field(ROW, pa.int64())])
+
+
+def _check(producer: str, number: int | None) -> None:
+    if number is None:
+        return
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise UsageError(
+            f"the number {number!r} of a batch is not a whole number",
+            hint="a producer counts its batches: 1, 2, 3, ...",
+        )
+    if not isinstance(producer, str) or len(producer) > NAME_MAX:
+        raise UsageError("a producer's name is a text", hint=f"of at most {NAME_MAX} characters")
 
 
 def _json_value(value: Any) -> Any:
