@@ -150,7 +150,7 @@ class Review:
 
     situation: Situation
     current: str | None  # the algorithm in charge; None before the first
-    candidates: tuple[str, ...]
+    candidates: tuple[str, ...]  # to choose from; without the current one if somebody starves
     scores: Callable[[], Mapping[str, float]]  # equations 5.1 and 5.2; ask once a review
     random: "Random"
     imagine: Callable[[str], Algorithm]  # a copy of a candidate, to play with

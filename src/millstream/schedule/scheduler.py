@@ -201,9 +201,10 @@ class Scheduler:
                 situation.now, settings.decay, settings.decay_by,
             )  # fmt: skip
 
-        return Review(
-            situation, current, settings.candidates, scores, self._random, self._imagine, starved
-        )
+        # An algorithm under which somebody starves must go (section 3.2.4).
+        others = tuple(name for name in settings.candidates if name != current)
+        candidates = others if starved is not None and others else settings.candidates
+        return Review(situation, current, candidates, scores, self._random, self._imagine, starved)
 
     def _imagine(self, candidate: str) -> Algorithm:
         return copy(self._algorithms[candidate])

@@ -11,13 +11,13 @@ for delay alone it is results a second of work from here to the root. The second
 too short for a step of its own wait while others are worth more; when nothing else has work it runs
 at once. The batch is the smallest whose fixed cost is an acceptable share of the step, so that
 results flow, and no longer than the longest step wanted; but never below THRESHOLD, and where
-memory counts not below what RATIO gives either: the rows of a long step wait in no queue.
+memory counts as much as delay not below what RATIO gives either: rows of a step wait in no queue.
 """
 
 from collections.abc import Iterator
 from math import inf
 
-from millstream.schedule.holding import MEMORY, outlook
+from millstream.schedule.holding import DELAY, MEMORY, outlook
 from millstream.schedule.protocol import OperatorView, Pick, Situation
 from millstream.schedule.settings import ScheduleSettings
 from millstream.schedule.workload import workload
@@ -57,7 +57,7 @@ class CostAware:
     def __init__(self) -> None:
         self._index: dict[str, float] = {}
         self._cost: dict[str, tuple[float, float]] = {}
-        self._awaited = True  # no goal is about memory: results shall flow in small batches
+        self._awaited = True  # delay counts more than memory: results shall flow, in small batches
 
     def rank(self, situation: Situation) -> Iterator[Pick]:
         rows: dict[str, float] = {}
@@ -85,7 +85,7 @@ class CostAware:
         self._cost = {view.id: statistics.step_cost(view) for view in situation.views}
         kept = {view.id: statistics.row_selectivity(view) for view in situation.views}
         waiting = outlook(situation).cost
-        self._awaited = not any(g.weight > 0 and g.statistic in MEMORY for g in situation.goals)
+        self._awaited = _weight(situation, DELAY) >= 2 * _weight(situation, MEMORY)
         self._index = {}
         for path in plan.paths():
             for start in range(len(path)):
@@ -96,6 +96,10 @@ class CostAware:
 
     def ran(self, pick: Pick, now: float) -> None:
         pass
+
+
+def _weight(situation: Situation, statistics: frozenset[str]) -> float:
+    return sum(goal.weight for goal in situation.goals if goal.statistic in statistics)
 
 
 def _relief(steps: list[tuple[float, float, float]]) -> float:

@@ -27,8 +27,6 @@ class Foresight:
     def select(self, review: Review) -> Verdict:
         situation, current = review.situation, review.current
         candidates = review.candidates
-        if review.starved is not None and len(candidates) > 1:
-            candidates = tuple(name for name in candidates if name != current)
         if len(candidates) == 1:
             return Verdict(candidates[0], "the only candidate")
         if current is None or situation.statistics.series("queue_rows") is None:

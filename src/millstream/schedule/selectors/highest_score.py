@@ -16,7 +16,5 @@ class HighestScore:
         if explored is not None:
             return explored
         candidates = review.candidates
-        if review.starved is not None and len(candidates) > 1:
-            candidates = tuple(name for name in candidates if name != review.current)
         best = max(candidates, key=lambda name: (scores[name], name == review.current))
         return Verdict(best, f"highest score {scores[best]:.3f}")

@@ -16,8 +16,6 @@ class Roulette:
         if explored is not None:
             return explored
         candidates = review.candidates
-        if review.starved is not None and len(candidates) > 1:
-            candidates = tuple(name for name in candidates if name != review.current)
         total = sum(scores[name] for name in candidates)
         if total <= 0:
             return Verdict(review.random.choice(candidates), "no score above 0")

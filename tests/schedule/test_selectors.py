@@ -1,0 +1,121 @@
+"""Who chooses the algorithm: the wheel's fairness, and what foresight foresees."""
+
+from collections import Counter
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from millstream.schedule import OperatorView, Quality, Scheduler, ScheduleSettings, StepReport
+from millstream.schedule.algorithms import ALGORITHMS
+from millstream.schedule.holding import outlook
+from millstream.schedule.plans import shape_of
+from millstream.schedule.protocol import Review, Situation
+from millstream.schedule.quality import DEFAULT, TEMPLATES
+from millstream.schedule.selectors import SELECTORS
+from millstream.schedule.selectors.foresight import foreseen_cost
+from millstream.schedule.selectors.roulette import Roulette
+from millstream.schedule.statistics import StatisticsGatherer
+
+# A leaf that removes nearly everything cheaply, and an expensive root.
+LINE = [
+    OperatorView(
+        "leaf", 400, oldest=0.0, consumers=("root",), row_cost_s=1e-3, row_selectivity=0.1
+    ),
+    OperatorView(
+        "root", 300, oldest=0.0, producers=("leaf",), row_cost_s=1e-2, row_selectivity=1.0
+    ),
+]
+
+
+def situation(quality: Quality = DEFAULT) -> Situation:
+    gatherer = StatisticsGatherer()
+    by_id = {view.id: view for view in LINE}
+    gatherer.observe(by_id, 700, 0.0)
+    gatherer.update(1.0, "fifo", ("leaf",))
+    return Situation(1.0, LINE, by_id, shape_of(LINE), gatherer, ScheduleSettings(), quality.goals)
+
+
+def review(scores: dict[str, float]) -> Review:
+    names = tuple(scores)
+    return Review(
+        situation(),
+        names[0],
+        names,
+        lambda: scores,
+        Random(4),
+        lambda n: ALGORITHMS.get(n)(),
+    )
+
+
+def spun(wheel: Roulette, asked: Review, times: int) -> Counter[str]:
+    return Counter(wheel.select(asked).algorithm for _ in range(times))
+
+
+def test_the_wheel_chooses_in_proportion_to_scores_after_exploring() -> None:
+    wheel, asked = Roulette(), review({"fifo": 0.6, "mtiq": 0.3, "chain": 0.1})
+    explored = [wheel.select(asked).algorithm for _ in range(5)]
+    assert explored == ["fifo", "fifo", "mtiq", "chain", "fifo"]
+    counts = spun(wheel, asked, 4000)
+    assert counts["fifo"] / 4000 == pytest.approx(0.6, abs=0.03)
+    assert counts["chain"] / 4000 == pytest.approx(0.1, abs=0.02)
+
+
+def test_the_wheel_turns_without_any_score() -> None:
+    wheel = Roulette()
+    asked = review({"fifo": 0.0, "mtiq": 0.0})
+    spun(wheel, asked, 4)
+    assert set(spun(wheel, asked, 100)) == {"fifo", "mtiq"}
+
+
+@pytest.mark.parametrize("name", SELECTORS.names())
+def test_a_selector_names_a_candidate_and_gives_a_reason(name: str) -> None:
+    selector = SELECTORS.get(name)()
+    for _ in range(12):
+        verdict = selector.select(review({"fifo": 0.4, "chain": 0.6}))
+        assert verdict.algorithm in ("fifo", "chain")
+        assert verdict.reason
+
+
+def test_holding_costs_follow_the_goals() -> None:
+    small = outlook(situation(Quality(TEMPLATES.get("small"))))
+    assert small.cost["leaf"] == small.cost["root"]  # a row is a row
+    fresh = outlook(situation(Quality(TEMPLATES.get("fresh"))))
+    assert fresh.cost["leaf"] == pytest.approx(0.1 * fresh.cost["root"])  # a tenth of a result
+    assert fresh.results == {"root": 1.0, "leaf": pytest.approx(0.1)}
+    assert fresh.seconds["leaf"] == pytest.approx(1e-3 + 0.1 * 1e-2)
+
+
+def test_foresight_sees_that_chain_saves_memory_and_fifo_time() -> None:
+    def cost(algorithm: str, template: str) -> float:
+        at = situation(Quality(TEMPLATES.get(template)))
+        member = ALGORITHMS.get(algorithm)()
+        member.refresh(at)
+        return foreseen_cost(member, at, outlook(at), 100)
+
+    assert cost("chain", "small") < cost("fifo", "small")
+    assert cost("cost_aware", "fresh") < cost("chain", "fresh")
+
+
+def test_foresight_does_not_disturb_the_algorithms_it_imagines() -> None:
+    settings = ScheduleSettings(candidates=("round_robin", "fifo"), scoring_s=0.5, statistics_s=0.5)
+    scheduler = Scheduler(settings)
+    turns = []
+    for step in range(40):
+        choice = scheduler.choose(LINE, step * 0.1)
+        assert choice is not None
+        if choice.algorithm == "round_robin":
+            turns.append(choice.operator)
+        scheduler.report(StepReport(choice.operator, 10, 5, 0.1, step * 0.1 + 0.1, choice.number))
+    for before, after in pairwise(turns):
+        assert before != after  # imagined turns would break the alternation
+
+
+def test_foresight_keeps_the_algorithm_while_next_to_nothing_waits() -> None:
+    scheduler = Scheduler(ScheduleSettings(candidates=("fifo", "chain"), scoring_s=0.5))
+    views = [OperatorView("leaf", 3, oldest=0.0)]
+    for step in range(30):
+        choice = scheduler.choose(views, step * 0.2)
+        assert choice is not None
+        scheduler.report(StepReport("leaf", 3, 3, 0.2, step * 0.2 + 0.2, choice.number))
+    assert scheduler.switches <= 2
