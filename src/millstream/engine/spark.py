@@ -97,6 +97,14 @@ def session(
             "org.apache.spark.sql.catalyst.optimizer.RemoveRedundantAliases"
         ),
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+        # what Spark keeps and writes down of each of many thousand small jobs
+        "spark.sql.lightweightPlanChangeValidation": "false",
+        "spark.sql.ui.explainMode": "simple",
+        "spark.sql.maxPlanStringLength": "512",
+        "spark.ui.retainedJobs": "50",
+        "spark.ui.retainedStages": "50",
+        "spark.ui.retainedTasks": "1000",
+        "spark.sql.ui.retainedExecutions": "50",
         "spark.driver.extraJavaOptions": os.environ.get("MILLSTREAM_JAVA_OPTIONS", ""),
         "spark.log.level": "FATAL",  # what fails is told by us, not by pages of Java stacks
         **(settings or {}),
