@@ -225,6 +225,10 @@ class Loop:
     def _ready_delivery(self) -> Piece | None:
         for delivery in self.engine.deliveries:
             if delivery.consumer not in self._busy and delivery.pending():
+                # results take turns: none waits for the end
+                self.engine.deliveries = [
+                    d for d in self.engine.deliveries if d is not delivery
+                ] + [delivery]
                 return Piece("deliver", delivery.consumer)
         return None
 

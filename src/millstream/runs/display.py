@@ -5,6 +5,7 @@ status, changes nothing.
 """
 
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from rich.text import Text
 
 PLAIN_SECONDS = 2.0
 LIVE_SECONDS = 0.5
+RATE_SECONDS = 10.0
 QUERIES_SHOWN_MAX = 30
 
 
@@ -37,19 +39,18 @@ def display_for(console: Console, *, quiet: bool) -> Display:
 
 
 class Rate:
-    """Rows a second since the last look, smoothed a little."""
+    """Rows a second over the last seconds."""
 
     def __init__(self) -> None:
-        self._at, self._rows, self.value = time.monotonic(), -1, 0.0
+        self._seen: deque[tuple[float, int]] = deque()
 
     def update(self, rows: int) -> float:
         now = time.monotonic()
-        passed = now - self._at
-        if self._rows >= 0 and passed > 0:
-            fresh = (rows - self._rows) / passed
-            self.value = fresh if self.value == 0 else 0.5 * self.value + 0.5 * fresh
-        self._at, self._rows = now, rows
-        return self.value
+        self._seen.append((now, rows))
+        while len(self._seen) > 2 and self._seen[1][0] < now - RATE_SECONDS:
+            self._seen.popleft()
+        passed = now - self._seen[0][0]
+        return (rows - self._seen[0][1]) / passed if passed > 0 else 0.0
 
 
 def figures(status: Mapping[str, Any]) -> dict[str, Any]:
