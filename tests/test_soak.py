@@ -126,7 +126,7 @@ def _sample(engine: Engine, spark: Any, seconds: float, rows: int) -> Sample:
     spark._jvm.java.lang.System.gc()
     heap = (runtime.totalMemory() - runtime.freeMemory()) / 1e6
     threads = spark._jvm.java.lang.Thread.activeCount() + threading.active_count()
-    ledger = sum(f.stat().st_size for f in engine.home.glob("ledger.db*")) / 1e3
+    ledger = engine.ledger.size_bytes() / 1e3
     segments = sum(len(engine.ledger.segments(s)) for s in engine.ledger.stream_names())
     return Sample(
         round(seconds), round(heap), threads, len(engine.store.files()), ledger, segments, rows

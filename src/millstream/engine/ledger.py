@@ -20,6 +20,7 @@ from millstream.errors import ResourceError, StateError
 from millstream.plan.windows import BEGINNING
 
 VERSION = 1
+HOLD = "hold:"  # consumers that hold streams while a query is being registered
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE streams (
@@ -107,16 +108,16 @@ class Ledger:
                 self._db.execute("BEGIN IMMEDIATE")
                 try:
                     yield
+                    self._db.execute("COMMIT")
                 except BaseException:
-                    self._db.execute("ROLLBACK")
-                    self._forget()
+                    if self._db.in_transaction:  # on a full disk SQLite has rolled back itself
+                        self._db.execute("ROLLBACK")
                     raise
-                self._db.execute("COMMIT")
             except sqlite3.OperationalError as error:
-                if "full" in str(error):
+                if "full" in str(error) or "disk I/O" in str(error):
                     raise ResourceError(
-                        "the disk is full",
-                        detail="the ledger could not be written",
+                        "the disk is full" if "full" in str(error) else "the disk has failed",
+                        detail=f"the ledger could not be written: {error}",
                         hint="free some space and run the same command again: nothing is lost",
                     ) from error
                 raise
@@ -124,6 +125,14 @@ class Ledger:
     def _rows(self, sql: str, args: Sequence[Any] = ()) -> list[sqlite3.Row]:
         with self._lock:
             return self._db.execute(sql, args).fetchall()
+
+    def size_bytes(self) -> int:
+        """Bytes of all pages in use, whether they lie in the file or still in its log."""
+        (pages,), (free,), (size,) = (
+            self._rows(f"PRAGMA {name}")[0]
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        return (int(pages) - int(free)) * int(size)
 
     # -- meta -----------------------------------------------------------------------------------
 
@@ -338,6 +347,10 @@ class Ledger:
         self._cursors = None
         self._db.execute("DELETE FROM cursors WHERE consumer = ?", (consumer,))
         self._db.execute("DELETE FROM operators WHERE id = ?", (consumer,))
+
+    def drop_holds(self) -> None:
+        """Forgets holds of registrations that a crash has cut short."""
+        self._db.execute("DELETE FROM cursors WHERE consumer LIKE ?", (f"{HOLD}%",))
 
     # -- operators ------------------------------------------------------------------------------
 
