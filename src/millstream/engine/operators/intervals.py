@@ -271,7 +271,8 @@ def _relation_at_multiples(slide: int, alive: Frame, span: _Span, step: Step) ->
     first = BEGINNING if span.start == BEGINNING else -(-span.start // slide) * slide
     low = f"(_ts + pmod(-_ts, {slide}L))"
     low = f"greatest({low}, {first}L)" if first > BEGINNING else low
-    until = f"(IF(_until = {FOREVER}L, {-(-step.last_row // slide) * slide + 1}L, _until) - 1L)"
+    end = -(-step.last_row // slide) * slide + 1 if span.stop == FOREVER else FOREVER
+    until = f"(IF(_until = {FOREVER}L, {end}L, _until) - 1L)"
     high = f"({until} - pmod({until}, {slide}L))"
     if span.stop < FOREVER:
         high = f"least({high}, {(span.stop - 1) // slide * slide}L)"
@@ -328,7 +329,8 @@ def _at_multiples(core: Aggregate, alive: Frame, span: _Span, step: Step) -> Fra
     low = f"(_ts + 1L + pmod(-(_ts + 1L), {slide}L))"
     low = f"greatest({low}, {earliest}L)" if earliest > BEGINNING else low
     # rows without an end count up to the first multiple after the last row of all
-    until = f"IF(_until = {FOREVER}L, {(step.last_row // slide + 1) * slide}L, _until)"
+    end = (step.last_row // slide + 1) * slide if span.stop == FOREVER else FOREVER
+    until = f"IF(_until = {FOREVER}L, {end}L, _until)"
     high = f"({until} - pmod({until}, {slide}L))"
     if span.stop < FOREVER:
         high = f"least({high}, {span.stop // slide * slide}L)"
