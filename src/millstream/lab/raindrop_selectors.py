@@ -48,16 +48,29 @@ def compare(number: int, seed: int, seconds: int, goals: Sequence[Specification]
     # The seed's four do not look at the goals: one run serves every weighting.
     four = [run_plan(plan, name, goals[0], seed, seconds) for name in THESIS_CANDIDATES]
     rows: list[Row] = []
+    same: dict[str, Run] = {}
     for weighting in goals:
-        aware = run_plan(plan, "cost_aware", weighting, seed, seconds)
+        aware = _run(number, "cost_aware", weighting, seed, seconds, same)
         for selector in SELECTORS:
-            run = run_plan(plan, selector, weighting, seed, seconds)
+            run = _run(number, selector, weighting, seed, seconds, same)
             for yardstick, singles in (("four", four), ("all", [*four, aware])):
                 rows += [
                     _row(number, seed, weighting, run, yardstick, singles, strict)
                     for strict in (False, True)
                 ]
     return rows
+
+
+def _run(
+    number: int, name: str, goals: Specification, seed: int, seconds: int, same: dict[str, Run]
+) -> Run:
+    """A run; without a memory goal holding costs differ by a factor only, so one run serves all."""
+    by_costs = name in (DEFAULT, "cost_aware") and "queue_rows" not in goals.weights
+    if not by_costs:
+        return run_plan(PLANS[number], name, goals, seed, seconds)
+    if name not in same:
+        same[name] = run_plan(PLANS[number], name, goals, seed, seconds)
+    return same[name]
 
 
 def _row(

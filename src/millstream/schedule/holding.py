@@ -33,7 +33,9 @@ class Outlook:
 
     results: dict[str, float]  # rows it will yield at the roots
     seconds: dict[str, float]  # work it still needs, to the roots
-    cost: dict[str, float]  # of waiting a second
+    cost: dict[str, float]  # of waiting a second: in_memory + as_result * results
+    in_memory: float
+    as_result: float
 
 
 def outlook(situation: Situation) -> Outlook:
@@ -49,7 +51,7 @@ def outlook(situation: Situation) -> Outlook:
         seconds[name] = statistics.row_seconds(view) + kept * sum(seconds[c] for c in onward)
     in_memory, as_result = _shares(situation)
     cost = {name: in_memory + as_result * results[name] for name in plan.order}
-    return Outlook(results, seconds, cost)
+    return Outlook(results, seconds, cost, in_memory, as_result)
 
 
 def _shares(situation: Situation) -> tuple[float, float]:
