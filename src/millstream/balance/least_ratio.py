@@ -30,6 +30,7 @@ class LeastRatio:
     traffic_weight: float = 0.3  # one per cent more traffic must lower the ratio by so many
     drain_s: float = 5.0  # in which what has piled up is to be worked off
     payback_s: float = 20.0  # in which a move's state must be worth its traffic
+    payback_crowded_s: float = 2.0  # ... off a crowded host: what arrives soon helps most
     gain_min: float = 0.003  # less is not worth a move
     rest: float = 0.15  # once settled, a change of the value below this wakes nobody
     moves_max: int = 30  # in a decision, beyond relief
@@ -50,7 +51,10 @@ class LeastRatio:
         uneven = search.overload() > self.tolerance * 1.5
         if isinstance(memory, Settled) and not uneven and abs(value - memory.value) < self.rest:
             return (), memory
-        search.relieve_if_it_helps(value)
+        crowded = search.crowded()
+        search.relieve_if_it_helps(value, crowded=crowded)
+        if crowded or not seen.movable.all():
+            return search.moves(), None  # first things first: polishing would take their bandwidth
         search.tidy()
         finished = search.worst_first()
         return search.moves(), Settled(search.value_now()) if finished else None
@@ -81,7 +85,10 @@ class _Search:
         self.base_traffic = max(self.model.estimate(native).traffic, 1.0)
 
     def moves(self) -> tuple[UnitMove, ...]:
-        changed = np.flatnonzero(self.host != self.seen.unit_host).tolist()
+        """What changed, first what takes much load with little state: it arrives first."""
+        units = np.flatnonzero(self.host != self.seen.unit_host)
+        density = self.unit_load[units] / np.maximum(self.model.unit_state_bytes[units], 1.0)
+        changed = units[np.argsort(-density, kind="stable")].tolist()
         return tuple(UnitMove(unit, int(self.host[unit]), self.reason[unit]) for unit in changed)
 
     def _move(self, unit: int, target: int, reason: str) -> None:
@@ -108,12 +115,14 @@ class _Search:
         return loads
 
     # --- relieve ----------------------------------------------------------------------------
-    def relieve_if_it_helps(self, value: float) -> None:
+    def crowded(self) -> bool:
+        return bool(self._loads()[self.up].max() > self.policy.crowded)
+
+    def relieve_if_it_helps(self, value: float, *, crowded: bool) -> None:
         """Always where a host is crowded; else only if the ratios gain by it.
 
         An uneven load is no harm in itself: on a slow network spreading may cost more.
         """
-        crowded = self._loads()[self.up].max() > self.policy.crowded
         host, readers = self.host.copy(), self.readers.copy()
         self.relieve()
         if not crowded and self.value_now() > value:
@@ -153,7 +162,9 @@ class _Search:
         if not fits.any():
             return None
         change = self.model.traffic_changes(units, self.host, self.readers)
-        change += self._fare(units)[:, None]
+        hurry = work[heavy] / speed[heavy] > self.policy.crowded
+        payback_s = self.policy.payback_crowded_s if hurry else self.policy.payback_s
+        change += (self.model.unit_state_bytes[units] / payback_s)[:, None]
         price = np.where(fits, change / unit_load[units][:, None], np.inf)
         row, target = np.unravel_index(int(np.argmin(price)), price.shape)
         return int(units[row]), int(target)

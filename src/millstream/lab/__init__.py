@@ -13,6 +13,10 @@ MODULES: tuple[str, ...] = (
     "sqpr_efficiency",
     "sqpr_scale",
     "sqpr_cluster",
+    "placement_alpha",
+    "placement_partners",
+    "placement_selection",
+    "placement_beyond",
 )
 
 

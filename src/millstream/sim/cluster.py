@@ -196,7 +196,7 @@ class Cluster:
 
     def _tick(self) -> None:
         tick_s = self.setting.tick_s
-        out, into = self.moves.traffic(self.now_s - tick_s, tick_s)
+        out, into = self.moves.copy(tick_s)
         self.flows.tick(self.stream_rates, tick_s, self.now_s, out, into)
         self.moves.settle(self.now_s, self._moved)
         if self.checkers:
