@@ -22,7 +22,7 @@ from millstream.plan.schema import Field
 
 STATEMENT_HINT = "a statement begins with SELECT, WITH, ISTREAM(, CREATE STREAM or CREATE QUERY"
 FRAMES_MAX = 10_000  # sqlglot takes about twenty for each parenthesis
-SOURCE_OPTIONS = ("path", "format", "options", "source", "rate", "schema")
+SOURCE_OPTIONS = ("path", "format", "options", "source", "rate", "follow", "trigger", "schema")
 OPTIONS = ("time", "lateness", "idle", "max_ahead", *SOURCE_OPTIONS)
 
 

@@ -1,0 +1,103 @@
+"""Windows in brackets: `[RANGE 1 MINUTE SLIDE 5 SECONDS]`, `[PARTITION BY k ROWS 10]`, `[NOW]`."""
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from millstream.cql.durations import microseconds
+from millstream.cql.placed_parser import PlacedParser
+from millstream.cql.syntax import CqlSyntaxError, Span, WindowSyntax
+from millstream.errors import UsageError
+
+RANGE_HINT = (
+    "windows are [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 5 SECONDS], [ROWS 10], "
+    "[PARTITION BY k ROWS 10], [NOW], [UNBOUNDED]"
+)
+
+
+class WindowParser(PlacedParser):
+    """Parses what stands in brackets after an item of FROM."""
+
+    def _parse_window_brackets(self) -> WindowSyntax | None:
+        if not self._match(TokenType.L_BRACKET):
+            return None
+        opening = self._prev
+        if not any(t.token_type == TokenType.R_BRACKET for t in self._tokens[self._index :]):
+            raise CqlSyntaxError(
+                "the window's bracket is not closed", Span(opening.start, opening.end), "add ]"
+            )
+        window = self._parse_window_body(opening)
+        if not self._match(TokenType.R_BRACKET):
+            spot = self._curr
+            raise CqlSyntaxError(
+                f"unexpected {spot.text} in a window", Span(spot.start, spot.end), RANGE_HINT
+            )
+        return window
+
+    def _parse_window_body(self, opening: Token) -> WindowSyntax:
+        partition: list[exp.Expr] = []
+        first = self._curr
+        if self._match(TokenType.PARTITION_BY) or self._match_text_seq("PARTITION", "BY"):
+            partition = self._parse_csv(self._parse_bitwise)
+            if not self._match_text_seq("ROWS", advance=False):
+                raise CqlSyntaxError(
+                    "PARTITION BY needs ROWS", Span(first.start, self._prev.end), RANGE_HINT
+                )
+        kind = self._curr.text.upper() if self._curr else ""
+        self._advance()
+        slide_us, slide_span, length_us, count = None, None, 0, 0
+        if kind == "RANGE" and self._match_text_seq("UNBOUNDED"):
+            kind = "UNBOUNDED"
+        elif kind == "RANGE":
+            length_us, _ = self._parse_duration("RANGE")
+        elif kind == "ROWS" and self._match_text_seq("UNBOUNDED"):
+            kind = "UNBOUNDED"
+        elif kind == "ROWS":
+            count = self._parse_row_count()
+        elif kind not in ("NOW", "UNBOUNDED"):
+            raise CqlSyntaxError(
+                "an empty window" if kind == "]" else f"unknown window {kind}",
+                Span(first.start, max(first.start, self._prev.end)), RANGE_HINT,
+            )  # fmt: skip
+        if self._match_text_seq("SLIDE"):
+            slide_us, slide_span = self._parse_duration("SLIDE")
+        return WindowSyntax(
+            kind.lower(), Span(opening.start, self._curr.end if self._curr else self._prev.end),
+            length_us, count, tuple(partition), slide_us, slide_span,
+        )  # fmt: skip
+
+    def _parse_row_count(self) -> int:
+        spot = self._curr
+        self._advance()
+        text = spot.text if spot else ""
+        if not text.isdigit() or int(text) == 0:
+            raise CqlSyntaxError(
+                f"a window of {text or 'no'} rows",
+                Span(spot.start, spot.end), "ROWS takes a whole number above 0",
+            )  # fmt: skip
+        return int(text)
+
+    def _parse_duration(self, word: str) -> tuple[int, Span]:
+        """The text up to SLIDE or the bracket, read as a length of time."""
+        keyword, first = self._prev, self._curr
+        while (
+            self._curr
+            and self._curr.token_type != TokenType.R_BRACKET
+            and not self._match_text_seq("SLIDE", advance=False)
+        ):
+            self._advance()
+        if self._prev is keyword:
+            raise CqlSyntaxError(
+                f"{word} needs a length of time", Span(keyword.start, keyword.end), RANGE_HINT
+            )
+        span = Span(first.start, self._prev.end)
+        text = self.sql[span.start : span.end + 1]
+        try:
+            length_us = microseconds(text)
+        except UsageError as mistake:
+            raise CqlSyntaxError(mistake.message, span, mistake.hint) from None
+        if length_us <= 0:
+            raise CqlSyntaxError(
+                f"{word} {text} is not above zero", span,
+                "use [NOW] for rows of the same instant" if word == "RANGE" else "",
+            )  # fmt: skip
+        return length_us, span
