@@ -6,7 +6,9 @@ appears under that name whole or not at all. Other sinks get each batch at least
 number as batch id, so that an idempotent sink makes it exactly once.
 """
 
+import base64
 import json
+import math
 import os
 import uuid
 from collections.abc import Callable, Sequence
@@ -20,12 +22,16 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from millstream.engine import faults
+from millstream.engine.failures import first_line
 from millstream.engine.ledger import Ledger
-from millstream.engine.segments import Segment, SegmentStore
-from millstream.errors import UsageError
+from millstream.engine.quota import Retry
+from millstream.engine.segments import Segment, SegmentStore, disk_errors, sync
+from millstream.errors import MillstreamError, UsageError
 from millstream.plan.schema import Schema
 
 FILE_FORMATS = ("parquet", "csv", "json")
+BATCH_ROWS_MAX = 500_000  # of a delivery
+BATCH_BYTES_MAX = 64 << 20  # of its segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,10 @@ def user_table(
     return pa.table(arrays, names)
 
 
+class SinkError(Exception):
+    """A sink could not take a batch; it is tried again later."""
+
+
 class Sink(Protocol):
     """Takes a result's batches in order."""
 
@@ -81,7 +91,8 @@ class FileSink:
             return
         for file in self.folder.iterdir():
             number = file.name.removeprefix("part-").split("-")[0]
-            if file.name.startswith(".") or (number.isdigit() and int(number) >= following):
+            uncommitted = number.isdigit() and int(number) >= following
+            if file.name.startswith(".part-") or uncommitted:
                 file.unlink(missing_ok=True)
 
     def deliver(self, result: Result, first: int, last: int, table: pa.Table) -> None:
@@ -93,19 +104,69 @@ class FileSink:
 
 
 def write_file(table: pa.Table, target: Path, kind: str) -> None:
-    """Writes a file that appears whole or not at all."""
+    """Writes a file that appears whole or not at all, and stays."""
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
-    if kind == "parquet":
-        pq.write_table(table, draft, compression="zstd")
-    elif kind == "csv":
-        pa_csv.write_csv(_flat(table), draft)
-    else:
-        with draft.open("w", encoding="utf-8") as file:
-            for row in table.to_pylist():
-                file.write(json.dumps(row, default=str, ensure_ascii=False) + "\n")
-    with draft.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(draft, target)
+    with disk_errors():
+        if kind == "parquet":
+            pq.write_table(table, draft, compression="zstd")
+        elif kind == "csv":
+            pa_csv.write_csv(_flat(table), draft)
+        else:
+            _write_json(table, draft)
+        sync(str(draft))
+        os.replace(draft, target)
+        sync(str(target))
+
+
+def _write_json(table: pa.Table, target: Path) -> None:
+    """A row a line; times as ISO 8601, bytes as base64, NaN and infinities as text."""
+    with target.open("w", encoding="utf-8") as file:
+        for batch in _readable(table).to_batches(max_chunksize=10_000):
+            for row in _rows(batch):
+                line = json.dumps(_plain(row), default=_json_value, ensure_ascii=False)
+                file.write(line + "\n")
+
+
+def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    try:
+        return list(batch.to_pylist())
+    except UnicodeDecodeError:
+        columns = [_valid(c) if pa.types.is_string(c.type) else c for c in batch.columns]
+        return list(pa.table(columns, batch.schema.names).to_pylist())
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no word for numbers that are not finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _json_value(value: Any) -> Any:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def _readable(table: pa.Table) -> pa.Table:
+    """Times as text: Arrow can spell years that Python cannot."""
+    columns = [
+        _spelt(table[f.name]) if pa.types.is_timestamp(f.type) else table[f.name]
+        for f in table.schema
+    ]
+    return pa.table(columns, table.schema.names)
+
+
+def _spelt(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.strftime(pc.cast(times, pa.timestamp("us")), format="%Y-%m-%d %H:%M:%S")
+
+
+def _valid(texts: pa.ChunkedArray) -> pa.Array:
+    """Text that holds bytes of no character, with marks in their place."""
+    found = pc.cast(texts, pa.binary()).to_pylist()
+    return pa.array([None if b is None else b.decode(errors="replace") for b in found], pa.string())
 
 
 def _flat(table: pa.Table) -> pa.Table:
@@ -114,11 +175,16 @@ def _flat(table: pa.Table) -> pa.Table:
     for field in table.schema:
         column = table[field.name]
         if pa.types.is_nested(field.type):
-            texts = [None if v is None else json.dumps(v, default=str) for v in column.to_pylist()]
+            texts = [
+                None if v is None else json.dumps(_plain(v), default=_json_value)
+                for v in column.to_pylist()
+            ]
+            column = pa.array(texts, pa.string())
+        elif pa.types.is_binary(field.type):
+            texts = [None if v is None else _json_value(v) for v in column.to_pylist()]
             column = pa.array(texts, pa.string())
         elif pa.types.is_timestamp(field.type):
-            plain = pc.cast(column, pa.timestamp("us"))
-            column = pc.strftime(plain, format="%Y-%m-%d %H:%M:%S")
+            column = _spelt(column)
         columns.append(column)
     return pa.table(columns, table.schema.names)
 
@@ -163,6 +229,12 @@ class Delivery:
         self.consumer, self.result, self.sink = consumer, result, sink
         self._ledger, self._store = ledger, store
         self.rows = 0
+        self.retry = Retry()
+
+    @property
+    def problem(self) -> str:
+        """Why the sink could not take the last batch; empty where it did."""
+        return self.retry.problem
 
     def install(self) -> None:
         """Holds the stream for this consumer from here on (inside a transaction)."""
@@ -175,8 +247,8 @@ class Delivery:
         return self._ledger.segments(self.result.stream, following)
 
     def advance(self) -> int:
-        """Delivers what is new; gives the number of rows."""
-        pending = self.pending()
+        """Delivers what is new, as much of it as fits a batch; gives the number of rows."""
+        pending = _a_batch_of(self.pending())
         if not pending:
             return 0
         tables = [self._store.read(s) for s in pending if s.rows]
@@ -187,7 +259,7 @@ class Delivery:
             result = self.result
             shown = user_table(merged, names, changes=result.changes, timed=result.timed)
             rows = shown.num_rows
-            self.sink.deliver(self.result, pending[0].first, pending[-1].last, shown)
+            self._hand_over(pending, shown)
             faults.reach("delivery.written")
         with self._ledger.transaction() as ledger:
             ledger.set_cursor(
@@ -197,3 +269,27 @@ class Delivery:
         faults.reach("delivery.committed")
         self.rows += rows
         return rows
+
+    def _hand_over(self, pending: Sequence[Segment], shown: pa.Table) -> None:
+        """Gives a batch to the sink; what goes wrong there is the sink's own trouble."""
+        try:
+            self.sink.deliver(self.result, pending[0].first, pending[-1].last, shown)
+        except MillstreamError:
+            raise
+        except Exception as error:
+            text = f"{type(error).__name__}: {first_line(error)}"
+            self.retry.failed(text)
+            raise SinkError(text) from error
+        self.retry.succeeded()
+
+
+def _a_batch_of(pending: Sequence[Segment]) -> list[Segment]:
+    """The first segments, one at least, that are not too much for memory together."""
+    taken: list[Segment] = []
+    rows = size = 0
+    for segment in pending:
+        rows, size = rows + segment.rows, size + segment.size
+        if taken and (rows > BATCH_ROWS_MAX or size > BATCH_BYTES_MAX):
+            break
+        taken.append(segment)
+    return taken

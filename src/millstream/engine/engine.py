@@ -30,7 +30,7 @@ from millstream.engine.dataflow import (
 from millstream.engine.delivery import Delivery, Result, Sink, user_table
 from millstream.engine.file_ingest import FileIngest
 from millstream.engine.frames import Frame
-from millstream.engine.ledger import Ledger
+from millstream.engine.ledger import HOLD, Ledger
 from millstream.engine.maintenance import Maintenance
 from millstream.engine.operators.running import table as relation_table
 from millstream.engine.segments import SegmentStore
@@ -48,6 +48,7 @@ class EngineSettings:
     step_rows_max: int = 500_000  # new rows a step takes at most
     backlog_rows_max: int = 2_000_000  # ingest waits while an operator is this far behind
     collect_bytes_max: int = COLLECT_BYTES_MAX
+    quota_bytes: int = 4 << 30  # results that a query's consumer may leave lying
     slots: int = 2  # pieces of work in flight at once
     local_disk: bool = True  # False for a home on shared storage
 
@@ -65,6 +66,14 @@ class Query:
     state: str = "running"
     reason: str = ""
     deliveries: list[Delivery] = field(default_factory=list)
+
+
+LIVE = ("running", "parked")  # states of queries whose operators are kept
+
+
+def hold_of(query: str) -> str:
+    """The consumer that holds streams for a query while it is being registered."""
+    return f"{HOLD}{query}"
 
 
 class Engine:
@@ -88,10 +97,12 @@ class Engine:
         self.ingests: dict[str, FileIngest] = {}
         self.sources: dict[str, LiveSource] = {}  # those that bring rows by themselves
         self.deliveries: list[Delivery] = []
+        self.paused_operators: frozenset[str] = frozenset()
         self.maintenance = Maintenance(self.runner, self.operators)
         self.lock = threading.RLock()
         self.on_step: list[Callable[[StepReport], None]] = []
         self.on_arrival: list[Callable[[], None]] = []
+        self.on_notice: list[Callable[[str], None]] = []  # what an operator should hear of
         self._sweep_orphans()
 
     def close(self) -> None:
@@ -103,6 +114,9 @@ class Engine:
         for file in self.store.files():
             if file not in named:
                 self.store.remove(file)
+        self.store.remove_drafts()
+        with self.ledger.transaction() as ledger:
+            ledger.drop_holds()
 
     # -- streams --------------------------------------------------------------------------------
 
@@ -160,7 +174,7 @@ class Engine:
                     hint="drop it first, or choose another name",
                 )
             plan = self.plan(cql)
-            start = known["start"] if known is not None else self._start(plan, from_beginning)
+            start = known["start"] if known is not None else self._start(name, plan, from_beginning)
             if start != BEGINNING:
                 plan = self.plan(cql, start)
             operators = compile_plan(plan)
@@ -178,17 +192,23 @@ class Engine:
                     ledger.add_query(name, cql, start, query.stream)
                 following, _ = ledger.cursor(f"q:{name}", query.stream)
                 ledger.set_cursor(f"q:{name}", query.stream, following, BEGINNING)
-            if query.state == "running":
+                ledger.drop_consumer(hold_of(name))
+            if query.state in LIVE:
                 for operator in operators:
                     self.operators.setdefault(operator.id, operator)
             self.queries[name] = query
+            self._pause_operators()
             return query
 
-    def _start(self, plan: Plan, from_beginning: bool) -> int:
+    def _start(self, name: str, plan: Plan, from_beginning: bool) -> int:
         """One event time: the greatest watermark of the base streams, or the least from which all
-        of them are wholly retained."""
-        streams = [base_stream(s.stream) for s in sources_of(plan.root)]
-        rows = [row for s in streams if (row := self.ledger.stream(s)) is not None]
+        of them are wholly retained. First the streams are held, so that what lies after it stays
+        until the query's operators hold it themselves."""
+        streams = {base_stream(s.stream) for s in sources_of(plan.root)}
+        with self.ledger.transaction() as ledger:
+            for stream in streams:
+                self._hold(hold_of(name), stream)
+            rows = [row for s in streams if (row := ledger.stream(s)) is not None]
         column = "retained_from" if from_beginning else "watermark"
         start = max((int(row[column]) for row in rows), default=BEGINNING)
         finite = [int(row["ts_max"]) + 1 for row in rows]
@@ -248,9 +268,24 @@ class Engine:
                 ledger.set_query_state(name, "failed", reason)
             self._retire(query, keep_result=True)
 
+    def set_query_state(self, name: str, state: str, reason: str = "") -> None:
+        """Parks a query, or lets it go on."""
+        with self.lock:
+            query = self.queries[name]
+            query.state, query.reason = state, reason
+            with self.ledger.transaction() as ledger:
+                ledger.set_query_state(name, state, reason)
+            self._pause_operators()
+
+    def _pause_operators(self) -> None:
+        """Operators that only parked queries use rest; their inputs and tails stay."""
+        running = {op for q in self.queries.values() if q.state == "running" for op in q.operators}
+        parked = {op for q in self.queries.values() if q.state == "parked" for op in q.operators}
+        self.paused_operators = frozenset(parked - running)
+
     def _retire(self, query: Query, *, keep_result: bool = False) -> None:
         used = {
-            op for q in self.queries.values() if q is not query and q.state == "running"
+            op for q in self.queries.values() if q is not query and q.state in LIVE
             for op in q.operators
         }  # fmt: skip
         results = {q.stream for q in self.queries.values() if q is not query}
@@ -271,6 +306,7 @@ class Engine:
             if not keep_result:
                 ledger.drop_consumer(f"q:{query.name}")
                 self.deliveries = [d for d in self.deliveries if d.result.query != query.name]
+            self._pause_operators()
         self.runner.removals.add(gone)
         self.maintenance.remove_files()
 
@@ -288,7 +324,7 @@ class Engine:
         """Whether an operator is so far behind that ingest should wait."""
         limit = self.settings.backlog_rows_max
         with self.lock:
-            operators = list(self.operators.values())
+            operators = [o for o in self.operators.values() if o.id not in self.paused_operators]
         return any(
             sum(s.rows for found in self.runner.pending(o).values() for s in found) > limit
             for o in operators
@@ -303,7 +339,8 @@ class Engine:
         """All retained rows of a query's result, as users see them."""
         query = self.queries[name]
         names = [f.name for f in query.plan.columns]
-        tables = [self.store.read(s) for s in self.ledger.segments(query.stream) if s.rows]
+        with self.runner.removals.reading():
+            tables = [self.store.read(s) for s in self.ledger.segments(query.stream) if s.rows]
         if not tables:
             frame = self.runner.reader.frame(query.stream, [])
             tables = [frame.data.toArrow()]
@@ -314,10 +351,11 @@ class Engine:
         """A relation's present table."""
         query = self.queries[name]
         names = [f.name for f in query.plan.columns]
-        segments = [s for s in self.ledger.segments(query.stream) if s.rows]
-        frame = self.runner.reader.frame(query.stream, segments)
-        rows = relation_table(Frame(frame.data, frame.hidden, frame.width))
-        return user_table(rows.toArrow(), names)
+        with self.runner.removals.reading():
+            segments = [s for s in self.ledger.segments(query.stream) if s.rows]
+            frame = self.runner.reader.frame(query.stream, segments)
+            rows = relation_table(Frame(frame.data, frame.hidden, frame.width)).toArrow()
+        return user_table(rows, names)
 
     def settings_changed(self, **changes: Any) -> None:
         from dataclasses import replace  # noqa: PLC0415

@@ -65,9 +65,8 @@ class Ledger:
         self._db.execute("PRAGMA wal_autocheckpoint=1000")
         with self._lock:
             if not self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
-                self._db.executescript("BEGIN;" + SCHEMA + "COMMIT;")
-                self._db.execute("INSERT INTO meta VALUES ('version', ?)", (str(VERSION),))
-                self._db.execute("INSERT INTO meta VALUES ('epoch', '0')")
+                first = f"INSERT INTO meta VALUES ('version', '{VERSION}'), ('epoch', '0');"
+                self._db.executescript("BEGIN;" + SCHEMA + first + "COMMIT;")  # all or nothing
         if self.meta("version") != str(VERSION):
             raise StateError(
                 f"ledger {path} has format {self.meta('version')}, this version reads {VERSION}",
@@ -112,6 +111,7 @@ class Ledger:
                 except BaseException:
                     if self._db.in_transaction:  # on a full disk SQLite has rolled back itself
                         self._db.execute("ROLLBACK")
+                    self._forget()
                     raise
             except sqlite3.OperationalError as error:
                 if "full" in str(error) or "disk I/O" in str(error):
@@ -343,6 +343,14 @@ class Ledger:
             (consumer, stream, following, watermark),
         )
 
+    def held(self) -> dict[tuple[str, str], int]:
+        """Bytes of segments that each consumer has yet to take, by (consumer, stream)."""
+        rows = self._rows(
+            "SELECT c.consumer, c.stream, sum(s.size) AS size FROM cursors c JOIN segments s "
+            "ON s.stream = c.stream AND s.last >= c.next GROUP BY c.consumer, c.stream"
+        )
+        return {(r["consumer"], r["stream"]): r["size"] for r in rows}
+
     def drop_consumer(self, consumer: str) -> None:
         self._cursors = None
         self._db.execute("DELETE FROM cursors WHERE consumer = ?", (consumer,))
@@ -350,6 +358,7 @@ class Ledger:
 
     def drop_holds(self) -> None:
         """Forgets holds of registrations that a crash has cut short."""
+        self._cursors = None
         self._db.execute("DELETE FROM cursors WHERE consumer LIKE ?", (f"{HOLD}%",))
 
     # -- operators ------------------------------------------------------------------------------

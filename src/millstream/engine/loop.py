@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Literal as OneOf
 
 from millstream.engine.dataflow import Operator
+from millstream.engine.delivery import Delivery, SinkError
 from millstream.engine.engine import Engine
 from millstream.engine.failures import data_error, disk_full
 from millstream.engine.idleness import follow_others
+from millstream.engine.quota import REVIEW_SECONDS, review
 from millstream.engine.steps import StepReport
 from millstream.errors import MillstreamError
 
@@ -42,7 +44,7 @@ class Loop:
         self._changed = threading.Condition(engine.lock)
         self._threads: list[threading.Thread] = []
         self._turn = 0
-        self._next_look = 0.0
+        self._next_look = self._next_review = 0.0
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -129,6 +131,9 @@ class Loop:
                 if source.failure is not None:
                     raise source.failure
             follow_others(self.engine)
+            if time.monotonic() >= self._next_review:
+                self._next_review = time.monotonic() + REVIEW_SECONDS
+                review(self.engine, self._say)
         except BaseException as error:
             self._fail(error)
 
@@ -151,8 +156,8 @@ class Loop:
                     self._step(operator)
             case "deliver":
                 delivery = next((d for d in engine.deliveries if d.consumer == piece.name), None)
-                if delivery is not None and delivery.advance():
-                    engine.maintenance.retain([delivery.result.stream])
+                if delivery is not None:
+                    self._deliver(delivery)
             case "compact":
                 engine.maintenance.compact(piece.name.removeprefix("compact "))
 
@@ -181,6 +186,19 @@ class Loop:
             self._tell(report)
         engine.maintenance.retain(operator.inputs)
 
+    def _deliver(self, delivery: Delivery) -> None:
+        try:
+            rows = delivery.advance()
+        except SinkError:
+            review(self.engine, self._say)
+            return
+        if rows:
+            self.engine.maintenance.retain([delivery.result.stream])
+
+    def _say(self, text: str) -> None:
+        for listener in self.engine.on_notice:
+            listener(text)
+
     def _tell(self, report: StepReport) -> None:
         for listener in self.engine.on_step:
             listener(report)
@@ -204,7 +222,7 @@ class Loop:
     def _ready_step(self) -> Piece | None:
         best: tuple[int, str] | None = None
         for operator in self.engine.operators.values():
-            if operator.id in self._busy:
+            if operator.id in self._busy or operator.id in self.engine.paused_operators:
                 continue
             waiting = [s for found in self.engine.runner.pending(operator).values() for s in found]
             if not waiting:
@@ -224,7 +242,8 @@ class Loop:
 
     def _ready_delivery(self) -> Piece | None:
         for delivery in self.engine.deliveries:
-            if delivery.consumer not in self._busy and delivery.pending():
+            due = delivery.consumer not in self._busy and delivery.retry.due
+            if due and delivery.pending():
                 # results take turns: none waits for the end
                 self.engine.deliveries = [
                     d for d in self.engine.deliveries if d is not delivery

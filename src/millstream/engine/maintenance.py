@@ -38,19 +38,34 @@ class Maintenance:
         """Drops what nobody can need any more."""
         gone: list[str] = []
         for stream in streams:
-            needed = self._needs(stream)
-            if needed is None:
-                continue
-            spare = [s for s in self.ledger.segments(stream) if not needed(s)]
-            if not spare:
+            if not self._spare(stream):
                 continue
             with self.ledger.transaction() as ledger:
+                # looked at again under the lock: a new query may hold them by now
+                spare = self._spare(stream)
                 gone += ledger.replace(spare, None)
                 if any(s.rows for s in spare):
                     ledger.retained_from(stream, max(s.ts_max for s in spare) + 1)
             faults.reach("removal.committed")
         self.runner.removals.add(gone)
         self.remove_files()
+
+    def trim(self, stream: str, size_max: int) -> None:
+        """Keeps the newest segments of a stream that nobody reads, up to so many bytes."""
+        kept, spare = 0, []
+        for segment in reversed(self.ledger.segments(stream)):
+            kept += segment.size
+            if kept > size_max:
+                spare.append(segment)
+        if spare:
+            with self.ledger.transaction() as ledger:
+                gone = ledger.replace(spare, None)
+            self.runner.removals.add(gone)
+            self.remove_files()
+
+    def _spare(self, stream: str) -> list[Segment]:
+        needed = self._needs(stream)
+        return [] if needed is None else [s for s in self.ledger.segments(stream) if not needed(s)]
 
     def remove_files(self) -> None:
         for file in self.runner.removals.due():
@@ -62,7 +77,7 @@ class Maintenance:
         if "#" in stream:  # state: replaced by its operator
             return None
         places = self.ledger.consumers(stream)
-        readers = [o for o in self.operators.values() if stream in o.inputs]
+        readers = [o for o in list(self.operators.values()) if stream in o.inputs]
         marks = {o.id: self.runner.marks(o) for o in readers}
         starts = {o.id: self.ledger.cursor(o.id, stream)[0] for o in readers}
         others = [following for name, (following, _) in places.items() if name not in starts]
@@ -124,7 +139,8 @@ class Maintenance:
         if own is not None and own.kind in SELF_READING:
             return True
         return any(
-            stream in o.inputs and o.kind not in ("map", "partial") for o in self.operators.values()
+            stream in o.inputs and o.kind not in ("map", "partial")
+            for o in list(self.operators.values())
         )
 
     def compact(self, stream: str) -> int:

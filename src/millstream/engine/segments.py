@@ -94,13 +94,13 @@ class SegmentStore:
             for tag, table in filled.items()
         }
         schema = next(iter(tagged.values())).schema
-        with _disk_errors():
+        with disk_errors():
             with pq.ParquetWriter(
                 path, schema, compression="zstd", write_statistics=_counted(schema)
             ) as writer:
                 for table in tagged.values():
                     writer.write_table(table.cast(schema), row_group_size=ROW_GROUP_ROWS)
-            _sync(path)
+            sync(path)
         size, rows = os.path.getsize(path), sum(t.num_rows for t in filled.values())
         return {
             tag: describe(table, name, tag, size * table.num_rows // rows)
@@ -112,7 +112,7 @@ class SegmentStore:
     def _write_synced(self, table: pa.Table) -> str:
         name = self.new_name()
         path = self.path(name)
-        with _disk_errors():
+        with disk_errors():
             pq.write_table(
                 table,
                 path,
@@ -120,20 +120,20 @@ class SegmentStore:
                 row_group_size=ROW_GROUP_ROWS,
                 write_statistics=_counted(table.schema),
             )
-            _sync(path)
+            sync(path)
         return name
 
     def adopt_spark_output(self, folder: str) -> list[Written]:
         """Takes the files that Spark's executors wrote into a folder of this store."""
         found: list[Written] = []
-        with _disk_errors():
+        with disk_errors():
             for part in sorted(Path(folder).glob("part-*.parquet")):
                 facts = _footer(part)
                 if facts["rows"] == 0:
                     continue
                 name = self.new_name()
                 os.replace(part, self.path(name))
-                _sync(self.path(name))
+                sync(self.path(name))
                 found.append(
                     Written(
                         name,
@@ -159,6 +159,12 @@ class SegmentStore:
 
     def remove(self, file: str) -> None:
         Path(self.path(file)).unlink(missing_ok=True)
+
+    def remove_drafts(self) -> None:
+        """Folders of jobs that never came to an end."""
+        for entry in os.scandir(self.folder):
+            if entry.is_dir() and entry.name.endswith(".writing"):
+                shutil.rmtree(entry.path, ignore_errors=True)
 
     def files(self) -> list[str]:
         return [entry.name for entry in os.scandir(self.folder) if entry.name.endswith(".parquet")]
@@ -201,7 +207,7 @@ def _counted(schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name.startswith("_")]
 
 
-def _sync(path: str) -> None:
+def sync(path: str) -> None:
     """Makes a file and its name durable."""
     for target in (path, os.path.dirname(path)):
         handle = os.open(target, os.O_RDONLY)
@@ -211,7 +217,7 @@ def _sync(path: str) -> None:
             os.close(handle)
 
 
-class _disk_errors:  # noqa: N801  (reads as a statement)
+class disk_errors:  # noqa: N801  (reads as a statement)
     """A full disk is told as such; what was half written is an orphan and swept later."""
 
     def __enter__(self) -> None:

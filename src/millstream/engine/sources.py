@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.appending import Appender
 from millstream.engine.file_ingest import FileIngest
-from millstream.engine.pushing import PushSource
+from millstream.engine.push_source import PushSource
 from millstream.engine.stream_source import StreamSource
 from millstream.errors import UsageError
 from millstream.registry import Registry

@@ -5,7 +5,8 @@ A crash before the transaction leaves only files that nobody names; a crash afte
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,7 @@ from millstream.plan.nodes import sources_of
 from millstream.plan.windows import BEGINNING, FOREVER
 
 COLLECT_BYTES_MAX = 32 << 20  # input of a step below which its result is collected by the driver
+RECORDS_OF_A_FILE = 1_000_000  # written by executors: a delivery reads a segment at a time
 TOO_LARGE = "spark.driver.maxResultSize"  # how Spark says that a result does not fit
 
 
@@ -62,6 +64,15 @@ class Removals:
     def end(self, token: int) -> None:
         with self.lock:
             self.active.pop(token, None)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Keeps every file that is there now for as long as somebody reads."""
+        token = self.begin()
+        try:
+            yield
+        finally:
+            self.end(token)
 
     def add(self, files: Sequence[str]) -> None:
         with self.lock:
@@ -227,7 +238,8 @@ class StepRunner:
                 written = self.store.write(table)
                 return ([written] if written.rows else []), True
         folder = self.store.path(f"{self.store.new_name()}.writing")
-        output.data.write.option("compression", "zstd").parquet(folder)
+        writer = output.data.write.option("compression", "zstd")
+        writer.option("maxRecordsPerFile", RECORDS_OF_A_FILE).parquet(folder)
         return self.store.adopt_spark_output(folder), False
 
     def _with_nullable_parts(self, output: Output) -> DataFrame:

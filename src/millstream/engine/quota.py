@@ -1,0 +1,124 @@
+"""How much a consumer may leave lying: then its query is parked, loudly, and the rest go on.
+
+A consumer that does not acknowledge holds the segments of a result. Above the quota the query's
+operators stop, unless others use them; their inputs stay, so that the query goes on without a gap
+once its consumer has caught up. A parked query whose inputs grow beyond twice the quota is given
+up: disks are finite.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+from typing import Literal as OneOf
+
+from millstream.engine.dataflow import late_stream, rejected_stream
+
+if TYPE_CHECKING:
+    from millstream.engine.delivery import Delivery
+    from millstream.engine.engine import Engine, Query
+
+Verdict = OneOf["run", "park", "fail"]
+REVIEW_SECONDS = 1.0
+RETRY_SECONDS_MAX = 60.0
+
+
+def verdict(
+    state: str, held: int, waiting: int, quota: int, *, sink_fails: bool = False
+) -> Verdict:
+    """What becomes of a query whose consumers hold so many bytes of results and, while it is
+    parked, so many bytes of input wait.
+
+    >>> [verdict("running", held, 0, 100) for held in (100, 101)]
+    ['run', 'park']
+    >>> [verdict("parked", held, 0, 100) for held in (51, 50)]
+    ['park', 'run']
+    >>> verdict("parked", 80, 201, 100)
+    'fail'
+    """
+    if state == "parked" and max(held, waiting) > 2 * quota:
+        return "fail"
+    if sink_fails or held > quota or (state == "parked" and held > quota // 2):
+        return "park"
+    return "run"
+
+
+def review(engine: "Engine", say: Callable[[str], None] = lambda text: None) -> None:  # noqa: ARG005
+    """Parks, wakes and gives up queries as their consumers deserve."""
+    held = engine.ledger.held()
+    quota = engine.settings.quota_bytes
+    for query in list(engine.queries.values()):
+        if query.state not in ("running", "parked"):
+            continue
+        deliveries = [d for d in list(engine.deliveries) if d.result.query == query.name]
+        left = max(
+            (held.get((c, query.stream), 0) for c in consumers(query, deliveries)), default=0
+        )
+        waiting = sum(
+            size for (consumer, _), size in held.items() if consumer in engine.paused_operators
+            and consumer in query.operators
+        )  # fmt: skip
+        failing = next((d for d in deliveries if d.problem), None)
+        decided = verdict(query.state, left, waiting, quota, sink_fails=failing is not None)
+        if decided == "park" and query.state == "running":
+            reason = f"its sink has failed: {failing.problem}" if failing else _too_much(left)
+            engine.set_query_state(query.name, "parked", reason)
+            say(f"query {query.name} is parked: {reason}")
+        elif decided == "run" and query.state == "parked":
+            engine.set_query_state(query.name, "running")
+            say(f"query {query.name} goes on")
+        elif decided == "fail":
+            reason = f"it was parked ({query.reason}) until its input grew too large to keep"
+            give_up(engine, query, deliveries, reason)
+            say(f"query {query.name} has failed: {reason}")
+    _trim_rejects(engine, quota)
+
+
+def consumers(query: "Query", deliveries: Iterable["Delivery"]) -> set[str]:
+    """Who ought to acknowledge a query's rows. A relation may be read as a table alone."""
+    attached = {d.consumer for d in deliveries}
+    return attached if query.plan.relation else attached | {f"q:{query.name}"}
+
+
+def give_up(
+    engine: "Engine", query: "Query", deliveries: Iterable["Delivery"], reason: str
+) -> None:
+    """Fails a query and lets go of all that it held."""
+    engine.fail_query(query.name, reason)
+    with engine.lock:
+        names = consumers(query, deliveries) | {f"q:{query.name}"}
+        engine.deliveries = [d for d in engine.deliveries if d.result.query != query.name]
+        with engine.ledger.transaction() as ledger:
+            for consumer in names:
+                ledger.drop_consumer(consumer)
+    engine.maintenance.retain([query.stream])
+
+
+def _too_much(size: int) -> str:
+    return f"its results are not taken, {size / 1e6:,.1f} MB of them wait"
+
+
+def _trim_rejects(engine: "Engine", quota: int) -> None:
+    """Late and rejected rows that nobody takes: the newest are kept, up to the quota."""
+    for name in list(engine.appenders):
+        for stream in (late_stream(name), rejected_stream(name)):
+            if not engine.ledger.consumers(stream):
+                engine.maintenance.trim(stream, quota)
+
+
+class Retry:
+    """When a sink that has failed is tried again: after 1, 2, 4, ... seconds."""
+
+    def __init__(self) -> None:
+        self.problem, self._after, self._pause = "", 0.0, 1.0
+
+    def failed(self, problem: str) -> None:
+        self.problem = problem
+        self._after = time.monotonic() + self._pause
+        self._pause = min(2 * self._pause, RETRY_SECONDS_MAX)
+
+    def succeeded(self) -> None:
+        self.problem, self._after, self._pause = "", 0.0, 1.0
+
+    @property
+    def due(self) -> bool:
+        return time.monotonic() >= self._after
