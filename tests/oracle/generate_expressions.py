@@ -5,12 +5,11 @@ overflow on the small values of `generate_streams`, no negative zero, upper and 
 Timestamps are compared and counted, never computed with.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from oracle.model import Expr, Item
+from oracle.model import Expr
 
 KIND_OF_TYPE = {
     "int": "integer",
@@ -21,7 +20,6 @@ KIND_OF_TYPE = {
     "timestamp": "timestamp",
 }
 COMPARISONS = ("=", "<", ">=", "<>", "<=", ">")
-ORDERED = ("integer", "double", "decimal", "ascii", "text", "timestamp")
 LITERALS: dict[str, tuple[str, ...]] = {
     "integer": ("1", "0", "5", "-2", "20"),
     "double": ("1.5", "0.25", "-2.25", "100.0"),
@@ -228,7 +226,3 @@ def having(draw: st.DrawFn, refs: Refs) -> Expr:
     return Expr(
         f"{left.cql} {operator} {text}", f"{left.sql} {operator} {text}", "boolean", aggregate=True
     )
-
-
-def named(expressions: Sequence[Expr], prefix: str) -> tuple[Item, ...]:
-    return tuple(Item(e, f"{prefix}{number}") for number, e in enumerate(expressions))
