@@ -18,9 +18,10 @@ from millstream.plan.schema import Field
 
 KEYS = (
     "path", "format", "options", "columns", "time", "lateness", "idle", "max_ahead", "source",
-    "rate", "follow",
+    "rate", "follow", "trigger",
 )  # fmt: skip
 SOURCES = ("file", "spark", "http", "push")
+TRIGGERS = ("available_now",)
 FILE_FORMATS = ("csv", "json", "parquet", "text")
 BY_EXTENSION = {
     ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
@@ -120,15 +121,27 @@ class StreamReader:
                 hint = 'format = "rate", "kafka", ... as Structured Streaming names it'
                 self._note((), f"stream {self.name} has no format", hint)
             source["format"] = format_
+            source |= self._trigger()
             for key in ("rate", "follow"):
                 if key in self.table:
                     self._note((key,), f"{key} is for files", f"remove {key}", value=False)
+        if kind != "spark" and "trigger" in self.table:
+            self._note(("trigger",), 'trigger is for source = "spark"', value=False)
         if kind != "file" and "path" in self.table:
             if kind == "spark":
                 source["options"] = {**options, "path": str(self.base / str(self.table["path"]))}
             else:
                 self._note(("path",), f"a stream of source {kind} has no path", value=False)
         return source
+
+    def _trigger(self) -> dict[str, str]:
+        named = self._text("trigger")
+        if named is None:
+            return {}
+        if named not in TRIGGERS:
+            hint = 'trigger = "available_now" reads what is there and ends'
+            self._note(("trigger",), f"unknown trigger {named!r}", hint)
+        return {"trigger": named}
 
     def _file_source(self, format_: str | None) -> dict[str, Any]:
         source: dict[str, Any] = {}

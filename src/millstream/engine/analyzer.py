@@ -86,9 +86,12 @@ class SparkAnalyzer:
         operator = plan.nodeName()
         if operator != ("Aggregate" if aggregates else "Project"):
             raise _unsupported(operator)
-        below = plan.children().head().nodeName()
-        if below != frame._jdf.queryExecution().analyzed().nodeName():
-            raise _unsupported(below)  # Generate, Window, Expand: not a function of the row
+        own: str = frame._jdf.queryExecution().analyzed().nodeName()
+        below = plan.children().head()
+        while below.nodeName() == "Project" != own:  # a SQL function's parameters
+            below = below.children().head()
+        if below.nodeName() != own:
+            raise _unsupported(below.nodeName())  # Generate, Window, Expand
         return tuple(field.dataType.simpleString() for field in selected.schema)
 
     def _told(self, index: int, failure: PySparkException, columns: Schema) -> AnalysisFailure:

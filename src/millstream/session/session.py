@@ -7,6 +7,7 @@ Nothing runs until somebody asks for a result (iterating, `to_arrow`, `on_batch`
 import re
 import shutil
 import tempfile
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -19,10 +20,11 @@ from millstream.cql.types import canonical
 from millstream.errors import UsageError
 from millstream.runs.lock import FolderLock
 from millstream.session.query import QueryHandle
+from millstream.session.rows import as_mappings
 
 if TYPE_CHECKING:
     from millstream.engine.loop import Loop
-    from millstream.engine.pushing import PushSource
+    from millstream.engine.push_source import PushSource
 
 Columns = Mapping[str, str] | Sequence[tuple[str, str]]
 
@@ -61,7 +63,7 @@ class Session:
             self._lock.__exit__()
             raise
         self._loop: Loop | None = None
-        self._doors: dict[str, PushSource] = {}
+        self._producer = f"session-{uuid.uuid4().hex[:12]}"
         self._closed = False
 
     # -- life -----------------------------------------------------------------------------------
@@ -157,47 +159,45 @@ class Session:
     def _declare(self, definition: StreamDefinition) -> StreamDefinition:
         self.engine.add_stream(definition)
         if self._loop is not None:
+            source = self.engine.sources.get(definition.name)
+            if source is not None:
+                source.start()
             self._loop.wake()
         return definition
 
     def push(
-        self, stream: str, rows: Any, *, producer: str = "", number: int | None = None
-    ) -> Mapping[str, int]:
+        self, stream: str, rows: Any, *, producer: str | None = None, number: int | None = None
+    ) -> Mapping[str, Any]:
         """Adds rows to a stream without a source of its own, durably; tells what became of them.
 
-        Rows are mappings, sequences in order of columns, JSON texts, an Arrow table or a pandas
-        frame. A producer that numbers its batches may send one again: it counts once.
+        Rows are mappings, sequences in order of columns, an Arrow table or a pandas frame. A
+        producer that counts its batches from 1 may send one again: it counts once.
         """
-        import pyarrow as pa  # noqa: PLC0415
-
-        if hasattr(rows, "columns") and hasattr(rows, "iloc"):
-            rows = pa.Table.from_pandas(rows, preserve_index=False)
-        elif not isinstance(rows, pa.Table):
-            rows = list(rows)
-        appended = self._door(stream).push(rows, producer=producer, number=number)
-        if self._loop is not None:
-            self._loop.wake()
-        return {"rows": appended.rows, "late": appended.late, "rejected": appended.rejected}
+        source = self._pushed(stream)
+        given = producer or self._producer
+        answer = source.push(
+            given,
+            number if number is not None else source.expected(given),
+            as_mappings(rows, source.definition),
+        )
+        return {"rows": answer.rows, "late": answer.late, "rejected": answer.rejected,
+                "repeated": answer.repeated, "reasons": answer.reasons}  # fmt: skip
 
     def finish(self, stream: str) -> None:
         """No more rows will come on a stream: all its windows can be decided."""
-        self._door(stream).finish()
-        if self._loop is not None:
-            self._loop.wake()
+        self._pushed(stream).finish()
 
-    def _door(self, stream: str) -> "PushSource":
-        from millstream.engine.pushing import PushSource  # noqa: PLC0415
+    def _pushed(self, stream: str) -> "PushSource":
+        from millstream.engine.push_source import PushSource  # noqa: PLC0415
 
-        definition = self.engine.catalog.stream(stream)
-        if definition.source.get("source") not in ("push", "http"):
+        name = self.engine.catalog.stream(stream).name
+        source = self.engine.sources.get(name)
+        if not isinstance(source, PushSource):
             raise UsageError(
-                f"stream {definition.name} has a source of its own",
+                f"stream {name} has a source of its own",
                 hint='declare it with source="push" to push rows',
             )
-        if definition.name not in self._doors:
-            appender = self.engine.appenders[definition.name]
-            self._doors[definition.name] = PushSource(definition, appender, self.spark)
-        return self._doors[definition.name]
+        return source
 
     # -- queries --------------------------------------------------------------------------------
 
