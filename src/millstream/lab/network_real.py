@@ -115,7 +115,7 @@ def plot_real(rows: Sequence[Mapping[str, Any]], figure: Any) -> None:
             shown = LABELS.get(planner, planner)
             axis.plot(names, values, "o", color=COLOURS[number], label=shown)
         axis.set_ylabel(f"bandwidth ratio\nbound: {bound}")
-        axis.set_ylim(0, None)
+        axis.set_ylim(0, 1.05)
     axes[1].tick_params(axis="x", rotation=60, labelsize=7)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, ncols=5, fontsize=7, loc="outside lower center")
