@@ -28,6 +28,7 @@ from millstream.errors import CqlError
 from millstream.plan.expressions import Cast, Column
 from millstream.plan.nodes import (
     Aggregate,
+    Distinct,
     Emit,
     Filter,
     Node,
@@ -38,7 +39,7 @@ from millstream.plan.nodes import (
 )
 from millstream.plan.rewrite import rewrite
 from millstream.plan.schema import Field
-from millstream.plan.windows import BEGINNING, Change
+from millstream.plan.windows import BEGINNING, Change, Sliding, Snapshot
 
 REFUSED = {
     "order": ("ORDER BY", "a stream has no end to sort; rows carry ts"),
@@ -196,22 +197,20 @@ class QueryBinder:
     # -- ISTREAM, DSTREAM, RSTREAM -----------------------------------------------------------
 
     def _emitted(self, bound: Bound, emit: EmitSyntax) -> Bound:
-        slide_us = bound.slide.length_us if bound.slide else SLIDE_DEFAULT_US
         if bound.lifetime is Lifetime.CHANGES:
-            return self._as_emit(bound, emit.kind, slide_us)
-        aggregate = _aggregate_below(bound.node)
+            return self._as_emit(bound, emit.kind, _slide_us(bound))
         if emit.kind == "dstream":
-            # an aggregate's result holds until the next window's end, or the next change
-            if aggregate is None and bound.lifetime is Lifetime.OPEN:
+            if bound.lifetime is Lifetime.OPEN:
                 raise self._text.error(
                     "DSTREAM over rows that never leave", emit.span,
                     "give the stream a window: DSTREAM(SELECT ... FROM s [RANGE 10 SECONDS])",
                 )  # fmt: skip
             refuse_idle_slide(self._text, bound.slide)
             return self._as_emit(bound, "dstream", SLIDE_DEFAULT_US)
+        aggregate = _aggregate_below(bound.node)
         by_change = aggregate is None or isinstance(aggregate.grouping, Change)
         if emit.kind == "rstream" and not bound.momentary and by_change:
-            return self._as_emit(bound, "rstream", slide_us)
+            return self._as_emit(bound, "rstream", _slide_us(bound))
         if emit.kind == "rstream":
             return replace(bound, streamed=True, slide=None)
         return replace(bound, streamed=True)
@@ -219,6 +218,19 @@ class QueryBinder:
     def _as_emit(self, bound: Bound, kind: str, slide_us: int) -> Bound:
         node = Emit(bound.node, kind, slide_us)  # type: ignore[arg-type]
         return Bound(node, bound.columns, Lifetime.OPEN, streamed=True)
+
+
+def _slide_us(bound: Bound) -> int:
+    """How often RSTREAM looks: the query's SLIDE, also where an aggregate has used it."""
+    if bound.slide is not None:
+        return bound.slide.length_us
+    node = bound.node.input if isinstance(bound.node, Distinct) else bound.node
+    aggregate = _aggregate_below(node)
+    match aggregate and aggregate.grouping:
+        case Sliding(_, slide) | Snapshot(slide):
+            return slide
+        case _:
+            return SLIDE_DEFAULT_US
 
 
 def _aggregate_below(node: Node) -> Aggregate | None:

@@ -228,8 +228,8 @@ class SelectBinder:
         projected, columns = self._project(node, fields, outputs, lowering)
         changes = isinstance(grouping, Running)
         return Bound(
-            projected, columns, Lifetime.CHANGES if changes else Lifetime.OPEN, slide,
-            streamed=not changes,
+            projected, columns, Lifetime.CHANGES if changes else Lifetime.BOUNDED, slide,
+            streamed=not changes,  # a result holds until the next one takes its place
         )  # fmt: skip
 
     def _having(
