@@ -43,13 +43,13 @@ def test_one_join_is_admitted_where_its_inputs_meet(planner: str) -> None:
 def test_random_problems_pass_the_checker_in_any_batch(planner: str, seed: int) -> None:
     problem = random_problem(seed, hosts=3, queries=5)
     batch = 1 + seed % 3
-    solution = plan_all(problem, planner, batch=batch).solution  # raises if the checker objects
+    solution = plan_all(problem, planner, batch=batch, timeout_s=0.2).solution  # checks itself
     assert len(solution.admitted) + len(solution.refused) == len(problem.queries)
 
 
 @pytest.mark.parametrize("planner", PLANNERS.names())
 def test_the_same_problem_gives_the_same_solution(planner: str) -> None:
-    problem = random_problem(77)
+    problem = random_problem(77, hosts=3, queries=4)
     assert plan_all(problem, planner).solution == plan_all(problem, planner).solution
 
 

@@ -59,7 +59,7 @@ def tabulate(
     arrive = rates * prices.incoming
     arrive[rates > prices.in_free] = inf
     run = run_prices(closure, prices, grain)
-    crossing, room = _link_prices(state, prices, curve)
+    crossing, room = link_prices(state, prices, curve)
     table = Table(
         closure=closure,
         prices=prices,
@@ -128,7 +128,7 @@ def _fill_over_links(table: Table, row: int) -> None:
     table.reach[row] = best
 
 
-def _link_prices(
+def link_prices(
     state: PlanState, prices: Prices, curve: PriceCurve
 ) -> tuple[Floats | None, Floats | None]:
     """Price of a unit of rate and free bandwidth between the hosts considered."""
@@ -146,12 +146,23 @@ def _link_prices(
         price = np.power(curve.steepness, used / offered) / offered
     crossing: Floats = np.where(np.isfinite(price), curve.network * price, 0.0)
     if distance is not None:
-        crossing += curve.distance * distance / max(float(distance.max()), SLACK)
+        crossing += distance * distance_price(state, curve)
     for (source, target), factor in prices.link_raise.items():
         place = prices.column(source), prices.column(target)
         if min(place) >= 0:
             crossing[place] = (crossing[place] + 1e-6) * factor
     return crossing, room
+
+
+def distance_price(state: PlanState, curve: PriceCurve) -> float:
+    """Price of a unit of rate over a unit of distance: an average way costs like a free host."""
+    distance = state.links.distance
+    assert distance is not None
+    offered = state.catalog.in_offered
+    finite = offered[np.isfinite(offered) & (offered > 0)]
+    unit = float(finite.mean()) if len(finite) else max(state.catalog.rate, default=0.0) or 1.0
+    average = float(distance[distance > 0].mean()) if (distance > 0).any() else 1.0
+    return curve.distance / (average * unit)
 
 
 class Extraction:
@@ -236,14 +247,14 @@ def cheapest_plan(
         reading.reach(target, best)
         steps = tuple(reading.steps)
         host = best if prices.hosts is None else int(prices.hosts[best])
-        short = _try_steps(state, steps, rate, host)
+        short = try_steps(state, steps, rate, host)
         if short is None:
             return Plan(closure.streams[target], host, steps, float(final[best]))
-        _raise_price(prices, short)
+        raise_price(prices, short)
     return short
 
 
-def _try_steps(
+def try_steps(
     state: PlanState, steps: tuple[Run | Ship, ...], rate: float, host: int
 ) -> Shortage | None:
     """Whether steps and a delivery fit together; leaves the state as it was."""
@@ -257,7 +268,7 @@ def _try_steps(
     return short
 
 
-def _raise_price(prices: Prices, short: Shortage) -> None:
+def raise_price(prices: Prices, short: Shortage) -> None:
     column = prices.column(short.host)
     if short.resource == CPU:
         prices.cpu[column] *= RAISE

@@ -12,7 +12,15 @@ import numpy as np
 
 from millstream.place.catalog import Catalog, Floats
 from millstream.place.objective import Scales
-from millstream.place.online import Decision, Totals, admitted, attach, refused, same_stream
+from millstream.place.online import (
+    Decision,
+    Totals,
+    admitted,
+    attach,
+    refused,
+    same_stream,
+    too_late,
+)
 from millstream.place.problem import Query
 from millstream.place.state import CPU, IN, OUT, PlanState, Run, Ship, Shortage
 
@@ -51,6 +59,7 @@ class HeuristicPlanner:
         only = None if query.deliver_to is None else catalog.host_at[query.deliver_to]
         before = Totals(state)
         short: Shortage | None = None
+        missed = False
         for value, host, plan in self._candidates(stream, only):
             if value == np.inf:
                 short = short or self._shortage(plan, host)
@@ -61,11 +70,15 @@ class HeuristicPlanner:
                 continue
             mark = state.mark()
             found = state.apply(steps) or state.deliver(query.id, stream, host)
-            if found is None:
+            bound = query.latency_bound
+            late = found is None and bound is not None and state.lateness(stream, host) > bound
+            if found is None and not late:
                 state.commit()
                 return admitted(state, query, host, steps, before)
-            short = short or found
             state.rollback(mark)
+            short, missed = short or found, missed or late
+        if missed and query.latency_bound is not None:
+            return too_late(query, query.latency_bound)
         return refused(query, short, catalog)
 
     def _candidates(

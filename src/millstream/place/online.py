@@ -15,6 +15,7 @@ from millstream.place.state import LINK, PlanState, Run, Ship, Shortage
 
 NO_PLAN = "no_plan"  # no operator computes the stream from base streams
 TIMEOUT = "timeout"
+LATENCY = "latency"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,14 @@ class OnlinePlanner(Protocol):
 
 
 def same_stream(state: PlanState, query: Query) -> int | None:
-    """The host that serves this very stream already (algorithm 1 of SQPR, line 3)."""
-    hosts = state.delivered_at.get(state.catalog.stream_at[query.stream])
-    if not hosts:
-        return None
-    if query.deliver_to is not None:
-        wanted = state.catalog.host_at[query.deliver_to]
-        return wanted if wanted in hosts else None
-    return next(iter(hosts))
+    """The host that serves this very stream already (algorithm 1 of SQPR, line 3), in time."""
+    stream = state.catalog.stream_at[query.stream]
+    for host in state.delivered_at.get(stream, ()):
+        elsewhere = query.deliver_to not in (None, state.catalog.host_ids[host])
+        bound = query.latency_bound
+        if not elsewhere and (bound is None or state.lateness(stream, host) <= bound):
+            return host
+    return None
 
 
 def attach(state: PlanState, query: Query, host: int) -> Decision:
@@ -132,6 +133,12 @@ def _reused(
         for name, place in read
         if (name, place) not in made and catalog.base[name] != place
     )
+
+
+def too_late(query: Query, bound: float) -> Decision:
+    """There is room for the query, but no plan that keeps its latency bound."""
+    detail = f"no plan with enough room delivers {query.stream} within {bound:g}"
+    return Decision(query.id, refusal=Refusal(query.id, LATENCY, detail, query.deliver_to))
 
 
 def refused(query: Query, short: Shortage | None, catalog: Catalog) -> Decision:

@@ -16,7 +16,7 @@ def rebuilt(
 ) -> PlanState | None:
     """A fresh state with these deliveries and what they need of these sources."""
     state = PlanState(old.catalog)
-    state.pinned = old.pinned
+    state.pinned, state.bounds = old.pinned, old.bounds
     catalog = old.catalog
     for key in dict.fromkeys(served.values()):
         stack: list[tuple[Held, bool]] = [(key, False)]
@@ -55,7 +55,7 @@ def recounted(old: PlanState) -> PlanState:
     Unlike `rebuilt` it keeps what no longer fits, because it runs.
     """
     state = PlanState(old.catalog)
-    state.pinned = old.pinned
+    state.pinned, state.bounds = old.pinned, old.bounds
     state.adopt(old)
     return state
 

@@ -117,7 +117,7 @@ def _plan_again(planner: SqprPlanner, queries: tuple[str, ...]) -> tuple[str, ..
     deliveries = list(dict.fromkeys(state.served[query] for query in queries))
     waiting = [(held, state.stop_delivery(*held)) for held in deliveries]
     for held, names in waiting:
-        plan = planner.find(held[0], state.fixed_place(*held, names))
+        plan = planner.find_again(held, names)
         if not isinstance(plan, Plan):
             break
         planner.serve(plan, names)
@@ -129,7 +129,7 @@ def _plan_again(planner: SqprPlanner, queries: tuple[str, ...]) -> tuple[str, ..
     for held in deliveries:
         mark = state.mark()
         names = state.stop_delivery(*held)
-        plan = planner.find(held[0], state.fixed_place(*held, names))
+        plan = planner.find_again(held, names)
         if isinstance(plan, Plan):
             planner.serve(plan, names)
         else:

@@ -13,7 +13,15 @@ import numpy as np
 
 from millstream.place.catalog import Catalog
 from millstream.place.objective import Scales
-from millstream.place.online import Decision, Totals, admitted, attach, refused, same_stream
+from millstream.place.online import (
+    Decision,
+    Totals,
+    admitted,
+    attach,
+    refused,
+    same_stream,
+    too_late,
+)
 from millstream.place.problem import Query
 from millstream.place.state import CPU, IN, OUT, PlanState, Run, Ship, Shortage
 
@@ -28,7 +36,7 @@ class SodaPlanner:
         self._turn: list[tuple[int, int]] = []
 
     def submit(self, batch: Sequence[Query]) -> tuple[Decision, ...]:
-        self.state.pinned.update(query.id for query in batch if query.deliver_to is not None)
+        self.state.remember_wishes(batch)
         return tuple(self._decide(query) for query in batch)
 
     def _decide(self, query: Query) -> Decision:
@@ -49,9 +57,13 @@ class SodaPlanner:
             mark = state.mark()
             placed = self._mini_w(template, stream, query.id, only)
             if isinstance(placed, tuple):
-                state.commit()
                 host, steps = placed
-                return admitted(state, query, host, steps, before)
+                bound = query.latency_bound
+                if bound is None or state.lateness(stream, host) <= bound:
+                    state.commit()
+                    return admitted(state, query, host, steps, before)
+                state.rollback(mark)
+                return too_late(query, bound)
             state.rollback(mark)
             short = placed
         return refused(query, short, catalog)
@@ -140,7 +152,7 @@ class SodaPlanner:
             if not self._turn:
                 return
             delivery = self._turn.pop()
-            if delivery not in state.clients:
+            if delivery not in state.clients or state.bound_of(state.clients[delivery]) is not None:
                 continue
             mark, value = state.mark(), self._spread()
             waiting = state.stop_delivery(*delivery)

@@ -15,7 +15,15 @@ from millstream.place.catalog import Catalog, Ints
 from millstream.place.cheapest import Plan, cheapest_plan
 from millstream.place.demand import Demand
 from millstream.place.explain import binding_shortage
-from millstream.place.online import Decision, Totals, admitted, attach, refused, same_stream
+from millstream.place.online import (
+    Decision,
+    Totals,
+    admitted,
+    attach,
+    refused,
+    same_stream,
+    too_late,
+)
 from millstream.place.prices import (
     SLACK,
     Prices,
@@ -23,9 +31,12 @@ from millstream.place.prices import (
     price_hosts,
 )
 from millstream.place.problem import Query
+from millstream.place.punctual import punctual_plan
 from millstream.place.state import CPU, IN, OUT, PlanState, Run, Shortage
 from millstream.place.sweep import Sweep
 from millstream.place.victims import free_amount, in_the_way
+
+Found = Plan | Shortage | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +71,7 @@ class SqprPlanner:
     # --- admission -----------------------------------------------------------------------------
 
     def submit(self, batch: Sequence[Query]) -> tuple[Decision, ...]:
-        self.state.pinned.update(query.id for query in batch if query.deliver_to is not None)
+        self.state.remember_wishes(batch)
         for query in batch:  # a batch tells more about demand before the first decision
             stream = self.state.catalog.stream_at[query.stream]
             self.demand.see(stream, self.state.catalog.closure(stream))
@@ -81,11 +92,11 @@ class SqprPlanner:
         closure = state.catalog.closure(stream)
         first = demand.see(stream, closure)
         demand.look()
-        if query.deliver_to is not None:
-            state.pinned.add(query.id)
+        bounds = dict(state.bounds)
+        state.remember_wishes((query,))
         decision = self._decide(query)
         state.rollback(mark)
-        state.pinned = pinned
+        state.pinned, state.bounds = pinned, bounds
         if first:
             demand.forget(stream, closure)
         demand.recall(memory)
@@ -110,13 +121,16 @@ class SqprPlanner:
         before = Totals(state)
         stream = catalog.stream_at[query.stream]
         at = None if query.deliver_to is None else catalog.host_at[query.deliver_to]
-        found = self.find(stream, at)
+        bound = query.latency_bound
+        found = self.find(stream, at, bound)
         moved: tuple[str, ...] = ()
         if isinstance(found, Plan):
             self.serve(found, (query.id,))
         else:
+            if bound is not None and isinstance(self.find(stream, at), Plan):
+                return too_late(query, bound)
             short = found or self.shortage(stream, at)
-            made_room = None if short is None else self._repair(query.id, stream, at, short)
+            made_room = None if short is None else self._repair(query, stream, at, short)
             if made_room is None:
                 return refused(query, short, catalog)
             found, moved = made_room
@@ -132,19 +146,40 @@ class SqprPlanner:
             if isinstance(step, Run):
                 self.demand.ran(self.state.catalog.cpu[step.operator])
 
-    def find(self, stream: int, at: int | None = None) -> Plan | Shortage | None:
+    def find_again(self, delivery: tuple[int, int], queries: Sequence[str]) -> Found:
+        """A plan for queries that were served by this delivery, with all they insist on."""
+        state = self.state
+        at = state.fixed_place(*delivery, queries)
+        return self.find(delivery[0], at, state.bound_of(queries))
+
+    def find(
+        self, stream: int, at: int | None = None, bound: float | None = None
+    ) -> Plan | Shortage | None:
         """The cheapest plan that fits, preferring one that leaves popular streams behind."""
         state, demand = self.state, self.demand
         closure = state.catalog.closure(stream)
         found: Plan | Shortage | None = None
         for prices in self.price_lists(stream, at):
             result = cheapest_plan(state, closure, prices, self.curve, demand.grain, at)
+            if isinstance(result, Plan) and bound is not None and self._late(result, bound):
+                grain = demand.grain
+                result = punctual_plan(state, closure, prices, self.curve, grain, bound, at)
+                if isinstance(result, Plan) and self._late(result, bound):
+                    result = None  # a stream it needs twice comes too late the first time
             if isinstance(result, Plan):
                 return result
             found = result or found
             if result is None and prices.hosts is None:
                 break  # with all hosts and no way at all, a discount changes nothing
         return found
+
+    def _late(self, plan: Plan, bound: float) -> bool:
+        """Whether a plan, carried out, would deliver later than that; leaves no trace."""
+        mark = self.state.mark()
+        self.state.apply(plan.steps)
+        late = self.state.lateness(plan.stream, plan.host)
+        self.state.rollback(mark)
+        return late > bound + SLACK
 
     def price_lists(self, stream: int, at: int | None) -> Iterator[Prices]:
         """Prices to try in turn: with popularity's discount, then without, at all hosts."""
@@ -182,7 +217,7 @@ class SqprPlanner:
     # --- making room ---------------------------------------------------------------------------
 
     def _repair(
-        self, query: str, stream: int, at: int | None, short: Shortage
+        self, query: Query, stream: int, at: int | None, short: Shortage
     ) -> tuple[Plan, tuple[str, ...]] | None:
         """Plans one admitted query that is in the way again, after the newcomer."""
         state, tries = self.state, 0
@@ -195,10 +230,10 @@ class SqprPlanner:
             waiting = state.stop_delivery(*delivery)
             if free_amount(state, short) + SLACK >= short.need:
                 tries += 1
-                plan = self.find(stream, at)
+                plan = self.find(stream, at, query.latency_bound)
                 if isinstance(plan, Plan):
-                    self.serve(plan, (query,))
-                    again = self.find(delivery[0], state.fixed_place(*delivery, waiting))
+                    self.serve(plan, (query.id,))
+                    again = self.find_again(delivery, waiting)
                     if isinstance(again, Plan):
                         self.serve(again, waiting)
                         self.replanned += 1

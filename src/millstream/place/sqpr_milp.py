@@ -12,9 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from millstream.place.catalog import Catalog
-from millstream.place.milp_model import PlacementModel, Scope
+from millstream.place.milp_model import PlacementModel
+from millstream.place.milp_scope import Scope
 from millstream.place.objective import Scales, objective
-from millstream.place.online import TIMEOUT, Decision, Totals, attach, refused, same_stream
+from millstream.place.online import (
+    TIMEOUT,
+    Decision,
+    Totals,
+    attach,
+    refused,
+    same_stream,
+    too_late,
+)
 from millstream.place.problem import Query
 from millstream.place.rebuild import differing_steps, rebuilt
 from millstream.place.solution import Refusal
@@ -32,6 +41,15 @@ class MilpSettings:
     gap: float = 1e-2  # of the part of the objective that is not admission; exact models: none
 
 
+def in_time(state: PlanState) -> bool:
+    """Whether every result keeps its latency bound; the model knows no distances."""
+    return all(
+        state.lateness(*state.served[query]) <= bound + 1e-9
+        for query, bound in state.bounds.items()
+        if query in state.served
+    )
+
+
 class MilpPlanner:
     """Algorithm 1 of SQPR with a solver."""
 
@@ -42,7 +60,7 @@ class MilpPlanner:
         self.solved = 0  # batches given to the solver
 
     def submit(self, batch: Sequence[Query]) -> tuple[Decision, ...]:
-        self.state.pinned.update(query.id for query in batch if query.deliver_to is not None)
+        self.state.remember_wishes(batch)
         answers: dict[str, Decision] = {}
         waiting: list[Query] = []
         for query in batch:
@@ -72,7 +90,7 @@ class MilpPlanner:
         best = first
         if answer.values:
             found = rebuilt(old, model.sources(answer.values), model.served(answer.values))
-            if found is not None and self._value(found) >= self._value(first):
+            if found is not None and in_time(found) and self._value(found) >= self._value(first):
                 best = found
         self.state = best
         return {query.id: self._decision(query, old, before, answer.proven) for query in waiting}
@@ -92,6 +110,8 @@ class MilpPlanner:
         state, catalog = self.state, self.state.catalog
         if query.id in state.served:
             return self._admitted(query, old, before)
+        if query.latency_bound is not None:
+            return too_late(query, query.latency_bound)
         if not proven:
             detail = "no placement was found within the time limit"
             return Decision(query.id, refusal=Refusal(query.id, TIMEOUT, detail))

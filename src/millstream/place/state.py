@@ -9,12 +9,13 @@ what a step would violate; never chooses anything.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from millstream.place.catalog import Catalog, Floats, fits
+from millstream.place.link_room import LinkRoom
+from millstream.place.problem import Query
 from millstream.place.solution import Delivered, Flow, Placed
 
 CPU, IN, OUT, LINK, MEMORY = "cpu", "bandwidth_in", "bandwidth_out", "link", "memory"
@@ -46,57 +47,6 @@ class Shortage:
     sender: int = -1
 
 
-class LinkRoom:
-    """Bandwidth between pairs of hosts and its use; nothing is kept where it cannot bind."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        count = len(catalog.host_ids)
-        self.offered: Floats | None = None
-        self.used: Floats | None = None
-        self.distance: Floats | None = None
-        links = catalog.links
-        if links.listed is not None:
-            self.offered = np.full((count, count), -1.0)  # -1: no link
-            for link in links.listed:
-                key = catalog.host_at[link.source], catalog.host_at[link.target]
-                self.offered[key] = link.bandwidth
-            if any(link.distance for link in links.listed):
-                self.distance = np.zeros((count, count))
-                for link in links.listed:
-                    key = catalog.host_at[link.source], catalog.host_at[link.target]
-                    self.distance[key] = link.distance
-        elif not _implied(catalog):
-            self.offered = np.full((count, count), links.bandwidth)
-        if self.offered is not None:
-            self.used = np.zeros((count, count))
-
-    def grown(self, catalog: Catalog) -> "LinkRoom":
-        larger = LinkRoom(catalog)
-        if larger.used is not None and self.used is not None:
-            count = len(self.used)
-            larger.used[:count, :count] = self.used
-        return larger
-
-    def fits(self, source: int, target: int, rate: float) -> bool:
-        if self.offered is None or self.used is None:
-            return True
-        offered = self.offered[source, target]
-        return offered >= 0 and fits(self.used[source, target], rate, offered)
-
-    def free(self, source: int, target: int) -> float:
-        if self.offered is None or self.used is None:
-            return inf
-        return float(max(0.0, self.offered[source, target] - self.used[source, target]))
-
-
-def _implied(catalog: Catalog) -> bool:
-    """Whether hosts' own bandwidth keeps every link within its own."""
-    bandwidth = catalog.links.bandwidth
-    return bandwidth == inf or bool(
-        (catalog.in_offered <= bandwidth).all() or (catalog.out_offered <= bandwidth).all()
-    )
-
-
 class PlanState:
     """Mutable, journalled placement over a catalog."""
 
@@ -119,6 +69,7 @@ class PlanState:
         self.delivered_at: dict[int, dict[int, None]] = {}  # hosts that deliver a stream
         self.served: dict[str, tuple[int, int]] = {}  # query -> (stream, host)
         self.pinned: set[str] = set()  # queries whose result is wanted at a certain host
+        self.bounds: dict[str, float] = {}  # queries with a latency bound
         self._journal: list[tuple[Any, ...]] = []  # how to take each change back
         for stream, host in enumerate(catalog.base):
             if host >= 0:
@@ -372,6 +323,38 @@ class PlanState:
                 stack.append((key[0], ~origin))
         return list(found)
 
+    def lateness(self, stream: int, host: int) -> float:
+        """How long after its inputs a stream is at a host: the longest of its ways."""
+        distance = self.links.distance
+        if distance is None:
+            return 0.0
+        late: dict[tuple[int, int], float] = {}
+        stack = [(stream, host)]
+        while stack:
+            key = stack[-1]
+            origin = self.source.get(key)
+            if origin is None:
+                late[key] = 0.0
+            elif origin >= 0:
+                below = [(name, key[1]) for name in self.catalog.inputs[origin]]
+                missing = [held for held in below if held not in late]
+                if missing:
+                    stack.extend(missing)
+                    continue
+                late[key] = max(late[held] for held in below)
+            else:
+                sender = (key[0], ~origin)
+                if sender not in late:
+                    stack.append(sender)
+                    continue
+                late[key] = late[sender] + float(distance[~origin, key[1]])
+            stack.pop()
+        return late[stream, host]
+
+    def bound_of(self, queries: Iterable[str]) -> float | None:
+        """The strictest latency bound among queries."""
+        return min((self.bounds[name] for name in queries if name in self.bounds), default=None)
+
     def adopt(self, other: "PlanState") -> None:
         """Takes over a placement as it is, whether or not it fits; only when empty."""
         catalog = self.catalog
@@ -427,6 +410,14 @@ class PlanState:
             Delivered(query, catalog.stream_ids[stream], catalog.host_ids[host])
             for query, (stream, host) in self.served.items()
         )
+
+    def remember_wishes(self, queries: Iterable[Query]) -> None:
+        """Where and how soon results are wanted, for whenever they are planned again."""
+        for query in queries:
+            if query.deliver_to is not None:
+                self.pinned.add(query.id)
+            if query.latency_bound is not None:
+                self.bounds[query.id] = query.latency_bound
 
     def fixed_place(self, stream: int, host: int, queries: Iterable[str]) -> int | None:
         """The host, where results must stay: they are wanted there, or also elsewhere."""

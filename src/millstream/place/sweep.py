@@ -30,7 +30,9 @@ class Finder(Protocol):
     demand: Demand
     curve: PriceCurve
 
-    def find(self, stream: int, at: int | None = None) -> Plan | Shortage | None: ...
+    def find(self, stream: int) -> Plan | Shortage | None: ...
+
+    def find_again(self, delivery: Held, queries: Sequence[str]) -> Plan | Shortage | None: ...
 
     def serve(self, plan: Plan, queries: Sequence[str]) -> None: ...
 
@@ -99,7 +101,7 @@ def _again(planner: Finder, deliveries: Sequence[Held]) -> int:
     mark = state.mark()
     waiting = [(held, state.stop_delivery(*held)) for held in deliveries]
     for held, names in waiting:
-        plan = planner.find(held[0], state.fixed_place(*held, names))
+        plan = planner.find_again(held, names)
         if not isinstance(plan, Plan):
             break
         planner.serve(plan, names)
@@ -130,7 +132,7 @@ def _seeded(planner: Finder, stream: int) -> int:
     for held in readers:
         inner = state.mark()
         names = state.stop_delivery(*held)
-        again = planner.find(held[0], state.fixed_place(*held, names))
+        again = planner.find_again(held, names)
         if isinstance(again, Plan):
             planner.serve(again, names)
             if change_of_potential(state, inner, planner.curve, planner.demand.grain) < -GAIN:
