@@ -9,7 +9,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "millstream"
 
 # From the bottom up. A package may import itself and what stands in rows below its own.
 LAYERS = (
-    ("errors", "registry"),
+    ("errors",),
+    ("registry",),
     ("plan",),
     ("cql",),
     ("share", "place", "schedule", "balance"),
@@ -20,7 +21,9 @@ LAYERS = (
     ("session",),
     ("server",),
     ("lab", "bench"),
-    ("cli", "commands", "demo"),
+    ("demo",),
+    ("commands",),
+    ("cli",),
 )
 LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row}
 # Heavy libraries live behind one door each.

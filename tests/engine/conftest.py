@@ -1,11 +1,12 @@
 """Fixtures of the data plane's tests."""
 
-import pytest
+from typing import Any
 
-from oracle.harness import Runner
+import pytest
+from engine_runner import EngineRunner
 
 
 @pytest.fixture(scope="session")
-def runner() -> Runner:
-    """What runs CQL over finite streams and gives back all result rows."""
-    pytest.skip("the engine has no runner yet")
+def runner(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> EngineRunner:
+    """Runs CQL over finite streams on the real engine and gives back all result rows."""
+    return EngineRunner(spark, tmp_path_factory.mktemp("runs"))

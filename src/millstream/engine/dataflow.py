@@ -137,6 +137,8 @@ def endless(node: Node) -> bool:
             return endless(node.input)
         case Union() | Join():
             return all(endless(i) for i in inputs_of(node))
+        case Aggregate():  # a result holds until the next window's end, or the next change
+            return isinstance(node.grouping, Running)
         case _:
             return True
 
@@ -243,15 +245,11 @@ def interval_leaves(node: Node) -> Iterator[Node]:
     match node:
         case Windowed(window=Rows()):
             yield from leaves(node.input)
-        case Join() if has_rows(node):
-            for child in node.inputs:
+        case Join() | Union() if has_rows(node):
+            for child in inputs_of(node):
                 yield from interval_leaves(child)
         case Filter() | Project() | Windowed():
             yield from interval_leaves(node.input)
-        case Union() if has_rows(node):
-            raise UsageError(
-                "a window of rows inside UNION ALL", hint="put the window on the whole subquery"
-            )
         case _:
             yield from leaves(node)
 
@@ -261,8 +259,8 @@ def rows_windows(node: Node) -> tuple[Windowed, ...]:
     match node:
         case Windowed(window=Rows()):
             return (node,)
-        case Join() if has_rows(node):
-            return tuple(w for child in node.inputs for w in rows_windows(child))
+        case Join() | Union() if has_rows(node):
+            return tuple(w for child in inputs_of(node) for w in rows_windows(child))
         case Filter() | Project() | Windowed():
             return rows_windows(node.input)
         case _:
@@ -274,14 +272,21 @@ def relation_of(core: Node) -> Node:
     match core:
         case Join():
             return core
-        case Emit() if (change := change_below(core.input)) is not None:
-            return change.input
-        case Emit():
-            return core.input.input if isinstance(core.input, Distinct) else core.input
-        case Aggregate() | Distinct():
+        case Emit() | Distinct():
+            below = distinct_input(core) or core.input
+            change = change_below(below)
+            return below if change is None else change.input
+        case Aggregate():
             return core.input
         case _:
             raise TypeError(f"not an operator over intervals: {core!r}")
+
+
+def distinct_input(core: Node) -> Node | None:
+    """What DISTINCT is over, directly or below ISTREAM and its kin; None without DISTINCT."""
+    if isinstance(core, Emit):
+        core = core.input
+    return core.input if isinstance(core, Distinct) else None
 
 
 def change_below(node: Node) -> Aggregate | None:
@@ -335,6 +340,7 @@ __all__ = [
     "base_stream",
     "change_below",
     "compile_plan",
+    "distinct_input",
     "endless",
     "has_rows",
     "interval_leaves",

@@ -40,6 +40,12 @@ from millstream.errors import UsageError
 from millstream.plan.nodes import Plan, sources_of
 from millstream.plan.schema import Field
 from millstream.plan.windows import BEGINNING
+from millstream.schedule.quality import DEFAULT as DEFAULT_QUALITY
+from millstream.schedule.quality import Quality
+from millstream.schedule.settings import ScheduleSettings
+
+# Without goals of the user's own, one algorithm that makes the most of each step.
+BATCHES = ScheduleSettings(candidates=("cost_aware",), selector="fixed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,8 @@ class EngineSettings:
     collect_bytes_max: int = COLLECT_BYTES_MAX
     quota_bytes: int = 4 << 30  # results that a query's consumer may leave lying
     slots: int = 2  # pieces of work in flight at once
+    schedule: ScheduleSettings = BATCHES
+    quality: Quality = DEFAULT_QUALITY
     local_disk: bool = True  # False for a home on shared storage
 
 

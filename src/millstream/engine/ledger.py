@@ -201,15 +201,24 @@ class Ledger:
     def streams(self) -> list[sqlite3.Row]:
         return self._rows("SELECT * FROM streams")
 
-    def publish(self, stream: str, written: Sequence[Written], watermark: int) -> None:
-        """Appends segments to a stream; without rows, a segment that only carries the watermark."""
+    def publish(
+        self,
+        stream: str,
+        written: Sequence[Written],
+        watermark: int,
+        arrived: float | None = None,
+    ) -> None:
+        """Appends segments to a stream; without rows, a segment that only carries the watermark.
+
+        `arrived` is when the oldest rows behind them entered the system; now, if not given.
+        """
         head = self.stream(stream)
         if head is None:
             raise StateError(f"stream {stream} is not in the ledger")
         self._heads.pop(stream, None)
         full = [w for w in written if w.rows]
         number, rows, ts_max = head["next"], head["rows"], head["ts_max"]
-        now = time.time()
+        now = time.time() if arrived is None else arrived
         if not full:
             if watermark <= head["watermark"]:
                 return

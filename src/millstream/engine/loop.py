@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal as OneOf
 
 from millstream.engine.dataflow import Operator
@@ -17,8 +18,10 @@ from millstream.engine.engine import Engine
 from millstream.engine.failures import data_error, disk_full
 from millstream.engine.idleness import follow_others
 from millstream.engine.quota import REVIEW_SECONDS, review
+from millstream.engine.scheduling import StepScheduler
 from millstream.engine.steps import StepReport
 from millstream.errors import MillstreamError
+from millstream.schedule.protocol import Choice
 
 IDLE_SECONDS = 0.05
 LOOK_SECONDS = 0.2
@@ -44,6 +47,8 @@ class Loop:
         self._changed = threading.Condition(engine.lock)
         self._threads: list[threading.Thread] = []
         self._turn = 0
+        self.scheduler = StepScheduler(engine)
+        self._choices: dict[str, Choice] = {}  # steps in flight
         self._next_look = self._next_review = 0.0
 
     # -- life -----------------------------------------------------------------------------------
@@ -151,9 +156,14 @@ class Loop:
                 engine.ingests[piece.name].advance()
                 engine.maintenance.retain([engine.appenders[piece.name].stream])
             case "step":
-                operator = engine.operators.get(piece.name)
-                if operator is not None:
-                    self._step(operator)
+                choice = self._choices.pop(piece.name)
+                report = None
+                try:
+                    operator = engine.operators.get(piece.name)
+                    report = self._step(operator, ceil(choice.rows)) if operator else None
+                finally:
+                    with self._changed:
+                        self.scheduler.finished(choice, report)
             case "deliver":
                 delivery = next((d for d in engine.deliveries if d.consumer == piece.name), None)
                 if delivery is not None:
@@ -161,17 +171,17 @@ class Loop:
             case "compact":
                 engine.maintenance.compact(piece.name.removeprefix("compact "))
 
-    def _step(self, operator: Operator) -> None:
+    def _step(self, operator: Operator, rows: int) -> StepReport | None:
         engine = self.engine
         try:
-            report = engine.runner.run(operator, engine.settings.step_rows_max)
+            report = engine.runner.run(operator, rows)
         except MillstreamError:
             if operator.id not in engine.operators:
-                return  # its query was dropped meanwhile, and its streams with it
+                return None  # its query was dropped meanwhile, and its streams with it
             raise
         except Exception as error:
             if operator.id not in engine.operators:
-                return
+                return None
             if full := disk_full(error):
                 raise full from error
             reason = data_error(error)
@@ -180,11 +190,12 @@ class Loop:
             for query in list(engine.queries_of(operator.id)):
                 if query.state == "running":
                     engine.fail_query(query.name, reason)
-            return
+            return None
         if report is not None:
             self.steps += 1
             self._tell(report)
         engine.maintenance.retain(operator.inputs)
+        return report
 
     def _deliver(self, delivery: Delivery) -> None:
         try:
@@ -206,31 +217,24 @@ class Loop:
     # -- choice ---------------------------------------------------------------------------------
 
     def _next(self) -> Piece | None:
-        """The operator with most rows waiting; then delivery, ingest and compaction in turn."""
-        step = self._ready_step()
+        """Steps, as the scheduler chooses; every third time ingest, delivery and compaction."""
         self._turn += 1
-        order = (self._ready_ingest, self._ready_delivery, self._ready_compaction)
-        if step is not None and self._turn % 3:
+        if self._turn % 3 and (step := self._ready_step()) is not None:
             return step
+        order = (self._ready_ingest, self._ready_delivery, self._ready_compaction)
         first = self._turn // 3 % len(order)  # by turns, so that results appear while rows come in
         for look in order[first:] + order[:first]:
             piece = look()
             if piece is not None:
                 return piece
-        return step
+        return None if self._turn % 3 else self._ready_step()
 
     def _ready_step(self) -> Piece | None:
-        best: tuple[int, str] | None = None
-        for operator in self.engine.operators.values():
-            if operator.id in self._busy or operator.id in self.engine.paused_operators:
-                continue
-            waiting = [s for found in self.engine.runner.pending(operator).values() for s in found]
-            if not waiting:
-                continue
-            rows = sum(s.rows for s in waiting)
-            if best is None or rows > best[0]:
-                best = (rows, operator.id)
-        return Piece("step", best[1]) if best else None
+        choice = self.scheduler.choose(self._busy)
+        if choice is None:
+            return None
+        self._choices[choice.operator] = choice
+        return Piece("step", choice.operator)
 
     def _ready_ingest(self) -> Piece | None:
         for name, ingest in self.engine.ingests.items():

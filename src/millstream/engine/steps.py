@@ -43,6 +43,7 @@ class StepReport:
     commit_seconds: float
     tail_segments: int  # files of windows that were opened
     started: float
+    arrived: float  # when the oldest rows behind the result entered the system
     collected: bool
 
 
@@ -174,6 +175,7 @@ class StepRunner:
             commit_seconds=done - clock_commit,
             tail_segments=len(tails),
             started=started,
+            arrived=arrived_of(new),
             collected=collected,
         )
 
@@ -264,16 +266,24 @@ class StepRunner:
                 if output.replaces:
                     gone += ledger.replace(ledger.segments(output.stream), None)
                     ledger.publish(output.stream, written[output.stream] or [EMPTY], BEGINNING)
-            ledger.publish(operator.id, written.get(operator.id, ()), answer.watermark)
+            new = [s for i in step.inputs.values() for s in i.new]
+            ledger.publish(
+                operator.id, written.get(operator.id, ()), answer.watermark, arrived_of(new)
+            )
             rows_out = sum(w.rows for w in written.get(operator.id, ()))
             for source in step.inputs.values():
                 if source.new:
                     ledger.set_cursor(
                         operator.id, source.stream, source.new[-1].last + 1, source.after
                     )
-            rows_in = sum(s.rows for i in step.inputs.values() for s in i.new)
+            rows_in = sum(s.rows for s in new)
             ledger.record_step(operator.id, answer.progress, rows_in, rows_out, seconds)
         return gone
+
+
+def arrived_of(segments: Sequence[Segment]) -> float:
+    """When the oldest of the segments entered the system."""
+    return min((s.arrived for s in segments), default=time.time())
 
 
 def nullable(kind: Any) -> Any:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from millstream.engine.dataflow import (
     Operator,
     change_below,
+    distinct_input,
     has_rows,
     interval_leaves,
     relation_of,
@@ -40,7 +41,9 @@ from millstream.plan.nodes import (
     Join,
     Node,
     Project,
+    Union,
     Windowed,
+    inputs_of,
 )
 from millstream.plan.sql_text import sql
 from millstream.plan.windows import BEGINNING, FOREVER, Change, Now, Range, Rows, Snapshot, reach
@@ -75,6 +78,10 @@ class IntervalLogic:
         alive = rows.of(relation)
         if "_until" not in alive.hidden:
             alive = alive.with_hidden(_until=f"{FOREVER}L")
+        unique = distinct_input(core)
+        if unique is not None and (change := change_below(unique)) is not None:
+            held = _between_changes(change, alive, span)
+            alive = lower(unique, lambda _: held)
         result = _result(core, alive, span, step)
         frame = lower(step.operator.node, lambda _: result)
         outputs = [Output(step.operator.id, frame)]
@@ -100,9 +107,13 @@ class IntervalLogic:
 
 def _plain_members(node: Node) -> tuple[Node, ...]:
     """Members whose rows are read from their stream as long as they live."""
-    if isinstance(node, Join) and has_rows(node):
-        return tuple(m for child in node.inputs for m in _plain_members(child))
-    return () if has_rows(node) else (node,)
+    match node:
+        case Windowed(window=Rows()):
+            return ()
+        case Join() | Union() | Filter() | Project() if has_rows(node):
+            return tuple(m for child in inputs_of(node) for m in _plain_members(child))
+        case _:
+            return (node,)
 
 
 class _Relation:
@@ -207,7 +218,10 @@ def _result(core: Node, alive: Frame, span: _Span, step: Step) -> Frame:
     match core:
         case Aggregate(grouping=Change()):
             return _at_changes(core, alive, span)
-        case Emit() if (change := change_below(core.input)) is not None:
+        case Emit() if (
+            not isinstance(core.input, Distinct)
+            and (change := change_below(core.input)) is not None
+        ):
             held = (
                 _at_changes(change, alive, span, before=True)
                 if core.kind == "dstream"
@@ -317,6 +331,30 @@ def _at_changes(core: Aggregate, alive: Frame, span: _Span, *, before: bool = Fa
         rows, [("_at", "_at"), *((k, k) for k in keys)], core.calls, order_struct(alive)
     )
     return Frame(grouped, (), 0).select({"_ts": "_at"}, finals(keys, core.calls))
+
+
+def _between_changes(core: Aggregate, alive: Frame, span: _Span) -> Frame:
+    """The results of a group with the time for which each holds, from one change to the next.
+
+    What held when the span began counts from just before it.
+    """
+    keys = [f"k{i}" for i in range(len(core.keys))]
+    keyed = alive.data.selectExpr("*", *(f"{sql(e)} AS k{i}" for i, e in enumerate(core.keys)))
+    inside = span.holds("_at")
+    instants = keyed.selectExpr(*keys, "explode(array(_ts, _until)) AS _at").where(inside)
+    if span.start > BEGINNING:
+        before = keyed.where(f"_ts < {span.start}L").selectExpr(*keys, f"{span.start - 1}L AS _at")
+        instants = instants.unionByName(before)
+    by = f"PARTITION BY {', '.join(keys)} " if keys else ""
+    until = f"coalesce(lead(_at) OVER ({by}ORDER BY _at), {FOREVER}L) AS _to"
+    spans = instants.distinct().selectExpr("*", until)
+    same = ["r._ts <= i._at", "i._at < r._until", *(f"r.{k} <=> i.{k}" for k in keys)]
+    joined = spans.alias("i").join(keyed.alias("r"), F.expr(" AND ".join(same)))
+    rows = joined.selectExpr("i._at", "i._to", "r.*")
+    groups = [("_at", "_at"), ("_to", "_to"), *((k, k) for k in keys)]
+    grouped = partial(rows, groups, core.calls, order_struct(alive))
+    hidden = {"_ts": "_at", "_until": "_to"}
+    return Frame(grouped, (), 0).select(hidden, finals(keys, core.calls))
 
 
 def _at_multiples(core: Aggregate, alive: Frame, span: _Span, step: Step) -> Frame:

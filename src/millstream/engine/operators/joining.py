@@ -23,7 +23,7 @@ from millstream.plan.expressions import (
     conjuncts,
     total,
 )
-from millstream.plan.nodes import Join, Node
+from millstream.plan.nodes import Filter, Join, Node, Project, Union
 from millstream.plan.sql_text import predicate_sql, sql
 from millstream.plan.windows import BEGINNING, FOREVER, Now, Range, reach
 
@@ -72,11 +72,24 @@ def _horizon(join: Join, position: int, marks: Mapping[str, int]) -> int:
 
 def member_end(member: Node, segment: Segment) -> int:
     """The latest end of an interval among a segment's rows, seen through a member's window."""
+    branches = union_branches(member)
+    if len(branches) > 1:
+        reading = (b for b in branches if segment.stream in {stream_of(f) for f in leaves(b)})
+        return max(member_end(branch, segment) for branch in reading)
     window = outermost_window(member)
     if window is None:
         return segment.until_max if segment.until_max > segment.ts_max else FOREVER
     length = reach(window.window)
     return FOREVER if length == FOREVER else segment.ts_max + length + 1
+
+
+def union_branches(node: Node) -> tuple[Node, ...]:
+    """The sides of a union below filters and projections, which change no interval."""
+    while isinstance(node, Filter | Project):
+        node = node.input
+    if isinstance(node, Union):
+        return tuple(b for side in node.inputs for b in union_branches(side))
+    return (node,)
 
 
 def _term(step: Step, join: Join, newest: int) -> Frame | None:
