@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from millstream import lab
@@ -96,10 +97,12 @@ def _tell(experiment: Experiment, findings: Sequence[Finding]) -> None:
     console = Console()
     table = Table("the seed claims", "measured", "holds", title=experiment.title, show_lines=True)
     for finding in findings:
-        measured = finding.measured
+        measured = escape(finding.measured)
         if finding.reason:
-            measured += f"\n[dim]{finding.reason}[/dim]"
-        table.add_row(finding.claim, measured, "yes" if finding.holds else "[bold]no[/bold]")
+            measured += f"\n[dim]{escape(finding.reason)}[/dim]"
+        table.add_row(
+            escape(finding.claim), measured, "yes" if finding.holds else "[bold]no[/bold]"
+        )
     console.print(table)
 
 

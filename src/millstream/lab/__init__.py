@@ -10,6 +10,7 @@ MODULES: tuple[str, ...] = (
     "raindrop_tables",
     "raindrop_figures",
     "raindrop_selectors",
+    "raindrop_worldcup",
     "sqpr_efficiency",
     "sqpr_scale",
     "sqpr_cluster",
