@@ -35,6 +35,7 @@ class LeastRatio:
     rest: float = 0.15  # once settled, a change of the value below this wakes nobody
     moves_max: int = 30  # in a decision, beyond relief
     evaluations_max: int = 300  # of the model in a decision
+    tidy_units: int = 500  # with the most traffic: looked at for moves that save it
     worst_paths: int = 5  # looked at before giving up
     company: int = 6  # heaviest units looked at on a host that the worst path visits
     quiet_hosts: int = 4  # hosts with the shortest waits offered as targets
@@ -197,7 +198,11 @@ class _Search:
         """Moves that save traffic and do not raise the worst ratio."""
         now = self.model.estimate(self.host)
         score = self._score(now)
-        units = np.flatnonzero(self.free)
+        could_save = np.where(self.free, self.model.crossing_bytes(self.host), 0.0)
+        units = np.argsort(-could_save, kind="stable")[: self.policy.tidy_units]
+        units = units[could_save[units] > 0]
+        if not len(units):
+            return
         change = self.model.traffic_changes(units, self.host, self.readers)
         change[:, ~self.up] = np.inf
         target = change.argmin(axis=1)

@@ -80,6 +80,18 @@ class RatioModel:
             float((placed.bytes_share * self.rows).sum()),
         )
 
+    def crossing_bytes(self, unit_host: Ints) -> Floats:
+        """By unit, the most that moving it could save: what it sends and gets over the network."""
+        flow = self.flow
+        feeder = np.where(
+            flow.edge_stream >= 0, flow.stream_host[flow.edge_stream], unit_host[flow.edge_from]
+        )
+        far = np.where(feeder != unit_host[flow.edge_unit], self.edge_flow_bytes, 0.0)
+        got = sum_by(flow.edge_unit, far, len(flow.units))
+        fed = flow.edge_from >= 0
+        sent = sum_by(flow.edge_from[fed], far[fed], len(flow.units))
+        return got + sent
+
     def readers(self, unit_host: Ints) -> Ints:
         """How many units read each stream at each host."""
         flow = self.flow

@@ -98,7 +98,10 @@ def _run(variants: Sequence[tuple[str, Variant]], seed: int) -> list[Outcome]:
 def _tell(scenario: Scenario, summaries: Sequence[report.Row], out: Path | None) -> None:
     console = Console()
     title = scenario.title or scenario.name
-    table = Table("", *(heading for _, heading, _ in report.COLUMNS), title=title)
+    table = Table(title=title)
+    table.add_column("", no_wrap=True)
+    for _, heading, _ in report.COLUMNS:
+        table.add_column(heading, justify="right", no_wrap=True)
     for cells in report.table_rows(summaries):
         table.add_row(*cells)
     console.print(table)

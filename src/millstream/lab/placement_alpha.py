@@ -117,10 +117,10 @@ def plot(rows: Sequence[Row], figure: Any) -> None:
     line = [r for r in rows if r["kind"] == "filter"]
     right.plot([r["alpha"] for r in line], [r["reports_a_minute"] for r in line], "o-")
     right.set_xlabel("alpha")
-    right.set_ylabel("reports a minute under bursts")
+    right.set_ylabel("reports a minute under bursts (solid)")
     other = right.twinx()
     other.plot([r["alpha"] for r in line], [r["windows_to_notice"] for r in line], "s--", c="C1")
-    other.set_ylabel("windows until a lasting change is told")
+    other.set_ylabel("windows until a lasting change is told (dashed)")
     other.grid(visible=False)
 
 

@@ -49,13 +49,11 @@ def _mean(values: Sequence[float]) -> float:
 
 
 COLUMNS = (
-    ("worst_ratio", "worst ratio", "{:.1f}"),
-    ("median_ratio", "median", "{:.1f}"),
-    ("load_mean", "load mean", "{:.2f}"),
-    ("load_max", "max", "{:.2f}"),
-    ("load_deviation", "deviation", "{:.3f}"),
-    ("data_mbps", "data Mbps", "{:.1f}"),
-    ("state_mbps", "moves Mbps", "{:.2f}"),
+    ("worst_ratio", "worst ratio", "{:.4g}"),
+    ("median_ratio", "median", "{:.3g}"),
+    ("load_max", "top load", "{:.2f}"),
+    ("load_deviation", "spread", "{:.3f}"),
+    ("data_mbps", "Mbps", "{:.1f}"),
     ("moves", "moves", "{:d}"),
 )
 
@@ -69,7 +67,8 @@ def table_rows(summaries: Sequence[Row]) -> list[list[str]]:
         for key, _, form in COLUMNS:
             text = form.format(figures[key])
             if figures is not first and key == "worst_ratio" and first[key]:
-                text += f" ({figures[key] / first[key] - 1:+.0%})"
+                times = figures[key] / first[key]
+                text += f" ({times - 1:+.0%})" if times < 10 else f" (x{times:.0f})"
             cells.append(text)
         rows.append(cells)
     return rows
@@ -89,7 +88,11 @@ def verdict(summaries: Sequence[Row]) -> list[str]:
         else:
             how = "worse" if change > 0 else "better"
             words = f"the worst query is served {abs(change):.0%} {how}"
-        lines.append(f"{figures['name']}: {words}; {traffic:+.1f} Mbps of data")
+        whole = figures["worst_ratio_whole_run"] / max(base["worst_ratio_whole_run"], 1e-9)
+        lines.append(
+            f"{figures['name']}: at the end {words}; worst ratio over the whole run x{whole:.2f}, "
+            f"{traffic:+.1f} Mbps of data"
+        )
     return lines
 
 
