@@ -5,6 +5,7 @@ mistyped name answer at once. Never prints a traceback.
 """
 
 import importlib
+import os
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -16,8 +17,9 @@ from typer.core import TyperGroup
 import millstream
 from millstream import commands
 from millstream.cql.suggestions import did_you_mean
-from millstream.errors import MillstreamError
+from millstream.errors import InternalError, MillstreamError
 
+TRACEBACK = "MILLSTREAM_TRACEBACK"
 # Typer carries its own copy of click: these are that copy's names.
 UsageMistake: Any = typer.BadParameter.__bases__[0]
 Command = Any
@@ -113,6 +115,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 141
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        first = (str(error).strip().splitlines() or [""])[0][:300]
+        print(f"error: unexpected {type(error).__name__}: {first}", file=sys.stderr)
+        print(f"hint: this is a fault of ours; {TRACEBACK}=1 shows where", file=sys.stderr)
+        return InternalError.exit_code
     return answer if isinstance(answer, int) else 0
 
 

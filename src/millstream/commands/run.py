@@ -10,7 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -77,12 +77,26 @@ def guarded(folder: RunFolder, display: Display) -> Iterator[Callable[[], None]]
     with _signals() as signals, _crash_log(folder):
         try:
             yield signals.check
-        except Interrupted as request:
+        except MillstreamError:
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            number = _stopped_by(error, signals)
+            if number is None:
+                raise
             display.close()
             typer.echo(f"stopped; to go on: {_same_command()}", err=True)
-            raise typer.Exit(128 + request.signal_number) from None
+            raise typer.Exit(128 + number) from None
         finally:
             display.close()
+
+
+def _stopped_by(error: BaseException, signals: "_Signals") -> int | None:
+    """The signal behind an error, if any: one to the whole group ends Spark's process too."""
+    if isinstance(error, Interrupted):
+        return error.signal_number
+    if isinstance(error, KeyboardInterrupt):  # while Spark started
+        return int(signal.SIGINT)
+    return signals.number
 
 
 class _Signals:
@@ -126,7 +140,7 @@ def _crash_log(folder: RunFolder) -> Iterator[None]:
         raise
     except Exception as error:
         log = folder.home / "crash.log"
-        with log.open("a", encoding="utf-8") as file:
+        with suppress(OSError), log.open("a", encoding="utf-8") as file:
             file.write(traceback.format_exc() + "\n")
         first = (str(error).strip().splitlines() or [""])[0][:200]
         raise InternalError(

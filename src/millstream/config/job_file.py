@@ -111,6 +111,11 @@ class Job:
     spark: Mapping[str, str] = field(default_factory=dict)
     qos: Mapping[str, Any] = field(default_factory=dict)
 
+    def stream_mistake(self, stream: str, error: UsageError) -> UsageError:
+        """An error of a stream as a whole, told with its place in the file."""
+        path = ("streams", stream)
+        return self.text.mistake(path, error.message, error.hint, detail=error.detail, value=False)
+
     def time_mistake(self, stream: str, error: UsageError) -> UsageError:
         """An error of a stream's time, told with its place in the file."""
         path = ("streams", stream, "time")

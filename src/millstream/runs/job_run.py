@@ -125,11 +125,23 @@ def open_engine(job: Job, folder: RunFolder, settings: RunSettings, shown: Displ
 
 def declare(engine: "Engine", job: Job) -> None:
     """Streams and queries; all mistakes of all queries at once."""
+    for stream in job.streams:
+        if stream.source.get("source") in ("http", "push"):
+            raise job.text.mistake(
+                ("streams", stream.name, "source"),
+                f"the rows of stream {stream.name} come from other programs, and a run has no door",
+                "push them from Python: millstream.Session",
+            )
     checked = check_job(job, engine.analyzer)
     if checked.mistakes:
         raise JobFileError(checked.mistakes)
     for definition in job.streams:
-        engine.add_stream(definition)
+        try:
+            engine.add_stream(definition)
+        except StateError:
+            raise
+        except UsageError as error:
+            raise job.stream_mistake(definition.name, error) from None
     for query in job.queries:
         try:
             engine.add_query(query.name, query.cql, from_beginning=True)
