@@ -139,7 +139,8 @@ def run_plan(
     return Run(
         contender,
         samples,
-        sum(second.delay_s_total for second in judged) / max(1.0, delivered),
+        # Who delivers nothing has no delay to show: count the whole time, not 0.
+        sum(second.delay_s_total for second in judged) / delivered if delivered else len(judged),
         delivered / len(judged),
         fmean(sample.memory for sample in samples),
         {name: spent / total for name, spent in scheduler.seconds_in_charge.items()},

@@ -30,6 +30,9 @@ DELAY_ROWS = 4.0
 # Rows delivered later are delivered all the same, unless the load stays above 1 for good: a rate
 # goal counts next to nothing beside others. (Alone it decides: only proportions matter.)
 RATE_ROWS = 0.02
+# When it does stay above 1, memory grows whatever is done, and an order that is good for memory
+# may deliver nothing at all: the more work waits, the more results count.
+OVERLOAD_ROWS = 16.0
 MET_SHARE = 0.1  # how much a goal still counts when its limit is met
 
 
@@ -55,22 +58,25 @@ def outlook(situation: Situation) -> Outlook:
         onward = plan.consumers[name]
         results[name] = kept * (sum(results[c] for c in onward) if onward else 1.0)
         seconds[name] = statistics.row_seconds(view) + kept * sum(seconds[c] for c in onward)
-    in_memory, as_result = _shares(situation)
+    backlog_s = sum(view.rows * seconds[view.id] for view in situation.views)
+    in_memory, as_result = _shares(situation, backlog_s / situation.settings.slots)
     cost = {name: in_memory + as_result * results[name] for name in plan.order}
     return Outlook(results, seconds, cost, in_memory, as_result)
 
 
-def _shares(situation: Situation) -> tuple[float, float]:
+def _shares(situation: Situation, backlog_s: float) -> tuple[float, float]:
     """(cost of a row in memory, cost of a result to be), a second."""
+    half = situation.settings.horizon_s / 2
+    overload = OVERLOAD_ROWS * min(1.0, max(0.0, backlog_s / half - 1))
     in_memory = as_result = 0.0
     for goal in situation.goals:
         weight = goal.weight * _urgency(goal, situation.statistics)
         if goal.statistic in MEMORY:
             in_memory += weight
         elif goal.statistic in DELAY:
-            as_result += DELAY_ROWS * weight
+            as_result += (DELAY_ROWS + overload) * weight
         elif goal.statistic in RATE:
-            as_result += RATE_ROWS * weight
+            as_result += (RATE_ROWS + overload) * weight
     if in_memory == as_result == 0.0:
         in_memory = 1.0  # goals of the user's own: small queues harm none of them
     return in_memory, as_result
