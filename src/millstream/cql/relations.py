@@ -95,12 +95,12 @@ def without_windows(node: Node) -> Node | None:
 
 
 def _plain(node: Node) -> bool:
-    """Whether all intervals below are open by nature."""
+    """Whether all intervals are open by nature; an aggregate's results are replaced some time."""
     if isinstance(node, Windowed):
-        return isinstance(node.window, Unbounded) and _plain(node.input)
-    if isinstance(node, Aggregate | Emit):
+        return isinstance(node.window, Unbounded)
+    if isinstance(node, Source | Emit):
         return True
-    return all(_plain(i) for i in inputs_of(node))
+    return not isinstance(node, Aggregate) and all(_plain(i) for i in inputs_of(node))
 
 
 def item_rows(bound: Bound, window: Window | None) -> Node:
