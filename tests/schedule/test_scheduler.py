@@ -44,8 +44,9 @@ def test_an_operator_in_flight_is_not_chosen_again_and_slots_are_kept() -> None:
     assert one is not None
     assert two is not None
     assert (one.operator, two.operator) == ("a", "b")
-    assert scheduler.choose(BOTH, 0.0) is None
     assert scheduler.in_flight == ("a", "b")
+    assert scheduler.choose([*BOTH, OperatorView("c", 9)], 0.0) is None  # no slot is free
+    assert scheduler.choose(BOTH, 0.0) is None
     scheduler.report(StepReport("a", 100, 50, 0.1, 0.1, one.number))
     again = scheduler.choose(BOTH, 0.1)
     assert again is not None

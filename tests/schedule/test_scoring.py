@@ -64,7 +64,7 @@ def test_the_one_that_ran_keeps_its_old_score_and_fades() -> None:
     first = board.review(names, "chain", FRESH, gatherer, 2.0, 0.5, "time")
     assert first == {"fifo": 1.0, "chain": 0.5}
     board.chosen("fifo", 2.0)
-    second = board.review(names, "fifo", FRESH, gatherer, 4.0, 0.5, "time")
+    second = board.review(names, "fifo", FRESH, gatherer, 3.0, 0.5, "time")
     assert second["fifo"] == 0.75  # (1.0 - 0.5) * 0.5 + 0.5: not scored anew
 
 

@@ -30,7 +30,7 @@ EVEN = 1e-9  # scores this close are equal, not above
 
 def run_selectors(seed: int, quick: bool, progress: Progress) -> Outcome:
     seeds = [seed] if quick else list(range(seed, seed + 20))
-    seconds = 30 if quick else 60
+    seconds = 30 if quick else 45
     goals = weightings()
     if quick:
         goals = [goals[0], goals[2], goals[-1]]

@@ -80,7 +80,7 @@ class VirtualProcessor:
         }
         self._flying: dict[str, list[Rows]] = {}  # rows in steps that are not done yet
         self._pending = 0
-        self._advanced_to = 0.0
+        self._advanced_to = -1.0  # so that rows of time 0 arrive
         self._wake_at: float | None = None
         self._views: dict[str, OperatorView] = {}
 
@@ -124,8 +124,10 @@ class VirtualProcessor:
 
     def _advance(self, now: float) -> None:
         """Lets rows arrive and adds up how many waited for how long."""
+        if now == self._advanced_to:
+            return
         second = self.record.at(now)
-        elapsed = now - self._advanced_to
+        elapsed = now - max(0.0, self._advanced_to)
         area = self._pending * elapsed
         for queues in self._sources.values():
             for queue in queues:
@@ -160,7 +162,10 @@ class VirtualProcessor:
     def _dispatch(self) -> None:
         now = self.kernel.now
         self._advance(now)
-        while (choice := self.scheduler.choose(self._look(), now)) is not None:
+        while len(self._flying) < self.scheduler.settings.slots:
+            choice = self.scheduler.choose(self._look(), now)
+            if choice is None:
+                break
             self._start(choice)
         self.record.at(now + 1e-9).algorithm = self.scheduler.algorithm or ""
         if len(self._flying) < self.scheduler.settings.slots:
