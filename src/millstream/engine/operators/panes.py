@@ -72,12 +72,15 @@ class CombineLogic:
         parts = [s for s in parts if s.ts_min < last]  # whole panes only: ts is a pane's last us
         if not parts:
             return answer
-        data = _as_partials(step.read(source.stream, parts), node)
+        partials = step.read(source.stream, parts)
         oldest = max(first - window.length if first > BEGINNING else BEGINNING, node.start)
+        # on the stored time, which is a pane's last instant, so that Parquet skips the rest
+        last_instant = pane_length(node) - 1
         if oldest > BEGINNING:
-            data = data.where(f"_pane >= {oldest}L")
+            partials = partials.where(f"_ts >= {oldest + last_instant}L")
         if last < FOREVER:
-            data = data.where(f"_pane < {last}L")
+            partials = partials.where(f"_ts < {last + last_instant}L")
+        data = _as_partials(partials, node)
         combined = _windows(data, node, window, first, last)
         time = "_end - 1L" if isinstance(node.grouping, Instant) else "_end"
         until = "_end" if isinstance(node.grouping, Instant) else f"_end + {window.slide}L"
