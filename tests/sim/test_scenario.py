@@ -61,6 +61,20 @@ def test_a_listed_cluster() -> None:
     assert run_variant(Variant(parse_scenario(LISTED, "test")), 1).failures == ()
 
 
+@pytest.mark.parametrize("name", POLICIES.names())
+def test_streams_without_rows_and_operators_without_cost(name: str) -> None:
+    free = {"id": "f", "inputs": ["s"], "cost_us": 0, "selectivity": 1.0}
+    silent = {
+        **LISTED,
+        "streams": [{"id": "s", "host": "a", "rate": 0}, {"id": "t", "host": "b", "rate": 20}],
+        "queries": [{"id": "free", "operators": [free]}, *LISTED["queries"]],  # type: ignore[misc]
+        "policy": {"name": name},
+    }
+    outcome = run_variant(Variant(parse_scenario(silent, "test")), 1)
+    assert outcome.failures == ()
+    assert all(np.isfinite(s.ratio_worst) for s in outcome.run.samples)
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -88,7 +102,8 @@ def test_a_wrong_field_is_named(changed: dict[str, object], message: str) -> Non
         ({"faults": [{"kind": "crash"}]}, "names the hosts"),
         ({"changes": [{"at_s": 1, "factor": 2, "streams": ["x"]}]}, "unknown stream or host 'x'"),
         ({"streams": [{"id": "s", "host": "x", "rate": 1}]}, "unknown host 'x'"),
-        ({"hosts": [{"id": "a"}, {"id": "a"}]}, "one name"),
+        ({"hosts": [{"id": "a"}, {"id": "a"}]}, "two hosts have one name: 'a'"),
+        ({**LISTED, "queries": [LISTED["queries"][0]] * 2}, "two queries have one name"),  # type: ignore[index]
         ({"queries": [LISTED["queries"][0]]}, "no stream and no operator"),  # type: ignore[index]
     ],
 )

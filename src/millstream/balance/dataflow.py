@@ -20,6 +20,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 NONE = -1
+LEAST_EVALUATION_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,9 @@ class Dataflow:
         return np.array([index[name] for name in names], dtype=np.int64)
 
     def path_evaluation_s(self) -> Floats:
-        """p of every path."""
+        """p of every path; one without work is taken to cost a microsecond, for ratios' sake."""
         weighed = self.result_work_s[self.path_edges] * self.path_rows
-        return np.add.reduceat(weighed, self.path_starts)
+        return np.maximum(np.add.reduceat(weighed, self.path_starts), LEAST_EVALUATION_S)
 
 
 def sum_by(index: Ints, values: Floats, size: int) -> Floats:

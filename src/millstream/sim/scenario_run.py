@@ -80,6 +80,14 @@ def expectations(scenario: Scenario, run: Run) -> list[str]:
 
 def prepare(variant: Variant, seed: int) -> Setting:
     scenario = variant.scenario
+    for kind, parts in (
+        ("hosts", scenario.hosts),
+        ("streams", scenario.streams),
+        ("queries", scenario.queries),
+    ):
+        names = [part.id for part in parts]
+        if len(set(names)) != len(names):
+            raise UsageError(f"two {kind} have one name: {max(names, key=names.count)!r}")
     hosts, cpu = _hosts(variant)
     streams = _streams(scenario, hosts[: len(hosts) - variant.hosts_more])
     fragments = _fragments(scenario, streams, seed)
@@ -115,8 +123,6 @@ def _hosts(variant: Variant) -> tuple[list[str], Floats]:
     else:
         names = [f"h{n}" for n in range(scenario.cluster.hosts)]
         cpu = [scenario.cluster.cpu] * len(names)
-    if len(set(names)) != len(names):
-        raise UsageError("two hosts have one name")
     for _ in range(more):
         number = next(n for n in range(len(names) + 1) if f"h{n}" not in names)
         names.append(f"h{number}")
