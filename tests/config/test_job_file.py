@@ -87,6 +87,32 @@ def test_settings_of_engine_and_spark(folder: Path) -> None:
     assert job.spark == {"spark.ui.enabled": "true"}
 
 
+def test_quality_and_schedule(folder: Path) -> None:
+    text = (
+        GOOD
+        + """
+[qos]
+goals = [
+  { statistic = "delay", minimise = 0.6, limit = 2 },
+  { statistic = "output_rate", maximise = 0.4 },
+]
+[qos.queries.errors]
+template = "fresh"
+weight = 2
+[schedule]
+algorithm = "chain"
+ratio = 0.5
+"""
+    )
+    job = load_job(job_file(folder, text))
+    quality = job.engine["quality"]
+    assert quality.overall.goals[0].limit == 2
+    assert quality.by_query["errors"][0] == 2
+    assert quality.by_query["errors"][1].name == "fresh"
+    schedule = job.engine["schedule"]
+    assert (schedule.candidates, schedule.selector, schedule.ratio) == (("chain",), "fixed", 0.5)
+
+
 def replaced(old: str, new: str) -> str:
     assert old in GOOD
     return GOOD.replace(old, new)
@@ -127,6 +153,17 @@ MISTAKES: dict[str, tuple[str, int, int, str, str]] = {
     "setting": (GOOD + "[engine]\nbatch_row = 1\n", 12, 1, "did you mean batch_rows?", ""),
     "setting's type": (GOOD + '[engine]\nslots = "2"\n', 12, 9, "whole number", ""),
     "setting's value": (GOOD + "[engine]\nslots = 0\n", 12, 9, "slots is 0", "at least 1"),
+    "template": (GOOD + '[qos]\ntemplate = "frehs"\n', 12, 12, "template 'frehs'", "fresh"),
+    "goals": (GOOD + '[qos]\ntemplate = "fresh"\ngoals = []\n', 11, 2, "either", "balanced"),
+    "qos query": (
+        GOOD + '[qos.queries.eror]\ntemplate = "fresh"\n', 11, 2, "did you mean", "errors",
+    ),
+    "goal": (GOOD + '[qos]\ngoals = [{ statistic = "dealy", minimise = 1.0 }]\n',
+             12, 24, "'dealy'", "delay"),
+    "weights": (GOOD + '[qos]\ngoals = [{ statistic = "delay", minimise = 0.5 }]\n',
+                12, 9, "sum to 1", "delay 0.5"),
+    "algorithm": (GOOD + '[schedule]\nalgorithm = "chian"\n', 12, 13, "'chian'", "chain"),
+    "schedule": (GOOD + "[schedule]\nrato = 1\n", 11, 2, "setting 'rato'", "ratio"),
     "rate": (replaced("lateness", "rate = 0\nlateness"), 7, 8, "rows a second", "1000"),
     "follow a file": (replaced("lateness", "follow = true\nlateness"), 7, 10, "folder", "path"),
     "source": (replaced("lateness", 'source = "htp"\nlateness'), 7, 10, "did you mean http?", ""),

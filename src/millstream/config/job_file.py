@@ -7,24 +7,27 @@ the binder's to say; `JobQuery.located` puts its words at the right place of the
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from millstream.config.qos_table import TableError, quality_of, schedule_of
 from millstream.config.stream_table import StreamReader
 from millstream.config.toml_places import Places, places_of
 from millstream.cql.catalog import StreamDefinition
 from millstream.cql.suggestions import did_you_mean
 from millstream.errors import CqlError, UsageError
 
-SECTIONS = ("streams", "queries", "engine", "qos")
+T = TypeVar("T")
+SECTIONS = ("streams", "queries", "engine", "qos", "schedule")
 QUERY_KEYS = ("cql", "from_beginning")
 ENGINE_KEYS: Mapping[str, type] = {
     "batch_rows": int,
     "step_rows_max": int,
     "backlog_rows_max": int,
     "collect_bytes_max": int,
+    "quota_bytes": int,
     "slots": int,
     "local_disk": bool,
     "spark": dict,
@@ -107,9 +110,8 @@ class Job:
     text: JobText
     streams: tuple[StreamDefinition, ...]
     queries: tuple[JobQuery, ...]
-    engine: Mapping[str, Any] = field(default_factory=dict)
+    engine: Mapping[str, Any] = field(default_factory=dict)  # as EngineSettings takes it
     spark: Mapping[str, str] = field(default_factory=dict)
-    qos: Mapping[str, Any] = field(default_factory=dict)
 
     def stream_mistake(self, stream: str, error: UsageError) -> UsageError:
         """An error of a stream as a whole, told with its place in the file."""
@@ -183,11 +185,28 @@ class _JobReader:
         queries = self._queries()
         engine = self._engine()
         spark = {str(k): _spark_value(v) for k, v in dict(engine.pop("spark", {})).items()}
-        qos = self.data.get("qos", {})
-        if not isinstance(qos, dict):
-            self.mistakes.append(self.text.mistake(("qos",), "qos is a table", "[qos]"))
-            qos = {}
-        return Job(self.text.path, self.text, streams, queries, engine, spark, qos)
+        names = [q.name for q in queries]
+        quality = self._wishes("qos", lambda table: quality_of(table, names))
+        schedule = self._wishes("schedule", schedule_of)
+        if quality is not None:
+            engine["quality"] = quality
+        if schedule is not None:
+            engine["schedule"] = schedule
+        return Job(self.text.path, self.text, streams, queries, engine, spark)
+
+    def _wishes(self, name: str, read: Callable[[Mapping[str, Any]], T]) -> T | None:
+        """A table that another module reads; its mistakes stand at their place."""
+        table = self.data.get(name)
+        if table is None:
+            return None
+        if not isinstance(table, dict):
+            self.mistakes.append(self.text.mistake((name,), f"{name} is a table", f"[{name}]"))
+            return None
+        try:
+            return read(table)
+        except TableError as error:
+            self.mistakes.append(self.text.mistake((name, *error.path), error.message, error.hint))
+            return None
 
     def _note(self, path: tuple[str, ...], message: str, choices: Sequence[str]) -> None:
         near = did_you_mean(path[-1], choices)

@@ -9,6 +9,7 @@ import errno
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,8 @@ class PreviewedSink:
     def deliver(self, result: "Result", first: int, last: int, table: "pa.Table") -> None:
         self._sink.deliver(result, first, last, table)
         if self._preview is not None and table.num_rows:
-            self._preview(result.query, table)
+            with suppress(Exception):  # the rows are written, whoever looks on
+                self._preview(result.query, table)
 
 
 def run_job(
