@@ -129,6 +129,7 @@ def test_chain_joins_a_poor_operator_with_the_good_one_behind_it() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 10), st.floats(0, 2)), min_size=1, max_size=8))
+@settings(deadline=None)
 def test_envelope_slopes_fall_along_the_path(steps: list[tuple[float, float]]) -> None:
     slopes = envelope_slopes(steps)
     assert len(slopes) == len(steps)
@@ -166,6 +167,7 @@ def test_cost_aware_waits_until_a_batch_is_worth_its_step() -> None:
 
 
 @given(st.floats(1, 1e7), st.floats(0, 1), st.floats(1e-7, 1e-1))
+@settings(deadline=None)
 def test_batches_lie_between_one_row_and_all(pending: float, fixed: float, row: float) -> None:
     settings = ScheduleSettings(rows_max=None)
     rows = batch_rows(pending, fixed, row, settings)
@@ -188,6 +190,7 @@ def test_cost_aware_follows_the_goals() -> None:
 
 
 @given(st.floats(0.001, 1e6))
+@settings(deadline=None)
 def test_workload_is_all_or_the_ratio(rows: float) -> None:
     taken = workload(rows, ScheduleSettings(ratio=0.3, threshold_rows=50))
     if rows * 0.3 > 50:

@@ -161,3 +161,16 @@ def test_a_plan_may_change_between_choices() -> None:
     assert shrunk is not None
     assert shrunk.operator == "c"
     assert scheduler.statistics.get("throughput", "a") is None
+    scheduler.report(StepReport("b", 10, 1, 0.1, 4.1))  # its step ended after it had left
+    assert scheduler.statistics.get("throughput", "b") is None
+
+
+def test_operators_that_left_do_not_starve_and_a_long_step_is_no_waiting() -> None:
+    scheduler = Scheduler(ScheduleSettings(candidates=("mtiq", "fifo"), starvation_wait_s=5))
+    choice = scheduler.choose(BOTH, 0.0)  # a runs, b waits
+    assert choice is not None
+    alone = [OperatorView("a", 100, oldest=0.0)]
+    assert scheduler.choose(alone, 1.0) is None  # b has left; a's step takes long
+    scheduler.report(StepReport("a", 50, 50, 20.0, 20.0, choice.number))
+    assert scheduler.choose(alone, 20.0) is not None
+    assert not [s for s in scheduler.trace if isinstance(s, Switch) and "starves" in s.reason]

@@ -1,7 +1,7 @@
 """Equations 5.1 and 5.2, decay, and the trick of not re-scoring who has just run."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.schedule import TEMPLATES, Goal, Quality, Specification
@@ -24,6 +24,7 @@ def gathered() -> StatisticsGatherer:
 
 
 @given(*[st.floats(-1e3, 1e3)] * 4, st.floats(0, 1))
+@settings(deadline=None)
 def test_z_stays_in_0_to_1(mean: float, history: float, a: float, b: float, faded: float) -> None:
     assert 0 <= normalised(mean, history, min(a, b), max(a, b), faded) <= 1
 

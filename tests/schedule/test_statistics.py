@@ -1,7 +1,7 @@
 """The statistics gatherer against hand-computed figures of section 3.3."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import UsageError
@@ -126,7 +126,16 @@ def test_forgetting_an_operator_forgets_it_in_every_view() -> None:
     assert gatherer.get("throughput", "b") == 3
 
 
+def test_a_query_that_left_is_forgotten() -> None:
+    gatherer = gathered()
+    gatherer.observe({"a": OperatorView("a", 0)}, 0, 2.5)
+    gatherer.update(3.0, "chain")
+    assert gatherer.series("delay", "chain", query_object("q")) is None
+    assert gatherer.series("delay", "chain") is not None
+
+
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50), st.floats(0, 0.99))
+@settings(deadline=None)
 def test_a_series_is_what_it_was_fed(values: list[float], weight: float) -> None:
     series = Series(weight)
     average = values[0]
@@ -143,6 +152,7 @@ def test_a_series_is_what_it_was_fed(values: list[float], weight: float) -> None
     st.floats(1e-6, 1e-2),
     st.lists(st.integers(1, 5000), min_size=2, max_size=30, unique=True),
 )
+@settings(deadline=None)
 def test_a_cost_line_finds_fixed_and_marginal_cost(
     fixed: float, row: float, batches: list[int]
 ) -> None:

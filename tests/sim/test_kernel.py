@@ -1,13 +1,14 @@
 """Virtual time: order, cancellation, series, random streams."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.sim.kernel import Kernel, stream_seed
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(-2, 2)), max_size=40))
+@settings(deadline=None)
 def test_events_run_by_time_then_priority_then_order_of_call(plan: list[tuple[float, int]]) -> None:
     kernel = Kernel()
     ran: list[tuple[float, int, int]] = []

@@ -95,6 +95,8 @@ class Scheduler:
         choice = self._in_flight.pop(report.operator, None)
         current = self._algorithm.name if self._algorithm else self.settings.candidates[0]
         self.statistics.step(report, choice.algorithm if choice else current)
+        if self._plan is not None and report.operator not in self._plan.depth:
+            self.statistics.forget([report.operator])  # it left the plan while its step ran
 
     def abandon(self, choice: Choice) -> None:
         """A step failed or was given up: its operator may be chosen again."""
@@ -134,16 +136,17 @@ class Scheduler:
     def _look(self, views: Sequence[OperatorView], now: float) -> Situation:
         edges = [(view.id, view.producers, view.consumers) for view in views]
         if self._plan is None or edges != self._edges:
-            self.statistics.forget(
-                {name for name, *_ in self._edges} - {name for name, *_ in edges}
-            )
+            gone = {name for name, *_ in self._edges} - {name for name, *_ in edges}
+            self.statistics.forget(gone)
+            for name in gone:
+                self._waiting_since.pop(name, None)
             self._plan, self._edges, self._stale = shape_of(views), edges, True
         by_id = {view.id: view for view in views}
         rows = 0.0
         waiting = self._waiting_since
         for view in views:
             rows += view.rows
-            if view.rows > 0 and view.runnable:
+            if view.rows > 0 and view.runnable and view.id not in self._in_flight:
                 waiting.setdefault(view.id, now)
             else:
                 waiting.pop(view.id, None)
@@ -160,7 +163,7 @@ class Scheduler:
         if limit is None or len(self._algorithms) == 1:
             return None
         for name, since in self._waiting_since.items():
-            if now - since > limit and name not in self._in_flight:
+            if now - since > limit:
                 return name
         return None
 

@@ -163,10 +163,18 @@ class StatisticsGatherer:
                 pending[query] = pending.get(query, 0.0) + view.rows
         for query in sorted(self._queries):
             tally = self._queries[query]
+            if query not in pending and not tally.rows_delivered:
+                self._forget_query(query)  # it left the plan
+                continue
             tally.seconds = interval.seconds
             tally.queue_rows = tally.queue_rows_max = pending.get(query, 0.0)
             self._record(query_object(query), tally, now, algorithm)
             self._queries[query] = Interval()
+
+    def _forget_query(self, query: str) -> None:
+        del self._queries[query]
+        for objects in self._series.values():
+            objects.pop(query_object(query), None)
 
     def _record(self, subject: str, interval: Interval, now: float, algorithm: str) -> None:
         for statistic in self._plan_statistics.values():
