@@ -4,6 +4,7 @@ It registers and drops queries, knows which operators they need, and runs single
 ingest a batch, run a step, deliver, tidy up. Which piece comes next is the loop's business.
 """
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ from millstream.engine.frames import Frame
 from millstream.engine.ledger import HOLD, Ledger
 from millstream.engine.maintenance import Maintenance
 from millstream.engine.operators.running import table as relation_table
-from millstream.engine.segments import SegmentStore
+from millstream.engine.segments import SegmentStore, parquet_pieces
 from millstream.engine.sources import SOURCES, LiveSource, kind_of
 from millstream.engine.steps import COLLECT_BYTES_MAX, StepReport, StepRunner
 from millstream.errors import UsageError
@@ -357,13 +358,24 @@ class Engine:
 
     def table(self, name: str) -> pa.Table:
         """A relation's present table."""
+        return pa.concat_tables(self.table_pieces(name), promote_options="permissive")
+
+    def table_pieces(self, name: str) -> Iterator[pa.Table]:
+        """The same, one piece in memory at a time: a large table is staged by the executors."""
         query = self.queries[name]
         names = [f.name for f in query.plan.columns]
         with self.runner.removals.reading():
             segments = [s for s in self.ledger.segments(query.stream) if s.rows]
             frame = self.runner.reader.frame(query.stream, segments)
-            rows = relation_table(Frame(frame.data, frame.hidden, frame.width)).toArrow()
-        return user_table(rows, names)
+            rows = relation_table(Frame(frame.data, frame.hidden, frame.width))
+            if sum(s.size for s in segments) <= self.settings.collect_bytes_max:
+                yield user_table(rows.toArrow(), names)
+                return
+            folder = self.home / "staging" / f"table-{query.stream[:40]}"
+            rows.write.mode("overwrite").parquet(str(folder))
+        for piece in parquet_pieces(folder):
+            yield user_table(piece, names)
+        shutil.rmtree(folder, ignore_errors=True)
 
     def settings_changed(self, **changes: Any) -> None:
         from dataclasses import replace  # noqa: PLC0415

@@ -8,6 +8,7 @@ says which exist. A file may hold rows of several streams, told apart by a tag c
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from millstream.errors import ResourceError
 from millstream.plan.windows import BEGINNING
 
 TAG = "_tag"
+PIECE_ROWS = 262_144
 ROW_GROUP_ROWS = 65_536  # small enough for a window scan to skip what it cannot reach
 
 
@@ -168,6 +170,19 @@ class SegmentStore:
 
     def files(self) -> list[str]:
         return [entry.name for entry in os.scandir(self.folder) if entry.name.endswith(".parquet")]
+
+
+def parquet_pieces(folder: Path) -> Iterator[pa.Table]:
+    """What Spark wrote into a folder, one piece in memory at a time; an empty one if nothing."""
+    found = False
+    for part in sorted(folder.glob("part-*.parquet")):
+        file = pq.ParquetFile(part)
+        for batch in file.iter_batches(batch_size=PIECE_ROWS):
+            found = True
+            yield pa.Table.from_batches([batch])
+        if not found:
+            found = True
+            yield file.schema_arrow.empty_table()
 
 
 def describe(table: pa.Table, name: str, tag: int | None, size: int) -> Written:

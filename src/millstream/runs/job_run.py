@@ -189,12 +189,7 @@ def _complete(
         registered = engine.queries[query.name]
         target = path / query.name
         if registered.plan.relation and registered.state != "failed":
-            table = engine.table(query.name)
-            tables[query.name] = table.num_rows
-            target.mkdir(parents=True, exist_ok=True)
-            for draft in target.glob(".*"):
-                draft.unlink()
-            write_file(table, target / f"part-table.{kind}", kind)
+            tables[query.name] = _write_table(engine, query.name, target, kind)
         elif registered.plan.relation:
             tables[query.name] = 0
         if registered.plan.relation:
@@ -203,6 +198,20 @@ def _complete(
             target.mkdir(parents=True, exist_ok=True)
             write_file(engine.result(query.name).slice(0, 0), target / f"part-none.{kind}", kind)
     return summarise(engine.status(), tables, path, seconds=time.monotonic() - started, steps=steps)
+
+
+def _write_table(engine: "Engine", name: str, folder: Path, kind: str) -> int:
+    """A relation's final table as files; gives the number of rows."""
+    from millstream.engine.delivery import write_file  # noqa: PLC0415
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in folder.iterdir():  # of an attempt that was killed
+        file.unlink()
+    rows = 0
+    for number, piece in enumerate(engine.table_pieces(name)):
+        rows += piece.num_rows
+        write_file(piece, folder / f"part-table-{number:05d}.{kind}", kind)
+    return rows
 
 
 def _loop(engine: "Engine") -> "Loop":
