@@ -19,6 +19,7 @@ BENCHMARKS = {
     "single": ("millstream.bench.single", "run", "one query: plain Structured Streaming and ours"),
     "sharing": ("millstream.bench.sharing", "run", "many queries: one job each and one dataflow"),
     "scheduling": ("millstream.bench.scheduling", "run", "scheduling algorithms on one processor"),
+    "choosing": ("millstream.bench.choosing", "run", "what the scheduler itself costs a step"),
     "planning": ("millstream.bench.planning", "run_planning_bench", "planners with reuse"),
     "placement": ("millstream.bench.placement", "run_placement_bench", "network-aware placement"),
 }
