@@ -113,6 +113,24 @@ def test_work_passed_over_for_long_changes_the_algorithm() -> None:
     assert reasons[0].startswith("b starves")
 
 
+def test_alarms_of_starvation_come_once_an_interval_however_many_starve() -> None:
+    settings = ScheduleSettings(
+        candidates=("mtiq", "greedy"),
+        selector="highest_score",
+        starvation_wait_s=2.0,
+        scoring_s=4.0,
+    )
+    scheduler = Scheduler(settings)
+    views = [OperatorView(f"o{n}", 100 - n, oldest=0.0) for n in range(20)]
+    for step in range(200):
+        choice = scheduler.choose(views, step * 0.1)
+        assert choice is not None
+        scheduler.report(StepReport(choice.operator, 1, 1, 0.1, step * 0.1 + 0.1, choice.number))
+    alarms = [s.at for s in scheduler.trace if isinstance(s, Switch) and "starves" in s.reason]
+    assert len(alarms) >= 3
+    assert all(b - a >= 4.0 - 1e-6 for a, b in pairwise(alarms))
+
+
 def test_picks_without_work_past_the_threshold_change_the_algorithm() -> None:
     settings = ScheduleSettings(
         candidates=("round_robin", "mtiq"), selector="highest_score", starvation_picks_max=3

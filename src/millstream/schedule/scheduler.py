@@ -62,6 +62,7 @@ class Scheduler:
         self._algorithm: Algorithm | None = None
         self._in_charge_since = 0.0
         self._review_at = 0.0
+        self._no_alarm_before = 0.0
         self._plan: PlanShape | None = None
         self._edges: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
         self._in_flight: dict[str, Choice] = {}
@@ -160,7 +161,7 @@ class Scheduler:
     def _overlooked(self, now: float) -> str | None:
         """The operator whose work has been passed over past the threshold, if any."""
         limit = self.settings.starvation_wait_s
-        if limit is None or len(self._algorithms) == 1:
+        if limit is None or len(self._algorithms) == 1 or now < self._no_alarm_before:
             return None
         for name, since in self._waiting_since.items():
             if now - since > limit:
@@ -180,6 +181,8 @@ class Scheduler:
         reason = f"{starved} starves; {verdict.reason}" if starved else verdict.reason
         if starved is not None:
             self._waiting_since[starved] = now  # a new chance before the next alarm
+            # Under overload everybody waits long: one alarm an interval is enough.
+            self._no_alarm_before = now + self.settings.scoring_s
         if verdict.algorithm != before:
             self.switches += 1
         return self._install(verdict, before, reason, now)
