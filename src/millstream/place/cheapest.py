@@ -94,8 +94,8 @@ def _fill(state: PlanState, table: Table, first: int, last: int) -> None:
         if prices.hosts is None:
             had[row, list(held)] = 0.0
         else:
-            columns = [prices.column(host) for host in held]
-            had[row, [column for column in columns if column >= 0]] = 0.0
+            places = prices.places
+            had[row, [places[host] for host in held if host in places]] = 0.0
     if table.crossing is not None:
         for row in range(first, last):
             _fill_over_links(table, row)

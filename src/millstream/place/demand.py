@@ -32,6 +32,7 @@ class Demand:
         self.wanted: Counter[int] = Counter()  # stream -> distinct queries that may use it
         self.sizes: Counter[float] = Counter()  # CPU cost, rounded -> operators run
         self.grain = Grain(())
+        self.targets: dict[int, list[int]] = {}  # stream -> query streams that may read it
         self._seen: set[int] = set()
         self._next_look = 16
 
@@ -41,12 +42,16 @@ class Demand:
             return False
         self._seen.add(stream)
         self.wanted.update(closure.streams[closure.roots : -1])
+        for name in closure.streams[closure.roots : -1]:
+            self.targets.setdefault(name, []).append(stream)
         return True
 
     def forget(self, stream: int, closure: Closure) -> None:
         """Takes back `see`."""
         self._seen.discard(stream)
         self.wanted.subtract(closure.streams[closure.roots : -1])
+        for name in closure.streams[closure.roots : -1]:
+            self.targets[name].remove(stream)
 
     def ran(self, cost: float) -> None:
         """An operator of this cost was started."""

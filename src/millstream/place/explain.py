@@ -9,21 +9,31 @@ from math import inf
 
 import numpy as np
 
-from millstream.place.catalog import Closure
+from millstream.place.catalog import Closure, Ints
 from millstream.place.cheapest import Extraction, tabulate
 from millstream.place.demand import Grain
 from millstream.place.prices import PriceCurve, Prices, price_hosts
+from millstream.place.scarcity import share_used
 from millstream.place.state import CPU, IN, LINK, MEMORY, OUT, PlanState, Run, Shortage
-
-PLENTY = 1e30  # price factor that keeps lifted limits a last resort
 
 
 def binding_shortage(
-    state: PlanState, closure: Closure, curve: PriceCurve, at: int | None = None
+    state: PlanState,
+    closure: Closure,
+    curve: PriceCurve,
+    at: int | None = None,
+    hosts: Ints | None = None,
 ) -> Shortage | None:
     """The shortage that one more unit of a resource would end; None if nothing would."""
-    prices = price_hosts(state, curve)
-    for resources in ((CPU,), (OUT,), (IN,), (LINK,), (MEMORY,), (CPU, OUT, IN, LINK, MEMORY)):
+    prices = price_hosts(state, curve, hosts)
+    alone = [CPU, OUT, IN]
+    if state.links.offered is not None:
+        alone.append(LINK)
+    if closure.memory is not None:
+        alone.append(MEMORY)
+    # the scarcest first: it is the likeliest
+    alone.sort(key=lambda resource: -share_used(state, resource))
+    for resources in (*((resource,) for resource in alone), tuple(alone)):
         short = _first_shortage(state, closure, _lifted(prices, resources), curve, at, resources)
         if short is not None:
             return short
@@ -62,11 +72,12 @@ def _first_shortage(
     rate = float(closure.rates[target])
     final = table.reach[target] + rate * prices.outgoing
     final[prices.out_free < rate] = inf
-    host = int(final.argmin()) if at is None else at
-    if final[host] == inf:
+    column = int(final.argmin()) if at is None else prices.column(at)
+    if column < 0 or final[column] == inf:
         return None
+    host = column if prices.hosts is None else int(prices.hosts[column])
     reading = Extraction(state, table)
-    reading.reach(target, host)
+    reading.reach(target, column)
     mark = state.mark()
     short: Shortage | None = None
     for step in reading.steps:

@@ -64,11 +64,11 @@ class Prices:
     link_raise: dict[tuple[int, int], float] = field(default_factory=dict)
     factors: Floats | None = None  # on the operators of the closure at hand
 
+    places: dict[int, int] = field(default_factory=dict)  # host -> column, unless all are there
+
     def column(self, host: int) -> int:
-        if self.hosts is None:
-            return host
-        place = int(np.searchsorted(self.hosts, host))
-        return place if place < len(self.hosts) and self.hosts[place] == host else -1
+        """The host's column, or -1 if it is not considered."""
+        return host if self.hosts is None else self.places.get(host, -1)
 
 
 def _price(used: Floats, offered: Floats, weight: float, steepness: float) -> Floats:
@@ -83,12 +83,14 @@ def price_hosts(state: PlanState, curve: PriceCurve, hosts: Ints | None = None) 
     cpu_used, cpu_offered = state.cpu_used, catalog.cpu_offered
     in_used, in_offered = state.in_used, catalog.in_offered
     out_used, out_offered = state.out_used, catalog.out_offered
-    memory_free = catalog.memory_offered - state.memory_used + SLACK
+    memory_used, memory_offered = state.memory_used, catalog.memory_offered
+    places: dict[int, int] = {}
     if hosts is not None:
         cpu_used, cpu_offered = cpu_used[hosts], cpu_offered[hosts]
         in_used, in_offered = in_used[hosts], in_offered[hosts]
         out_used, out_offered = out_used[hosts], out_offered[hosts]
-        memory_free = memory_free[hosts]
+        memory_used, memory_offered = memory_used[hosts], memory_offered[hosts]
+        places = {host: column for column, host in enumerate(hosts.tolist())}
     prices = Prices(
         hosts=hosts,
         cpu=_price(cpu_used, cpu_offered, curve.cpu, curve.steepness),
@@ -97,11 +99,12 @@ def price_hosts(state: PlanState, curve: PriceCurve, hosts: Ints | None = None) 
         cpu_free=cpu_offered - cpu_used + SLACK,
         in_free=in_offered - in_used + SLACK,
         out_free=out_offered - out_used + SLACK,
-        memory_free=memory_free,
+        memory_free=memory_offered - memory_used + SLACK,
+        places=places,
     )
     if curve.start:
-        places = range(len(state.running)) if hosts is None else hosts.tolist()
-        idle = np.array([state.running[place] == 0 for place in places])
+        considered = range(len(state.running)) if hosts is None else hosts.tolist()
+        idle = np.array([state.running[place] == 0 for place in considered])
         prices.start = np.where(idle, curve.start, 0.0)
     return prices
 

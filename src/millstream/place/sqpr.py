@@ -32,7 +32,8 @@ from millstream.place.prices import (
 )
 from millstream.place.problem import Query
 from millstream.place.punctual import punctual_plan
-from millstream.place.state import CPU, IN, OUT, PlanState, Run, Shortage
+from millstream.place.scarcity import share_used, utilisation
+from millstream.place.state import PlanState, Run, Shortage
 from millstream.place.sweep import Sweep
 from millstream.place.victims import free_amount, in_the_way
 
@@ -41,16 +42,21 @@ Found = Plan | Shortage | None
 
 @dataclass(frozen=True, slots=True)
 class SqprSettings:
-    """How much work the planner may do; all counts, so results do not depend on speed."""
+    """How much work the planner may do; all counts, so results do not depend on speed.
 
-    sweep_slice: int = 12  # deliveries planned again after each submission
-    sweep_groups: int = 2  # groups of deliveries likewise
-    sweep_seeds: int = 1  # popular streams computed on trial likewise
+    Work after a submission is given for a system of `sized_for` hosts and shrinks in larger ones,
+    where a plan costs more and a sweep has farther to go: the work for a query stays the same.
+    """
+
+    sweep_slice: float = 8.0  # deliveries planned again after each submission
+    sweep_groups: float = 2.0  # groups of deliveries likewise
+    sweep_seeds: float = 1.0  # popular streams computed on trial likewise
     sweep_from: float = 0.3  # utilisation of the scarcest resource that starts sweeps
     repair_tries: int = 6  # queries moved out of the way, one at a time, before refusing
     repair_below: float = 0.9  # utilisation of the short resource above which that is no use
     repair_looks: int = 24  # candidates looked at for that
-    hosts_considered: int = 96  # of a large system, for one query
+    hosts_considered: int = 64  # of a large system, for one query
+    sized_for: int = 50
 
 
 class SqprPlanner:
@@ -65,6 +71,7 @@ class SqprPlanner:
         self.curve = price_curve(catalog.weights)
         self.replanned = 0  # deliveries that sweeps and repairs have moved
         self._sweep = Sweep()
+        self._due = [0.0, 0.0, 0.0]  # trials of each kind that rest has earned
         self._roomy: Ints | None = None
         self._submissions = 0
 
@@ -187,21 +194,27 @@ class SqprPlanner:
         prices = price_hosts(self.state, self.curve, hosts)
         prices.factors = self.demand.discounts(self.state.catalog.closure(stream))
         yield prices
-        yield price_hosts(self.state, self.curve)
+        if hosts is None:
+            yield price_hosts(self.state, self.curve)
+        else:  # elsewhere: more of the emptiest hosts, who holds what counts less
+            wider = self._hosts_considered(stream, at, wider=True)
+            yield price_hosts(self.state, self.curve, wider)
 
     def shortage(self, stream: int, at: int | None = None) -> Shortage | None:
         """What stands in the way of serving this stream now; None if no plan exists at all."""
-        return binding_shortage(self.state, self.state.catalog.closure(stream), self.curve, at)
+        closure = self.state.catalog.closure(stream)
+        hosts = self._hosts_considered(stream, at)
+        return binding_shortage(self.state, closure, self.curve, at, hosts)
 
-    def _hosts_considered(self, stream: int, at: int | None) -> Ints | None:
+    def _hosts_considered(self, stream: int, at: int | None, *, wider: bool = False) -> Ints | None:
         """In a large system: who holds something of use, and the emptiest hosts."""
         state, most = self.state, self.settings.hosts_considered
-        if len(state.running) <= 4 * most // 3:
+        if len(state.running) <= 2 * most:
             return None
         if self._roomy is None or self._submissions % 32 == 0:
             prices = price_hosts(state, self.curve)
             worth = prices.cpu * prices.cpu + prices.incoming * prices.outgoing
-            self._roomy = np.argsort(worth, kind="stable")[: most // 2]
+            self._roomy = np.argsort(worth, kind="stable")[: 3 * most]
         chosen: set[int] = set() if at is None else {at}
         for name in reversed(state.catalog.closure(stream).streams):
             held = state.holders.get(name)
@@ -210,7 +223,7 @@ class SqprPlanner:
                 chosen.update(list(held)[-(most // 8) :])
             if state.catalog.base[name] >= 0:
                 chosen.add(state.catalog.base[name])
-        room = max(8, most - len(chosen))
+        room = 3 * most if wider else max(8, most - len(chosen))
         chosen.update(self._roomy[:room].tolist())
         return np.array(sorted(chosen), dtype=np.intp)
 
@@ -221,10 +234,12 @@ class SqprPlanner:
     ) -> tuple[Plan, tuple[str, ...]] | None:
         """Plans one admitted query that is in the way again, after the newcomer."""
         state, tries = self.state, 0
-        if share_used(state, short.resource) > self.settings.repair_below:
+        large = len(state.running) > 2 * self.settings.sized_for  # and many hosts have been tried
+        most = 0 if large else self.settings.repair_tries
+        if not most or share_used(state, short.resource) > self.settings.repair_below:
             return None
         for delivery in in_the_way(state, short, self.settings.repair_looks):
-            if tries >= self.settings.repair_tries:
+            if tries >= most:
                 break
             mark = state.mark()
             waiting = state.stop_delivery(*delivery)
@@ -243,33 +258,26 @@ class SqprPlanner:
 
     def rest(self) -> None:
         """One slice of the sweep over all that is delivered."""
-        if self.settings.sweep_slice and utilisation(self.state) >= self.settings.sweep_from:
-            self.sweep(self.settings.sweep_slice)
+        settings = self.settings
+        if utilisation(self.state) < settings.sweep_from:
+            return
+        share = min(1.0, settings.sized_for / max(1, len(self.state.running)))
+        earned = (  # groups and seeds cost more and find less where queries lie far apart
+            settings.sweep_slice,
+            share * settings.sweep_groups,
+            share * settings.sweep_seeds,
+        )
+        for kind, (amount, trials) in enumerate(
+            zip(earned, (self._sweep.ones, self._sweep.groups, self._sweep.seeds), strict=True)
+        ):
+            self._due[kind] += share * amount
+            whole = int(self._due[kind])
+            if whole:
+                self._due[kind] -= whole
+                self.replanned += trials(self, whole)
 
     def sweep(self, trials: int) -> int:
-        """That many trials to lower the potential; gives how many deliveries moved."""
+        """That many deliveries planned again, whatever the load; gives how many moved."""
         kept = self._sweep.ones(self, trials)
-        kept += self._sweep.groups(self, self.settings.sweep_groups)
-        kept += self._sweep.seeds(self, self.settings.sweep_seeds)
         self.replanned += kept
         return kept
-
-
-def utilisation(state: PlanState) -> float:
-    """Of the resource that is scarcest over all hosts."""
-    return max(share_used(state, resource) for resource in (CPU, IN, OUT))
-
-
-def share_used(state: PlanState, resource: str) -> float:
-    """Use of a resource over all hosts, where it is limited."""
-    catalog = state.catalog
-    if resource == CPU:
-        used, offered = state.cpu_used, catalog.cpu_offered
-    elif resource == IN:
-        used, offered = state.in_used, catalog.in_offered
-    elif resource == OUT:
-        used, offered = state.out_used, catalog.out_offered
-    else:
-        return 0.0
-    total = float(offered.sum())
-    return float(used.sum()) / total if 0 < total < np.inf else 0.0

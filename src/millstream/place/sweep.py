@@ -17,7 +17,8 @@ from millstream.place.state import PlanState, Shortage
 from millstream.place.victims import dependents
 
 GAIN = 1e-9  # a trial is kept if it lowers the potential by more
-GROUP = 6  # most deliveries in a group
+GROUP = 12  # most deliveries in a group
+LOOKS = 24  # streams looked at to find a group
 READERS = 12  # most deliveries planned again for a seeded stream
 
 Held = tuple[int, int]  # (stream, host)
@@ -63,7 +64,7 @@ class Sweep:
         state, kept = planner.state, 0
         for _ in range(trials):
             found: list[Held] | None = None
-            for _ in range(4 * GROUP):  # most streams serve one delivery, or too many
+            for _ in range(LOOKS):  # most streams serve one delivery, or too many
                 if not self._computed:
                     self._computed = list(reversed(state.source))
                 if not self._computed:
@@ -117,9 +118,9 @@ def _seeded(planner: Finder, stream: int) -> int:
     """The stream is held up by a query that nobody asked, until readers hold it up themselves."""
     state = planner.state
     readers = [
-        held
-        for held in state.clients
-        if held[0] != stream and stream in state.catalog.closure(held[0]).row
+        (target, host)
+        for target in planner.demand.targets.get(stream, ())
+        for host in state.delivered_at.get(target, ())
     ][:READERS]
     if len(readers) < 2:
         return 0
