@@ -182,8 +182,8 @@ def _selection_findings(rows: list[dict[str, Any]]) -> list[Finding]:
             "when rates fall back flow-aware returns to where it was, the others do not",
             "after minus before: " + ", ".join(f"{n} {v:+.1f} Mbps" for n, v in back.items()),
             back["flow_aware"] <= min(back.values()) and back["flow_aware"] < 0.5,
-            "it moves home what it can, but asks nobody once loads are within kappa: what is "
-            "foreign then stays where it is"
+            "a light node asks its heaviest partner, which seldom is the one that holds its "
+            "fragments: most of what comes back is foreign, and within kappa nobody asks"
             if back["flow_aware"] >= 0.5
             else "",
         ),
