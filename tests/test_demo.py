@@ -32,15 +32,23 @@ def test_every_data_set_keeps_its_licence() -> None:
             assert any(n.startswith("LICENSE") or n.endswith(".html") for n in names), folder
 
 
-def test_only_a_demo_is_replaced(tmp_path: Path) -> None:
+def test_only_a_finished_demo_is_replaced(tmp_path: Path) -> None:
+    job = load_job(demo.job_path())
     (tmp_path / "precious").write_text("x")
     with pytest.raises(UsageError, match="something else"):
-        demo.fresh_folder(tmp_path)
+        demo.demo_folder(tmp_path, job)
     assert (tmp_path / "precious").exists()
-    (tmp_path / "old" / ".millstream").mkdir(parents=True)
-    (tmp_path / "old" / ".millstream" / "job.json").write_text("{}")
-    with demo.fresh_folder(tmp_path / "old") as folder:
-        assert not (folder.home / "job.json").exists()
+    out = tmp_path / "old"
+    with demo.demo_folder(out, job) as folder:
+        folder.record(job, demo.FORMAT)
+    with demo.demo_folder(out, job) as folder:
+        assert folder.recorded()  # unfinished: it goes on
+        folder.finish({"queries": {}})
+    with demo.demo_folder(out, job) as folder:
+        assert not folder.recorded()
+        folder.record(job, "csv")
+    with demo.demo_folder(out, job) as folder:
+        assert not folder.recorded()  # another job's
 
 
 def test_the_readme_shows_the_example_as_it_is() -> None:

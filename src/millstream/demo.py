@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from millstream.config import load_job
-from millstream.errors import UsageError
+from millstream.config import Job, load_job
+from millstream.errors import StateError, UsageError
 from millstream.runs.display import Display
 from millstream.runs.folder import STATE, RunFolder
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 JOB = "demo.toml"
+FORMAT = "parquet"
 ROWS_EACH = 2  # rows shown of a batch
 BATCHES_EACH = 3  # batches shown of a query
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red")
@@ -38,17 +39,28 @@ def job_path() -> Path:
     )
 
 
-def fresh_folder(path: Path) -> RunFolder:
-    """An empty output folder; an earlier demo in it goes, anything else stays and is refused."""
+def demo_folder(path: Path, job: Job) -> RunFolder:
+    """The demo's output folder: an unfinished demo goes on, a finished one makes room.
+
+    Anything else in the folder stays and is refused.
+    """
     if (path / STATE / "job.json").is_file():
-        with RunFolder(path):  # refused while another run holds it
-            pass
-        shutil.rmtree(path)
-    elif path.exists() and any(path.iterdir()):
+        if not _goes_on(path, job):
+            shutil.rmtree(path)
+    elif path.exists() and any(p for p in path.iterdir() if p.name != STATE):
         raise UsageError(
             f"{path} holds something else than a demo", hint="choose another --out folder"
         )
     return RunFolder(path)
+
+
+def _goes_on(path: Path, job: Job) -> bool:
+    with RunFolder(path) as folder:  # refused while another run holds it
+        try:
+            folder.claim(job, FORMAT)
+            return folder.finished(job) is None
+        except StateError:
+            return False
 
 
 class Preview:

@@ -29,13 +29,18 @@ def demo(
     if not console.is_terminal:
         console = Console(width=120)
     console.print(example.introduction(path), highlight=False)
-    with example.fresh_folder(out) as folder:
-        folder.claim(job, "parquet")
+    with example.demo_folder(out, job) as folder:
+        folder.claim(job, example.FORMAT)
         display = display_for(console, quiet=False)
         preview = example.Preview(display, console)
         with guarded(folder, display) as poll:
             summary = run_job(
-                job, folder, RunSettings(master=master), display, poll=poll, preview=preview
+                job,
+                folder,
+                RunSettings(example.FORMAT, master),
+                display,
+                poll=poll,
+                preview=preview,
             )
     console.print()
     print_summary(summary, console)
