@@ -10,7 +10,6 @@
 The command line prints any of these without a traceback; `exit_code` is what it exits with.
 """
 
-
 EXCERPT_MAX = 160  # characters of a line that are shown around a mistake
 
 

@@ -32,7 +32,8 @@ def new_figure() -> Any:
 
     style = dict(STYLE)
     style["axes.prop_cycle"] = cycler(color=COLOURS) + cycler(linestyle=LINES)
-    mpl.rcParams.update(style)
+    settings: Any = mpl.rcParams  # its stubs know no plain dictionary
+    settings.update(style)
     return plt.figure()
 
 
