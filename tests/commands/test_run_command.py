@@ -235,6 +235,85 @@ def test_a_new_file_in_a_folder_is_changed_input(run: Run, job: Path, tmp_path: 
     assert "2.csv was not there when this run began" in told
 
 
+NASTY = """\
+[streams.empty]
+path    = "empty.csv"
+columns = { at = "timestamp", n = "int" }
+time    = "at"
+
+[streams."select"]
+path    = "rows.jsonl"
+columns = { from = "timestamp", "größe 'x'" = "int" }
+time    = "`from`"
+
+[streams.broken]
+path    = "broken.parquet"
+columns = { at = "timestamp", n = "int" }
+time    = "at"
+
+[queries.none]
+cql = "SELECT n FROM empty"
+
+[queries.order]
+cql = "SELECT `größe 'x'` AS `group` FROM `select` WHERE `größe 'x'` > 0"
+
+[queries.lost]
+cql = "SELECT count(*) AS n FROM broken"
+"""
+
+
+@pytest.mark.spark
+def test_bad_input_loses_no_good_row(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text(NASTY)
+    (tmp_path / "empty.csv").write_text("")
+    good = {"from": "2024-01-01T00:00:00Z", "größe 'x'": 1}
+    lines = [
+        json.dumps(good, ensure_ascii=False),
+        '{"from": "2024-01-01T00:00:01Z", "größe \'x\'": "many"}',
+        '{"from": null, "größe \'x\'": 2}',
+        '{"from": "2024-01-01T00:00:02Z", ',
+        json.dumps(good | {"more": "é" * 1_000_000}, ensure_ascii=False),
+        "",
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1" + bytes(100))
+    code, text, _ = run("run", tmp_path / "job.toml", "--out", tmp_path / "out", "--json")
+    assert code == 0
+    streams = json.loads(text)["streams"]
+    assert streams["empty"] == {"rows": 0, "late": 0, "rejected": 0}
+    assert streams["select"] == {"rows": 2, "late": 0, "rejected": 3}
+    assert streams["broken"]["rows"] == 0
+    assert [r["group"] for r in parquet_rows(tmp_path / "out" / "order")] == [1, 1]
+    reasons = [r["reason"] for r in parquet_rows(tmp_path / "out" / "select.rejected")]
+    assert any("many" in reason for reason in reasons)
+    assert "the time is null" in reasons
+    (lost,) = parquet_rows(tmp_path / "out" / "broken.rejected")
+    assert "cannot be read" in lost["reason"]
+
+
+@pytest.mark.spark
+def test_a_full_disk_is_told_and_nothing_is_lost(
+    run: Run, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from millstream.engine import delivery  # noqa: PLC0415
+
+    real, failed = delivery.write_file, []
+
+    def full(table: Any, target: Path, kind: str) -> None:
+        if not failed:
+            failed.append(target)
+            raise OSError(28, "No space left on device")
+        real(table, target, kind)
+
+    monkeypatch.setattr(delivery, "write_file", full)
+    code, _, told = run("run", job, "--out", tmp_path / "out", "--quiet")
+    assert code == 3
+    assert "the disk is full" in told
+    assert "nothing is lost" in told
+    assert run("run", job, "--out", tmp_path / "out", "--quiet")[0] == 0
+    check_results(tmp_path / "out")
+
+
 def test_one_run_a_folder(job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import os  # noqa: PLC0415
 

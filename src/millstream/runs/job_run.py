@@ -57,7 +57,8 @@ class PreviewedSink:
         self._sink.recover(following)
 
     def deliver(self, result: "Result", first: int, last: int, table: "pa.Table") -> None:
-        self._sink.deliver(result, first, last, table)
+        with _full_disk_told():
+            self._sink.deliver(result, first, last, table)
         if self._preview is not None and table.num_rows:
             with suppress(Exception):  # the rows are written, whoever looks on
                 self._preview(result.query, table)
@@ -85,8 +86,11 @@ def run_job(
             attach_sinks(engine, job, folder.path, settings.format, preview)
             loop = _loop(engine)
 
+            troubles: dict[str, str] = {}
+
             def tick() -> None:
                 poll()
+                _tell_troubles(engine, troubles, shown)
                 if shown.due():
                     shown.show(engine.status(), loop.steps)
 
@@ -97,6 +101,15 @@ def run_job(
             engine.close()
         folder.finish(summary)
     return summary
+
+
+def _tell_troubles(engine: "Engine", told: dict[str, str], shown: Display) -> None:
+    """Says once that a query was parked, goes on, or has failed."""
+    for query in list(engine.queries.values()):
+        if query.state != told.get(query.name, "running"):
+            told[query.name] = query.state
+            reason = f": {query.reason}" if query.reason else ""
+            shown.say(f"query {query.name} is {query.state}{reason}")
 
 
 def open_engine(job: Job, folder: RunFolder, settings: RunSettings, shown: Display) -> "Engine":
