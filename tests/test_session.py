@@ -175,6 +175,22 @@ def test_a_home_keeps_what_was_and_others_out(spark: Any, requests: Path, tmp_pa
     assert [v for v in values if "-" not in v and ":" not in v] == ["0", "10", "30", "65", "130"]
 
 
+def test_other_sinks(
+    session: Session, requests: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], spark: Any
+) -> None:
+    declare(session, requests)
+    cql = "SELECT host FROM requests WHERE status = 404"
+    session.query(cql, "shown").print()
+    session.query(cql, "kept").write(tmp_path / "orc", "orc", compression="none")
+    assert session.wait(120)
+    assert "shown: host=a, ts=1970-01-01 00:00:30" in capsys.readouterr().out
+    (row,) = spark.read.orc(str(tmp_path / "orc")).collect()
+    assert (row["host"], row["batch"] >= 1) == ("a", True)
+    shown = session.query("SELECT host AS `<b>` FROM requests", "html")._repr_html_()
+    assert "&lt;b&gt;" in shown
+    assert "(running)" in shown
+
+
 def test_statements_as_a_script(session: Session, requests: Path) -> None:
     stream, query, other = session.execute(
         f"""

@@ -6,6 +6,7 @@ its batch. Nothing here decides when work is done; it asks the session's loop an
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,20 @@ class QueryHandle:
     def __repr__(self) -> str:
         state = self.state if self.name in self._engine.queries else "dropped"
         return f"<query {self.name}: {state}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the text, the state, the columns."""
+        if self.name not in self._engine.queries:
+            return f"<p>query <b>{escape(self.name)}</b> was dropped</p>"
+        cells = "".join(
+            f"<tr><td>{escape(name)}</td><td>{escape(kind)}</td></tr>"
+            for name, kind in (*self.columns, ("ts", "timestamp"))
+        )
+        state = self.state + (f": {self.reason}" if self.reason else "")
+        return (
+            f"<p>query <b>{escape(self.name)}</b> ({escape(state)})</p>"
+            f"<pre>{escape(self.cql)}</pre><table>{cells}</table>"
+        )
 
     # -- what it is -----------------------------------------------------------------------------
 
@@ -205,11 +220,30 @@ class QueryHandle:
 
         return self._attach(CallbackSink(function))
 
-    def write(self, path: str | Path, format: str = "parquet") -> "QueryHandle":  # noqa: A002
-        """Writes every row to files of a folder, exactly once."""
-        from millstream.engine.delivery import FileSink  # noqa: PLC0415
+    def write(
+        self,
+        path: str | Path | None = None,
+        format: str = "parquet",  # noqa: A002  (as Spark calls it)
+        **options: Any,
+    ) -> "QueryHandle":
+        """Writes every row: to parquet, csv or json files of a folder, exactly once.
 
-        return self._attach(FileSink(Path(path).absolute(), format))
+        Other formats are those of Spark's batch writer, with its options; each batch comes at least
+        once with its id in a column `batch`, and in options that say `{batch}`.
+        """
+        from millstream.engine.delivery import FILE_FORMATS, FileSink  # noqa: PLC0415
+        from millstream.engine.spark_sink import SparkSink  # noqa: PLC0415
+
+        if format in FILE_FORMATS and path is not None and not options:
+            return self._attach(FileSink(Path(path).absolute(), format))
+        where = {} if path is None else {"path": str(Path(path).absolute())}
+        return self._attach(SparkSink(self._session.spark, format, where | options))
+
+    def print(self, rows_max: int = 20) -> "QueryHandle":
+        """Prints rows as they appear, of each batch at most so many."""
+        from millstream.engine.delivery import ConsoleSink  # noqa: PLC0415
+
+        return self._attach(ConsoleSink(print, rows_max))
 
     def _attach(self, sink: "Sink") -> "QueryHandle":
         if self._rows is not None:
