@@ -16,7 +16,7 @@ import numpy as np
 
 from millstream.place.catalog import Catalog, Closure, Floats
 
-DISCOUNT = 0.2  # most that popularity takes off an operator's price
+DISCOUNT = 0.4  # most that popularity takes off an operator's price
 HALF = 3.0  # queries at which half of it is taken
 KEPT_SHARE = 0.05  # of the demand: smaller classes of sizes do not shape the grain
 CLASSES = 3

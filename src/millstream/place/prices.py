@@ -17,7 +17,7 @@ from millstream.place.problem import Weights
 from millstream.place.state import CPU, IN, PlanState
 
 NOTHING = 1e-9  # price of what is unlimited: never use it without need
-GRAIN_SHARE = 0.9  # how much of an operator's cost is the useful capacity that it takes
+GRAIN_WEIGHT = 2.0  # on capacity that an operator spoils beyond what it uses
 SLACK = 1e-9
 
 
@@ -115,7 +115,8 @@ def run_prices(closure: Closure, prices: Prices, grain: Grain) -> Floats:
     if grain:
         kept = grain.useful_all(prices.cpu_free)
         lost = kept - grain.useful_all(prices.cpu_free - costs)
-        run: Floats = ((1 - GRAIN_SHARE) * costs + GRAIN_SHARE * lost) * prices.cpu
+        spoilt = GRAIN_WEIGHT * (lost - costs)  # less than nothing where it fills a gap
+        run: Floats = np.maximum(0.1 * costs, costs + spoilt) * prices.cpu
     else:
         run = costs * prices.cpu
     if prices.factors is not None:
@@ -158,4 +159,5 @@ def change_of_potential(state: PlanState, mark: int, curve: PriceCurve, grain: G
 
 
 def _grained(used: float, offered: float, grain: Grain) -> float:
-    return (1 - GRAIN_SHARE) * used + GRAIN_SHARE * (offered - grain.useful(offered - used + SLACK))
+    free = offered - used
+    return used + GRAIN_WEIGHT * (free - grain.useful(free + SLACK))
