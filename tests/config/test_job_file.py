@@ -328,3 +328,11 @@ def test_every_key_and_value_is_found(values: dict[str, str], inline: bool) -> N
         assert text[place.value : place.value_end] == quoted(value)
         origins = string_origins(text, place.value, place.value_end)
         assert len(origins) == len(value) + 1
+
+
+def test_every_key_is_documented() -> None:
+    from millstream.config.stream_table import KEYS as STREAM_KEYS  # noqa: PLC0415
+
+    text = (Path(__file__).parents[2] / "docs" / "JOBS.md").read_text()
+    for key in (*STREAM_KEYS, *ENGINE_KEYS):
+        assert f"| `{key}` |" in text, key
