@@ -27,7 +27,6 @@ CHECKED = settings(
 
 def agrees(made_up: Example, runner: Runner) -> None:
     texts = made_up.texts()
-    note(f"batches {dict(made_up.batches)}")
     results = runner.run(made_up.streams, texts, made_up.batches)
     assert results.keys() == texts.keys()
     problems = judge(made_up, results)
@@ -39,6 +38,7 @@ def agrees_on_seed(number: int, runner: Runner) -> None:
     @CHECKED
     @given(examples())
     def check(made_up: Example) -> None:
+        note(f"batches {dict(made_up.batches)}")
         agrees(made_up, runner)
 
     check()

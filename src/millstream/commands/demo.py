@@ -1,5 +1,6 @@
 """`millstream demo`: what `make run` runs."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,8 @@ def demo(
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
 ) -> None:
     """Watch a dozen continuous queries over real data being answered on Spark."""
+    # a run of a minute ends before Java's optimising compiler has earned what it costs
+    os.environ.setdefault("MILLSTREAM_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     path = example.job_path()
     job = load_job(path)
     console = Console()
