@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from millstream.engine.dataflow import Operator, leaves, stream_of
-from millstream.engine.frames import Frame, lower, outermost_window
-from millstream.engine.operators.base import Answer, Output, Step
+from millstream.engine.frames import Frame, Leaf, lower, outermost_window
+from millstream.engine.operators.base import Answer, Input, Output, Step
 from millstream.engine.segments import Segment
 from millstream.plan.expressions import (
     Call,
@@ -27,6 +27,7 @@ from millstream.plan.nodes import Filter, Join, Node, Project, Union
 from millstream.plan.sql_text import predicate_sql, sql
 from millstream.plan.windows import BEGINNING, FOREVER, Now, Range, reach
 
+OLD = "_old"  # hidden column: the row was there before this step
 BROADCAST_BYTES = 16 << 20  # new rows below this are sent to all tasks instead of shuffled
 
 
@@ -34,11 +35,11 @@ class JoinLogic:
     def evaluate(self, step: Step) -> Answer:
         join = step.operator.core
         assert isinstance(join, Join)
-        terms = [
+        terms = [_at_once(step, join)] if _tails_are_short(step, join) else [
             term
             for position in range(len(join.inputs))
             if (term := _term(step, join, position)) is not None
-        ]
+        ]  # fmt: skip
         outputs: tuple[Output, ...] = ()
         if terms:
             joined = terms[0]
@@ -119,6 +120,53 @@ def _term(step: Step, join: Join, newest: int) -> Frame | None:
     return combine(join, members, start=newest, broadcast=small[newest])
 
 
+def _tails_are_short(step: Step, join: Join) -> bool:
+    """Whether joining old rows with old ones as well costs less than a second join.
+
+    Only for two inputs of one stream each, whose files hold rows of that stream alone: old rows
+    are told from new ones by their file.
+    """
+    if len(join.inputs) != 2 or any(len(list(leaves(m))) != 1 for m in join.inputs):
+        return False
+    found = [i for i in step.inputs.values() if i.fresh or i.tail]
+    segments = [s for i in found for s in (*i.tail, *i.new)]
+    if len(found) != len(step.inputs) or any(s.tag is not None for s in segments):
+        return False
+    old = sum(s.rows for i in found for s in i.tail)
+    new = sum(s.rows for i in found for s in i.new)
+    return all(any(s.file for s in (*i.tail, *i.new)) for i in found) and old <= new
+
+
+def _at_once(step: Step, join: Join) -> Frame:
+    """One join of all rows with all rows, without the combinations of old ones alone."""
+    members = []
+    sizes = []
+    for member in join.inputs:
+        (leaf,) = leaves(member)
+        source = step.inputs[stream_of(leaf)]
+        rows = _marked(step, source)
+        frame = lower(member, _only(rows))
+        if "_until" not in frame.hidden:
+            frame = frame.with_hidden(_until=f"{FOREVER}L")
+        members.append(frame)
+        sizes.append(sum(s.size for s in (*source.tail, *source.new)))
+    start = sizes.index(min(sizes))
+    return combine(join, members, start=start, broadcast=min(sizes) < BROADCAST_BYTES)
+
+
+def _only(rows: Frame) -> Leaf:
+    return lambda _: rows
+
+
+def _marked(step: Step, source: Input) -> Frame:
+    """An input's rows, each with whether it was there before this step."""
+    frame = step.read(source.stream, (*source.tail, *source.new))
+    names = ", ".join(f"'{s.file}'" for s in source.tail if s.file)
+    old = f"_metadata.file_name IN ({names})" if names else "FALSE"
+    data = frame.data.selectExpr("*", f"{old} AS {OLD}")
+    return Frame(data, (*frame.hidden, OLD), frame.width)
+
+
 def _member(step: Step, member: Node, segments: Sequence[Segment], horizon: int) -> Frame:
     """A member's rows that can still meet a row at or after the horizon."""
     window = outermost_window(member)
@@ -170,6 +218,8 @@ def combine(join: Join, members: Sequence[Frame], *, start: int, broadcast: bool
         pending.remove(following)
         conditions = [f"(_ts{p} < _until{following} AND _ts{following} < _until{p})" for p in done]
         inside = {*done, following}
+        if all(OLD in members[p].hidden for p in inside):
+            conditions.append(f"NOT ({' AND '.join(f'{OLD}{p}' for p in sorted(inside))})")
         for number, term in enumerate(terms):
             if number in applied or not {owner[c] for c in columns_of(term)} <= inside:
                 continue
@@ -195,6 +245,7 @@ def combine(join: Join, members: Sequence[Frame], *, start: int, broadcast: bool
 
 def _renamed(frame: Frame, side: _Side) -> Frame:
     texts = [f"_ts AS _ts{side.position}", f"_until AS _until{side.position}"]
+    texts += [f"{OLD} AS {OLD}{side.position}"] if OLD in frame.hidden else []
     texts += [f"c{i} AS c{side.offset + i}" for i in range(side.width)]
     return Frame(frame.data.selectExpr(*texts), (), 0)
 
