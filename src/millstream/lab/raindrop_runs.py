@@ -17,7 +17,7 @@ from millstream.schedule.settings import THESIS_CANDIDATES
 from millstream.sim.arrivals import ChangingPoisson
 from millstream.sim.kernel import Kernel
 from millstream.sim.operators import OperatorSpec, PlanSpec
-from millstream.sim.processor import VirtualProcessor
+from millstream.sim.processor import Record, VirtualProcessor
 
 MS = 4.2e-3  # the unit of the costs below, in seconds
 START = 2e-4  # seconds to start a step: 'operators typically have a start-up cost' (section 4.5)
@@ -93,8 +93,8 @@ class Run:
 
     contender: str
     samples: tuple[Sample, ...]
-    delay: float  # over rows, not over seconds
-    rate: float
+    delay: float  # mean over rows that arrived after start-up
+    rate: float  # of such rows delivered by the end, a second
     memory: float
     in_charge: Mapping[str, float]  # share of time by algorithm
     switches: int
@@ -122,8 +122,11 @@ def run_plan(
 ) -> Run:
     """One run in virtual time, judged after the start-up phase."""
     scheduler = Scheduler(settings or settings_for(contender, seed), Quality(goals))
-    record = VirtualProcessor(Kernel(seed), plan, scheduler, float(seconds)).run()
+    processor = VirtualProcessor(Kernel(seed), plan, scheduler, float(seconds))
+    record = processor.run()
+    in_charge, switches = dict(scheduler.seconds_in_charge), scheduler.switches
     skipped = int(START_UP_S)
+    judged = record.seconds[skipped:seconds]
     samples = tuple(
         Sample(
             number,
@@ -131,21 +134,38 @@ def run_plan(
             second.rows_delivered,
             second.queue_row_seconds,
         )
-        for number, second in enumerate(record.seconds[skipped:seconds], start=skipped)
+        for number, second in enumerate(judged, start=skipped)
     )
-    judged = record.seconds[skipped:seconds]
-    delivered = sum(second.rows_delivered for second in judged)
-    total = sum(scheduler.seconds_in_charge.values()) or 1.0
+    processor.drain()
+    delay, rate = _delay_and_rate(record, float(skipped), float(seconds))
+    total = sum(in_charge.values()) or 1.0
     return Run(
         contender,
         samples,
-        # Who delivers nothing has no delay to show: count the whole time, not 0.
-        sum(second.delay_s_total for second in judged) / delivered if delivered else len(judged),
-        delivered / len(judged),
+        delay,
+        rate,
         fmean(sample.memory for sample in samples),
-        {name: spent / total for name, spent in scheduler.seconds_in_charge.items()},
-        scheduler.switches,
+        {name: spent / total for name, spent in in_charge.items()},
+        switches,
     )
+
+
+def _delay_and_rate(record: Record, start: float, end: float) -> tuple[float, float]:
+    """Over rows that arrived after start-up.
+
+    Delay counts them all, also those that were still waiting at the end: the run is drained. So an
+    algorithm gains nothing by leaving old rows behind. Rate counts those delivered by the end, so
+    that a backlog from before start-up is not to an algorithm's credit.
+    """
+    rows = delivered = 0
+    waited = 0.0
+    for now, arrived in record.deliveries:
+        mine = arrived[arrived >= start]
+        rows += len(mine)
+        waited += float((now - mine).sum())
+        if now <= end:
+            delivered += len(mine)
+    return waited / max(1, rows), delivered / (end - start)
 
 
 def score(run: Run, goals: Specification, yardstick: Sequence[Run], *, strict: bool) -> float:

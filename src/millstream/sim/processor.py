@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from millstream.schedule import Choice, Delivery, OperatorView, Scheduler, StepReport
 from millstream.sim.kernel import Kernel, stream_seed
@@ -29,10 +30,11 @@ class Second:
 
 @dataclass(slots=True)
 class Record:
-    """A run, second by second, and its results if wanted."""
+    """A run, second by second; each delivery's time and when its rows had arrived; results."""
 
     seconds: list[Second] = field(default_factory=list)
     results: dict[str, list[Rows]] = field(default_factory=dict)
+    deliveries: list[tuple[float, NDArray[np.float64]]] = field(default_factory=list)
     steps: int = 0
 
     def at(self, now: float) -> Second:
@@ -240,6 +242,7 @@ class VirtualProcessor:
             self.record.results.setdefault(root, []).append(output)
         if not len(output):
             return Delivery()
+        self.record.deliveries.append((now, output.times))
         delays = now - output.times
         total = float(delays.sum())
         second = self.record.at(now)

@@ -22,7 +22,9 @@ from millstream.schedule.protocol import OperatorView, Pick, Situation
 from millstream.schedule.settings import ScheduleSettings
 from millstream.schedule.workload import workload
 
-NEARLY = 0.8  # operators worth this share of the best count as equal: the oldest rows go first
+# Operators worth this share of the best count as equal, and the oldest rows go first: rows that feed
+# one join must advance together, or its results wait. Where nobody waits for results it is 1.
+NEARLY = 0.8
 
 
 def batch_rows(
@@ -57,6 +59,7 @@ class CostAware:
     def __init__(self) -> None:
         self._index: dict[str, float] = {}
         self._cost: dict[str, tuple[float, float]] = {}
+        self._nearly = NEARLY
         self._awaited = True  # delay counts more than memory: results shall flow, in small batches
 
     def rank(self, situation: Situation) -> Iterator[Pick]:
@@ -74,7 +77,7 @@ class CostAware:
         ranked = sorted(
             ((worth(view), view) for view in situation.views), key=lambda w: w[0], reverse=True
         )
-        near = ranked[0][0] * NEARLY if ranked else 0.0
+        near = ranked[0][0] * self._nearly if ranked else 0.0
         close = [pair for pair in ranked if pair[0] >= near > 0]
         close.sort(key=lambda pair: inf if pair[1].oldest is None else pair[1].oldest)
         for value, view in (*close, *ranked[len(close) :]):
@@ -85,6 +88,8 @@ class CostAware:
         self._cost = {view.id: statistics.step_cost(view) for view in situation.views}
         kept = {view.id: statistics.row_selectivity(view) for view in situation.views}
         waiting = outlook(situation).cost
+        memory_alone = _weight(situation, MEMORY) > 0 and _weight(situation, DELAY) == 0
+        self._nearly = 1.0 if memory_alone else NEARLY
         self._awaited = _weight(situation, DELAY) >= 2 * _weight(situation, MEMORY)
         self._index = {}
         for path in plan.paths():
