@@ -13,7 +13,7 @@ from typing import Any
 
 from millstream.place.bounds import aggregate_host, proven_bound, standalone_costs
 from millstream.place.planners import Outcome, plan_all
-from millstream.place.problem import Problem
+from millstream.place.problem import Link, Links, Problem
 from millstream.place.workload import LITERAL, TIGHT, Workload, generate, scaled
 
 Progress = Callable[[str], None]
@@ -110,22 +110,41 @@ def _large(workload: Workload, seed: int, say: Progress) -> dict[str, Any]:
 
 
 def _links(workload: Workload, seed: int, say: Progress) -> dict[str, Any]:
-    """Links that carry one base stream each: they bind long before the hosts do."""
+    """Links that carry one base stream each, and hosts that reach only four others."""
     figures: dict[str, Any] = {}
-    for bandwidth in (10.5, 20.5, 60.0):
-        problem = generate(replace(workload, link_bandwidth=bandwidth), seed)
+    plain = generate(workload, seed)
+    few = scaled(workload, 10)
+    for name, problem in (
+        ("no limit", plain),
+        ("four neighbours", replace(plain, links=_ring(plain, 2))),
+        ("10 hosts, no limit", generate(few, seed)),
+        ("10 hosts, links of 10.5", generate(replace(few, link_bandwidth=10.5), seed)),
+    ):
         outcome = plan_all(problem, "sqpr")
         times = outcome.solution.planning_ms
-        figures[str(bandwidth)] = {
+        figures[name] = {
             "admitted": len(outcome.solution.admitted),
             "median_ms": times.median,
             "p95_ms": times.p95,
         }
         say(
-            f"links of {bandwidth}: {len(outcome.solution.admitted)} admitted,"
+            f"links, {name}: {len(outcome.solution.admitted)} admitted,"
             f" ms median {times.median:.2f}, p95 {times.p95:.2f}"
         )
     return figures
+
+
+def _ring(problem: Problem, reach: int) -> Links:
+    """Each host has links to the next ones on both sides only; the rest goes by relays."""
+    names = [host.id for host in problem.hosts]
+    count = len(names)
+    pairs = {
+        (names[number], names[(number + step) % count])
+        for number in range(count)
+        for step in range(-reach, reach + 1)
+        if step % count
+    }
+    return Links(listed=tuple(Link(source, target) for source, target in sorted(pairs)))
 
 
 def _milp(workload: Workload, seed: int, quick: bool, say: Progress) -> dict[str, Any]:

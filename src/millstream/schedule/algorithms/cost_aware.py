@@ -22,8 +22,8 @@ from millstream.schedule.protocol import OperatorView, Pick, Situation
 from millstream.schedule.settings import ScheduleSettings
 from millstream.schedule.workload import workload
 
-# Operators worth this share of the best count as equal, and the oldest rows go first: rows that feed
-# one join must advance together, or its results wait. Where nobody waits for results it is 1.
+# Operators worth this share of the best count as equal, and the oldest rows go first: rows that
+# feed one join must advance together, or its results wait. Where nobody waits for results it is 1.
 NEARLY = 0.8
 
 
