@@ -1,0 +1,488 @@
+"""What a manager says to a processor, and what it hears: names, fields, limits. No decision.
+
+One envelope for all messages: several commands to one processor travel together, and the answer
+holds one reply for each, in their order. `docs/design/0005-distribution.md` is the contract of who
+must tolerate what; in short:
+
+- Commands name explicit targets; said twice they change nothing.
+- An envelope carries the manager's epoch and a number that grows with every message that changes
+  something. A processor remembers the greatest (epoch, number) durably and refuses lower ones as
+  `stale`; the same one again is carried out again. So nothing that was overtaken takes effect late.
+- Envelopes with number 0 hold only questions (`QUESTIONS`) and may overtake others.
+- `to` names the processor meant: an address may belong to another one by now (`not_me`).
+
+The connection requests of the seed's table 4.1, and the tenth that algorithm 4 uses:
+
+    Activate        host            SendData     expect      StopSend     unexpect
+    DeActivate      unhost          ReceiveData  connect     StopReceive  disconnect
+    SendStatistics  report          Shutdown     stop        Restart      reset
+    STARTSTREAM     start_stream    (to the processor where the source's rows enter)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from millstream.errors import UsageError
+
+MESSAGE_BYTES_MAX = 4 << 20
+COMMANDS_MAX = 1000
+
+Name = Annotated[str, Field(min_length=1, max_length=300)]
+Text = Annotated[str, Field(max_length=1 << 18)]
+Names = Annotated[tuple[Name, ...], Field(max_length=5000)]
+Count = Annotated[int, Field(ge=0, le=1 << 62)]
+Micros = Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)]  # event time since 1970, in us
+Table = Annotated[dict[str, Any], Field(max_length=5000)]
+Properties = Annotated[dict[Name, str | int | float | bool | None], Field(max_length=200)]
+Numbers = Annotated[dict[Name, float], Field(max_length=200)]
+Many: Any = Field(max_length=5000)
+
+# -- commands -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another processor, where it answers, and the least epoch of the stream that counts."""
+
+    processor: Name
+    url: Name
+    epoch: Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """A base stream exists; with `ingest`, its rows enter here once it is started."""
+
+    stream: Table  # a job file's stream table as JSON, with `name`; paths are absolute
+    ingest: bool = False
+    do: Literal["declare"] = "declare"
+
+
+@dataclass(frozen=True, slots=True)
+class StartStream:
+    """Rows may come now; before, queries could be registered that see all of them."""
+
+    stream: Name  # its name, without `s:`
+    do: Literal["start_stream"] = "start_stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """A base stream is declared no more; nothing reads it."""
+
+    stream: Name
+    do: Literal["forget"] = "forget"
+
+
+@dataclass(frozen=True, slots=True)
+class Compile:
+    """A question: which operators has this query?"""
+
+    cql: Text
+    start: Micros | None = None
+    do: Literal["compile"] = "compile"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Keep what the base streams have from now on, for a query that is about to be deployed."""
+
+    query: Name
+    streams: Names  # ids: `s:NAME`
+    do: Literal["hold"] = "hold"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    query: Name
+    streams: Names
+    do: Literal["release"] = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Run these operators of this query. An operator runs while any query here names it."""
+
+    query: Name
+    cql: Text
+    start: Micros
+    operators: Names
+    result: bool = False  # its last operator is among them: keep its rows for subscribers
+    do: Literal["host"] = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class Unhost:
+    """The query uses these operators here no more; those that no query uses are forgotten."""
+
+    query: Name
+    operators: Names
+    do: Literal["unhost"] = "unhost"
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """Keep the stream's segments, from the first still there, until this processor has them."""
+
+    stream: Name
+    consumer: Name
+    do: Literal["expect"] = "expect"
+
+
+@dataclass(frozen=True, slots=True)
+class Unexpect:
+    stream: Name
+    consumer: Name
+    do: Literal["unexpect"] = "unexpect"
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Pull a stream into this ledger under its numbers; a new source takes the old one's place."""
+
+    stream: Name
+    source: Peer
+    do: Literal["connect"] = "connect"
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    stream: Name
+    do: Literal["disconnect"] = "disconnect"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Get ready to own these operators, whose owner is `old`: copy, warm up, wait."""
+
+    move: Name
+    hosts: Annotated[tuple[Host, ...], Field(max_length=1000)]  # of every query that uses them
+    inputs: Annotated[dict[Name, Peer], Many]  # the owners of what they read from outside
+    old: Peer
+    consumers: Annotated[dict[Name, Names], Many]  # the processors that will read their streams
+    do: Literal["prepare"] = "prepare"
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        return tuple(sorted({o for host in self.hosts for o in host.operators}))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A question to the old or the new owner: how far is the move?"""
+
+    move: Name
+    do: Literal["progress"] = "progress"
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """To the old owner: hand the operators over, in one transaction. The commit point."""
+
+    move: Name
+    operators: Names
+    to: Peer
+    do: Literal["seal"] = "seal"
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """To the new owner: fetch the sealed record and the rest of the tails, then run."""
+
+    move: Name
+    do: Literal["take_over"] = "take_over"
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Forget the copy (new owner); nothing to do (old owner). Refused as `sealed` after the seal
+    by the old owner, and by a new owner that has taken over."""
+
+    move: Name
+    do: Literal["undo"] = "undo"
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The move's record may go: at the old owner, once every reader has what it still holds."""
+
+    move: Name
+    do: Literal["complete"] = "complete"
+
+
+@dataclass(frozen=True, slots=True)
+class Configure:
+    """Settings; None leaves them as they are. `statistics` names what reports shall hold."""
+
+    schedule: Table | None = None
+    quality: Table | None = None
+    properties: Properties | None = None
+    statistics: Names | None = None
+    do: Literal["configure"] = "configure"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A question: what has changed since this version? Waits up to `wait_s` for a change of note
+    (a query failed, a move's phase); figures alone do not end the wait."""
+
+    since: Count = 0
+    wait_s: Annotated[float, Field(ge=0, le=60)] = 0.0
+    do: Literal["report"] = "report"
+
+
+@dataclass(frozen=True, slots=True)
+class TakeInventory:
+    """A question: everything that a processor hosts, owns, copies and keeps for others."""
+
+    do: Literal["inventory"] = "inventory"
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Remove all queries, streams and rows, and wait for new ones."""
+
+    do: Literal["reset"] = "reset"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Finish the steps in hand and end the process; the home stays."""
+
+    do: Literal["stop"] = "stop"
+
+
+Command = (
+    Declare | StartStream | Forget | Compile | Hold | Release | Host | Unhost | Expect | Unexpect
+    | Connect | Disconnect | Prepare | Progress | Seal | TakeOver | Undo | Complete | Configure
+    | Report | TakeInventory | Reset | Stop
+)  # fmt: skip
+QUESTIONS = (Compile, Progress, Report, TakeInventory)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One message to one processor."""
+
+    manager: Count  # its epoch
+    number: Count  # of this message; 0 for questions
+    to: Name
+    commands: Annotated[
+        tuple[Annotated[Command, Field(discriminator="do")], ...], Field(max_length=COMMANDS_MAX)
+    ]
+
+    def __post_init__(self) -> None:
+        if self.number == 0 and not all(isinstance(c, QUESTIONS) for c in self.commands):
+            raise UsageError("a message that changes something has a number")
+
+
+# -- replies --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """It is so now, or was before."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledOperator:
+    """An operator of a query; ids are equal wherever a text is compiled."""
+
+    id: Name
+    kind: Name
+    label: Text
+    inputs: Names  # ids of operators and base streams
+    row_bytes: Count = 0  # estimated width of a row of its output
+    properties: Properties = field(default_factory=dict)  # of any name (seed 000, 5.1.2)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    operators: Annotated[tuple[CompiledOperator, ...], Field(max_length=5000)]  # producers first
+    result: Name  # the operator that gives it
+    columns: tuple[tuple[str, str], ...]
+    relation: bool
+    sources: Names  # ids of the base streams it reads
+    plan: Text = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMark:
+    watermark: Micros
+    retained_from: Micros
+    ts_max: Micros
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    streams: Annotated[dict[Name, StreamMark], Many]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    next: Count
+    epoch: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """`none`: knows nothing of the move. New owner: `preparing` until warm, `ready`, `taking` after
+    `take_over`, `owner`. Old owner: `serving` before the seal, `sealed` after it."""
+
+    phase: Literal["none", "preparing", "ready", "taking", "owner", "serving", "sealed", "failed"]
+    rows_missing: Count = 0
+    warm: bool = False
+    reason: Text = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SealedStream:
+    next: Count
+    epoch: Count  # the new owner's
+    cursors: Annotated[dict[Name, Count], Many]
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    streams: Annotated[dict[Name, SealedStream], Many]
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What has changed since the version asked for. Figures are of any name; those of a query
+    that has failed come with its reason. Counters count from the home's beginning."""
+
+    version: Count
+    operators: Annotated[dict[Name, Numbers], Many]
+    streams: Annotated[dict[Name, Numbers], Many]
+    edges: Annotated[dict[Name, Numbers], Many]  # keys: `STREAM>PROCESSOR`
+    processor: Numbers = field(default_factory=dict)
+    queries: Annotated[dict[Name, Table], Many] = field(default_factory=dict)  # state, reason
+    notices: Annotated[tuple[Text, ...], Field(max_length=100)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostedQuery:
+    cql: Text
+    start: Micros
+    operators: Names
+    result: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRecord:
+    """A move that a processor takes part in, as its ledger has it."""
+
+    role: Literal["old", "new"]
+    phase: Name  # as in `Progressed`
+    operators: Names
+    peer: Name  # the other one
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Everything durable at a processor that concerns the manager."""
+
+    declared: Annotated[dict[Name, bool], Many]  # a base stream's name: whether rows enter here
+    started: Names
+    queries: Annotated[dict[Name, HostedQuery], Many]
+    owned: Annotated[dict[Name, Count], Many]  # stream: epoch
+    holds: Annotated[dict[Name, Names], Many]  # query: streams
+    expected: Annotated[dict[Name, Names], Many]  # stream: consumers
+    connected: Annotated[dict[Name, Peer], Many]
+    moves: Annotated[dict[Name, MoveRecord], Many]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error as a reply. Codes the manager acts on: `stale`, `not_me`, `sealed`, `not_owner`,
+    `unknown`, `busy` (ask again), `mistake` (the user's), `failed`."""
+
+    code: Name
+    message: Text
+    detail: Text = ""
+    hint: Text = ""
+
+
+Answer = (
+    Done | Compiled | Held | Expected | Progressed | Sealed | Reported | Inventory
+)  # fmt: skip
+Reply = Answer | Refusal
+ANSWERS: dict[str, type[Any]] = {
+    "compile": Compiled,
+    "hold": Held,
+    "expect": Expected,
+    "progress": Progressed,
+    "seal": Sealed,
+    "report": Reported,
+    "inventory": Inventory,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A processor to a manager: here I am. Said at its start, and again while no manager is heard.
+
+    `epoch` is the home's: it grows each time the home is opened, and a manager refuses one that
+    is lower than it has seen of this id.
+    """
+
+    id: Name
+    url: Name
+    epoch: Count
+    properties: Properties = field(default_factory=dict)  # of any name (table 5.1)
+    PATH: ClassVar[str] = "/processors"
+
+
+# -- JSON -----------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+_ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
+
+
+def to_json(record: Any) -> dict[str, Any]:
+    """A record of this module as JSON-ready data."""
+    data: dict[str, Any] = _adapter(type(record)).dump_python(record, mode="json")
+    return data
+
+
+def from_json(kind: type[T], data: object) -> T:
+    """The inverse; anything else is the sender's mistake."""
+    try:
+        record: T = _adapter(kind).validate_python(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UsageError(
+            f"malformed {kind.__name__.lower()}", detail=f"{where}: {first['msg']}"[:500]
+        ) from None
+    return record
+
+
+def encode(envelope: Envelope) -> dict[str, Any]:
+    return to_json(envelope)
+
+
+def decode(data: object) -> Envelope:
+    return from_json(Envelope, data)
+
+
+def encode_reply(reply: Reply) -> dict[str, Any]:
+    return {"error": to_json(reply)} if isinstance(reply, Refusal) else {"ok": to_json(reply)}
+
+
+def decode_reply(command: Command, data: Mapping[str, Any]) -> Reply:
+    """The reply to a command; its kind follows from the command."""
+    if "error" in data:
+        return from_json(Refusal, data["error"])
+    reply: Reply = from_json(ANSWERS.get(command.do, Done), data.get("ok"))
+    return reply

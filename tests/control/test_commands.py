@@ -1,0 +1,133 @@
+"""Messages between manager and processors: JSON there and back, limits, the seed's requests."""
+
+import json
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.control import commands as c
+from millstream.errors import UsageError
+
+PEER = c.Peer("p2", "http://127.0.0.1:7002", 3)
+EXAMPLES: tuple[c.Command, ...] = (
+    c.Declare({"name": "a", "path": "/data/a.csv", "columns": {"x": "int"}}, ingest=True),
+    c.StartStream("a"),
+    c.Forget("a"),
+    c.Compile("SELECT x FROM a", 5),
+    c.Hold("q", ("s:a",)),
+    c.Release("q", ("s:a",)),
+    c.Host("q", "SELECT x FROM a", -1, ("o:1", "o:2"), result=True),
+    c.Unhost("q", ("o:1",)),
+    c.Expect("o:1", "p2"),
+    c.Unexpect("o:1", "p2"),
+    c.Connect("o:1", PEER),
+    c.Disconnect("o:1"),
+    c.Prepare("m1", (c.Host("q", "t", 0, ("o:1",)),), {"s:a": PEER}, PEER, {"o:1": ("p3",)}),
+    c.Progress("m1"),
+    c.Seal("m1", ("o:1",), PEER),
+    c.TakeOver("m1"),
+    c.Undo("m1"),
+    c.Complete("m1"),
+    c.Configure(schedule={"algorithm": "chain"}, properties={"site": "Worcester"}),
+    c.Report(7, 20.0),
+    c.TakeInventory(),
+    c.Reset(),
+    c.Stop(),
+)
+REPLIES: tuple[tuple[c.Command, c.Reply], ...] = (
+    (c.StartStream("a"), c.Done()),
+    (
+        c.Compile("t"),
+        c.Compiled(
+            (c.CompiledOperator("o:1", "map", "x > 1", ("s:a",), 12, {"window_s": 2.5}),),
+            "o:1", (("x", "int"),), False, ("s:a",),
+        ),
+    ),
+    (c.Hold("q", ("s:a",)), c.Held({"s:a": c.StreamMark(5, 1, 9)})),
+    (c.Expect("o:1", "p2"), c.Expected(4, 1)),
+    (c.Progress("m"), c.Progressed("ready", 12, True)),
+    (c.Seal("m", ("o:1",), PEER), c.Sealed({"o:1": c.SealedStream(7, 2, {"s:a": 4})})),
+    (c.Report(), c.Reported(3, {"o:1": {"rows_in": 5}}, {}, {}, {"load": 0.5})),
+    (
+        c.TakeInventory(),
+        c.Inventory(
+            {"a": True}, ("a",), {"q": c.HostedQuery("t", 3, ("o:1",), True)}, {"o:1": 2},
+            {"q": ("s:a",)}, {"s:a": ("p2",)}, {"o:9": PEER},
+            {"m": c.MoveRecord("old", "sealed", ("o:1",), "p2")},
+        ),
+    ),
+    (c.Stop(), c.Refusal("stale", "an older manager", "epoch 1 < 2", "none")),
+)  # fmt: skip
+
+
+def test_every_command_has_an_example() -> None:
+    assert {type(e) for e in EXAMPLES} == set(get_args(c.Command))
+
+
+def test_messages_survive_the_wire() -> None:
+    for number, example in enumerate(EXAMPLES, 1):
+        envelope = c.Envelope(2, number, "p1", (example, example))
+        assert c.decode(json.loads(json.dumps(c.encode(envelope)))) == envelope
+
+
+@pytest.mark.parametrize(("command", "reply"), REPLIES, ids=lambda r: type(r).__name__)
+def test_replies_survive_the_wire(command: c.Command, reply: c.Reply) -> None:
+    assert c.decode_reply(command, json.loads(json.dumps(c.encode_reply(reply)))) == reply
+
+
+def test_a_joining_processor_survives_the_wire() -> None:
+    join = c.Join("p1", "http://127.0.0.1:1", 4, {"cpu": 2, "site": "here", "anything": None})
+    assert c.from_json(c.Join, json.loads(json.dumps(c.to_json(join)))) == join
+
+
+def test_the_seeds_requests_are_recognisable() -> None:
+    text = c.__doc__ or ""
+    for request in (
+        "Activate", "DeActivate", "SendData", "ReceiveData", "StopSend", "StopReceive",
+        "SendStatistics", "Shutdown", "Restart", "STARTSTREAM",
+    ):  # fmt: skip
+        assert request in text
+
+
+def test_only_questions_travel_without_a_number() -> None:
+    c.Envelope(1, 0, "p", (c.Compile("t"), c.Progress("m"), c.Report(), c.TakeInventory()))
+    for example in EXAMPLES:
+        if not isinstance(example, c.QUESTIONS):
+            with pytest.raises(UsageError):
+                c.Envelope(1, 0, "p", (example,))
+
+
+MALFORMED: tuple[Any, ...] = (
+    None,
+    [],
+    {"manager": 1, "number": 1, "to": "p"},
+    {"manager": 1, "number": 1, "to": "p", "commands": [{"do": "explode"}]},
+    {"manager": 1, "number": 1, "to": "p", "commands": [{"do": "host", "query": "q"}]},
+    {"manager": -1, "number": 1, "to": "p", "commands": []},
+    {"manager": 1, "number": 1, "to": "", "commands": []},
+    {"manager": 1, "number": 1, "to": "p", "commands": [{"do": "stop"}] * (c.COMMANDS_MAX + 1)},
+    {"manager": 1, "number": 1, "to": "p", "commands": [{"do": "forget", "stream": "x" * 999}]},
+    {"manager": 1, "number": 0, "to": "p", "commands": [{"do": "stop"}]},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("data", MALFORMED, ids=range(len(MALFORMED)))
+def test_what_is_malformed_or_too_large_is_the_senders_mistake(data: Any) -> None:
+    with pytest.raises(UsageError):
+        c.decode(data)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(JSON)
+def test_no_message_brings_a_traceback(data: Any) -> None:
+    with pytest.raises(UsageError):
+        c.decode({"manager": 1, "number": 1, "to": "p", "commands": [data]})
