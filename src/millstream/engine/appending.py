@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine import faults
-from millstream.engine.dataflow import base_stream, late_stream, rejected_stream
+from millstream.share.dataflow import base_stream, late_stream, rejected_stream
 from millstream.engine.ledger import Ledger
 from millstream.engine.segments import SegmentStore, Written
 from millstream.errors import StateError

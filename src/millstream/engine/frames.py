@@ -89,7 +89,7 @@ def lower(node: Node, leaf: Leaf) -> Frame:
 
 
 def _stateful(node: Emit) -> bool:
-    from millstream.engine.dataflow import is_core  # noqa: PLC0415
+    from millstream.share.dataflow import is_core  # noqa: PLC0415
 
     return is_core(node)
 

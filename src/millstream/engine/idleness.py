@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.engine.dataflow import base_stream
+from millstream.share.dataflow import base_stream
 from millstream.plan.nodes import sources_of
 from millstream.plan.windows import BEGINNING
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from millstream.engine import faults
-from millstream.engine.dataflow import Operator
+from millstream.share.dataflow import Operator
 from millstream.engine.frames import Frame
 from millstream.engine.operators import LOGIC, SELF_READING
 from millstream.engine.operators.running import latest, table

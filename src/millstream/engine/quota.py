@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 from typing import Literal as OneOf
 
-from millstream.engine.dataflow import late_stream, rejected_stream
+from millstream.share.dataflow import late_stream, rejected_stream
 
 if TYPE_CHECKING:
     from millstream.engine.delivery import Delivery

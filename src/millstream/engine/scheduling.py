@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from millstream.engine.dataflow import Operator
+from millstream.share.dataflow import Operator
 from millstream.engine.engine import Engine
 from millstream.engine.segments import Segment
 from millstream.engine.steps import StepReport

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from millstream.engine.dataflow import base_stream
+from millstream.share.dataflow import base_stream
 from millstream.plan.windows import BEGINNING, FOREVER
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def status(engine: "Engine") -> Mapping[str, Any]:
             query.name: {
                 "state": query.state,
                 "reason": query.reason,
+                "culprits": query.culprits,
                 "rows": streams[query.stream]["rows"] if query.stream in streams else 0,
                 "relation": query.plan.relation,
                 "watermark": mark(streams[query.stream]["watermark"])

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from millstream.engine import faults
-from millstream.engine.dataflow import Operator, base_stream, state_stream
+from millstream.share.dataflow import Operator, base_stream, state_stream
 from millstream.engine.ledger import Ledger
 from millstream.engine.operators import LOGIC, SELF_READING
 from millstream.engine.operators.base import Answer, Input, Output, Step
@@ -144,7 +144,7 @@ class StepRunner:
     def _run(self, operator: Operator, rows_max: int) -> StepReport | None:
         started = time.time()
         clock = time.perf_counter()
-        step = self._prepare(operator, rows_max)
+        step = self.prepare(operator, rows_max)
         if step is None:
             return None
         logic = LOGIC[operator.kind]
@@ -179,7 +179,8 @@ class StepRunner:
             collected=collected,
         )
 
-    def _prepare(self, operator: Operator, rows_max: int) -> Step | None:
+    def prepare(self, operator: Operator, rows_max: int) -> Step | None:
+        """What a step would read; None where there is nothing new."""
         inputs: dict[str, Input] = {}
         logic = LOGIC[operator.kind]
         marks = self.marks(operator)

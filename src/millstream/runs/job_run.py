@@ -237,7 +237,7 @@ def verify_input(job: Job, folder: RunFolder) -> None:
     """Refuses to report or go on over other input than was read; starts no Spark."""
     import sqlite3  # noqa: PLC0415
 
-    from millstream.engine.dataflow import base_stream  # noqa: PLC0415
+    from millstream.share.dataflow import base_stream  # noqa: PLC0415
     from millstream.engine.file_source import list_files, verify_unchanged  # noqa: PLC0415
 
     ledger = folder.home / "ledger.db"

@@ -30,6 +30,8 @@ def summarise(
             entry |= {"changes": query["rows"], "changes_path": str(folder / f"{name}.changes")}
         if query["reason"]:
             entry["reason"] = query["reason"]
+        if query["culprits"]:
+            entry["culprits"] = query["culprits"]
         queries[name] = entry
     streams = {
         name: {"rows": s["rows"], "late": s["late"], "rejected": s["rejected"]}

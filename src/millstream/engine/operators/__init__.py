@@ -1,6 +1,6 @@
 """Operators: one module a kind, each a pure function of new rows and reachable tails."""
 
-from millstream.engine.dataflow import Kind
+from millstream.share.dataflow import Kind
 from millstream.engine.operators.base import Logic
 from millstream.engine.operators.distinct import DistinctLogic
 from millstream.engine.operators.intervals import IntervalLogic

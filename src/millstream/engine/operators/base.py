@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
 
-from millstream.engine.dataflow import Operator
+from millstream.share.dataflow import Operator
 from millstream.engine.frames import Frame
 from millstream.engine.segments import Segment
 from millstream.plan.windows import FOREVER

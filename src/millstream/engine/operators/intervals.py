@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.engine.dataflow import (
+from millstream.share.dataflow import (
     Operator,
     change_below,
     distinct_input,

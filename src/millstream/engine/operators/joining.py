@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.engine.dataflow import Operator, leaves, stream_of
+from millstream.share.dataflow import Operator, leaves, stream_of
 from millstream.engine.frames import Frame, Leaf, lower, outermost_window
 from millstream.engine.operators.base import Answer, Input, Output, Step
 from millstream.engine.segments import Segment

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from millstream.engine.dataflow import Operator, stream_of
+from millstream.share.dataflow import Operator, stream_of
 from millstream.engine.frames import lower
 from millstream.engine.operators.base import Answer, Output, Step
 from millstream.engine.segments import Segment

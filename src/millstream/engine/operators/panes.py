@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.engine.dataflow import Operator, pane_length, stream_of
+from millstream.share.dataflow import Operator, pane_length, stream_of
 from millstream.engine.frames import Frame, lower, order_struct
 from millstream.engine.operators.aggregates import finals, merge, names_of, partial
 from millstream.engine.operators.base import Answer, Output, Step
