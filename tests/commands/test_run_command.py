@@ -202,12 +202,16 @@ def test_a_failed_query_and_the_others(run: Run, job: Path, tmp_path: Path) -> N
     summary = json.loads(text)
     assert summary["queries"]["bad"]["state"] == "failed"
     assert "'x'" in summary["queries"]["bad"]["reason"]
+    (culprit,) = summary["queries"]["bad"]["culprits"]
+    assert culprit["values"] == {"at": 60, "host": "b", "status": 200, "bytes": "x"}
+    assert (culprit["stream"], culprit["row"]) == ("requests", 6)
     assert summary["queries"]["errors"] == {
         "state": "done", "rows": 3, "path": str(out / "errors"),
     }  # fmt: skip
     code, text, _ = run("run", job, "--out", out)
     assert code == 1
     assert "failed" in text
+    assert "bytes='x'" in text
 
 
 @pytest.mark.spark

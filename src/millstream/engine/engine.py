@@ -4,9 +4,10 @@ It registers and drops queries, knows which operators they need, and runs single
 ingest a batch, run a step, deliver, tidy up. Which piece comes next is the loop's business.
 """
 
+import json
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,7 @@ from millstream.cql.catalog import Catalog, StreamDefinition
 from millstream.cql.parser import parse_query
 from millstream.engine.analyzer import SparkAnalyzer
 from millstream.engine.appending import REJECTED_NAMES, Appender
-from millstream.engine.dataflow import (
-    Operator,
-    base_stream,
-    compile_plan,
-    late_stream,
-    rejected_stream,
-    result_stream,
-    state_stream,
-)
+from millstream.engine.culprits import Culprit, dumped, with_culprits
 from millstream.engine.delivery import Delivery, Result, Sink, user_table
 from millstream.engine.file_ingest import FileIngest
 from millstream.engine.frames import Frame
@@ -44,6 +37,15 @@ from millstream.plan.windows import BEGINNING
 from millstream.schedule.quality import DEFAULT as DEFAULT_QUALITY
 from millstream.schedule.quality import Quality
 from millstream.schedule.settings import ScheduleSettings
+from millstream.share.dataflow import (
+    Operator,
+    base_stream,
+    compile_plan,
+    late_stream,
+    rejected_stream,
+    result_stream,
+    state_stream,
+)
 
 # Without goals of the user's own, one algorithm that makes the most of each step.
 BATCHES = ScheduleSettings(candidates=("cost_aware",), selector="fixed")
@@ -74,6 +76,7 @@ class Query:
     operators: tuple[str, ...]
     state: str = "running"
     reason: str = ""
+    culprits: list[dict[str, Any]] = field(default_factory=list)  # the rows behind a failure
     deliveries: list[Delivery] = field(default_factory=list)
 
 
@@ -83,6 +86,11 @@ LIVE = ("running", "parked")  # states of queries whose operators are kept
 def hold_of(query: str) -> str:
     """The consumer that holds streams for a query while it is being registered."""
     return f"{HOLD}{query}"
+
+
+def culprits_of(query: str) -> str:
+    """Where the ledger keeps the rows that broke a query."""
+    return f"culprits:{query}"
 
 
 class Engine:
@@ -107,6 +115,7 @@ class Engine:
         self.sources: dict[str, LiveSource] = {}  # those that bring rows by themselves
         self.deliveries: list[Delivery] = []
         self.paused_operators: frozenset[str] = frozenset()
+        self.resting: set[str] = set()  # operators that are about to be handed over
         self.maintenance = Maintenance(self.runner, self.operators)
         self.lock = threading.RLock()
         self.on_step: list[Callable[[StepReport], None]] = []
@@ -129,21 +138,34 @@ class Engine:
 
     # -- streams --------------------------------------------------------------------------------
 
-    def add_stream(self, definition: StreamDefinition) -> None:
-        """Declares a base stream; its source is opened at once, so that mistakes show."""
+    def add_stream(self, definition: StreamDefinition, *, ingest: bool = True) -> None:
+        """Declares a base stream; its source is opened at once, so that mistakes show.
+
+        Without `ingest` its rows enter elsewhere and come as a copy.
+        """
         with self.lock:
             self._check_time(definition)
             catalog = self.catalog.with_stream(definition)
-            appender = Appender(definition, self.ledger, self.store)
-            with self.ledger.transaction():
-                appender.install()
-            opened = SOURCES.get(kind_of(definition))(self, definition, appender)
-            if isinstance(opened, FileIngest):
-                self.ingests[definition.name] = opened
+            if ingest:
+                self.open_source(definition)
             else:
-                self.sources[definition.name] = opened
-            self.appenders[definition.name] = appender
+                with self.ledger.transaction() as ledger:
+                    appender = Appender(definition, self.ledger, self.store)
+                    ledger.add_stream(appender.stream, "base")
+                    ledger.set_columns(appender.stream, appender.columns().json())
             self.catalog = catalog
+
+    def open_source(self, definition: StreamDefinition) -> None:
+        """Opens what brings a declared stream's rows."""
+        appender = Appender(definition, self.ledger, self.store)
+        with self.ledger.transaction():
+            appender.install()
+        opened = SOURCES.get(kind_of(definition))(self, definition, appender)
+        if isinstance(opened, FileIngest):
+            self.ingests[definition.name] = opened
+        else:
+            self.sources[definition.name] = opened
+        self.appenders[definition.name] = appender
 
     def _check_time(self, definition: StreamDefinition) -> None:
         from pyspark.errors import PySparkException  # noqa: PLC0415
@@ -192,11 +214,12 @@ class Engine:
             )
             if known is not None:
                 query.state, query.reason = known["state"], known["reason"]
+                query.culprits = json.loads(self.ledger.meta(culprits_of(name)) or "[]")
             with self.ledger.transaction() as ledger:
                 for operator in operators:
                     self.runner.install(operator)
                     for stream in operator.inputs:
-                        self._hold(operator.id, stream)
+                        self.hold(operator.id, stream)
                 if known is None:
                     ledger.add_query(name, cql, start, query.stream)
                 following, _ = ledger.cursor(f"q:{name}", query.stream)
@@ -206,7 +229,7 @@ class Engine:
                 for operator in operators:
                     self.operators.setdefault(operator.id, operator)
             self.queries[name] = query
-            self._pause_operators()
+            self.pause_operators()
             return query
 
     def _start(self, name: str, plan: Plan, from_beginning: bool) -> int:
@@ -216,14 +239,14 @@ class Engine:
         streams = {base_stream(s.stream) for s in sources_of(plan.root)}
         with self.ledger.transaction() as ledger:
             for stream in streams:
-                self._hold(hold_of(name), stream)
+                self.hold(hold_of(name), stream)
             rows = [row for s in streams if (row := ledger.stream(s)) is not None]
         column = "retained_from" if from_beginning else "watermark"
         start = max((int(row[column]) for row in rows), default=BEGINNING)
         finite = [int(row["ts_max"]) + 1 for row in rows]
         return min(start, max(finite, default=BEGINNING))
 
-    def _hold(self, consumer: str, stream: str) -> None:
+    def hold(self, consumer: str, stream: str) -> None:
         """A new reader begins with the first segment that is still there."""
         following, watermark = self.ledger.cursor(consumer, stream)
         if (following, watermark) == (1, BEGINNING):
@@ -267,14 +290,18 @@ class Engine:
             self._retire(query)
             with self.ledger.transaction() as ledger:
                 ledger.drop_query(name)
+                ledger.drop_meta(culprits_of(name))
 
-    def fail_query(self, name: str, reason: str) -> None:
+    def fail_query(self, name: str, reason: str, culprits: Sequence[Culprit] = ()) -> None:
         """Stops a query that cannot go on, loudly; its results so far stay."""
+        reason = with_culprits(reason, culprits)
         with self.lock:
             query = self.queries[name]
             query.state, query.reason = "failed", reason
+            query.culprits = [culprit.table() for culprit in culprits]
             with self.ledger.transaction() as ledger:
                 ledger.set_query_state(name, "failed", reason)
+                ledger.set_meta(culprits_of(name), dumped(culprits))
             self._retire(query, keep_result=True)
 
     def set_query_state(self, name: str, state: str, reason: str = "") -> None:
@@ -284,13 +311,13 @@ class Engine:
             query.state, query.reason = state, reason
             with self.ledger.transaction() as ledger:
                 ledger.set_query_state(name, state, reason)
-            self._pause_operators()
+            self.pause_operators()
 
-    def _pause_operators(self) -> None:
+    def pause_operators(self) -> None:
         """Operators that only parked queries use rest; their inputs and tails stay."""
         running = {op for q in self.queries.values() if q.state == "running" for op in q.operators}
         parked = {op for q in self.queries.values() if q.state == "parked" for op in q.operators}
-        self.paused_operators = frozenset(parked - running)
+        self.paused_operators = frozenset((parked - running) | self.resting)
 
     def _retire(self, query: Query, *, keep_result: bool = False) -> None:
         used = {
@@ -315,7 +342,7 @@ class Engine:
             if not keep_result:
                 ledger.drop_consumer(f"q:{query.name}")
                 self.deliveries = [d for d in self.deliveries if d.result.query != query.name]
-            self._pause_operators()
+            self.pause_operators()
         self.runner.removals.add(gone)
         self.maintenance.remove_files()
 

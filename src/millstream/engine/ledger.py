@@ -143,6 +143,9 @@ class Ledger:
     def set_meta(self, key: str, value: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
+    def drop_meta(self, key: str) -> None:
+        self._db.execute("DELETE FROM meta WHERE key = ?", (key,))
+
     def count(self, name: str, by: int = 1) -> None:
         """Adds to a durable counter."""
         if by:

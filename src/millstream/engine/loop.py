@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal as OneOf
 
-from millstream.engine.dataflow import Operator
+from millstream.engine.culprits import find_culprits
 from millstream.engine.delivery import Delivery, SinkError
 from millstream.engine.engine import Engine
 from millstream.engine.failures import data_error, disk_full
@@ -22,6 +22,7 @@ from millstream.engine.scheduling import StepScheduler
 from millstream.engine.steps import StepReport
 from millstream.errors import MillstreamError
 from millstream.schedule.protocol import Choice
+from millstream.share.dataflow import Operator
 
 IDLE_SECONDS = 0.05
 LOOK_SECONDS = 0.2
@@ -187,9 +188,10 @@ class Loop:
             reason = data_error(error)
             if reason is None:
                 raise
+            culprits = find_culprits(engine, operator, rows)
             for query in list(engine.queries_of(operator.id)):
                 if query.state == "running":
-                    engine.fail_query(query.name, reason)
+                    engine.fail_query(query.name, reason, culprits)
             return None
         if report is not None:
             self.steps += 1
