@@ -98,7 +98,8 @@ class ErrorSnapshot:
     message: str
     at: float = 0.0
     operator: str = ""
-    row: Mapping[str, Any] | None = None
+    place: str = ""  # "row 7 of doors"
+    row: Mapping[str, Any] | None = None  # its values by column
 
 
 @dataclass(frozen=True, slots=True)

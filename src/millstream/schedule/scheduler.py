@@ -119,6 +119,23 @@ class Scheduler:
         self._goals = quality.goals
         self._stale = True
 
+    def in_charge(self, now: float) -> dict[str, float]:
+        """Seconds each algorithm has been in charge."""
+        spent = dict(self.seconds_in_charge)
+        if self._algorithm is not None:
+            name = self._algorithm.name
+            spent[name] = spent.get(name, 0.0) + max(0.0, now - self._in_charge_since)
+        return spent
+
+    def starving(self, now: float) -> dict[str, float]:
+        """Operators whose work was passed over past the threshold, and for how long."""
+        limit = self.settings.starvation_wait_s
+        if limit is None:
+            return {}
+        return {
+            name: now - since for name, since in self._waiting_since.items() if now - since > limit
+        }
+
     def standings(self) -> list[Standing]:
         """Every goal beside its measured value, and whether its limit is met."""
         return scoring.standings(self._quality, self.statistics)
@@ -127,6 +144,11 @@ class Scheduler:
     def algorithm(self) -> str | None:
         """The name of the algorithm in charge."""
         return self._algorithm.name if self._algorithm else None
+
+    @property
+    def scores(self) -> Mapping[str, float]:
+        """The algorithms' scores at the last review; none where the selector asks for none."""
+        return self._board.scores
 
     @property
     def in_flight(self) -> tuple[str, ...]:
@@ -221,9 +243,10 @@ class Scheduler:
         most = self.settings.starvation_picks_max
         for barren, pick in enumerate(algorithm.rank(situation), start=1):
             if self._can_run(situation.by_id[pick.operator]):
+                self._count_barren(algorithm, barren - 1)
                 return self._take(algorithm, pick, situation)
-            self.starvation[algorithm.name] = self.starvation.get(algorithm.name, 0) + 1
             if barren >= most and len(self._algorithms) > 1:
+                self._count_barren(algorithm, barren)
                 successor = self._review(situation, pick.operator)
                 break
         else:
@@ -234,6 +257,11 @@ class Scheduler:
             if self._can_run(situation.by_id[pick.operator]):
                 return self._take(successor, pick, situation)
         return None
+
+    def _count_barren(self, algorithm: Algorithm, picks: int) -> None:
+        """Picks without work, while another operator had some: the seed's starvation."""
+        if picks:
+            self.starvation[algorithm.name] = self.starvation.get(algorithm.name, 0) + picks
 
     def _can_run(self, view: OperatorView) -> bool:
         return view.rows > 0 and view.runnable and view.id not in self._in_flight

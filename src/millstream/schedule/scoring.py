@@ -97,6 +97,11 @@ class ScoreBoard:
         self._ran_choice: dict[str, int] = {}
         self._choices = 0
 
+    @property
+    def scores(self) -> Mapping[str, float]:
+        """As of the last review."""
+        return self._scores
+
     def chosen(self, algorithm: str, now: float) -> None:
         self._choices += 1
         self._ran_at[algorithm] = now

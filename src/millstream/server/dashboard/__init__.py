@@ -1,0 +1,1 @@
+"""The dashboard: pages over any `SnapshotSource`, without build step, from this machine alone."""

@@ -1,0 +1,229 @@
+"""The dashboard's HTTP application.
+
+    GET    /                         the page; all else it needs lies under /static
+    GET    /api/events               server-sent events: a whole snapshot, then increments
+    GET    /api/snapshot             the latest snapshot
+    GET    /api/history              [time, rows in/s, rows out/s, backlog, lag], oldest first
+    GET    /api/queries/NAME/results?after=N
+    POST   /api/explain              {"cql": "..."}
+    POST   /api/preview              {"cql": "...", "rows": 20}
+    POST   /api/queries              {"name": "...", "cql": "..."}
+    DELETE /api/queries/NAME
+    GET    /health                   200 while snapshots are fresh, 503 with the reason otherwise
+    GET    /metrics                  for Prometheus
+
+The browser is told to load nothing from elsewhere. Requests that change something must carry a
+header that a foreign page cannot send; one that names a host which is not this one is refused, so
+that no foreign name can be pointed at a local port. Beyond loopback everything needs a token.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.responses import StreamingResponse
+
+from millstream.control.snapshot import SnapshotSource
+from millstream.control.snapshot_json import to_json
+from millstream.errors import CqlError, MillstreamError, ResourceError, StateError, UsageError
+from millstream.server.dashboard.feed import Feed
+from millstream.server.dashboard.metrics import CONTENT_TYPE, exposition
+from millstream.server.rows_api import is_loopback
+
+STATIC = Path(__file__).parent / "static"
+BODY_BYTES_MAX = 256 << 10
+CHANGE_HEADER = "x-millstream"
+COOKIE = "millstream_token"
+STALE_INTERVALS = 5.0
+STALE_SECONDS_MIN = 5.0
+Next = Callable[[Request], Awaitable[Response]]
+
+
+def dashboard_app(
+    source: SnapshotSource, feed: Feed, *, host: str = "127.0.0.1", token: str | None = None
+) -> FastAPI:
+    """The application over a source; `feed` asks it."""
+    app = FastAPI(title="Millstream", docs_url=None, redoc_url=None, openapi_url=None)
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    policy = _policy(page)
+
+    @app.middleware("http")
+    async def guard(request: Request, following: Next) -> Response:
+        refused = _refusal(request, host, token)
+        response = refused if refused is not None else await following(request)
+        response.headers["Content-Security-Policy"] = policy
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        if request.url.path.startswith(("/static", "/api")) or request.url.path == "/":
+            response.headers["Cache-Control"] = "no-cache"
+        return response
+
+    @app.exception_handler(MillstreamError)
+    async def failed(_: Request, error: MillstreamError) -> JSONResponse:
+        return JSONResponse(told(error), _status(error))
+
+    @app.get("/", response_class=HTMLResponse)
+    async def index(request: Request) -> Response:
+        if token is not None and request.query_params.get("token"):
+            answer: Response = RedirectResponse("/")
+            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+            return answer
+        return HTMLResponse(page)
+
+    @app.get("/api/events")
+    async def events() -> StreamingResponse:
+        return StreamingResponse(feed.listen(), media_type="text/event-stream")
+
+    @app.get("/api/snapshot")
+    async def snapshot() -> JSONResponse:
+        return JSONResponse(feed.whole())
+
+    @app.get("/api/history")
+    async def history() -> JSONResponse:
+        return JSONResponse(list(feed.history))
+
+    @app.get("/health")
+    async def health() -> JSONResponse:
+        return _health(feed)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        text = exposition(feed.snapshot) if feed.snapshot is not None else b""
+        return Response(text, media_type=CONTENT_TYPE)
+
+    _questions(app, source, feed)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    return app
+
+
+def _questions(app: FastAPI, source: SnapshotSource, feed: Feed) -> None:
+    @app.get("/api/queries/{name}/results")
+    async def results(name: str, after: int = 0) -> JSONResponse:
+        return JSONResponse(to_json(await run_in_threadpool(source.results, name, after)))
+
+    @app.post("/api/explain")
+    async def explain(request: Request) -> JSONResponse:
+        body = await _body(request)
+        return JSONResponse(to_json(await run_in_threadpool(source.explain, _text(body, "cql"))))
+
+    @app.post("/api/preview")
+    async def preview(request: Request) -> JSONResponse:
+        body = await _body(request)
+        rows = min(200, max(1, int(body.get("rows", 20))))
+        found = await run_in_threadpool(source.preview, _text(body, "cql"), rows)
+        return JSONResponse(to_json(found))
+
+    @app.post("/api/queries")
+    async def register(request: Request) -> JSONResponse:
+        body = await _body(request)
+        name, cql = _text(body, "name"), _text(body, "cql")
+        decision = await run_in_threadpool(source.register, name, cql)
+        await run_in_threadpool(feed.tick)
+        return JSONResponse(to_json(decision))
+
+    @app.delete("/api/queries/{name}")
+    async def drop(name: str) -> JSONResponse:
+        await run_in_threadpool(source.drop, name)
+        await run_in_threadpool(feed.tick)
+        return JSONResponse({"dropped": name})
+
+
+def _policy(page: str) -> str:
+    """Everything from this server alone; the page's one inline script by its digest."""
+    inline = re.findall(r"<script type=\"importmap\">(.*?)</script>", page, re.DOTALL)
+    digests = [
+        f"'sha256-{base64.b64encode(hashlib.sha256(t.encode()).digest()).decode()}'" for t in inline
+    ]
+    return (
+        f"default-src 'self'; script-src 'self' {' '.join(digests)}; "
+        "style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _refusal(request: Request, host: str, token: str | None) -> Response | None:
+    asked = (request.url.hostname or "").strip("[]")
+    if is_loopback(host) and not is_loopback(asked):
+        return JSONResponse({"error": f"this is not {asked}"}, 421)
+    if token is not None and request.url.path != "/health" and not _authorised(request, token):
+        return JSONResponse(
+            {"error": "a token is required", "hint": "open /?token=TOKEN once, or send it as "
+             "Authorization: Bearer TOKEN"}, 401,
+        )  # fmt: skip
+    if request.method not in ("GET", "HEAD") and request.headers.get(CHANGE_HEADER) is None:
+        return JSONResponse(
+            {"error": "a request that asks for work carries the header X-Millstream"}, 403
+        )
+    return None
+
+
+def _authorised(request: Request, token: str) -> bool:
+    given = request.headers.get("authorization", "").removeprefix("Bearer ")
+    candidates = (given, request.cookies.get(COOKIE, ""), request.query_params.get("token", ""))
+    return any(hmac.compare_digest(c.encode(), token.encode()) for c in candidates)
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    size, parts = 0, []
+    async for part in request.stream():
+        size += len(part)
+        if size > BODY_BYTES_MAX:
+            raise UsageError(f"a request holds at most {BODY_BYTES_MAX} bytes")
+        parts.append(part)
+    try:
+        body = json.loads(b"".join(parts))
+    except (ValueError, RecursionError):
+        raise UsageError("the body is not JSON") from None
+    if not isinstance(body, dict):
+        raise UsageError("the body is not an object")
+    return body
+
+
+def _text(body: dict[str, Any], key: str) -> str:
+    value = body.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise UsageError(f"{key} is missing")
+    return value
+
+
+def _health(feed: Feed) -> JSONResponse:
+    taken = feed.snapshot
+    if taken is None:
+        return JSONResponse({"status": "starting"}, 503)
+    age = time.time() - taken.taken
+    limit = max(STALE_SECONDS_MIN, STALE_INTERVALS * taken.interval_s)
+    finished = taken.overview.state in ("finished", "stopped")
+    if age > limit and not finished:
+        return JSONResponse({"status": "stale", "age_s": round(age, 1)}, 503)
+    bad = [a.sentence for a in taken.overview.alarms if a.severity == "error"]
+    state = "failed" if taken.overview.state == "failed" else "ok"
+    return JSONResponse(
+        {"status": state, "state": taken.overview.state, "age_s": round(age, 1), "errors": bad},
+        503 if state == "failed" else 200,
+    )
+
+
+def _status(error: MillstreamError) -> int:
+    if isinstance(error, StateError):
+        return 409
+    if isinstance(error, ResourceError):
+        return 507
+    return 400 if isinstance(error, UsageError) else 500
+
+
+def told(error: MillstreamError) -> dict[str, Any]:
+    """An error in its parts; one in a query's text with what to underline."""
+    parts: dict[str, Any] = {"error": error.message, "detail": error.detail, "hint": error.hint}
+    if isinstance(error, CqlError):
+        parts |= {"line": error.line, "column": error.column, "length": error.length}
+    return parts

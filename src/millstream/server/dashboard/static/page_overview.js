@@ -1,0 +1,94 @@
+// Everything in one look; the slowest query and its cause are one click away each.
+import { useState } from "preact/hooks";
+import { store } from "./store.js";
+import { Chart, CostBar, Pill, Table, Tile, bytes, count, eventTime, html, link, plural, rate, seconds, share } from "./parts.js";
+
+export function slowestOf(queries) {
+  const running = queries.filter((q) => q.state === "running");
+  const weight = (q) => [q.delay_s || 0, q.load_own + q.load_shared];
+  return running.sort((a, b) => weight(b)[0] - weight(a)[0] || weight(b)[1] - weight(a)[1])[0];
+}
+
+export function Overview() {
+  const o = store.overview;
+  const queries = [...store.queries.values()];
+  const streams = [...store.streams.values()];
+  const processors = [...store.processors.values()];
+  const failed = queries.filter((q) => q.state === "failed").length;
+  const errors = o.alarms.filter((a) => a.severity === "error").length;
+  const points = store.history;
+  const column = (i) => points.map((p) => p[i]);
+  return html`<main>
+    <div class="tiles">
+      <${Tile} what="rows in" figure=${rate(o.rows_in_per_s)} unit="/s" more="${count(o.rows_in)} so far" />
+      <${Tile} what="rows out" figure=${rate(o.rows_out_per_s)} unit="/s" more="${count(o.rows_out)} so far" />
+      <${Tile} what="backlog" figure=${count(o.backlog_rows)} unit="rows" more=${bytes(o.backlog_bytes)} />
+      <${Tile} what="watermark lag" figure=${seconds(o.watermark_lag_s)} more="event time, at most" />
+      <${Tile} what="queries" figure=${count(queries.length)} more=${failed ? `${failed} failed` : "none failed"} bad=${failed > 0} />
+      <${Tile} what="processors" figure=${processors.length} more="${count(store.operators.size)} operators" href="#/processors" />
+      <${Tile} what="alarms" figure=${o.alarms.length} more=${errors ? `${errors} of them errors` : "no errors"} bad=${errors > 0} />
+    </div>
+    <div class="columns thirds">
+      <div>
+        <${Slowest} query=${slowestOf(queries)} />
+        <div class="card"><h2>Rows a second</h2>
+          <${Chart} series=${[{ label: "in" }, { label: "out" }]} data=${[column(0), column(1), column(2)]} /></div>
+      </div>
+      <div>
+        <div class="card"><h2>Alarms</h2><${Alarms} alarms=${o.alarms} /></div>
+        <div class="card"><h2>Backlog</h2><${Chart} height=${110} series=${[{ label: "rows waiting", show: count }]} data=${[column(0), column(3)]} /></div>
+      </div>
+    </div>
+    <div class="card"><${Queries} queries=${queries} /></div>
+    <div class="card"><h2>Streams</h2><${Table} id="streams" rows=${streams} keyOf=${(s) => s.id} empty="no stream is declared" columns=${[
+      { name: "stream", value: (s) => s.name, show: (s) => s.name },
+      { name: "source", value: (s) => s.source, show: (s) => s.source },
+      { name: "rows", number: true, value: (s) => s.rows, show: (s) => count(s.rows) },
+      { name: "rows/s", number: true, value: (s) => s.rows_per_s, show: (s) => rate(s.rows_per_s) },
+      { name: "late", number: true, value: (s) => s.late, show: (s) => count(s.late) },
+      { name: "rejected", number: true, value: (s) => s.rejected, show: (s) => count(s.rejected) },
+      { name: "watermark", value: (s) => s.watermark || "", show: (s) => (s.ended ? "ended" : eventTime(s.watermark)) },
+      { name: "processor", value: (s) => s.processor, show: (s) => html`<a href=${link.processor(s.processor)}>${s.processor}</a>` },
+    ]} /></div>
+  </main>`;
+}
+
+function Slowest({ query }) {
+  if (!query) return html`<div class="card"><p class="empty">No query is running.</p></div>`;
+  const behind = query.delay_s > 0.5;
+  return html`<a class="card slow" id="slowest" href=${link.query(query.name)}>
+    <div class="soft">${behind ? "slowest query" : "nothing waits; the query that works most"}</div>
+    <b>${query.name}</b>${behind && html` is ${seconds(query.delay_s)} behind`}
+    <div class="why">${query.cause || "no work so far"}</div></a>`;
+}
+
+export function Alarms({ alarms }) {
+  if (!alarms.length) return html`<p class="empty">Nothing needs attention.</p>`;
+  return html`<div class="scroll" style="max-height:230px"><ul class="plain" id="alarms">${alarms.slice(0, 50).map((a, i) => html`<li key=${i} class="alarm">
+    <span class="mark ${a.severity}">${a.severity}</span>
+    ${a.subject_kind && link[a.subject_kind] ? html`<a href=${link[a.subject_kind](a.subject)}>${a.sentence}</a>` : a.sentence}</li>`)}</ul>
+    ${alarms.length > 50 && html`<p class="empty">and ${alarms.length - 50} more</p>`}</div>`;
+}
+
+function Queries({ queries }) {
+  const [text, setText] = useState("");
+  const wanted = text.toLowerCase();
+  const rows = wanted ? queries.filter((q) => (q.name + " " + q.cql + " " + q.state).toLowerCase().includes(wanted)) : queries;
+  const most = Math.max(1e-9, ...queries.map((q) => q.load_own + q.load_shared));
+  const goals = (q) => q.goals.filter((g) => g.met === false).length;
+  return html`<div class="split"><h2 class="grow" style="margin:0">${plural(queries.length, "query", "queries")}</h2>
+      <input type="search" id="find-query" placeholder="find a query" value=${text} onInput=${(e) => setText(e.target.value)} /></div>
+    <${Table} id="queries" rows=${rows} keyOf=${(q) => q.name} sort=${{ column: 2, down: true }} empty="no query" columns=${[
+      { name: "query", value: (q) => q.name, show: (q) => html`<a href=${link.query(q.name)}>${q.name}</a>` },
+      { name: "state", value: (q) => q.state, show: (q) => html`<${Pill} state=${q.state} />` },
+      { name: "behind", number: true, title: "how long the oldest row that waits for it has been here", value: (q) => q.delay_s, show: (q) => seconds(q.delay_s) },
+      { name: "rows", number: true, value: (q) => q.rows, show: (q) => count(q.rows) },
+      { name: "rows/s", number: true, value: (q) => q.rows_per_s, show: (q) => rate(q.rows_per_s) },
+      { name: "load", number: true, title: "seconds of work a second: own, and its part of shared work", value: (q) => q.load_own + q.load_shared,
+        show: (q) => html`${share(q.load_own + q.load_shared)}<${CostBar} own=${q.load_own} shared=${q.load_shared} most=${most} />` },
+      { name: "operators", number: true, value: (q) => q.operators.length, show: (q) => q.operators.length },
+      { name: "goals", value: goals, show: (q) => (!q.goals.length ? "" : goals(q) ? html`<${Pill} state="failed">${goals(q)} missed<//>` : html`<${Pill} state="running">met<//>`) },
+      { name: "watermark", value: (q) => q.watermark || "", show: (q) => (q.watermark === "end" ? "end" : eventTime(q.watermark)) },
+      { name: "held up by", value: (q) => q.cause, show: (q) => q.cause_operator && html`<a href=${link.operator(q.cause_operator)} title=${q.cause}>${q.cause}</a>` },
+    ]} />`;
+}

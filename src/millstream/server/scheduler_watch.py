@@ -1,0 +1,63 @@
+"""What the scheduler of an engine did: scores at its reviews, and changes of algorithm.
+
+Reads the scheduler's trace and score board now and then; decides nothing.
+"""
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from millstream.control.snapshot import ScorePoint
+from millstream.schedule.protocol import Switch
+from millstream.server.decision_log import DecisionLog
+
+if TYPE_CHECKING:
+    from millstream.engine.loop import Loop
+    from millstream.engine.steps import StepReport
+
+POINTS_KEPT = 200
+
+
+class SchedulerWatch:
+    """Follows the scheduler of one processor."""
+
+    def __init__(self, decisions: DecisionLog, processor: str) -> None:
+        self._decisions, self._processor = decisions, processor
+        self._points: deque[ScorePoint] = deque(maxlen=POINTS_KEPT)
+        self._reviewed = float("-inf")
+        self._lock = threading.Lock()
+        self.steps = 0
+
+    def stepped(self, report: "StepReport") -> None:
+        self.steps += 1
+
+    def look(self, loop: "Loop | None") -> None:
+        """Takes note of reviews since the last look."""
+        if loop is None:
+            return
+        scheduler = loop.scheduler.scheduler
+        with loop.engine.lock:  # the trace grows under it
+            fresh = [e for e in scheduler.trace if isinstance(e, Switch) and e.at > self._reviewed]
+            scores = dict(scheduler.scores)
+        for switch in fresh:
+            self._reviewed = switch.at
+            with self._lock:
+                self._points.append(
+                    ScorePoint(
+                        switch.at,
+                        switch.after,
+                        {k: round(v, 4) for k, v in scores.items()} if switch is fresh[-1] else {},
+                    )
+                )
+            if switch.before not in (None, switch.after):
+                self._decisions.add(
+                    "switch",
+                    f"{self._processor} schedules by {switch.after} instead of {switch.before}",
+                    reason=switch.reason,
+                    subject=("processor", self._processor),
+                    at=switch.at,
+                )
+
+    def scores(self) -> tuple[ScorePoint, ...]:
+        with self._lock:
+            return tuple(self._points)
