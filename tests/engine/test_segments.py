@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from millstream.engine import segments
-from millstream.engine.reading import tag_of
 from millstream.engine.segments import EMPTY, Segment, SegmentStore, Written
 from millstream.engine.steps import Removals
+from millstream.errors import StateError
+from millstream.share.together import Place
 
 
 def table(*times: int, ends: list[int] | None = None) -> pa.Table:
@@ -23,9 +24,9 @@ def table(*times: int, ends: list[int] | None = None) -> pa.Table:
     return pa.table(columns)
 
 
-def as_segment(part: Written) -> Segment:
+def as_segment(part: Written, stream: str = "s", tag: int | None = None) -> Segment:
     return Segment(
-        "s", 1, 1, part.file, part.tag, part.rows, part.size, part.ts_min, part.ts_max,
+        stream, 1, 1, part.file, tag, part.rows, part.size, part.ts_min, part.ts_max,
         part.until_max, 0, 0.0,
     )  # fmt: skip
 
@@ -44,16 +45,41 @@ def test_a_file_is_described_as_it_is_written(store: SegmentStore) -> None:
     assert store.files() == [part.file]
 
 
-def test_rows_of_several_streams_in_one_file(store: SegmentStore) -> None:
-    parts = store.write_tagged({7: table(1, 2), 8: table(), 9: table(5)})
-    assert parts[8] == EMPTY
-    assert parts[7].file == parts[9].file
-    assert (parts[7].rows, parts[9].rows, parts[9].ts_min) == (2, 1, 5)
-    assert store.read(as_segment(parts[7]))["c0"].to_pylist() == ["1", "2"]
-    assert store.read(as_segment(parts[9]))["c0"].to_pylist() == ["5"]
-    meta = pq.read_metadata(store.path(str(parts[7].file)))
-    assert meta.num_row_groups == 2, "a reader skips what it does not want"
-    assert store.write_tagged({7: table()}) == {7: EMPTY}
+def test_rows_of_several_streams_in_one_file(tmp_path: Path) -> None:
+    places = {
+        "o:a": Place(0, 1, {"c0": "c1"}),
+        "o:b": Place(0, 2, {"c0": "c2", "c1": "c1", "_until": "c3"}),
+        "o:c": Place(0, 4, {"c0": "c1"}),
+    }
+    store = SegmentStore(tmp_path, {3: places}.__getitem__)
+    wide = pa.table(
+        {
+            "_ts": [5, 3, 9],
+            "c0": pa.array([1, 3, 2], pa.int64()),
+            "c1": ["x", "y", "z"],
+            "c2": [1.0, 2.0, 3.0],
+            "c3": [50, 30, 90],
+        }
+    )
+    parts = store.write_wide(wide, places)
+    assert parts["o:c"] == EMPTY
+    assert parts["o:a"].file == parts["o:b"].file
+    told = {s: (w.rows, w.ts_min, w.ts_max, w.until_max) for s, w in parts.items() if w.rows}
+    assert told == {"o:a": (2, 3, 5, 5), "o:b": (2, 3, 9, 90)}
+    assert parts["o:a"].size == parts["o:b"].size > 0
+    for again in (store, SegmentStore(tmp_path, {3: places}.__getitem__)):
+        first = again.read(as_segment(parts["o:a"], "o:a", 3))
+        assert first.to_pydict() == {"_ts": [5, 3], "c0": ["x", "y"]}
+        second = again.read(as_segment(parts["o:b"], "o:b", 3))
+        assert second.to_pydict() == {
+            "_ts": [3, 9],
+            "c0": [2.0, 3.0],
+            "c1": ["y", "z"],
+            "_until": [30, 90],
+        }
+    assert store.write_wide(wide.slice(0, 0), places)["o:a"] == EMPTY
+    with pytest.raises(StateError, match="layout 3 is not known"):
+        SegmentStore(tmp_path).read(as_segment(parts["o:a"], "o:a", 3))
 
 
 def test_row_groups_are_small_enough_to_skip(
@@ -85,12 +111,6 @@ def test_drafts_of_jobs_that_were_cut_short_go(store: SegmentStore) -> None:
     store.remove(str(kept.file))
     store.remove(str(kept.file))  # again: no harm
     assert store.files() == []
-
-
-def test_tags_are_the_same_everywhere() -> None:
-    assert tag_of("o:abc") == tag_of("o:abc")
-    assert tag_of("o:abc") != tag_of("o:abd")
-    assert 0 <= tag_of("o:abc") < 2**31
 
 
 @pytest.mark.spark

@@ -24,16 +24,19 @@ from millstream.engine.culprits import Culprit, dumped, with_culprits
 from millstream.engine.delivery import Delivery, Result, Sink, user_table
 from millstream.engine.file_ingest import FileIngest
 from millstream.engine.frames import Frame
+from millstream.engine.layouts import Layouts
 from millstream.engine.ledger import HOLD, Ledger
 from millstream.engine.maintenance import Maintenance
 from millstream.engine.operators.running import table as relation_table
 from millstream.engine.segments import SegmentStore, parquet_pieces
 from millstream.engine.sources import SOURCES, LiveSource, kind_of
 from millstream.engine.steps import COLLECT_BYTES_MAX, StepReport, StepRunner
+from millstream.engine.train_steps import TrainRunner
 from millstream.errors import UsageError
 from millstream.plan.nodes import Plan, sources_of
 from millstream.plan.schema import Field
 from millstream.plan.windows import BEGINNING
+from millstream.schedule.measures import OperatorStatistic, PlanStatistic
 from millstream.schedule.quality import DEFAULT as DEFAULT_QUALITY
 from millstream.schedule.quality import Quality
 from millstream.schedule.settings import ScheduleSettings
@@ -59,6 +62,7 @@ class EngineSettings:
     collect_bytes_max: int = COLLECT_BYTES_MAX
     quota_bytes: int = 4 << 30  # results that a query's consumer may leave lying
     slots: int = 2  # pieces of work in flight at once
+    sharing: str = "subsuming"  # none, exact or subsuming
     schedule: ScheduleSettings = BATCHES
     quality: Quality = DEFAULT_QUALITY
     local_disk: bool = True  # False for a home on shared storage
@@ -104,8 +108,10 @@ class Engine:
         home.mkdir(parents=True, exist_ok=True)
         self.spark = spark
         self.ledger = Ledger(home / "ledger.db", local_disk=self.settings.local_disk)
-        self.store = SegmentStore(home / "segments")
+        self.layouts = Layouts(self.ledger)
+        self.store = SegmentStore(home / "segments", self.layouts.places)
         self.runner = StepRunner(spark, self.ledger, self.store, self.settings.collect_bytes_max)
+        self.train_runner = TrainRunner(self.runner, self.layouts)
         self.analyzer = SparkAnalyzer(spark)
         self.catalog = Catalog()
         self.operators: dict[str, Operator] = {}
@@ -121,6 +127,7 @@ class Engine:
         self.on_step: list[Callable[[StepReport], None]] = []
         self.on_arrival: list[Callable[[], None]] = []
         self.on_notice: list[Callable[[str], None]] = []  # what an operator should hear of
+        self.own_statistics: list[OperatorStatistic | PlanStatistic] = []  # of the user's
         self._sweep_orphans()
 
     def close(self) -> None:
@@ -135,6 +142,7 @@ class Engine:
         self.store.remove_drafts()
         with self.ledger.transaction() as ledger:
             ledger.drop_holds()
+            self.layouts.forget_unused()
 
     # -- streams --------------------------------------------------------------------------------
 

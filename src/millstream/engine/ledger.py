@@ -10,7 +10,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,31 @@ CREATE TABLE source_files (
   stream TEXT NOT NULL, number INTEGER NOT NULL, path TEXT NOT NULL, identity TEXT NOT NULL,
   PRIMARY KEY (stream, number)) WITHOUT ROWID;
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE layouts (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+CREATE TABLE declared (
+  name TEXT PRIMARY KEY, definition TEXT NOT NULL, ingest INTEGER NOT NULL,
+  started INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE hosted (
+  query TEXT NOT NULL, operator TEXT NOT NULL, PRIMARY KEY (query, operator)) WITHOUT ROWID;
+CREATE TABLE kept_results (query TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE owned (
+  stream TEXT PRIMARY KEY, epoch INTEGER NOT NULL, since INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE handed (
+  stream TEXT NOT NULL, next INTEGER NOT NULL, epoch INTEGER NOT NULL, processor TEXT NOT NULL,
+  url TEXT NOT NULL, PRIMARY KEY (stream, next)) WITHOUT ROWID;
+CREATE TABLE copies (
+  stream TEXT PRIMARY KEY, processor TEXT NOT NULL, url TEXT NOT NULL, epoch INTEGER NOT NULL,
+  home_epoch INTEGER NOT NULL, next INTEGER, kept INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE last_rows (stream TEXT PRIMARY KEY, ts_max INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE moves (
+  move TEXT PRIMARY KEY, role TEXT NOT NULL, phase TEXT NOT NULL, record TEXT NOT NULL)
+  WITHOUT ROWID;
 """
+# A stream that was handed over and has not come back: nothing is published here any more.
+FENCED = (
+    "SELECT 1 FROM handed h WHERE h.stream = ? "
+    "AND NOT EXISTS (SELECT 1 FROM owned o WHERE o.stream = h.stream) LIMIT 1"
+)
 
 
 class Ledger:
@@ -56,6 +80,8 @@ class Ledger:
     def __init__(self, path: Path, *, local_disk: bool = True) -> None:
         self._lock = threading.RLock()
         self._forget()
+        self._published: set[str] = set()
+        self.on_publish: list[Callable[[frozenset[str]], None]] = []  # told after each commit
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.row_factory = sqlite3.Row
         # WAL needs shared memory, which network file systems lack.
@@ -105,6 +131,7 @@ class Ledger:
         with self._lock:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
+                self._published = set()
                 try:
                     yield
                     self._db.execute("COMMIT")
@@ -121,6 +148,18 @@ class Ledger:
                         hint="free some space and run the same command again: nothing is lost",
                     ) from error
                 raise
+            published = frozenset(self._published)
+        if published:
+            for listener in self.on_publish:
+                listener(published)
+
+    def rows(self, sql: str, args: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        """For modules that keep tables of their own here."""
+        return self._rows(sql, args)
+
+    def change(self, sql: str, args: Sequence[Any] = ()) -> None:
+        """The same, inside a transaction."""
+        self._db.execute(sql, args)
 
     def _rows(self, sql: str, args: Sequence[Any] = ()) -> list[sqlite3.Row]:
         with self._lock:
@@ -218,6 +257,8 @@ class Ledger:
         head = self.stream(stream)
         if head is None:
             raise StateError(f"stream {stream} is not in the ledger")
+        if self._rows(FENCED, (stream,)):
+            raise StateError(f"stream {stream} was handed to another processor")
         self._heads.pop(stream, None)
         full = [w for w in written if w.rows]
         number, rows, ts_max = head["next"], head["rows"], head["ts_max"]
@@ -268,7 +309,53 @@ class Ledger:
             (number, watermark, ts_max, rows, stream),
         )
 
+    def adopt(self, segments: Sequence[Segment], *, past: bool = False) -> None:
+        """Adds segments of a stream that is made elsewhere, under the numbers they have there.
+
+        What is `past` lies before the stream's head, which stays as it is.
+        """
+        for segment in segments:
+            self._insert(segment)
+            if past:
+                continue
+            self._heads.pop(segment.stream, None)
+            self._db.execute(
+                "UPDATE streams SET next = max(next, ?), watermark = max(watermark, ?), "
+                "ts_max = max(ts_max, ?), rows = rows + ? WHERE id = ?",
+                (
+                    segment.last + 1,
+                    segment.watermark,
+                    segment.ts_max,
+                    segment.rows,
+                    segment.stream,
+                ),
+            )
+
+    def set_head(self, stream: str, following: int, watermark: int, ts_max: int, rows: int) -> None:
+        """Lets a stream go on where another processor left it."""
+        self._heads.pop(stream, None)
+        self._db.execute(
+            "UPDATE streams SET next = ?, watermark = ?, ts_max = ?, rows = ? WHERE id = ?",
+            (following, watermark, ts_max, rows, stream),
+        )
+
+    def last_row(self, base: str) -> int:
+        """The greatest time of a row in a base stream, as far as it is known here."""
+        head = self.stream(base)
+        told = self._rows("SELECT ts_max FROM last_rows WHERE stream = ?", (base,))
+        here = int(head["ts_max"]) if head else BEGINNING
+        return max(here, int(told[0]["ts_max"]) if told else BEGINNING)
+
+    def note_last_row(self, base: str, ts_max: int) -> None:
+        """What another processor says of a base stream that is not read here."""
+        self._db.execute(
+            "INSERT INTO last_rows VALUES (?, ?) ON CONFLICT (stream) DO UPDATE SET "
+            "ts_max = max(ts_max, excluded.ts_max)",
+            (base, ts_max),
+        )
+
     def _insert(self, s: Segment) -> None:
+        self._published.add(s.stream)
         self._segments.pop(s.stream, None)
         self._db.execute(
             "INSERT INTO segments VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
@@ -368,6 +455,17 @@ class Ledger:
         self._db.execute("DELETE FROM cursors WHERE consumer = ?", (consumer,))
         self._db.execute("DELETE FROM operators WHERE id = ?", (consumer,))
 
+    def drop_cursor(self, consumer: str, stream: str) -> None:
+        self._cursors = None
+        self._db.execute(
+            "DELETE FROM cursors WHERE consumer = ? AND stream = ?", (consumer, stream)
+        )
+
+    def cursors(self, consumer: str) -> dict[str, tuple[int, int]]:
+        """All that one consumer reads."""
+        rows = self._rows("SELECT * FROM cursors WHERE consumer = ?", (consumer,))
+        return {r["stream"]: (int(r["next"]), int(r["watermark"])) for r in rows}
+
     def drop_holds(self) -> None:
         """Forgets holds of registrations that a crash has cut short."""
         self._cursors = None
@@ -393,6 +491,16 @@ class Ledger:
             "rows_out = rows_out + excluded.rows_out, steps = steps + 1, "
             "seconds = seconds + excluded.seconds",
             (operator, json.dumps(progress), rows_in, rows_out, seconds),
+        )
+
+    def set_statistics(
+        self, operator: str, progress: Mapping[str, Any], figures: Mapping[str, float]
+    ) -> None:
+        """Lets an operator go on with the notes and counts it had elsewhere."""
+        counts = [figures.get(k, 0) for k in ("rows_in", "rows_out", "steps", "seconds")]
+        self._db.execute(
+            "INSERT OR REPLACE INTO operators VALUES (?, ?, ?, ?, ?, ?)",
+            (operator, json.dumps(progress), *counts),
         )
 
     def operator_statistics(self) -> dict[str, sqlite3.Row]:

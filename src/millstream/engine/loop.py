@@ -7,7 +7,7 @@ has ended and nothing is left to do.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Literal as OneOf
@@ -20,6 +20,7 @@ from millstream.engine.idleness import follow_others
 from millstream.engine.quota import REVIEW_SECONDS, review
 from millstream.engine.scheduling import StepScheduler
 from millstream.engine.steps import StepReport
+from millstream.engine.trains import Unit
 from millstream.errors import MillstreamError
 from millstream.schedule.protocol import Choice
 from millstream.share.dataflow import Operator
@@ -32,6 +33,7 @@ LOOK_SECONDS = 0.2
 class Piece:
     kind: OneOf["ingest", "step", "deliver", "compact"]
     name: str
+    more: frozenset[str] = frozenset()  # what else is busy with it
 
 
 class Loop:
@@ -49,7 +51,7 @@ class Loop:
         self._threads: list[threading.Thread] = []
         self._turn = 0
         self.scheduler = StepScheduler(engine)
-        self._choices: dict[str, Choice] = {}  # steps in flight
+        self._choices: dict[str, tuple[Choice, Unit]] = {}  # steps in flight
         self._next_look = self._next_review = 0.0
 
     # -- life -----------------------------------------------------------------------------------
@@ -110,14 +112,14 @@ class Loop:
                             self.finished.set()
                     self._changed.wait(IDLE_SECONDS)
                     continue
-                self._busy.add(piece.name)
+                self._busy |= {piece.name, *piece.more}
             try:
                 self._do(piece)
             except BaseException as error:
                 self._fail(error)
             finally:
                 with self._changed:
-                    self._busy.discard(piece.name)
+                    self._busy -= {piece.name, *piece.more}
                     self._changed.notify_all()
 
     def _fail(self, error: BaseException) -> None:
@@ -157,14 +159,13 @@ class Loop:
                 engine.ingests[piece.name].advance()
                 engine.maintenance.retain([engine.appenders[piece.name].stream])
             case "step":
-                choice = self._choices.pop(piece.name)
+                choice, unit = self._choices.pop(piece.name)
                 report = None
                 try:
-                    operator = engine.operators.get(piece.name)
-                    report = self._step(operator, ceil(choice.rows)) if operator else None
+                    report = self._unit(unit, ceil(choice.rows))
                 finally:
                     with self._changed:
-                        self.scheduler.finished(choice, report)
+                        self.scheduler.finished(choice, report, unit)
             case "deliver":
                 delivery = next((d for d in engine.deliveries if d.consumer == piece.name), None)
                 if delivery is not None:
@@ -172,10 +173,40 @@ class Loop:
             case "compact":
                 engine.maintenance.compact(piece.name.removeprefix("compact "))
 
-    def _step(self, operator: Operator, rows: int) -> StepReport | None:
+    def _unit(self, unit: Unit, rows: int) -> StepReport | None:
+        if not unit.members:
+            return self._step(unit.operators[0], rows, unit.limits)
         engine = self.engine
         try:
-            report = engine.runner.run(operator, rows)
+            found = engine.train_runner.run(unit, rows)
+        except Exception as error:
+            if any(o.id not in engine.operators for o in unit.operators):
+                return None  # a query was dropped meanwhile, and its streams with it
+            if isinstance(error, MillstreamError):
+                raise
+            if full := disk_full(error):
+                raise full from error
+            if data_error(error) is None:
+                self.scheduler.trains.give_up(unit)  # too much for one job
+            # each by itself: who fails alone fails, and the others have lost nothing
+            for operator in unit.operators:
+                if operator.id in engine.operators:
+                    self._step(operator, rows, unit.limits)
+            return None
+        if found is None:
+            return None
+        self.steps += 1
+        for report in found.members:
+            self._tell(report)
+        engine.maintenance.retain({s for o in unit.operators for s in o.inputs})
+        return found.whole
+
+    def _step(
+        self, operator: Operator, rows: int, limits: Mapping[str, int] | None = None
+    ) -> StepReport | None:
+        engine = self.engine
+        try:
+            report = engine.runner.run(operator, rows, limits)
         except MillstreamError:
             if operator.id not in engine.operators:
                 return None  # its query was dropped meanwhile, and its streams with it
@@ -232,11 +263,12 @@ class Loop:
         return None if self._turn % 3 else self._ready_step()
 
     def _ready_step(self) -> Piece | None:
-        choice = self.scheduler.choose(self._busy)
-        if choice is None:
+        found = self.scheduler.choose(self._busy)
+        if found is None:
             return None
-        self._choices[choice.operator] = choice
-        return Piece("step", choice.operator)
+        choice, unit = found
+        self._choices[choice.operator] = found
+        return Piece("step", choice.operator, frozenset(unit.busy()))
 
     def _ready_ingest(self) -> Piece | None:
         for name, ingest in self.engine.ingests.items():

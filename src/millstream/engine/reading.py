@@ -1,21 +1,16 @@
 """Segments as Spark frames."""
 
 import json
-import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import IntegerType, StructType
+from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from millstream.engine.frames import Frame
 from millstream.engine.ledger import Ledger
-from millstream.engine.segments import TAG, Segment, SegmentStore
+from millstream.engine.segments import Segment, SegmentStore
 from millstream.errors import StateError
-
-
-def tag_of(stream: str) -> int:
-    """A stream's tag in files that hold rows of several streams."""
-    return zlib.crc32(stream.encode()) & 0x7FFFFFFF
+from millstream.share.together import Place
 
 
 class SegmentReader:
@@ -41,19 +36,43 @@ class SegmentReader:
         names = schema.names
         hidden = tuple(n for n in names if n.startswith("_"))
         plain = [self._store.path(s.file) for s in segments if s.file and s.tag is None]
-        tagged = [self._store.path(s.file) for s in segments if s.file and s.tag is not None]
         frames: list[DataFrame] = []
         if plain:
             frames.append(self._spark.read.schema(schema).parquet(*plain))
-        if tagged:
-            wide = StructType([*schema.fields]).add(TAG, IntegerType())
-            rows = self._spark.read.schema(wide).parquet(*tagged)
-            frames.append(rows.where(f"{TAG} = {tag_of(stream)}").select(*names))
+        for tag, paths in self._tagged(segments).items():
+            place = self._store.layouts(tag)[stream]
+            word = f"c{place.word}"
+            columns = {n: place.columns.get(n, n) for n in names}
+            fields = {w: schema[n].dataType for n, w in columns.items()} | {word: LongType()}
+            wide = StructType([StructField(n, kind) for n, kind in fields.items()])
+            rows = self._spark.read.schema(wide).parquet(*paths)
+            chosen = rows.where(f"({word} & {place.bit}L) <> 0L")
+            frames.append(chosen.selectExpr(*(f"{w} AS {n}" for n, w in columns.items())))
         if not frames:
             data = self._nothing(schema)
         else:
-            data = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+            data = frames[0]
+            for other in frames[1:]:
+                data = data.unionByName(other)
         return Frame(data, hidden, len(names) - len(hidden))
+
+    def _tagged(self, segments: Sequence[Segment]) -> dict[int, list[str]]:
+        """Files that hold rows of many streams, by their layout."""
+        found: dict[int, list[str]] = {}
+        for s in segments:
+            if s.file and s.tag is not None:
+                found.setdefault(s.tag, []).append(self._store.path(s.file))
+        return found
+
+    def layout(self, tag: int) -> Mapping[str, Place]:
+        """Whose rows and columns are where in files of this layout."""
+        return self._store.layouts(tag)
+
+    def wide(self, files: Sequence[str], columns: Mapping[str, DataType]) -> DataFrame:
+        """Files of many streams as they are, with the named columns."""
+        fields = [StructField(name, kind) for name, kind in columns.items()]
+        paths = [self._store.path(file) for file in files]
+        return self._spark.read.schema(StructType(fields)).parquet(*paths)
 
     def _nothing(self, schema: StructType) -> DataFrame:
         """No rows, known as such to the optimiser; `createDataFrame` would start Python workers."""

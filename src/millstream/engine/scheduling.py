@@ -6,13 +6,13 @@ touches data, so that no choice changes a result. Every choice and every change 
 """
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from millstream.share.dataflow import Operator
 from millstream.engine.engine import Engine
 from millstream.engine.segments import Segment
 from millstream.engine.steps import StepReport
+from millstream.engine.trains import Trains, Unit
 from millstream.schedule.protocol import Choice, Delivery, OperatorView
 from millstream.schedule.protocol import StepReport as Finished
 from millstream.schedule.quality import Quality, Specification
@@ -24,10 +24,14 @@ ROW_COST_S = 2e-6
 
 
 class StepScheduler:
-    """Asks the scheduler for the engine, and tells it what came of it."""
+    """Asks the scheduler for the engine, and tells it what came of it.
+
+    What it schedules are units: an operator, or several that run in one job.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.trains = Trains(engine)
         settings = engine.settings
         self.scheduler = Scheduler(
             settings.schedule.with_(slots=settings.slots, rows_max=settings.step_rows_max),
@@ -41,16 +45,18 @@ class StepScheduler:
         """New goals, from now on."""
         self.scheduler.set_quality(quality)
 
-    def choose(self, busy: Collection[str]) -> Choice | None:
-        """The next operator that can run and is not busy."""
+    def choose(self, busy: Collection[str]) -> tuple[Choice, Unit] | None:
+        """The next unit that can run and is not busy."""
         clock = time.perf_counter()
+        units = {u.id: u for u in self.trains.units(busy)}
         shape = self._current_shape()
-        views = [self._view(o, shape, busy) for o in shape.operators]
+        home = {o.id: u.id for u in units.values() for o in u.operators}
+        views = [self._view(u, shape, home, busy) for u in units.values()]
         choice = self.scheduler.choose(views, self._now()) if views else None
         self.seconds += time.perf_counter() - clock
-        return choice
+        return None if choice is None else (choice, units[choice.operator])
 
-    def finished(self, choice: Choice, report: StepReport | None) -> None:
+    def finished(self, choice: Choice, report: StepReport | None, unit: Unit) -> None:
         """A step ended; without a report there was nothing to do, or it failed."""
         if report is None:
             self.scheduler.abandon(choice)
@@ -59,7 +65,8 @@ class StepScheduler:
         now = self._now()
         waited = max(0.0, now - report.arrived) if report.rows_out else 0.0
         delivery = Delivery(report.rows_out, waited * report.rows_out, waited)
-        queries = [q.name for q in self.engine.queries.values() if q.stream == report.operator]
+        mine = {o.id for o in unit.operators}
+        queries = [q.name for q in self.engine.queries.values() if q.stream in mine]
         self.scheduler.report(
             Finished(
                 report.operator,
@@ -87,20 +94,35 @@ class StepScheduler:
             self._shape = _shape_of(self.engine, key)
         return self._shape
 
-    def _view(self, operator: Operator, shape: "_Shape", busy: Collection[str]) -> OperatorView:
-        waiting = [s for found in self.engine.runner.pending(operator).values() for s in found]
+    def _view(
+        self, unit: Unit, shape: "_Shape", home: Mapping[str, str], busy: Collection[str]
+    ) -> OperatorView:
+        """A unit's queue is its first operator's: all stand at the same place."""
+        lead = unit.operators[0]
+        waiting = [
+            s
+            for stream, found in self.engine.runner.pending(lead).items()
+            for s in found
+            if unit.limits is None or s.last < unit.limits[stream]
+        ]
+        ids = [o.id for o in unit.operators]
+        paused = self.engine.paused_operators
         return OperatorView(
-            operator.id,
+            unit.id,
             rows=_rows(waiting),
             bytes=sum(s.size for s in waiting),
             oldest=min((s.arrived for s in waiting), default=None),
-            producers=tuple(s for s in operator.inputs if s in self.engine.operators),
-            consumers=shape.consumers[operator.id],
-            queries=shape.queries[operator.id],
+            producers=_units(home, (s for o in unit.operators for s in o.inputs)),
+            consumers=_units(home, (c for o in ids for c in shape.consumers.get(o, ()))),
+            queries=tuple(dict.fromkeys(q for o in ids for q in shape.queries.get(o, ()))),
             fixed_cost_s=FIXED_COST_S,
             row_cost_s=ROW_COST_S,
-            runnable=operator.id not in busy and operator.id not in self.engine.paused_operators,
+            runnable=not any(i in busy or i in paused for i in ids),
         )
+
+
+def _units(home: Mapping[str, str], operators: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(home[o] for o in operators if o in home))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +130,6 @@ class _Shape:
     """The dataflow as the scheduler sees it."""
 
     key: tuple[tuple[str, ...], tuple[str, ...]]
-    operators: tuple[Operator, ...]
     consumers: dict[str, tuple[str, ...]]
     queries: dict[str, tuple[str, ...]]
 
@@ -127,7 +148,6 @@ def _shape_of(engine: Engine, key: tuple[tuple[str, ...], tuple[str, ...]]) -> _
                 queries[name].append(query.name)
     return _Shape(
         key,
-        operators,
         {name: tuple(ids) for name, ids in consumers.items()},
         {name: tuple(ids) for name, ids in queries.items()},
     )

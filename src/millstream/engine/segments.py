@@ -2,14 +2,16 @@
 
 A segment is a run of rows of one stream under one or more sequence numbers. Files have a name
 unique to the attempt that wrote them and are synced before anybody hears of them; only the ledger
-says which exist. A file may hold rows of several streams, told apart by a tag column.
+says which exist. A file may hold rows of several streams, told apart by bits; a segment's tag is
+then the number of the layout that says which bit and which columns are whose.
 """
 
 import os
 import shutil
+import threading
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millstream.errors import ResourceError
+from millstream.errors import ResourceError, StateError
 from millstream.plan.windows import BEGINNING
+from millstream.share.together import Place
 
-TAG = "_tag"
+RECENT_BYTES = 256 << 20  # of files with rows of many streams that are kept at hand
 PIECE_ROWS = 262_144
 ROW_GROUP_ROWS = 65_536  # small enough for a window scan to skip what it cannot reach
 
@@ -63,8 +66,11 @@ EMPTY = Written(None, None, 0, 0, BEGINNING, BEGINNING, BEGINNING)
 class SegmentStore:
     """The folder of a processor's segment files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, layouts: Callable[[int], Mapping[str, Place]] | None = None):
         self.folder = folder
+        self.layouts = layouts or _no_layouts
+        self._recent: list[tuple[str, pa.Table]] = []
+        self._lock = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, file: str) -> str:
@@ -81,35 +87,24 @@ class SegmentStore:
         size = os.path.getsize(self.path(name))
         return describe(table, name, None, size)
 
-    def write_tagged(self, parts: dict[int, pa.Table]) -> dict[int, Written]:
-        """Writes rows of several streams with equal columns as one file, a row group or more each.
+    def write_wide(self, table: pa.Table, places: Mapping[str, Place]) -> dict[str, Written]:
+        """Writes rows of several streams as one file; says which of them are whose."""
+        if table.num_rows == 0:
+            return dict.fromkeys(places, EMPTY)
+        name = self._write_synced(table)
+        self._remember(name, table)
+        return describe_wide(table, name, os.path.getsize(self.path(name)), places)
 
-        Row groups hold one tag each, so that Spark's statistics skip what a reader does not want.
-        """
-        filled = {tag: table for tag, table in parts.items() if table.num_rows}
-        if not filled:
-            return dict.fromkeys(parts, EMPTY)
-        name = self.new_name()
-        path = self.path(name)
-        tagged = {
-            tag: table.append_column(TAG, pa.array(np.full(table.num_rows, tag, np.int32)))
-            for tag, table in filled.items()
-        }
-        schema = next(iter(tagged.values())).schema
-        with disk_errors():
-            with pq.ParquetWriter(
-                path, schema, compression="zstd", write_statistics=_counted(schema)
-            ) as writer:
-                for table in tagged.values():
-                    writer.write_table(table.cast(schema), row_group_size=ROW_GROUP_ROWS)
-            sync(path)
-        size, rows = os.path.getsize(path), sum(t.num_rows for t in filled.values())
-        return {
-            tag: describe(table, name, tag, size * table.num_rows // rows)
-            if table.num_rows
-            else EMPTY
-            for tag, table in parts.items()
-        }
+    def adopt_wide(self, folder: str, places: Mapping[str, Place]) -> dict[str, list[Written]]:
+        """The same for files that Spark's executors wrote."""
+        found: dict[str, list[Written]] = {stream: [] for stream in places}
+        for part in self.adopt_spark_output(folder):
+            assert part.file is not None
+            table = pq.read_table(self.path(part.file))
+            for stream, written in describe_wide(table, part.file, part.size, places).items():
+                if written.rows:
+                    found[stream].append(written)
+        return found
 
     def _write_synced(self, table: pa.Table) -> str:
         name = self.new_name()
@@ -154,12 +149,29 @@ class SegmentStore:
         """A segment's rows as Arrow, for delivery and compaction; operators read through Spark."""
         if segment.file is None:
             raise ValueError("a segment without a file has no rows to read")
-        table = pq.read_table(self.path(segment.file))
-        if segment.tag is not None:
-            table = table.filter(pc.equal(table[TAG], segment.tag)).drop_columns([TAG])
+        if segment.tag is None:
+            return pq.read_table(self.path(segment.file))
+        return rows_of(self._wide(segment.file), self.layouts(segment.tag)[segment.stream])
+
+    def _wide(self, file: str) -> pa.Table:
+        """A file of many streams: each of them reads it, one after the other."""
+        with self._lock:
+            for name, table in self._recent:
+                if name == file:
+                    return table
+        table = pq.read_table(self.path(file))
+        self._remember(file, table)
         return table
 
+    def _remember(self, file: str, table: pa.Table) -> None:
+        with self._lock:
+            self._recent = [(n, t) for n, t in self._recent if n != file] + [(file, table)]
+            while len(self._recent) > 1 and sum(t.nbytes for _, t in self._recent) > RECENT_BYTES:
+                self._recent.pop(0)
+
     def remove(self, file: str) -> None:
+        with self._lock:
+            self._recent = [(n, t) for n, t in self._recent if n != file]
         Path(self.path(file)).unlink(missing_ok=True)
 
     def remove_drafts(self) -> None:
@@ -190,6 +202,48 @@ def describe(table: pa.Table, name: str, tag: int | None, size: int) -> Written:
     span = pc.min_max(table["_ts"]).as_py()
     until = pc.max(table["_until"]).as_py() if "_until" in table.column_names else span["max"]
     return Written(name, tag, table.num_rows, size, span["min"], span["max"], until)
+
+
+def describe_wide(
+    table: pa.Table, name: str, size: int, places: Mapping[str, Place]
+) -> dict[str, Written]:
+    """Statistics of each stream's rows in a table that was written; sizes in proportion."""
+    words: dict[int, Any] = {}
+    times = {c: table[c].to_numpy() for c in table.column_names if c in ("_ts", "_until")}
+    found: dict[str, Written] = {}
+    known: dict[tuple[int, int, str], tuple[int, int, int, int]] = {}
+    for stream, place in places.items():
+        end = place.columns.get("_until", "_until")
+        key = (place.word, place.bit, end)
+        if key not in known:
+            if place.word not in words:
+                words[place.word] = table[f"c{place.word}"].to_numpy()
+            chosen = (words[place.word] & place.bit) != 0
+            rows = int(np.count_nonzero(chosen))
+            if end not in times and end in table.column_names:
+                times[end] = table[end].to_numpy()
+            ts = times["_ts"][chosen]
+            until = times[end][chosen] if end in times else ts
+            known[key] = (
+                (rows, int(ts.min()), int(ts.max()), int(until.max())) if rows else (0, 0, 0, 0)
+            )
+        rows, low, high, last = known[key]
+        found[stream] = Written(name, None, rows, 0, low, high, last) if rows else EMPTY
+    total = sum(w.rows for w in found.values()) or 1
+    return {s: replace(w, size=size * w.rows // total) for s, w in found.items()}
+
+
+def rows_of(table: pa.Table, place: Place) -> pa.Table:
+    """One stream's rows of a table that holds many, under its own column names."""
+    hidden = [n for n in table.column_names if n.startswith("_") and n not in place.columns]
+    chosen = (table[f"c{place.word}"].to_numpy() & place.bit) != 0
+    names = [*hidden, *place.columns]
+    own = table.select([*hidden, *place.columns.values()]).rename_columns(names)
+    return own.filter(pa.array(chosen))
+
+
+def _no_layouts(number: int) -> Mapping[str, Place]:
+    raise StateError(f"layout {number} is not known here")
 
 
 def _footer(path: Path) -> dict[str, Any]:

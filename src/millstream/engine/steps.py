@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from millstream.engine import faults
-from millstream.share.dataflow import Operator, base_stream, state_stream
 from millstream.engine.ledger import Ledger
 from millstream.engine.operators import LOGIC, SELF_READING
 from millstream.engine.operators.base import Answer, Input, Output, Step
@@ -24,6 +23,7 @@ from millstream.engine.reading import SegmentReader
 from millstream.engine.segments import EMPTY, Segment, SegmentStore, Written
 from millstream.plan.nodes import sources_of
 from millstream.plan.windows import BEGINNING, FOREVER
+from millstream.share.dataflow import Operator, base_stream, state_stream
 
 COLLECT_BYTES_MAX = 32 << 20  # input of a step below which its result is collected by the driver
 RECORDS_OF_A_FILE = 1_000_000  # written by executors: a delivery reads a segment at a time
@@ -133,18 +133,22 @@ class StepRunner:
 
     # -- one step -------------------------------------------------------------------------------
 
-    def run(self, operator: Operator, rows_max: int) -> StepReport | None:
-        """One step on at most about `rows_max` new rows; None where there is nothing new."""
-        token = self.removals.begin()
-        try:
-            return self._run(operator, rows_max)
-        finally:
-            self.removals.end(token)
+    def run(
+        self, operator: Operator, rows_max: int, limits: Mapping[str, int] | None = None
+    ) -> StepReport | None:
+        """One step on at most about `rows_max` new rows; None where there is nothing new.
 
-    def _run(self, operator: Operator, rows_max: int) -> StepReport | None:
+        `limits` are numbers of input segments before which the step stops.
+        """
+        with self.removals.reading():
+            return self._run(operator, rows_max, limits)
+
+    def _run(
+        self, operator: Operator, rows_max: int, limits: Mapping[str, int] | None
+    ) -> StepReport | None:
         started = time.time()
         clock = time.perf_counter()
-        step = self.prepare(operator, rows_max)
+        step = self.prepare(operator, rows_max, limits)
         if step is None:
             return None
         logic = LOGIC[operator.kind]
@@ -179,7 +183,9 @@ class StepRunner:
             collected=collected,
         )
 
-    def prepare(self, operator: Operator, rows_max: int) -> Step | None:
+    def prepare(
+        self, operator: Operator, rows_max: int, limits: Mapping[str, int] | None = None
+    ) -> Step | None:
         """What a step would read; None where there is nothing new."""
         inputs: dict[str, Input] = {}
         logic = LOGIC[operator.kind]
@@ -193,7 +199,8 @@ class StepRunner:
                 for s in segments
                 if s.last < following and s.file and logic.reachable(operator, s, marks)
             )
-            new = _limited([s for s in segments if s.last >= following], rows_max)
+            stop = FOREVER if limits is None else limits[stream]
+            new = _limited([s for s in segments if following <= s.last < stop], rows_max)
             after = new[-1].watermark if new else before
             anything = anything or bool(new)
             inputs[stream] = Input(stream, tail, new, before, max(before, after))
@@ -223,8 +230,7 @@ class StepRunner:
     def _last_row(self, operator: Operator) -> int:
         latest = BEGINNING
         for source in sources_of(operator.node):
-            row = self.ledger.stream(base_stream(source.stream))
-            latest = max(latest, row["ts_max"] if row else BEGINNING)
+            latest = max(latest, self.ledger.last_row(base_stream(source.stream)))
         return latest
 
     # -- results --------------------------------------------------------------------------------

@@ -14,10 +14,21 @@ COMMUTATIVE = frozenset({"=", "<>", "<=>", "+", "*", "and", "or"})
 MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 # Calls that never raise when their arguments have the types the analyser accepted.
 TOTAL = frozenset(
-    {*COMPARISONS, "and", "or", "not", "is_null", "is_not_null", "in", "like", "ilike", "case"}
+    {*COMPARISONS, "&", "|", "^", "~"}
+    | {"and", "or", "not", "is_null", "is_not_null", "in", "like", "ilike", "case"}
     | {"coalesce", "nvl", "ifnull", "nullif", "if", "lower", "upper", "length", "trim", "isnan"}
     | {"concat", "try_divide", "try_add", "try_subtract", "try_multiply", "like_escape"}
-    | {"field", "named_struct", "||", "greatest", "least", "date_trunc", "ltrim", "rtrim"}
+    | {
+        "field",
+        "unix_micros",
+        "named_struct",
+        "||",
+        "greatest",
+        "least",
+        "date_trunc",
+        "ltrim",
+        "rtrim",
+    }
     | {"year", "quarter", "month", "day", "dayofmonth", "dayofweek", "weekday", "dayofyear"}
     | {"weekofyear", "hour", "minute", "second", "substring", "substr", "left", "right"}
 )

@@ -1,6 +1,5 @@
 """Operators: one module a kind, each a pure function of new rows and reachable tails."""
 
-from millstream.share.dataflow import Kind
 from millstream.engine.operators.base import Logic
 from millstream.engine.operators.distinct import DistinctLogic
 from millstream.engine.operators.intervals import IntervalLogic
@@ -9,6 +8,7 @@ from millstream.engine.operators.mapping import MapLogic
 from millstream.engine.operators.panes import CombineLogic, PartialLogic
 from millstream.engine.operators.running import RunningLogic
 from millstream.engine.operators.running_emit import RunningEmitLogic
+from millstream.share.dataflow import Kind
 
 LOGIC: dict[Kind, Logic] = {
     "map": MapLogic(),

@@ -11,17 +11,6 @@ from dataclasses import dataclass
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.share.dataflow import (
-    Operator,
-    change_below,
-    distinct_input,
-    has_rows,
-    interval_leaves,
-    relation_of,
-    rows_windows,
-    state_stream,
-    stream_of,
-)
 from millstream.engine.frames import (
     Frame,
     lower,
@@ -47,6 +36,17 @@ from millstream.plan.nodes import (
 )
 from millstream.plan.sql_text import sql
 from millstream.plan.windows import BEGINNING, FOREVER, Change, Now, Range, Rows, Snapshot, reach
+from millstream.share.dataflow import (
+    Operator,
+    change_below,
+    distinct_input,
+    has_rows,
+    interval_leaves,
+    relation_of,
+    rows_windows,
+    state_stream,
+    stream_of,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.share.dataflow import Operator, leaves, stream_of
 from millstream.engine.frames import Frame, Leaf, lower, outermost_window
 from millstream.engine.operators.base import Answer, Input, Output, Step
 from millstream.engine.segments import Segment
@@ -26,6 +25,7 @@ from millstream.plan.expressions import (
 from millstream.plan.nodes import Filter, Join, Node, Project, Union
 from millstream.plan.sql_text import predicate_sql, sql
 from millstream.plan.windows import BEGINNING, FOREVER, Now, Range, reach
+from millstream.share.dataflow import Operator, leaves, stream_of
 
 OLD = "_old"  # hidden column: the row was there before this step
 BROADCAST_BYTES = 16 << 20  # new rows below this are sent to all tasks instead of shuffled

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from millstream.share.dataflow import Operator, stream_of
 from millstream.engine.frames import lower
 from millstream.engine.operators.base import Answer, Output, Step
 from millstream.engine.segments import Segment
+from millstream.share.dataflow import Operator, stream_of
 
 
 class MapLogic:

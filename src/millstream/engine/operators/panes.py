@@ -7,19 +7,22 @@ combined and emitted. Where a window holds many panes, they are first merged int
 of a group are computed once: work grows with panes and results, not with range / slide.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.share.dataflow import Operator, pane_length, stream_of
 from millstream.engine.frames import Frame, lower, order_struct
-from millstream.engine.operators.aggregates import finals, merge, names_of, partial
+from millstream.engine.operators.aggregates import finals, merge, names_of, partial, parts_of
 from millstream.engine.operators.base import Answer, Output, Step
 from millstream.engine.segments import Segment
-from millstream.plan.nodes import Aggregate
+from millstream.plan.nodes import Aggregate, AggregateCall
 from millstream.plan.sql_text import sql
 from millstream.plan.windows import BEGINNING, FOREVER, Instant, Sliding
+from millstream.share.dataflow import Operator, pane_length, stream_of
+from millstream.share.panes_together import PanesTogether, pane_places
+from millstream.share.predicate_index import bit_of, words_of
+from millstream.share.together import Place
 
 DIRECT_WINDOWS_MAX = 32  # windows a pane is in, up to which it is simply copied to each
 
@@ -52,6 +55,47 @@ def _partials(node: Aggregate, rows: Frame) -> Frame:
     # a pane's partials carry its last instant, which no watermark has passed while rows may come
     hidden = {"_ts": f"_pane + {length - 1}L", "_until": f"_pane + {length}L", "_pos": "_latest"}
     return Frame(data, (), 0).select(hidden, columns)
+
+
+def panes_of_many(plan: PanesTogether, rows: Frame) -> tuple[Frame, dict[str, Place]]:
+    """Panes of all members at once: words of bits, keys, then the parts of all calls.
+
+    Where members have panes of other lengths, each row counts once for each length.
+    """
+    several = len(plan.lengths) > 1
+    length = "_length" if several else f"{plan.lengths[0]}L"
+    data = rows.data
+    keys = [("_pane", f"_ts - pmod(_ts, {length})")]
+    if several:
+        choices = ", ".join(f"{n}L" for n in plan.lengths)
+        data = data.selectExpr("*", f"explode(array({choices})) AS _length")
+        keys.append(("_length", "_length"))
+    names = [f"k{i}" for i in range(len(plan.keys))]
+    keys += [(name, sql(key)) for name, key in zip(names, plan.keys, strict=True)]
+    leaf = rows.width - words_of(len(plan.counts))  # the bits stand behind the rows' own columns
+    order = order_struct(Frame(data, rows.hidden, leaf))
+    calls = (*plan.calls, *plan.counts)
+    grouped = partial(data, keys, calls, order)
+    words: list[list[str]] = [[] for _ in range(words_of(len(plan.bits)))]
+    for number, (filtered, pane) in enumerate(plan.bits):
+        word, bit = bit_of(number)
+        present = f"a{len(plan.calls) + filtered}_0 > 0"
+        present += f" AND _length = {pane}L" if several else ""
+        words[word].append(f"IF({present}, {bit}L, 0L)")
+    columns = [" + ".join(parts) for parts in words] + names + names_of(plan.calls)
+    hidden = {
+        "_ts": f"_pane + {length} - 1L",
+        "_until": f"_pane + {length}",
+        "_pos": "_latest",
+    }
+    frame = Frame(grouped, (), 0).select(hidden, columns)
+    parts = [len(parts_of(call, "_ts")) for call in plan.calls]
+    return frame, pane_places(plan, parts, len(words))
+
+
+def parts_before(calls: Sequence[AggregateCall], position: int) -> int:
+    """How many partial columns stand before those of a call."""
+    return sum(len(parts_of(call, "_ts")) for call in calls[:position])
 
 
 class CombineLogic:

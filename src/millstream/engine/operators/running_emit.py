@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.share.dataflow import Operator, running_under, state_stream, stream_of
 from millstream.engine.frames import Frame, lower, order_struct
 from millstream.engine.operators.aggregates import finals, merge, names_of, partial
 from millstream.engine.operators.base import Answer, Output, Step
@@ -18,6 +17,7 @@ from millstream.engine.segments import Segment
 from millstream.plan.nodes import Aggregate, Emit, Node, inputs_of, is_relation
 from millstream.plan.sql_text import sql
 from millstream.plan.windows import BEGINNING, FOREVER
+from millstream.share.dataflow import Operator, running_under, state_stream, stream_of
 
 
 class RunningEmitLogic:

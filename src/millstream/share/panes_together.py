@@ -1,0 +1,224 @@
+"""Sliding aggregates over one grouping as one pane stream and one combination of panes.
+
+Queries may differ in their filters, in what they aggregate and in their windows: panes are
+computed once with filtered aggregates, each filter's rows are counted, and a group without rows of
+a query is not among its results.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from millstream.plan.expressions import Call, Column, Expr, Literal, conjunction, substitute, total
+from millstream.plan.fingerprint import expression_key, predicate_key
+from millstream.plan.nodes import Aggregate, AggregateCall, Node
+from millstream.plan.schema import Field, Schema
+from millstream.plan.windows import BEGINNING, Instant, Sliding
+from millstream.share.dataflow import pane_length
+from millstream.share.predicate_index import bit_of, has_bit, membership
+from millstream.share.rowwise import TIME_US, Rowwise
+from millstream.share.together import (
+    NULL,
+    Member,
+    Place,
+    Together,
+    _selected,
+    _with_words,
+    bits_of,
+)
+
+ROWS = AggregateCall("count", None, "bigint")  # of a filter
+
+
+@dataclass(frozen=True, slots=True)
+class PaneMember:
+    """A sliding aggregate over the rows of a leaf: filters, keys and calls over its columns."""
+
+    stream: str  # of its panes
+    rows: Rowwise
+    keys: tuple[Expr, ...]
+    calls: tuple[AggregateCall, ...]
+    pane: int
+
+    @property
+    def filter_key(self) -> tuple[str, ...]:
+        return tuple(expression_key(t) for t in self.rows.conditions)
+
+
+def pane_member(stream: str, node: Aggregate, rows: Rowwise) -> PaneMember:
+    columns = rows.columns
+    return PaneMember(
+        stream,
+        rows,
+        tuple(substitute(k, columns) for k in node.keys),
+        tuple(
+            replace(
+                c,
+                argument=None if c.argument is None else substitute(c.argument, columns),
+                condition=None if c.condition is None else substitute(c.condition, columns),
+            )
+            for c in node.calls
+        ),
+        pane_length(node),
+    )
+
+
+def call_key(call: AggregateCall) -> str:
+    argument = call.argument and expression_key(call.argument)
+    return f"{call.function}|{call.distinct}|{argument}|{predicate_key(call.condition)}|{call.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class PanesTogether:
+    """One aggregation for all members.
+
+    `rows` are those that any member wants. `calls` are all wanted ones, each once, filtered; after
+    them stands a count for each distinct filter. A member's rows are those of its pane length in
+    which the count of its filter is not zero.
+    """
+
+    rows: Node
+    keys: tuple[Expr, ...]
+    calls: tuple[AggregateCall, ...]
+    counts: tuple[AggregateCall, ...]
+    lengths: tuple[int, ...]
+    bits: tuple[tuple[int, int], ...]  # what each bit stands for: filter, pane length
+    chosen: dict[str, tuple[int, ...]]  # each member's calls
+    member_bit: dict[str, int]
+
+
+def panes_together(members: Sequence[PaneMember]) -> PanesTogether:
+    filters, conditions = bits_of([m.rows.conditions for m in members])
+    leaf = members[0].rows.leaf
+    rows, words = _with_words(leaf, membership(conditions, leaf.schema), ())
+    calls: dict[tuple[int, str], tuple[int, AggregateCall]] = {}
+    chosen: dict[str, tuple[int, ...]] = {}
+    for number, member in zip(filters, members, strict=True):
+        places = []
+        for call in member.calls:
+            key = (number, call_key(call))
+            if key not in calls:
+                calls[key] = (len(calls), _filtered(call, has_bit(words, number)))
+            places.append(calls[key][0])
+        chosen[member.stream] = tuple(places)
+    counts = tuple(
+        replace(ROWS, condition=has_bit(words, number)) for number in range(len(conditions))
+    )
+    bits: dict[tuple[int, int], int] = {}
+    member_bit = {}
+    for number, member in zip(filters, members, strict=True):
+        member_bit[member.stream] = bits.setdefault((number, member.pane), len(bits))
+    return PanesTogether(
+        rows,
+        members[0].keys,
+        tuple(call for _, call in calls.values()),
+        counts,
+        tuple(sorted({m.pane for m in members})),
+        tuple(bits),
+        chosen,
+        member_bit,
+    )
+
+
+def _filtered(call: AggregateCall, mine: Expr) -> AggregateCall:
+    """A call over the rows of one filter alone; its argument is computed for no others."""
+    argument = call.argument
+    if argument is not None and not total(argument):
+        argument = Call("if", (mine, argument, NULL))
+    terms = (mine,) if call.condition is None else (mine, call.condition)
+    return replace(call, argument=argument, condition=conjunction(terms))
+
+
+def pane_places(plan: PanesTogether, parts: Sequence[int], words: int) -> dict[str, Place]:
+    """Where each member's panes lie: words, keys, then the parts of all calls, `parts` of each."""
+    first = [words + len(plan.keys) + sum(parts[:i]) for i in range(len(parts))]
+    places = {}
+    for stream, calls in plan.chosen.items():
+        wide = [words + i for i in range(len(plan.keys))]
+        wide += [first[c] + j for c in calls for j in range(parts[c])]
+        word, bit = bit_of(plan.member_bit[stream])
+        places[stream] = Place(word, bit, {f"c{i}": f"c{w}" for i, w in enumerate(wide)})
+    return places
+
+
+# -- windows -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WindowMember:
+    """The combination of one member's panes into windows, with what lies on top of it."""
+
+    stream: str  # of its results
+    panes: PaneMember
+    node: Aggregate
+    top: Rowwise
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsTogether:
+    """One combination for all members, over panes that hold all their calls, then a count each.
+
+    `sources` says for each call and count of the shared aggregate whose panes hold it: a pane
+    stream and the position of the call there (-1 for the member's count).
+    """
+
+    together: Together
+    aggregate: Aggregate
+    sources: tuple[tuple[str, int], ...]
+
+
+def windows_together(members: Sequence[WindowMember]) -> WindowsTogether:
+    keys = len(members[0].node.keys)
+    calls: dict[tuple[tuple[str, ...], str], int] = {}
+    wanted: list[AggregateCall] = []
+    sources: list[tuple[str, int]] = []
+    columns: list[list[Expr]] = []
+    for member in members:
+        mine: list[Expr] = [Column(i) for i in range(keys)]
+        for position, call in enumerate(member.panes.calls):
+            key = (member.panes.filter_key, call_key(call))
+            if key not in calls:
+                calls[key] = len(wanted)
+                wanted.append(member.node.calls[position])
+                sources.append((member.panes.stream, position))
+            mine.append(Column(keys + calls[key]))
+        columns.append(mine)
+    count_of: dict[str, int] = {}
+    for member in members:
+        if member.panes.stream not in count_of:
+            count_of[member.panes.stream] = len(wanted)
+            wanted.append(ROWS)
+            sources.append((member.panes.stream, -1))
+    first = members[0].node
+    fields = (*first.fields[:keys], *(Field("", c.type) for c in wanted))
+    aggregate = Aggregate(first.input, first.keys, tuple(wanted), first.grouping, fields)
+    placed = []
+    conditions = []
+    for member, mine in zip(members, columns, strict=True):
+        counted = Column(keys + count_of[member.panes.stream])
+        present = Call(">", (counted, Literal("0L", "bigint")))
+        top = (substitute(c, tuple(mine)) for c in member.top.conditions)
+        conditions.append((present, *_began(member.node), *top))
+        selected = tuple(substitute(c, tuple(mine)) for c in member.top.columns)
+        rows = replace(member.top, conditions=(), columns=selected)
+        placed.append(Member(member.stream, rows, member.schema))
+    bits, distinct = bits_of(conditions)
+    node, words = _with_words(aggregate, membership(distinct, aggregate.schema), ())
+    return WindowsTogether(
+        _selected(node, aggregate, words, placed, bits), aggregate, tuple(sources)
+    )
+
+
+def _began(node: Aggregate) -> tuple[Expr, ...]:
+    """Only windows that begin at or after the query's start."""
+    if node.start == BEGINNING:
+        return ()
+    length, slide = (
+        (node.grouping.length, node.grouping.slide)
+        if isinstance(node.grouping, Sliding)
+        else (1, 1)
+    )
+    earliest = -(-(node.start + length) // slide) * slide
+    if isinstance(node.grouping, Instant):
+        earliest -= 1
+    return (Call(">=", (TIME_US, Literal(f"{earliest}L", "bigint"))),)
