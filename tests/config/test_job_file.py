@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 
 from millstream.config import load_job
 from millstream.config.job_file import ENGINE_KEYS, JobFileError
+from millstream.config.qos_table import quality_of, table_of
 from millstream.config.toml_places import places_of, string_origins
 from millstream.cql.parser import parse_query
 from millstream.errors import CqlError, UsageError
+from millstream.schedule import TEMPLATES, Quality, ScheduleSettings, Specification
+from millstream.schedule.wishes import specification_from_text
 
 GOOD = """\
 # a comment
@@ -111,6 +114,18 @@ ratio = 0.5
     assert quality.by_query["errors"][1].name == "fresh"
     schedule = job.engine["schedule"]
     assert (schedule.candidates, schedule.selector, schedule.ratio) == (("chain",), "fixed", 0.5)
+    lines = '[qos]\ngoals = "delay <= 2s, output_rate 0.4"\n'
+    job = load_job(job_file(folder, GOOD + lines))
+    assert job.engine["quality"].overall == Specification(quality.overall.goals)
+    assert job.engine["schedule"] == ScheduleSettings()  # goals bring the selector
+
+
+@pytest.mark.parametrize("text", ["fresh", "delay <= 2s, output_rate 0.4", "queue_rows"])
+def test_tables_of_goals_say_all(text: str) -> None:
+    quality = Quality(specification_from_text(text), 2.0, {"q": (0.5, TEMPLATES.get("small"))})
+    again = quality_of(table_of(quality), ["q"])
+    assert (again.goals, again.weight) == (quality.goals, quality.weight)
+    assert table_of(again) == table_of(quality)
 
 
 def replaced(old: str, new: str) -> str:
@@ -158,6 +173,8 @@ MISTAKES: dict[str, tuple[str, int, int, str, str]] = {
     "qos query": (
         GOOD + '[qos.queries.eror]\ntemplate = "fresh"\n', 11, 2, "did you mean", "errors",
     ),
+    "goal line": (GOOD + '[qos]\ngoals = "dealy <= 2s"\n', 12, 9, "'dealy'", "delay"),
+    "goal kind": (GOOD + "[qos]\ngoals = 1\n", 12, 9, "a line or a list", "delay <= 2s"),
     "goal": (GOOD + '[qos]\ngoals = [{ statistic = "dealy", minimise = 1.0 }]\n',
              12, 24, "'dealy'", "delay"),
     "weights": (GOOD + '[qos]\ngoals = [{ statistic = "delay", minimise = 0.5 }]\n',

@@ -6,7 +6,7 @@ from millstream.errors import UsageError
 from millstream.schedule import TEMPLATES, Goal, Quality, Specification
 from millstream.schedule.measures import PLAN_STATISTICS
 from millstream.schedule.quality import DEFAULT
-from millstream.schedule.wishes import quality_from, specification_from, specification_from_text
+from millstream.schedule.wishes import amended, specification_from_text
 
 
 @pytest.mark.parametrize("name", TEMPLATES.names())
@@ -96,37 +96,13 @@ def test_bad_lines_are_told(text: str) -> None:
         specification_from_text(text)
 
 
-def test_tables_are_read() -> None:
-    spec = specification_from(
-        {
-            "goals": [
-                {"statistic": "delay", "at_most": 2, "weight": 0.6},
-                {"statistic": "output_rate"},
-            ]
-        }
-    )
-    assert spec.goals[0] == Goal("delay", "minimise", 0.6, 2.0)
-    assert spec.goals[1].weight == pytest.approx(0.4)
-    quality = quality_from(
-        {"template": "fresh", "weight": 2}, {"q": {"template": "small"}, "r": "fresh"}
-    )
-    assert (quality.weight, quality.by_query["q"][0]) == (2.0, 1.0)
-    assert quality_from(None, {}) == DEFAULT
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        {},
-        {"goals": "delay"},
-        {"goals": [{"weight": 1}]},
-        {"goals": [{"statistic": "delay", "at_most": 1, "at_least": 1}]},
-        {"goals": [{"statistic": "delay", "aim": "maximise", "at_most": 1}]},
-        {"goals": [{"statistic": "delay", "weight": "all"}]},
-        {"goals": [{"statistic": "delay", "mostly": 1}]},
-        {"template": "best"},
-    ],
-)
-def test_bad_tables_are_told(table: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
-        specification_from(table)
+def test_wishes_are_amended_one_at_a_time() -> None:
+    fresh, small = TEMPLATES.get("fresh"), TEMPLATES.get("small")
+    quality = amended(DEFAULT, fresh)
+    assert (quality.overall, quality.by_query) == (fresh, {})
+    quality = amended(quality, small, "q", 3.0)
+    quality = amended(quality, fresh, "q")  # its weight stays
+    assert quality.by_query == {"q": (3.0, fresh)}
+    assert amended(quality, None, weight=0.5).weight == 0.5
+    assert amended(quality, None, "q").by_query == {}
+    assert amended(quality, None, "nobody") == quality

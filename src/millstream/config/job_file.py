@@ -18,6 +18,7 @@ from millstream.config.toml_places import Places, places_of
 from millstream.cql.catalog import StreamDefinition
 from millstream.cql.suggestions import did_you_mean
 from millstream.errors import CqlError, UsageError
+from millstream.schedule.settings import ScheduleSettings
 
 T = TypeVar("T")
 SECTIONS = ("streams", "queries", "engine", "qos", "schedule")
@@ -190,6 +191,7 @@ class _JobReader:
         schedule = self._wishes("schedule", schedule_of)
         if quality is not None:
             engine["quality"] = quality
+            engine["schedule"] = ScheduleSettings()  # who has goals has the selector as well
         if schedule is not None:
             engine["schedule"] = schedule
         return Job(self.text.path, self.text, streams, queries, engine, spark)

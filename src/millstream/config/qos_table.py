@@ -1,13 +1,16 @@
 """`[qos]` and `[schedule]` of a job file: what is wanted, and how a processor may schedule.
 
 [qos]
-template = "balanced"            # or goals = [{ statistic = "delay", minimise = 1.0 }]
+template = "balanced"            # or goals = "delay <= 2s, output_rate maximise 0.3"
+                                 # or goals = [{ statistic = "delay", minimise = 1.0, limit = 2.0 }]
 [qos.queries.errors]
 template = "fresh"
 weight   = 2.0                   # beside the weight of all queries together, 1 by default
 
 [schedule]
 algorithm = "chain"              # or candidates and a selector
+
+Bodies of the HTTP API and what a run keeps of changed goals have the same form.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +24,7 @@ from millstream.schedule.measures import PLAN_STATISTICS
 from millstream.schedule.quality import TEMPLATES, Goal, Quality, Specification
 from millstream.schedule.selectors import SELECTORS
 from millstream.schedule.settings import ScheduleSettings, settings_from
+from millstream.schedule.wishes import specification_from_text as line_of
 
 T = TypeVar("T")
 SPECIFICATION_KEYS = ("template", "goals", "weight")
@@ -38,7 +42,7 @@ class TableError(UsageError):
 def quality_of(table: Mapping[str, Any], queries: Sequence[str]) -> Quality:
     """The wishes of a `[qos]` table over the job's queries."""
     own = {k: v for k, v in table.items() if k != "queries"}
-    overall = _specification((), own) if set(own) - {"weight"} else TEMPLATES.get("balanced")
+    overall = specification_of(own) if set(own) - {"weight"} else TEMPLATES.get("balanced")
     by_query = {}
     for name, entry in _table(("queries",), table.get("queries", {})).items():
         path = ("queries", name)
@@ -46,7 +50,7 @@ def quality_of(table: Mapping[str, Any], queries: Sequence[str]) -> Quality:
             near = did_you_mean(name, queries)
             raise TableError(path, f"unknown query {name}{near}", ", ".join(queries))
         entry = _table(path, entry)  # noqa: PLW2901  (the same, known to be a table)
-        by_query[name] = (_weight(path, entry), _specification(path, entry))
+        by_query[name] = (_weight(path, entry), specification_of(entry, path))
     return _checked((), lambda: Quality(overall, _weight((), own), by_query))
 
 
@@ -69,7 +73,35 @@ def _checked(path: tuple[str, ...], make: Callable[[], T]) -> T:
         raise TableError(path, error.message, hint) from None
 
 
-def _specification(path: tuple[str, ...], table: Mapping[str, Any]) -> Specification:
+def table_of(quality: Quality) -> dict[str, Any]:
+    """The table that gives these wishes.
+
+    >>> quality = quality_of({"goals": "delay <= 2s", "queries": {"q": {"template": "small"}}}, "q")
+    >>> table = table_of(quality)
+    >>> table["goals"], quality_of(table, ["q"]) == quality
+    ([{'statistic': 'delay', 'minimise': 1.0, 'limit': 2.0}], True)
+    """
+    table = _specification_table(quality.overall) | {"weight": quality.weight}
+    if quality.by_query:
+        table["queries"] = {
+            name: _specification_table(specification) | {"weight": weight}
+            for name, (weight, specification) in quality.by_query.items()
+        }
+    return table
+
+
+def _specification_table(specification: Specification) -> dict[str, Any]:
+    if specification.name in TEMPLATES.names():
+        return {"template": specification.name}
+    goals = []
+    for goal in specification.goals:
+        limit = {} if goal.limit is None else {"limit": goal.limit}
+        goals.append({"statistic": goal.statistic, goal.quantifier: goal.weight} | limit)
+    return {"goals": goals}
+
+
+def specification_of(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> Specification:
+    """The goals of one table: a template, a line, or a list of tables."""
     for key in table:
         if key not in SPECIFICATION_KEYS:
             near = did_you_mean(key, SPECIFICATION_KEYS)
@@ -79,9 +111,11 @@ def _specification(path: tuple[str, ...], table: Mapping[str, Any]) -> Specifica
     if "template" in table:
         return _checked((*path, "template"), lambda: TEMPLATES.get(str(table["template"])))
     goals = table["goals"]
+    if isinstance(goals, str):
+        return _checked((*path, "goals"), lambda: Specification(line_of(goals).goals))
     if not isinstance(goals, list):
-        example = 'goals = [{ statistic = "delay", minimise = 1.0, limit = 2.0 }]'
-        raise TableError((*path, "goals"), "goals is a list", example)
+        example = 'goals = "delay <= 2s", or [{ statistic = "delay", minimise = 1.0, limit = 2.0 }]'
+        raise TableError((*path, "goals"), "goals is a line or a list", example)
     made = [_goal((*path, "goals", str(i)), goal) for i, goal in enumerate(goals)]
     return _checked((*path, "goals"), lambda: Specification(tuple(made)))
 

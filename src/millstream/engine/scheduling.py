@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from millstream.engine.engine import Engine
+from millstream.engine.goals import take_wishes
 from millstream.engine.segments import Segment
 from millstream.engine.steps import StepReport
 from millstream.engine.trains import Trains, Unit
 from millstream.schedule.protocol import Choice, Delivery, OperatorView
 from millstream.schedule.protocol import StepReport as Finished
-from millstream.schedule.quality import Quality, Specification
 from millstream.schedule.scheduler import Scheduler
 
 # What a step on Spark costs before anything was measured (docs/design/0002-engine.md).
@@ -41,13 +41,10 @@ class StepScheduler:
         self._clock = 0.0
         self._shape: _Shape | None = None
 
-    def set_quality(self, quality: Quality | Specification) -> None:
-        """New goals, from now on."""
-        self.scheduler.set_quality(quality)
-
     def choose(self, busy: Collection[str]) -> tuple[Choice, Unit] | None:
         """The next unit that can run and is not busy."""
         clock = time.perf_counter()
+        take_wishes(self.engine, self.scheduler)
         units = {u.id: u for u in self.trains.units(busy)}
         shape = self._current_shape()
         home = {o.id: u.id for u in units.values() for o in u.operators}

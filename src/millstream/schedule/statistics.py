@@ -78,6 +78,11 @@ class StatisticsGatherer:
                 raise UsageError(f"statistic {statistic.name!r} exists already")
             self._plan_statistics[statistic.name] = statistic
 
+    def knows(self, statistic: OperatorStatistic | PlanStatistic) -> bool:
+        if isinstance(statistic, OperatorStatistic):
+            return statistic.name in self._operator_statistics
+        return statistic.name in self._plan_statistics
+
     def plan_statistic(self, name: str) -> PlanStatistic:
         if name not in self._plan_statistics:
             PLAN_STATISTICS.get(name)  # raises with the near misses

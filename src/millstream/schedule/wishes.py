@@ -1,4 +1,4 @@
-"""QoS specifications from what people write: a job file's table, an API body, a line of text.
+"""QoS specifications from what people write in a line, and back into words.
 
 A line is a template's name, or goals separated by commas:
 
@@ -6,20 +6,17 @@ A line is a template's name, or goals separated by commas:
     delay <= 2s, queue_rows minimise 0.5
 
 A goal without quantifier takes that of its limit (`<=` minimises, `>=` maximises), else the usual
-one of its statistic; goals without weight share what the others leave. A table holds `template`, or
-`goals`, a list of tables with `statistic`, `aim`, `weight`, `at_most`, `at_least`. Mistakes are
-told with what was written; nothing here decides anything about running queries.
+one of its statistic; goals without weight share what the others leave. Mistakes are told with what
+was written; nothing here decides anything about running queries. (Tables of goals: `config`.)
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from millstream.errors import UsageError
 from millstream.schedule.measures import PLAN_STATISTICS
 from millstream.schedule.quality import (
-    DEFAULT,
     MAXIMISE,
     MINIMISE,
     TEMPLATES,
@@ -80,46 +77,6 @@ def specification_from_text(text: str) -> Specification:
     return _specification(wishes, line)
 
 
-def specification_from(table: Mapping[str, Any] | str) -> Specification:
-    """A specification from a table or a line."""
-    if isinstance(table, str):
-        return specification_from_text(table)
-    if "template" in table:
-        return TEMPLATES.get(str(table["template"]))
-    goals = table.get("goals")
-    if not isinstance(goals, Sequence) or isinstance(goals, str) or not goals:
-        raise UsageError("a QoS table needs `template` or `goals`")
-    return _specification([_wish(goal) for goal in goals], "custom")
-
-
-def _wish(goal: Any) -> _Wish:
-    if not isinstance(goal, Mapping) or "statistic" not in goal:
-        raise UsageError("a QoS goal needs a `statistic`", detail=f"found {goal!r}")
-    known = {"statistic", "aim", "weight", "at_most", "at_least"}
-    for key in goal:
-        if key not in known:
-            raise UsageError(
-                f"unknown QoS setting {key!r}", hint=f"one of {', '.join(sorted(known))}"
-            )
-    if "at_most" in goal and "at_least" in goal:
-        raise UsageError(f"{goal['statistic']} has both at_most and at_least")
-    aim = quantifier(str(goal["aim"])) if "aim" in goal else None
-    limit: float | None = None
-    for key, implied in (("at_most", MINIMISE), ("at_least", MAXIMISE)):
-        if key in goal:
-            if aim not in (None, implied):
-                raise UsageError(f"{key} contradicts the aim of {goal['statistic']}")
-            aim, limit = implied, _number(goal[key], key)
-    weight = _number(goal["weight"], "weight") if "weight" in goal else None
-    return _Wish(str(goal["statistic"]), aim, weight, limit)
-
-
-def _number(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UsageError(f"{what} must be a number, not {value!r}")
-    return float(value)
-
-
 def _specification(wishes: Sequence[_Wish], name: str) -> Specification:
     given = sum(wish.weight for wish in wishes if wish.weight is not None)
     open_ = sum(wish.weight is None for wish in wishes)
@@ -133,21 +90,30 @@ def _specification(wishes: Sequence[_Wish], name: str) -> Specification:
     return Specification(tuple(goals), name)
 
 
-def quality_from(
-    overall: Mapping[str, Any] | str | None, by_query: Mapping[str, Mapping[str, Any] | str]
+def amended(
+    quality: Quality,
+    specification: Specification | None,
+    query: str | None = None,
+    weight: float | None = None,
 ) -> Quality:
-    """The global specification and those of single queries, each with its `weight` (default 1)."""
-    specification = DEFAULT.overall if overall is None else specification_from(overall)
-    weight = 1.0
-    if isinstance(overall, Mapping) and "weight" in overall:
-        weight = _number(overall["weight"], "weight")
-    wanted: dict[str, tuple[float, Specification]] = {}
-    for query, wish in by_query.items():
-        own = 1.0
-        if isinstance(wish, Mapping) and "weight" in wish:
-            own = _number(wish["weight"], "weight")
-        wanted[query] = (own, specification_from(wish))
-    return Quality(specification, weight, wanted)
+    """The same wishes with those of one query, or of all together, changed; None forgets a query's.
+
+    >>> from millstream.schedule.quality import DEFAULT
+    >>> fresh = amended(DEFAULT, TEMPLATES.get("fresh"), "errors", weight=2.0)
+    >>> fresh.overall.name, {q: (w, s.name) for q, (w, s) in fresh.by_query.items()}
+    ('balanced', {'errors': (2.0, 'fresh')})
+    >>> amended(fresh, None, "errors") == DEFAULT
+    True
+    """
+    if query is None:
+        overall = quality.overall if specification is None else specification
+        return Quality(overall, quality.weight if weight is None else weight, quality.by_query)
+    others = {name: own for name, own in quality.by_query.items() if name != query}
+    if specification is None:
+        return Quality(quality.overall, quality.weight, others)
+    before = quality.by_query[query][0] if query in quality.by_query else 1.0
+    own = (before if weight is None else weight, specification)
+    return Quality(quality.overall, quality.weight, {**others, query: own})
 
 
 def told(standing: Standing) -> str:
