@@ -4,6 +4,7 @@ Decides from the statement, the catalog and Spark's word on types; never runs an
 of every construct: docs/CQL.md.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from sqlglot import exp
@@ -103,6 +104,9 @@ class QueryBinder:
         if isinstance(tree, exp.Subquery):
             bound = self.bind(tree.this, ctes)
         elif isinstance(tree, exp.Union):
+            emitted = self._union_of_emitted(tree, ctes)
+            if emitted is not None:
+                return emitted
             bound = self._union(tree, ctes)
         elif isinstance(tree, exp.Select):
             bound = SelectBinder(
@@ -147,7 +151,9 @@ class QueryBinder:
     def _union(self, tree: exp.Union, ctes: dict[str, Bound]) -> Bound:
         if tree.args.get("by_name"):
             raise self._fail("UNION BY NAME is not supported", tree, "order the columns alike")
-        sides = [self._side(part, ctes) for part in (tree.this, tree.expression)]
+        return self._united(tree, [self._side(part, ctes) for part in _sides(tree)])
+
+    def _united(self, tree: exp.Union, sides: list[Bound]) -> Bound:
         left, right = sides
         if len(left.columns) != len(right.columns):
             raise self._fail(
@@ -171,8 +177,47 @@ class QueryBinder:
         bound = Bound(Union(tuple(inputs)), columns, lifetime, slide, momentary=momentary)
         return distinct_rows(bound, self._start) if tree.args.get("distinct") else bound
 
+    def _union_of_emitted(self, tree: exp.Union, ctes: dict[str, Bound]) -> Bound | None:
+        """DSTREAM and RSTREAM over a union of window aggregates: the union of theirs.
+
+        In a union an aggregate is the stream of its results, whose rows never leave; but what an
+        operator over intervals gives for all rows is what it gives for each side's.
+        """
+        emit: EmitSyntax | None = tree.meta.get("emit")
+        if emit is None or emit.kind == "istream":
+            return None
+        parts = list(_united_parts(tree))
+        sides = [self.bind(part, ctes) for part in parts]
+        if not any(s.streamed and s.lifetime is Lifetime.BOUNDED for s in sides):
+            return None
+        if _distinct_union(tree):
+            raise self._text.error(
+                f"{emit.kind.upper()} over a UNION of window aggregates", emit.span,
+                "UNION ALL is possible",
+            )  # fmt: skip
+        if emit.kind == "rstream" and len({_slide_us(s) for s in sides}) > 1:
+            raise self._text.error(
+                "RSTREAM over a union of aggregates that slide differently", emit.span,
+                "give all windows the same SLIDE",
+            )  # fmt: skip
+        united = self._emitted_side(sides[0], emit, parts[0])
+        for side, part in zip(sides[1:], parts[1:], strict=True):
+            united = self._united(tree, [united, self._emitted_side(side, emit, part)])
+        return replace(united, streamed=True)
+
+    def _emitted_side(self, side: Bound, emit: EmitSyntax, part: exp.Expr) -> Bound:
+        if side.lifetime is Lifetime.OPEN:
+            raise self._fail(
+                f"{emit.kind.upper()} over rows that never leave", part,
+                "give the stream a window: FROM s [RANGE 10 SECONDS]",
+            )  # fmt: skip
+        return self._as_side(self._emitted(side, emit))
+
     def _side(self, tree: exp.Expr, ctes: dict[str, Bound]) -> Bound:
-        bound = self.bind(tree, ctes)
+        return self._as_side(self.bind(tree, ctes))
+
+    def _as_side(self, bound: Bound) -> Bound:
+        """What a union takes of a query: of an aggregate the stream of its results."""
         if not bound.streamed:
             return bound
         refuse_idle_slide(self._text, bound.slide)
@@ -218,6 +263,32 @@ class QueryBinder:
     def _as_emit(self, bound: Bound, kind: str, slide_us: int) -> Bound:
         node = Emit(bound.node, kind, slide_us)  # type: ignore[arg-type]
         return Bound(node, bound.columns, Lifetime.OPEN, streamed=True)
+
+
+def _sides(tree: exp.Union) -> tuple[exp.Expr, exp.Expr]:
+    return tree.this, tree.expression
+
+
+def _nested_union(tree: exp.Expr) -> exp.Union | None:
+    """A union inside a union that has nothing of its own around it."""
+    while isinstance(tree, exp.Subquery) and not tree.meta.get("emit"):
+        tree = tree.this
+    plain = isinstance(tree, exp.Union) and not tree.meta.get("emit")
+    return tree if plain and not tree.args.get("with_") else None  # type: ignore[return-value]
+
+
+def _united_parts(tree: exp.Union) -> Iterator[exp.Expr]:
+    for part in _sides(tree):
+        nested = _nested_union(part)
+        if nested is None:
+            yield part
+        else:
+            yield from _united_parts(nested)
+
+
+def _distinct_union(tree: exp.Union) -> bool:
+    nested = [found for part in _sides(tree) if (found := _nested_union(part)) is not None]
+    return bool(tree.args.get("distinct")) or any(_distinct_union(u) for u in nested)
 
 
 def _slide_us(bound: Bound) -> int:

@@ -118,6 +118,11 @@ SELECTS = (
     ),
 )
 
+
+def every_two(seconds: int) -> Select:
+    return Select((COUNT,), (Source("r", window=Range(seconds * SECOND, 2 * SECOND)),))
+
+
 AGGREGATES = (
     Case(
         "rows_window_outside_the_filter",
@@ -182,6 +187,20 @@ AGGREGATES = (
         "SELECT count(*) AS n FROM (DSTREAM (SELECT k FROM r [RANGE 2 SECONDS])) AS gone"
         " [RANGE 4 SECONDS SLIDE 4 SECONDS]",
         rows((2, 4), (3, 8), (1, 12)),
+    ),
+    Case(
+        "dstream_of_a_union_of_aggregates",
+        Emit("DSTREAM", Union((every_two(2), every_two(4)))),
+        "DSTREAM (SELECT count(*) AS n FROM r [RANGE 2 SECONDS SLIDE 2 SECONDS] UNION ALL"
+        " SELECT count(*) AS n FROM r [RANGE 4 SECONDS SLIDE 2 SECONDS])",
+        rows((2, 4), (1, 6), (2, 8), (1, 10), (2, 4), (3, 6), (3, 8), (3, 10), (1, 12)),
+    ),
+    Case(
+        "rstream_of_a_union_of_aggregates",
+        Emit("RSTREAM", Union((every_two(2), every_two(4)))),
+        "RSTREAM (SELECT count(*) AS n FROM r [RANGE 2 SECONDS SLIDE 2 SECONDS] UNION ALL"
+        " SELECT count(*) AS n FROM r [RANGE 4 SECONDS SLIDE 2 SECONDS])",
+        rows((2, 2), (1, 4), (2, 6), (1, 8), (2, 2), (3, 4), (3, 6), (3, 8), (1, 10)),
     ),
     Case(
         "aggregate_of_an_aggregate_now",
