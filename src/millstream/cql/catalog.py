@@ -96,6 +96,9 @@ class Catalog:
             raise UsageError(f"stream {definition.name} exists already")
         return replace(self, streams=(*self.streams, definition))
 
+    def without_stream(self, name: str) -> "Catalog":
+        return replace(self, streams=tuple(s for s in self.streams if s.name != name))
+
     def with_function(self, function: UserFunction) -> "Catalog":
         others = tuple(f for f in self.functions if f.name.lower() != function.name.lower())
         return replace(self, functions=(*others, function))

@@ -19,6 +19,31 @@ POINTS = (
     "delivery.written",
     "delivery.committed",
 )
+# Points of transfers and moves: reached where several processors work together.
+MOVE_POINTS = (
+    "pull.written",
+    "pull.committed",
+    "pull.acknowledged",
+    "pull.followed",
+    "prepare.committed",
+    "prepare.expected",
+    "prepare.held",
+    "prepare.written",
+    "prepare.copied",
+    "prepare.warm",
+    "prepare.told",
+    "ready.committed",
+    "seal.resting",
+    "seal.committed",
+    "take.recorded",
+    "take.written",
+    "take.committed",
+    "take.told",
+    "taken.committed",
+    "complete.committed",
+    "undo.asked",
+    "undo.committed",
+)
 _hook: Callable[[str], None] | None = None
 
 

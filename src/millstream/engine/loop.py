@@ -98,6 +98,12 @@ class Loop:
             self.settled.clear()
             self._changed.notify_all()
 
+    def quiesce(self, operators: frozenset[str]) -> None:
+        """Returns when none of the operators is in a step; whoever asks has let them rest."""
+        with self._changed:
+            while self._busy & operators and not self._stop.is_set():
+                self._changed.wait(LOOK_SECONDS)
+
     # -- work -----------------------------------------------------------------------------------
 
     def _work(self) -> None:

@@ -1,0 +1,374 @@
+"""The new owner of a running operator: copies, warms up, takes over.
+
+It copies what the operator can still reach, warms up and waits for the seal; then it fetches the
+sealed record, commits that it owns the streams, and runs. Every method may be called again and goes
+on from what the ledger has, so that a crash anywhere is only a delay. Decides nothing about what
+moves where.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from millstream.engine import faults
+from millstream.engine.handing import ENDED, ENDED_KEPT, busy, holder
+from millstream.engine.hosting import HostedText, Hosting
+from millstream.engine.ownership import MOVING, Copy, Move, Place, remote
+from millstream.engine.segments import Segment
+from millstream.engine.tails import Lack, lack_of
+from millstream.engine.transfer import Peers, Receiver, RefusedError, segment_of
+from millstream.engine.warming import warm_up
+from millstream.errors import MillstreamError
+from millstream.plan.windows import BEGINNING
+from millstream.share.dataflow import Operator
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRequest:
+    """What a new owner is told."""
+
+    move: str
+    texts: tuple[HostedText, ...]  # of every query that uses the operators
+    inputs: Mapping[str, tuple[Place, int]]  # owners, with epochs, of what is read from outside
+    old: Place
+    consumers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        return tuple(sorted({o for text in self.texts for o in text.operators}))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> "MoveRequest":
+        return MoveRequest(
+            data["move"],
+            tuple(HostedText(**{**t, "operators": tuple(t["operators"])}) for t in data["texts"]),
+            {s: (Place(**place), epoch) for s, (place, epoch) in data["inputs"].items()},
+            Place(**data["old"]),
+            {s: tuple(names) for s, names in data["consumers"].items()},
+        )
+
+
+class NewOwner:
+    """The side that takes over; `advance` does what can be done now."""
+
+    def __init__(self, me: str, hosting: Hosting, receiver: Receiver, peers: Peers) -> None:
+        self.me, self.hosting, self.receiver, self.peers = me, hosting, receiver, peers
+        self.engine, self.ownership = hosting.engine, hosting.ownership
+        self.ledger = hosting.ledger
+        self.warm: set[str] = set()  # moves for which this process has warmed up
+        self.missing: dict[str, int] = {}  # rows, as last seen
+        self.on_owner: list[Callable[[str], None]] = []
+
+    def prepare(self, request: MoveRequest) -> None:
+        """Begins, or is told again."""
+        known = self.ownership.move(request.move)
+        if known is not None:
+            if known.phase in ENDED:
+                raise RefusedError("unknown", f"move {request.move} is {known.phase}")
+            return
+        with self.engine.lock:
+            for text in request.texts:
+                self.hosting.chosen(text)
+            with self.ledger.transaction():
+                for text in request.texts:
+                    self.hosting.install(text)
+                record = {"request": request.to_json(), "copied": []}
+                self.ownership.set_move(request.move, "new", "preparing", record)
+        faults.reach("prepare.committed")
+
+    def operators(self, request: MoveRequest) -> dict[str, Operator]:
+        return {o.id: o for text in request.texts for o in self.hosting.chosen(text)}
+
+    def advance(self, move: str, wait: float = 0.0) -> bool:
+        """Goes on with a move; gives whether anything came of it."""
+        known = self.ownership.move(move)
+        if known is None or known.role != "new":
+            return False
+        request = MoveRequest.from_json(known.record["request"])
+        match known.phase:
+            case "preparing":
+                return self._prepare(known, request)
+            case "ready":
+                return self._await_seal(known, request, wait)
+            case "taking":
+                return self._take(known, request)
+            case _:
+                return False
+
+    # -- before the seal ------------------------------------------------------------------------
+
+    def _prepare(self, known: Move, request: MoveRequest) -> bool:
+        operators = self.operators(request)
+        old = self.peers(request.old)
+        reading = {s for o in operators.values() for s in o.inputs}
+        for stream in sorted(reading | set(operators)):
+            # first the owners keep the streams for us, then the old owner is asked how far it is:
+            # so nothing is merged between its position and ours
+            if self.ownership.owned(stream) is None and self.ownership.copy(stream) is None:
+                place, _ = self._source(stream, request)
+                self.peers(place).expect(stream, self.me)
+        faults.reach("prepare.expected")
+        needs = old.needs(known.id, request.operators, self._here())
+        if not self._copy(known, request, needs):
+            return False
+        if known.id not in self.warm:
+            for operator in operators.values():
+                warm_up(self.engine, operator)
+            self.warm.add(known.id)
+            faults.reach("prepare.warm")
+            return True  # time has passed: look again at what is missing
+        old.ready(known.id)
+        faults.reach("prepare.told")
+        self._set_phase(known.id, "ready")
+        faults.reach("ready.committed")
+        return True
+
+    def _here(self) -> Place:
+        return Place(self.me)
+
+    def _source(self, stream: str, request: MoveRequest) -> tuple[Place, int]:
+        if stream in request.operators or stream not in request.inputs:
+            return request.old, 0
+        return request.inputs[stream]
+
+    def _set_phase(self, move: str, phase: str, **more: Any) -> None:
+        with self.ledger.transaction():
+            known = self.ownership.move(move)
+            assert known is not None
+            self.ownership.set_move(move, "new", phase, {**known.record, **more})
+
+    def _copy(self, known: Move, request: MoveRequest, needs: Mapping[str, Any]) -> bool:
+        """Fetches what is missing of every stream; gives whether nothing is."""
+        missing = 0
+        complete = True
+        for stream, part in sorted(needs["inputs"].items()):
+            segments = [segment_of(stream, s) for s in part["segments"]]
+            cursors = [c[stream][0] for c in needs["cursors"].values() if stream in c]
+            self._hold(known.id, stream, min((s.first for s in segments), default=part["next"]))
+            lack = self._lack(known.id, stream, segments, cursors)
+            complete = complete and not lack.waiting
+            missing += lack.rows
+            self._fetch(known, request, stream, lack, part["next"])
+        self.missing[known.id] = 0 if complete else max(missing, 1)
+        for stream in needs["inputs"]:
+            copy = self.ownership.copy(stream)
+            if copy is not None and copy.next is not None:
+                self.receiver.pull(stream)
+        return complete
+
+    def _hold(self, move: str, stream: str, first: int) -> None:
+        if holder(move) not in self.ledger.consumers(stream):
+            with self.ledger.transaction() as ledger:
+                ledger.set_cursor(holder(move), stream, first, BEGINNING)
+            faults.reach("prepare.held")
+
+    def _lack(
+        self, move: str, stream: str, segments: Sequence[Segment], cursors: Sequence[int]
+    ) -> Lack:
+        owned, copy = self.ownership.owned(stream), self.ownership.copy(stream)
+        head = self.ledger.stream(stream)
+        position = copy.next if copy is not None else None
+        if owned is not None:
+            position = int(head["next"]) if head else 1
+        others = [
+            n
+            for name, (n, _) in self.ledger.consumers(stream).items()
+            if not name.startswith(MOVING)
+        ]
+        return lack_of(
+            segments,
+            self.ledger.segments(stream),
+            cursors=cursors,
+            position=position,
+            passed=min(others, default=1 << 62),
+        )
+
+    def _fetch(
+        self, known: Move, request: MoveRequest, stream: str, lack: Lack, following: int
+    ) -> None:
+        """Copies segments from the old owner; where there was no copy yet, there is one then."""
+        fresh = self.ownership.owned(stream) is None and self.ownership.copy(stream) is None
+        if not lack.fetch and not fresh:
+            return
+        size, stored = self.receiver.download(lack.fetch, self.peers(request.old))
+        faults.reach("prepare.written")
+        with self.ledger.transaction() as ledger:
+            present = ledger.segments(stream)
+            if any(s not in present for s in lack.replaced):
+                return  # merged or dropped meanwhile: looked at again
+            gone = ledger.replace(lack.replaced, None) if lack.replaced else []
+            ledger.adopt(stored, past=not fresh)
+            ledger.count(f"copied_bytes:{stream}", size)
+            if fresh:
+                place, epoch = self._source(stream, request)
+                self.ownership.set_copy(Copy(stream, place, epoch, 0, following, kept=False))
+                move = self.ownership.move(known.id)
+                assert move is not None
+                copied = [*move.record["copied"], stream]
+                self.ownership.set_move(
+                    known.id, "new", move.phase, {**move.record, "copied": copied}
+                )
+                ledger.change(
+                    "UPDATE streams SET next = max(next, ?) WHERE id = ?", (following, stream)
+                )
+        self.hosting.remove(gone)
+        faults.reach("prepare.copied")
+
+    # -- after the seal -------------------------------------------------------------------------
+
+    def _await_seal(self, known: Move, request: MoveRequest, wait: float) -> bool:
+        record = self.peers(request.old).sealed(known.id, wait)
+        if record is None:
+            return False
+        self._set_phase(known.id, "taking", sealed=record)
+        faults.reach("take.recorded")
+        return True
+
+    def take_over(self, move: str) -> None:
+        """Asks for the sealed record and takes over as far as that is possible now."""
+        known = self.ownership.move(move)
+        if known is None or known.phase in ENDED:
+            raise RefusedError("unknown", f"move {move} is not under way here")
+        while self.advance(move):
+            pass
+
+    def _take(self, known: Move, request: MoveRequest) -> bool:
+        record = known.record["sealed"]
+        operators = self.operators(request)
+        if not self._copy(known, request, record) or not self._caught_up(request, record):
+            return False
+        old = self.peers(request.old)
+        states = {
+            name: self.receiver.download([segment_of(name, s) for s in state["segments"]], old)[1]
+            for part in record["streams"].values()
+            for name, state in part["states"].items()
+        }
+        faults.reach("take.written")
+        with self.engine.lock:
+            with self.ledger.transaction():
+                gone = self._own(known, request, record, states)
+            for text in request.texts:
+                self.hosting.run(text)
+        faults.reach("take.committed")
+        self.hosting.remove(gone)
+        self.missing.pop(known.id, None)
+        for name in operators:
+            self.hosting.tidy(name)
+        with suppress(MillstreamError):  # `complete` says so again
+            old.taken(known.id)
+        faults.reach("take.told")
+        for listener in self.on_owner:
+            listener(known.id)
+        return True
+
+    def _caught_up(self, request: MoveRequest, record: Mapping[str, Any]) -> bool:
+        """Pulls until every cursor lies within what is here; says whether it does."""
+        least = {
+            stream: max(c[stream][0] for c in record["cursors"].values() if stream in c)
+            for stream in record["inputs"]
+            if any(stream in c for c in record["cursors"].values())
+        }
+        for name, part in record["streams"].items():
+            if self.ownership.copy(name) is not None:
+                least[name] = part["next"]  # all that the old owner made comes first
+        for stream, following in least.items():
+            while (copy := self.ownership.copy(stream)) is not None:
+                if copy.next is not None and copy.next >= following:
+                    break
+                if not self.receiver.pull(stream):
+                    return False
+        return True
+
+    def _own(
+        self,
+        known: Move,
+        request: MoveRequest,
+        record: Mapping[str, Any],
+        states: Mapping[str, Sequence[Segment]],
+    ) -> list[str]:
+        """One transaction: owner of the streams, at the sealed cursors, from the sealed number."""
+        ledger = self.ledger
+        gone: list[str] = []
+        for name, part in record["streams"].items():
+            self.ownership.drop_copy(name)
+            self.ownership.own(name, part["epoch"], part["next"])
+            ledger.set_head(name, part["next"], part["watermark"], part["ts_max"], part["rows"])
+            for stream, (following, watermark) in record["cursors"][name].items():
+                ledger.set_cursor(name, stream, following, watermark)
+            ledger.set_statistics(name, part["progress"], part["statistics"])
+            for state, told in part["states"].items():
+                gone += ledger.drop_stream(state)
+                ledger.add_stream(state, "state")
+                ledger.set_columns(state, told["columns"])
+                ledger.adopt(states[state])
+                ledger.set_head(state, told["next"], BEGINNING, BEGINNING, 0)
+            present = ledger.consumers(name)
+            for consumer in {*part["consumers"], *request.consumers.get(name, ())} - {self.me}:
+                if remote(consumer) not in present:
+                    ledger.set_cursor(remote(consumer), name, part["next"], BEGINNING)
+            for subscriber, (following, watermark) in part["subscribers"].items():
+                ledger.set_cursor(subscriber, name, following, watermark)
+        for text in request.texts:
+            self.hosting.install(text)
+            self.hosting.register(text)
+            state = record["queries"].get(text.query)
+            if state is not None:
+                ledger.set_query_state(text.query, *state)
+        ledger.drop_consumer(holder(known.id))
+        slim = {"request": known.record["request"], "copied": [], "sealed": {}}
+        self.ownership.set_move(known.id, "new", "owner", slim)
+        return gone
+
+    # -- ends -----------------------------------------------------------------------------------
+
+    def complete(self, move: str) -> None:
+        known = self.ownership.move(move)
+        if known is None or known.phase in ENDED:
+            return
+        if known.phase != "owner":
+            raise busy(f"move {move} is not taken over yet")
+        with self.ledger.transaction():
+            self.ownership.set_move(move, "new", "done", known.record)
+            self.ownership.forget_ended(ENDED, ENDED_KEPT)
+        faults.reach("complete.committed")
+
+    def undo(self, move: str) -> None:
+        """Forgets the copy, once the old owner has said that it will not seal."""
+        known = self.ownership.move(move)
+        if known is None:
+            with self.ledger.transaction():
+                self.ownership.set_move(move, "new", "undone", {"request": None, "copied": []})
+            return
+        if known.phase in ENDED:
+            return
+        if known.phase in ("taking", "owner"):
+            raise RefusedError("sealed", f"move {move} is sealed")
+        request = MoveRequest.from_json(known.record["request"])
+        self.peers(request.old).undo(move)
+        faults.reach("undo.asked")
+        gone: list[str] = []
+        with self.engine.lock, self.ledger.transaction() as ledger:
+            ledger.drop_consumer(holder(move))
+            for stream in known.record["copied"]:
+                copy = self.ownership.copy(stream)
+                if copy is not None and not copy.kept and self.hosting.unread(stream):
+                    self.ownership.drop_copy(stream)
+                    gone += self.hosting.reset_stream(stream)
+            for text in request.texts:
+                self.hosting.leave(text.query)
+            self.ownership.set_move(move, "new", "undone", {**known.record, "copied": []})
+        self.hosting.remove(gone)
+        for stream in sorted(
+            {s for o in self.operators(request).values() for s in (o.id, *o.inputs)}
+        ):
+            if self.ownership.owned(stream) is None and self.ownership.copy(stream) is None:
+                self._unexpect(stream, self._source(stream, request)[0])
+        faults.reach("undo.committed")
+
+    def _unexpect(self, stream: str, source: Place) -> None:
+        with suppress(MillstreamError):  # kept for nobody, until the manager says so too
+            self.peers(source).unexpect(stream, self.me)

@@ -1,0 +1,97 @@
+"""One processor: an engine that hosts operators, exchanges segments and hands operators over.
+
+Puts the parts together; what each does stands in its own module. Knows no network and no threads:
+whoever drives it calls `exchange` and runs steps, or lets the server's components do both.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.handing import OldOwner
+from millstream.engine.hosting import Hosting
+from millstream.engine.moving import NewOwner
+from millstream.engine.ownership import Copy, Ownership
+from millstream.engine.transfer import Distributor, Peers, Receiver
+from millstream.errors import MillstreamError, StateError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WHO = "processor"  # where the ledger keeps the processor's id
+
+
+class Processor:
+    """Everything that one home is and does; opening it again goes on where it was."""
+
+    def __init__(
+        self,
+        name: str,
+        home: Path,
+        spark: "SparkSession",
+        peers: Peers,
+        settings: EngineSettings | None = None,
+    ) -> None:
+        self.engine = Engine(home, spark, settings)
+        self.id = self._identity(name)
+        self.peers = peers
+        self.ownership = Ownership(self.engine.ledger)
+        self.hosting = Hosting(self.engine, self.ownership)
+        self.distributor = Distributor(self.engine, self.ownership)
+        self.receiver = Receiver(self.id, self.engine, self.ownership, peers)
+        self.old_owner = OldOwner(self.id, self.hosting, self._quiesce)
+        self.new_owner = NewOwner(self.id, self.hosting, self.receiver, peers)
+        self.quiesce: Callable[[frozenset[str]], None] | None = None  # set by whoever runs steps
+        self.hosting.on_dropped.append(self._unexpect)
+        self.distributor.on_acknowledged.append(self._acknowledged)
+
+    def _identity(self, name: str) -> str:
+        """The id lies in the home: whoever opens it is that processor."""
+        known = self.engine.ledger.meta(WHO)
+        if known is None:
+            with self.engine.ledger.transaction() as ledger:
+                ledger.set_meta(WHO, name)
+        elif name and name != known:
+            raise StateError(
+                f"this home belongs to processor {known}",
+                hint=f"start it as {known}, or choose another home",
+            )
+        return known or name
+
+    def restore(self) -> None:
+        """Goes on with everything that the ledger has; needs no manager."""
+        self.hosting.restore()
+
+    def close(self) -> None:
+        self.engine.close()
+
+    def _quiesce(self, operators: frozenset[str]) -> None:
+        if self.quiesce is not None:
+            self.quiesce(operators)
+
+    def _unexpect(self, copy: Copy) -> None:
+        with suppress(MillstreamError):  # the manager says so too
+            self.peers(copy.source).unexpect(copy.stream, self.id)
+
+    def _acknowledged(self, stream: str) -> None:
+        if self.ownership.owned(stream) is None and self.ownership.handed(stream):
+            self.hosting.tidy(stream)
+
+    # -- one round, for drivers without threads -------------------------------------------------
+
+    def exchange(self) -> bool:
+        """Pulls every copy once and goes on with every move; gives whether anything came of it."""
+        worked = False
+        for copy in self.ownership.copies():
+            try:
+                worked = self.receiver.pull(copy.stream) > 0 or worked
+            except MillstreamError:
+                continue  # asked again in the next round
+        for move in self.ownership.moves():
+            try:
+                worked = self.new_owner.advance(move.id) or worked
+            except MillstreamError:
+                continue
+        return worked

@@ -1,0 +1,54 @@
+"""A first step on Spark costs seconds: plans are compiled, code is generated, classes are loaded.
+
+Before an operator runs in a process for the first time, it is evaluated on what lies there and the
+result is thrown away. Changes nothing.
+"""
+
+from typing import TYPE_CHECKING
+
+from millstream.engine.failures import data_error
+from millstream.engine.operators import LOGIC, SELF_READING
+from millstream.engine.operators.base import Input, Step
+from millstream.engine.segments import Segment
+from millstream.plan.windows import BEGINNING, FOREVER
+from millstream.share.dataflow import Operator
+
+if TYPE_CHECKING:
+    from millstream.engine.engine import Engine
+
+ROUNDS = 2  # the second one runs on code that the first one generated
+
+
+def warm_up(engine: "Engine", operator: Operator) -> None:
+    """Evaluates an operator on its inputs as they lie here, and throws the result away."""
+    for _ in range(ROUNDS):
+        with engine.runner.removals.reading():
+            step = _sample(engine, operator)
+            if step is None:
+                return
+            try:
+                for output in LOGIC[operator.kind].evaluate(step).outputs:
+                    output.data.write.format("noop").mode("overwrite").save()
+                    output.data.limit(1).toArrow()
+            except Exception as error:
+                if data_error(error) is None:
+                    raise
+                return  # the query will say so itself when its turn comes
+
+
+def _sample(engine: "Engine", operator: Operator) -> Step | None:
+    """A step over what is here: the last segment of each input as new, the others as its tail."""
+    inputs: dict[str, Input] = {}
+    latest = BEGINNING
+    for stream in operator.inputs:
+        filled = [s for s in engine.ledger.segments(stream) if s.file]
+        new: tuple[Segment, ...] = tuple(filled[-1:])
+        tail = tuple(filled[:-1])
+        after = max((s.ts_max for s in filled), default=BEGINNING)
+        before = max((s.ts_max for s in tail), default=BEGINNING)
+        inputs[stream] = Input(stream, tail, new, min(before, after), after)
+        latest = max(latest, after)
+    if not any(i.new for i in inputs.values()) or latest in (BEGINNING, FOREVER):
+        return None
+    own = tuple(engine.ledger.segments(operator.id)) if operator.kind in SELF_READING else ()
+    return Step(operator, inputs, {}, {}, own, latest, engine.runner.reader.frame)
