@@ -95,13 +95,7 @@ class EngineView:
             last = self._take()
             for name in sorted(self._registered & set(self.engine.queries)):
                 self.engine.drop_query(name)
-            self._closed = state
-            idle = [replace(p, state=state, load=0.0) for p in last.processors]
-            self._last = replace(
-                last,
-                overview=replace(last.overview, state=state, rows_in_per_s=0.0, rows_out_per_s=0.0),
-                processors=tuple(idle),
-            )
+            self._closed, self._last = state, final(last, state)
         self.engine.on_step.remove(self._stepped)
         self.engine.on_notice.remove(self._noticed)
 
@@ -354,6 +348,32 @@ class EngineView:
     def _refuse_when_closed(self) -> None:
         if self._closed:
             raise StateError(f"the run has {self._closed}", hint="start it again to ask more")
+
+
+def final(last: Snapshot, state: str) -> Snapshot:
+    """What is left to see of a system that has ended: nothing moves any more."""
+    done = "done" if state == "finished" else state
+    queries = tuple(
+        replace(
+            q, state=done if q.state == "running" else q.state, rows_per_s=0.0, load_own=0.0,
+            load_shared=0.0,
+        )
+        for q in last.queries
+    )  # fmt: skip
+    streams = tuple(replace(s, rows_per_s=0.0) for s in last.streams)
+    operators = tuple(
+        replace(o, rows_in_per_s=0.0, rows_out_per_s=0.0, load=0.0) for o in last.operators
+    )
+    edges = tuple(replace(e, rows_per_s=0.0, bytes_per_s=0.0) for e in last.edges)
+    told = alarms([q for q in queries if q.state != done], streams, (), {})
+    overview = replace(
+        last.overview, state=state, rows_in_per_s=0.0, rows_out_per_s=0.0, alarms=told
+    )
+    processors = tuple(replace(p, state=state, load=0.0, steps_per_s=0.0) for p in last.processors)
+    return replace(
+        last, overview=overview, queries=queries, streams=streams, operators=operators,
+        edges=edges, processors=processors,
+    )  # fmt: skip
 
 
 def _discard(table: object, batch: int) -> None:

@@ -45,7 +45,9 @@ class Rates:
 @dataclass(slots=True)
 class _Ring:
     columns: tuple[str, ...] = ()
-    rows: deque[tuple[Any, ...]] = field(default_factory=lambda: deque(maxlen=ROWS_KEPT))
+    rows: deque[tuple[int, tuple[Any, ...]]] = field(
+        default_factory=lambda: deque(maxlen=ROWS_KEPT)
+    )
     last: int = 0
 
 
@@ -62,8 +64,8 @@ class LatestRows:
         """`passed` rows came before these and are not kept."""
         with self._lock:
             ring = self._rings.setdefault(query, _Ring())
-            ring.columns = tuple(columns)
-            ring.rows.extend(rows)
+            ring.columns = tuple(columns) or ring.columns
+            ring.rows.extend(enumerate(rows, ring.last + passed + 1))
             ring.last += passed + len(rows)
 
     def forget(self, query: str) -> None:
@@ -84,6 +86,6 @@ class LatestRows:
             ring = self._rings.get(query)
             if ring is None:
                 return Results((), last=0)
-            wanted = max(0, ring.last - after)
-            kept = tuple(ring.rows)[-wanted:] if wanted else ()
-            return Results(ring.columns, kept, ring.last, wanted - len(kept))
+            kept = tuple(row for number, row in ring.rows if number > after)
+            lost = max(0, ring.last - after) - len(kept)
+            return Results(ring.columns, kept, ring.last, lost)

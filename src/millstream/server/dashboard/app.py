@@ -23,7 +23,6 @@ import hmac
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.responses import StreamingResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millstream.control.snapshot import SnapshotSource
 from millstream.control.snapshot_json import to_json
@@ -46,7 +46,6 @@ CHANGE_HEADER = "x-millstream"
 COOKIE = "millstream_token"
 STALE_INTERVALS = 5.0
 STALE_SECONDS_MIN = 5.0
-Next = Callable[[Request], Awaitable[Response]]
 
 
 def dashboard_app(
@@ -55,18 +54,7 @@ def dashboard_app(
     """The application over a source; `feed` asks it."""
     app = FastAPI(title="Millstream", docs_url=None, redoc_url=None, openapi_url=None)
     page = (STATIC / "index.html").read_text(encoding="utf-8")
-    policy = _policy(page)
-
-    @app.middleware("http")
-    async def guard(request: Request, following: Next) -> Response:
-        refused = _refusal(request, host, token)
-        response = refused if refused is not None else await following(request)
-        response.headers["Content-Security-Policy"] = policy
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "no-referrer"
-        if request.url.path.startswith(("/static", "/api")) or request.url.path == "/":
-            response.headers["Cache-Control"] = "no-cache"
-        return response
+    app.add_middleware(Guard, policy=_policy(page), host=host, token=token)
 
     @app.exception_handler(MillstreamError)
     async def failed(_: Request, error: MillstreamError) -> JSONResponse:
@@ -104,6 +92,32 @@ def dashboard_app(
     _questions(app, source, feed)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     return app
+
+
+class Guard:
+    """Refuses who may not ask, and tells browsers what pages may do."""
+
+    def __init__(self, app: ASGIApp, policy: str, host: str, token: str | None) -> None:
+        self._app, self._host, self._token = app, host, token
+        self._headers = [
+            (b"content-security-policy", policy.encode()),
+            (b"x-content-type-options", b"nosniff"),
+            (b"referrer-policy", b"no-referrer"),
+            (b"cache-control", b"no-cache"),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [h for h in message["headers"] if h[0] != b"cache-control"]
+                message = {**message, "headers": [*own, *self._headers]}
+            await send(message)
+
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refused = _refusal(Request(scope, receive), self._host, self._token)
+        await (refused or self._app)(scope, receive, answer)
 
 
 def _questions(app: FastAPI, source: SnapshotSource, feed: Feed) -> None:

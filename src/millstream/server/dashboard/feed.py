@@ -34,7 +34,7 @@ class Feed:
         self._now: dict[str, Any] = {}
         self._shape = 0
         self._layout: dict[str, Any] = {}
-        self._number = 0
+        self._over = False
         self.snapshot: Snapshot | None = None
         self.history: deque[tuple[float, ...]] = deque(maxlen=HISTORY_KEPT)
         self.seconds = 0.0  # spent on the last tick
@@ -49,6 +49,16 @@ class Feed:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
+
+    def end(self) -> None:
+        """Lets every page go."""
+        self.stop()
+        self._over = True
+        with self._lock:
+            listeners = list(self._listeners.values())
+        for loop, queue in listeners:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_put, queue, "")
 
     def _work(self) -> None:
         while not self._stop.wait(self._pause()):
@@ -98,7 +108,6 @@ class Feed:
 
     def _tell(self, told: dict[str, Any]) -> None:
         with self._lock:
-            self._number += 1
             if not self._listeners:
                 return
             text = json.dumps(told, separators=(",", ":"))
@@ -115,12 +124,14 @@ class Feed:
             first = json.dumps(self._now | {"sent": time.time()}, separators=(",", ":"))
         try:
             yield _event("whole", first)
-            while not self._stop.is_set():
+            while not self._over:
                 try:
                     text = await asyncio.wait_for(queue.get(), QUIET_SECONDS)
                 except TimeoutError:
                     yield ": still here\n\n"
                     continue
+                if self._over:
+                    return
                 if queue.qsize() >= WAITING_MAX:
                     while not queue.empty():
                         queue.get_nowait()

@@ -64,7 +64,7 @@ class DashboardServer:
         self._server.run(sockets=[self._socket])
 
     def stop(self) -> None:
-        self.feed.stop()
+        self.feed.end()
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join()

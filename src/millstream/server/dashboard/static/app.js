@@ -1,7 +1,7 @@
 // The frame of all pages: navigation, freshness, theme, and which page is shown.
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { connect, freshness, useStore } from "./store.js";
+import { connect, freshness, store, useStore } from "./store.js";
 import { html } from "./parts.js";
 import { Overview } from "./page_overview.js";
 import { Graph } from "./page_graph.js";
@@ -66,6 +66,7 @@ function flip() {
   dispatchEvent(new Event("themechange"));
 }
 
+window.millstream = store; // for tests and the curious
 connect();
 document.getElementById("app").textContent = "";
 render(html`<${App} />`, document.getElementById("app"));

@@ -4,7 +4,7 @@ import { store } from "./store.js";
 import { Chart, CostBar, Pill, Table, Tile, bytes, count, eventTime, html, link, plural, rate, seconds, share } from "./parts.js";
 
 export function slowestOf(queries) {
-  const running = queries.filter((q) => q.state === "running");
+  const running = queries.filter((q) => q.state === "running" || q.state === "done");
   const weight = (q) => [q.delay_s || 0, q.load_own + q.load_shared];
   return running.sort((a, b) => weight(b)[0] - weight(a)[0] || weight(b)[1] - weight(a)[1])[0];
 }

@@ -46,7 +46,7 @@ export const clock = (at) => (at ? new Date(at * 1000).toLocaleTimeString("en-GB
 export const eventTime = (text) => (text ? text.replace("T", " ").replace(/(\.\d{3})\d*/, "$1").replace("Z", "") : "–");
 export const plural = (n, one, many) => `${count(n)} ${n === 1 ? one : many || one + "s"}`;
 
-const STATES = { running: "good", busy: "good", finished: "", failed: "bad", lost: "bad", silent: "bad", parked: "warn",
+const STATES = { running: "good", done: "", busy: "good", finished: "", failed: "bad", lost: "bad", silent: "bad", parked: "warn",
   paused: "warn", moving: "warn", starting: "warn", waiting: "warn" };
 export const Pill = ({ state, children }) => html`<span class="pill ${STATES[state] ?? ""}">${children || state}</span>`;
 
@@ -100,7 +100,7 @@ export function Chart({ series, data, height = 170, max }) {
         stroke: colour(PALETTE[i % PALETTE.length]), width: 1.75, spanGaps: true, points: { show: false },
         value: (_, v) => (v === null || v === undefined ? "–" : (s.show || rate)(v)) }))],
     }, data, box.current);
-    const resized = new ResizeObserver(() => plot.current && plot.current.setSize({ width: box.current.clientWidth, height }));
+    const resized = new ResizeObserver(() => plot.current && box.current && plot.current.setSize({ width: box.current.clientWidth, height }));
     resized.observe(box.current);
     return () => { resized.disconnect(); plot.current.destroy(); plot.current = null; };
   }, [labels, theme, Boolean(window.uPlot)]);
