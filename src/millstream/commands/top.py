@@ -1,0 +1,173 @@
+"""`millstream top`: live queries, operators and processors of a running system, in a terminal.
+
+Reads the snapshot of a dashboard or manager (`run --ui`, the demo, `up`) once a second. Without a
+terminal, or with `--once`, one picture; with `--json`, the snapshot as it is. Exit codes: 0; 2 a
+mistake in the command; 3 nobody answers; 130 ended by Ctrl-C.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from millstream.control.diagnosis import seconds, slowest
+from millstream.control.snapshot import (
+    OperatorSnapshot,
+    Overview,
+    ProcessorSnapshot,
+    QuerySnapshot,
+    Snapshot,
+)
+from millstream.control.snapshot_json import to_json
+from millstream.errors import MillstreamError, UsageError
+from millstream.server.remote_source import DEFAULT_URL, RemoteSource
+
+SORTS = ("delay", "load", "rows", "name")
+STYLES = {"failed": "red", "parked": "yellow", "silent": "red", "lost": "red", "moving": "magenta"}
+
+
+def register(app: typer.Typer) -> None:
+    app.command("top")(top)
+
+
+def top(
+    url: Annotated[
+        str, typer.Option(help="Address of the dashboard.", envvar="MILLSTREAM_URL")
+    ] = DEFAULT_URL,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    sort: Annotated[str, typer.Option(help=f"Order of queries: {', '.join(SORTS)}.")] = "delay",
+    limit: Annotated[int, typer.Option(min=1, help="Queries and operators shown.")] = 15,
+    once: Annotated[bool, typer.Option("--once", help="One picture, then end.")] = False,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the snapshot as one JSON object.")
+    ] = False,
+) -> None:
+    """Watch queries, operators and processors of a running system."""
+    if sort not in SORTS:
+        raise UsageError(f"cannot sort by {sort!r}", hint=f"one of {', '.join(SORTS)}")
+    source = RemoteSource(url)
+    console = Console()
+    if json_output:
+        typer.echo(json.dumps(to_json(source.snapshot())))
+        return
+    if once or not console.is_terminal:
+        console.print(picture(source.snapshot(), time.time(), sort=sort, limit=limit))
+        return
+    _follow(source, console, every, sort, limit)
+
+
+def _follow(source: RemoteSource, console: Console, every: float, sort: str, limit: int) -> None:
+    """Until Ctrl-C; a connection that is lost is told, and tried again."""
+    last = source.snapshot()  # nobody there at the start is a mistake
+    trouble = ""
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            shown = picture(last, time.time(), sort=sort, limit=limit, trouble=trouble)
+            live.update(shown, refresh=True)
+            time.sleep(every)
+            try:
+                last, trouble = source.snapshot(), ""
+            except MillstreamError as error:
+                trouble = error.message
+
+
+def picture(
+    snapshot: Snapshot, now: float, *, sort: str = "delay", limit: int = 15, trouble: str = ""
+) -> RenderableType:
+    """A snapshot as a terminal shows it; old figures say so."""
+    parts: list[RenderableType] = [_head(snapshot, now, trouble)]
+    worst = slowest(snapshot.queries)
+    if worst is not None and worst.cause:
+        behind = f" {seconds(worst.delay_s)} behind" if worst.delay_s else ""
+        parts.append(Text.assemble(("slowest ", "dim"), (worst.name, "bold"), behind,
+                                   (f"  {worst.cause}", "dim"), overflow="ellipsis"))  # fmt: skip
+    for alarm in snapshot.overview.alarms[:5]:
+        colour = "red" if alarm.severity == "error" else "yellow"
+        parts.append(Text(f"{alarm.severity} {alarm.sentence}", colour))
+    parts += [Text(), _queries(snapshot.queries, sort, limit)]
+    parts += [Text(), _operators(snapshot.operators, limit)]
+    parts += [Text(), _processors(snapshot.processors)]
+    return Group(*parts)
+
+
+def _head(snapshot: Snapshot, now: float, trouble: str) -> Text:
+    overview: Overview = snapshot.overview
+    age = now - snapshot.taken
+    ended = overview.state in ("finished", "stopped")
+    head = Text.assemble(
+        (overview.title, "bold"), f"  {overview.state}  ",
+        (f"{overview.rows_in_per_s:,.0f}", "bold"), " rows/s in  ",
+        (f"{overview.rows_out_per_s:,.0f}", "bold"), " rows/s out  backlog ",
+        (f"{overview.backlog_rows:,}", "bold"), f"  {overview.steps:,} steps",
+    )  # fmt: skip
+    if trouble:
+        head.append(f"\nno new figures: {trouble}; these are {seconds(age)} old", "bold red")
+    elif ended:
+        head.append("  (final figures)", "dim")
+    elif age > max(5.0, 5 * snapshot.interval_s):
+        head.append(f"\nstale: these figures are {seconds(age)} old", "bold red")
+    return head
+
+
+def _table(*columns: str) -> Table:
+    """The first column is a name, those that end in a space are texts, others are numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for index, name in enumerate(columns):
+        text = index == 0 or name.endswith(" ")
+        table.add_column(name.strip(), justify="left" if text else "right", no_wrap=True,
+                         overflow="ellipsis")  # fmt: skip
+    return table
+
+
+def _queries(queries: Sequence[QuerySnapshot], sort: str, limit: int) -> RenderableType:
+    keys = {
+        "delay": lambda q: (-(q.delay_s or 0.0), -(q.load_own + q.load_shared), q.name),
+        "load": lambda q: (-(q.load_own + q.load_shared), q.name),
+        "rows": lambda q: (-q.rows, q.name),
+        "name": lambda q: q.name,
+    }
+    table = _table("query", "state ", "behind", "rows", "rows/s", "own", "shared", "goals ")
+    for query in sorted(queries, key=keys[sort])[:limit]:
+        missed = sum(g.met is False for g in query.goals)
+        goals = f"{missed} missed" if missed else "met" if query.goals else ""
+        table.add_row(
+            Text(query.name), query.state, seconds(query.delay_s or 0.0), f"{query.rows:,}",
+            f"{query.rows_per_s:,.1f}", f"{query.load_own:.0%}", f"{query.load_shared:.0%}", goals,
+            style=STYLES.get(query.state, ""),
+        )  # fmt: skip
+    return _with_more(table, len(queries) - limit, "queries")
+
+
+def _operators(operators: Sequence[OperatorSnapshot], limit: int) -> RenderableType:
+    table = _table("operator", "waiting", "oldest", "rows/s in", "load", "a step", "shared by")
+    order = sorted(operators, key=lambda o: (-o.load, -o.queue_rows, -o.cost_s, o.id))
+    for one in order[:limit]:
+        table.add_row(
+            Text(one.label), f"{one.queue_rows:,}",
+            seconds(one.waiting_s) if one.queue_rows else "-",
+            f"{one.rows_in_per_s:,.0f}", f"{one.load:.0%}",
+            seconds(one.cost_s / one.steps) if one.steps else "-", str(len(one.queries)),
+            style=STYLES.get(one.state, ""),
+        )  # fmt: skip
+    return _with_more(table, len(operators) - limit, "operators")
+
+
+def _processors(processors: Sequence[ProcessorSnapshot]) -> RenderableType:
+    table = _table("processor", "state ", "load", "memory", "operators", "steps/s", "schedules by ")
+    for one in processors:
+        memory = f"{one.memory_bytes / 2**20:,.0f} MiB" if one.memory_bytes is not None else "-"
+        table.add_row(
+            Text(one.id), one.state, f"{one.load:.0%}", memory, f"{one.operators:,}",
+            f"{one.steps_per_s:,.1f}", one.algorithm or "-", style=STYLES.get(one.state, ""),
+        )  # fmt: skip
+    return table
+
+
+def _with_more(table: Table, more: int, what: str) -> RenderableType:
+    return Group(table, Text(f"... and {more} {what} more", "dim")) if more > 0 else table
