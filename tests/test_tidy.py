@@ -21,7 +21,7 @@ LAYERS = (
     ("session",),
     ("server",),
     ("lab", "bench"),
-    ("demo",),
+    ("demo", "shell"),
     ("commands",),
     ("cli",),
 )
@@ -35,6 +35,9 @@ DOORS = {
     "uvicorn": ("server",),
     "httpx": ("server",),
     "sqlglot": ("cql",),
+    "prompt_toolkit": ("commands",),
+    "prometheus_client": ("server",),
+    "selenium": ("bench",),
     "duckdb": (),
 }
 LONGEST_MODULE = 600  # lines

@@ -1,0 +1,158 @@
+"""`millstream shell`: CQL at a prompt, with completion, history and results as they come.
+
+Without `--url` an engine in this process; with it, a running system. Text from `-c` or a pipe is
+carried out and the shell ends at the first mistake. Exit codes: 0; 2 a mistake in a statement given
+by `-c` or a pipe; 3 nobody answers at the address; 130 ended by Ctrl-C.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.errors import MillstreamError
+
+if TYPE_CHECKING:
+    from millstream.shell.backends import Backend
+    from millstream.shell.interpreter import Interpreter
+
+BANNER = r"Millstream. Statements end with a semicolon; \? lists commands, \q leaves."
+
+
+def register(app: typer.Typer) -> None:
+    app.command("shell")(shell)
+
+
+def shell(
+    job: Annotated[
+        Path | None, typer.Argument(help="A job file whose streams are declared at the start.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Work on the system at this address (run --ui, up).")
+    ] = None,
+    command: Annotated[
+        list[str] | None, typer.Option("-c", help="Carry this out, then end; may be repeated.")
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Rows as JSON, one a line.")] = False,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+) -> None:
+    """Write queries at a prompt and see their results as they come."""
+    from millstream.shell.interpreter import Interpreter, pieces_of  # noqa: PLC0415
+
+    texts = list(command or ())
+    if not texts and not sys.stdin.isatty():
+        texts = [sys.stdin.read()]
+    backend = _backend(job, url, master)
+    try:
+        interpreter = Interpreter(backend, typer.echo, as_json=json_output)
+        if texts:
+            for text in texts:
+                for piece in pieces_of(text):
+                    _carry_out(interpreter, piece)
+        else:
+            _prompt(interpreter, backend)
+    finally:
+        backend.close()
+
+
+def _backend(job: Path | None, url: str | None, master: str) -> "Backend":
+    from millstream.shell.backends import LocalBackend, RemoteBackend  # noqa: PLC0415
+
+    if url is not None:
+        from millstream.server.remote_source import RemoteSource  # noqa: PLC0415
+
+        source = RemoteSource(url)
+        source.snapshot()  # nobody there is told at once
+        return RemoteBackend(source)
+    typer.echo("starting Spark", err=True)
+    return LocalBackend(job, master)
+
+
+def _carry_out(interpreter: "Interpreter", text: str) -> None:
+    from millstream.shell.interpreter import Leave  # noqa: PLC0415
+
+    try:
+        interpreter.run(text)
+    except Leave:
+        raise typer.Exit from None
+
+
+def _prompt(interpreter: "Interpreter", backend: "Backend") -> None:
+    """Reads, carries out, tells mistakes, until the user leaves."""
+    from millstream.shell.interpreter import Leave  # noqa: PLC0415
+
+    typer.echo(BANNER)
+    session = _session(backend)
+    while True:
+        try:
+            text = session.prompt()
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return
+        try:
+            interpreter.run(text)
+        except Leave:
+            return
+        except KeyboardInterrupt:
+            typer.echo("")  # the query that was looked at is over
+        except MillstreamError as error:
+            typer.echo(f"error: {error}", err=True)
+
+
+def _session(backend: "Backend") -> Any:
+    from prompt_toolkit import PromptSession  # noqa: PLC0415
+    from prompt_toolkit.completion import Completer, Completion  # noqa: PLC0415
+    from prompt_toolkit.filters import Condition  # noqa: PLC0415
+    from prompt_toolkit.history import FileHistory  # noqa: PLC0415
+    from prompt_toolkit.key_binding import KeyBindings  # noqa: PLC0415
+
+    from millstream.shell.backends import known_names  # noqa: PLC0415
+    from millstream.shell.interpreter import complete  # noqa: PLC0415
+    from millstream.shell.words import candidates  # noqa: PLC0415
+
+    class Words(Completer):
+        """What may follow at the cursor."""
+
+        def get_completions(self, document: Any, complete_event: Any) -> Iterator[Completion]:
+            try:
+                known = known_names(backend.snapshot())
+            except MillstreamError:
+                return
+            word, found = candidates(document.text_before_cursor, known)
+            for text in found:
+                yield Completion(text, start_position=-len(word))
+
+    keys = KeyBindings()
+
+    @Condition
+    def whole() -> bool:
+        return complete(session.default_buffer.text)
+
+    @keys.add("enter", filter=whole)
+    def _(event: Any) -> None:
+        event.current_buffer.validate_and_handle()
+
+    session: PromptSession[str] = PromptSession(
+        "millstream> ",
+        multiline=True,
+        prompt_continuation="        ... ",
+        history=FileHistory(str(history_file())),
+        completer=Words(),
+        complete_while_typing=False,
+        key_bindings=keys,
+    )
+    return session
+
+
+def history_file() -> Path:
+    """Where statements are remembered; only their owner may read it."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    folder = Path(base) / "millstream"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = folder / "history"
+    file.touch(mode=0o600)
+    return file

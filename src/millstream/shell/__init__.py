@@ -1,0 +1,1 @@
+"""What `millstream shell` understands: statements, commands, completion; not the prompt."""
