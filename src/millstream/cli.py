@@ -62,7 +62,7 @@ def _commands_of(module: str) -> dict[str, Command]:
     loaded = importlib.import_module(f"{commands.__name__}.{module}")
     if not hasattr(loaded, "register"):
         return {}
-    app = typer.Typer()
+    app = typer.Typer(rich_markup_mode=None)  # local[n] is no markup
     loaded.register(app)
     return dict(typer.main.get_group(app).commands)
 
@@ -72,7 +72,7 @@ app = typer.Typer(
     name="millstream",
     help="Many continuous queries, one shared dataflow, on Apache Spark.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
