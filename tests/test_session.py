@@ -11,6 +11,8 @@ import pytest
 
 import millstream
 from millstream.errors import CqlError, UsageError
+from millstream.schedule import Choice, Goal, Specification
+from millstream.schedule.measures import PlanStatistic
 from millstream.session import Session
 from millstream.session.query import QueryFailedError, Row
 from millstream.session.session import _statements
@@ -82,6 +84,36 @@ def test_tables_for_other_tools(session: Session, requests: Path) -> None:
     assert query.state == "running"
     assert "status" in query.explain()
     assert repr(query) == "<query errors: running>"
+
+
+def test_goals_statistics_and_choices(session: Session, requests: Path) -> None:
+    declare(session, requests)
+    errors = session.query("SELECT host FROM requests WHERE status >= 500", "errors")
+    session.set_quality("delay <= 1 min, queue_rows 0.4")
+    errors.set_quality({"template": "fresh"}, weight=2)
+    assert errors.to_arrow().num_rows == 3
+    told = session.quality()
+    assert [(g["query"], g["statistic"], g["limit"]) for g in told["goals"]] == [
+        (None, "delay", 60.0), (None, "queue_rows", None), ("errors", "delay", None),
+    ]  # fmt: skip
+    assert told["algorithm"] == "cost_aware"
+    assert told["starving"] == {}
+    session.register_statistic(
+        PlanStatistic("longest", "rows", "less", lambda interval: interval.queue_rows_max)
+    )
+    session.set_quality(Specification((Goal("longest", "minimise", 1.0, limit=500),)))
+    errors.set_quality(None)
+    assert [g["told"] for g in session.quality()["goals"]] == [
+        "longest at most 500: not measured yet"
+    ]
+    for wrong in ({"goals": "dellay"}, {"goals": "fresh", "query": "erors"}, {"goals": "best"}):
+        with pytest.raises(UsageError):
+            session.set_quality(**wrong)
+    with pytest.raises(UsageError, match="exists already"):
+        session.register_statistic(PlanStatistic("delay", "s", "less", lambda interval: None))
+    choices = [c for c in session.choices() if isinstance(c, Choice)]
+    assert choices
+    assert all(c.reason for c in choices)
 
 
 def test_pushed_rows(session: Session) -> None:

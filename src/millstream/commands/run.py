@@ -6,24 +6,39 @@ job, the command or changed input; 3 something ran out; 70 a fault of ours, told
 """
 
 import json
+import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from millstream.config import load_job
+from millstream.config import Job, load_job
 from millstream.errors import InternalError, MillstreamError, UsageError
 from millstream.runs.display import Display, display_for
 from millstream.runs.folder import RunFolder
-from millstream.runs.job_run import FORMATS, Interrupted, RunSettings, run_job, verify_input
+from millstream.runs.job_run import (
+    FORMATS,
+    Interrupted,
+    RunSettings,
+    posted_streams,
+    run_job,
+    verify_input,
+)
+from millstream.runs.live_run import LiveRun
 from millstream.runs.summary import exit_code, print_summary
+
+if TYPE_CHECKING:
+    from millstream.server.run_dashboard import RunDashboard
+
+TOKEN = "MILLSTREAM_TOKEN"  # asked of every request where others than this machine may come
 
 
 def register(app: typer.Typer) -> None:
@@ -43,6 +58,28 @@ def run(
         bool, typer.Option("--json", help="Print the summary as one JSON object.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")] = False,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PORT",
+            help="Listen on this port (or host:port) for rows of streams with source = 'http', "
+            "figures and goals. Such streams have a port chosen and printed without it.",
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Append every choice of the scheduler to this file.")
+    ] = None,
+    ui: Annotated[bool, typer.Option("--ui", help="Serve the dashboard while it runs.")] = False,
+    ui_at: Annotated[
+        str | None,
+        typer.Option(metavar="PORT", help="Serve the dashboard on this port (or host:port)."),
+    ] = None,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Keep the dashboard after the end, until Ctrl-C.")
+    ] = False,
+    log_format: Annotated[
+        str, typer.Option(help="Progress as text or as json: one object a line.")
+    ] = "text",
 ) -> None:
     """Run all queries of a job file over their input and write the results."""
     if output_format not in FORMATS:
@@ -56,12 +93,70 @@ def run(
         summary = folder.finished(wanted)
         again = summary is not None
         if summary is None:
-            display = display_for(Console(stderr=True), quiet=quiet)
-            settings = RunSettings(output_format, master)
-            with guarded(folder, display) as poll:
-                summary = run_job(wanted, folder, settings, display, poll=poll)
+            display = _display(log_format, quiet=quiet)
+            door = _door(wanted, http, display, quiet=quiet)
+            with dashboard_of(job.name, ui or stay, ui_at, display, quiet=quiet) as dashboard:
+                watch = dashboard.watch if dashboard is not None else None
+                settings = RunSettings(output_format, master, trace, door, watch)
+                with guarded(folder, display) as poll:
+                    summary = run_job(wanted, folder, settings, display, poll=poll)
+                if dashboard is not None and stay:
+                    report(summary, json_output=json_output, again=again)
+                    dashboard.stay()
+                    raise typer.Exit(exit_code(summary))
         report(summary, json_output=json_output, again=again)
     raise typer.Exit(exit_code(summary))
+
+
+def _display(log_format: str, *, quiet: bool) -> Display:
+    from millstream.runs.json_log import LOG_FORMATS, JsonDisplay  # noqa: PLC0415
+
+    if log_format not in LOG_FORMATS:
+        raise UsageError(
+            f"unknown log format {log_format!r}", hint=f"one of {', '.join(LOG_FORMATS)}"
+        )
+    if log_format == "json" and not quiet:
+        return JsonDisplay()
+    return display_for(Console(stderr=True), quiet=quiet)
+
+
+@contextmanager
+def dashboard_of(
+    title: str, wanted: bool, at: str | None, display: Display, *, quiet: bool
+) -> "Iterator[RunDashboard | None]":
+    """The dashboard of a run, where one is wanted."""
+    if not wanted and at is None:
+        yield None
+        return
+    from millstream.server.run_dashboard import RunDashboard, address  # noqa: PLC0415
+
+    say = partial(typer.echo, err=True) if quiet else display.say
+    with RunDashboard(title, address(at), say) as dashboard:
+        yield dashboard
+
+
+def _door(
+    job: Job, address: str | None, display: Display, *, quiet: bool
+) -> Callable[[LiveRun], AbstractContextManager[None]] | None:
+    """What opens the endpoint of a run, where it wants one."""
+    posted = posted_streams(job)
+    if address is None and not posted:
+        return None
+    from millstream.server.run_api import address_of, run_endpoint  # noqa: PLC0415
+
+    host, port = address_of(address or "0")
+
+    @contextmanager
+    def opened(live: LiveRun) -> Iterator[None]:
+        token = os.environ.get(TOKEN)
+        with run_endpoint(live, host=host, port=port, token=token) as server:
+            say = partial(typer.echo, err=True) if quiet else display.say
+            say(f"listening on {server.url}")
+            for name in posted:
+                say(f"rows of {name}: POST {server.url}/streams/{name}/rows, then .../{name}/end")
+            yield
+
+    return opened
 
 
 def report(summary: dict[str, Any], *, json_output: bool, again: bool) -> None:

@@ -29,7 +29,7 @@ def bind_time(definition: StreamDefinition, analyzer: Analyzer, catalog: Catalog
         raise UsageError(
             f"the time of stream {definition.name}: {mistake.message}",
             detail=mistake.detail,
-            hint=mistake.hint,
+            hint=mistake.hint or "a column named like a word of SQL goes in backquotes: `order`",
         ) from None
     if kind == "timestamp":
         return made

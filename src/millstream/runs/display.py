@@ -65,6 +65,16 @@ def figures(status: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def limits_told(status: Mapping[str, Any]) -> list[str]:
+    """Goals with a limit beside what is measured: met or not."""
+    goals = status.get("scheduling", {}).get("goals", ())
+    return [
+        f"{goal['query']}: {goal['told']}" if goal["query"] else str(goal["told"])
+        for goal in goals
+        if goal["limit"] is not None
+    ]
+
+
 class Silent:
     """Shows nothing."""
 
@@ -95,9 +105,10 @@ class PlainDisplay:
         now = figures(status)
         rate = self._rate.update(now["rows"])
         results = sum(q["rows"] for q in status["queries"].values())
+        limits = "".join(f", {line}" for line in limits_told(status))
         self.say(
             f"{now['rows']:,} rows, {rate:,.0f} rows/s, backlog {now['backlog']:,}, "
-            f"watermark {now['watermark']}, {steps} steps, {results:,} result rows"
+            f"watermark {now['watermark']}, {steps} steps, {results:,} result rows{limits}"
         )
 
     def say(self, line: str) -> None:
@@ -142,6 +153,10 @@ class LiveDisplay:
             )  # fmt: skip
         more = len(queries) - QUERIES_SHOWN_MAX
         tail = [Text(f"... and {more} queries more", "dim")] if more > 0 else []
+        tail += [
+            Text(line, "red" if line.endswith("not met") else "green")
+            for line in limits_told(status)
+        ]
         self._live.update(Group(head, table, *tail))
 
     def say(self, line: str) -> None:

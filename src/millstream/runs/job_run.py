@@ -9,7 +9,7 @@ import errno
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,9 @@ from millstream.errors import ResourceError, StateError, UsageError
 from millstream.runs.checking import check_job
 from millstream.runs.display import Display, Silent
 from millstream.runs.folder import NEW_RUN, RunFolder
+from millstream.runs.live_run import LiveRun
 from millstream.runs.summary import summarise
+from millstream.runs.trace import tracing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +39,10 @@ Preview = Callable[[str, "pa.Table"], None]
 class RunSettings:
     format: str = "parquet"
     master: str = "local[*]"
+    trace: Path | None = None  # a file for every choice of the scheduler
+    # opens the way for rows from other programs, and for whoever looks on, while the run goes on
+    door: Callable[[LiveRun], AbstractContextManager[None]] | None = None
+    watch: Callable[[LiveRun], AbstractContextManager[None]] | None = None  # only looks on
 
 
 class Interrupted(Exception):  # noqa: N818  (a request, not a fault)
@@ -85,18 +91,31 @@ def run_job(
         try:
             attach_sinks(engine, job, folder.path, settings.format, preview)
             loop = _loop(engine)
-
+            live = LiveRun(job, folder.home, engine, loop, shown)
+            write_trace, close_trace = tracing(settings.trace, loop)
             troubles: dict[str, str] = {}
 
             def tick() -> None:
                 poll()
                 _tell_troubles(engine, troubles, shown)
+                live.look()
+                write_trace()
                 if shown.due():
-                    shown.show(engine.status(), loop.steps)
+                    shown.show(live.status(), loop.steps)
 
             shown.say(f"{len(job.queries)} queries over {len(job.streams)} streams")
-            loop.run(tick)
+            try:
+                with ExitStack() as open_ways:
+                    for way in (settings.door, settings.watch):
+                        if way is not None:
+                            open_ways.enter_context(way(live))
+                    loop.run(tick)
+            finally:
+                close_trace()
+                live.close()
+            _tell_troubles(engine, troubles, shown)
             summary = _complete(engine, job, folder.path, settings.format, started, loop.steps)
+            summary["scheduling"] = live.scheduling()
         finally:
             engine.close()
         folder.finish(summary)
@@ -128,7 +147,7 @@ def open_engine(job: Job, folder: RunFolder, settings: RunSettings, shown: Displ
         )
     engine = Engine(folder.home, spark, EngineSettings(**job.engine))
     try:
-        declare(engine, job)
+        declare(engine, job, door=settings.door is not None)
     except BaseException:
         engine.close()
         if not folder.recorded():
@@ -138,14 +157,18 @@ def open_engine(job: Job, folder: RunFolder, settings: RunSettings, shown: Displ
     return engine
 
 
-def declare(engine: "Engine", job: Job) -> None:
+def posted_streams(job: Job) -> list[str]:
+    """Streams whose rows come from other programs."""
+    return [s.name for s in job.streams if s.source.get("source") in ("http", "push")]
+
+
+def declare(engine: "Engine", job: Job, *, door: bool = False) -> None:
     """Streams and queries; all mistakes of all queries at once."""
-    for stream in job.streams:
-        if stream.source.get("source") in ("http", "push"):
+    if not door:
+        for name in posted_streams(job):
             raise job.text.mistake(
-                ("streams", stream.name, "source"),
-                f"the rows of stream {stream.name} come from other programs, and a run has no door",
-                "push them from Python: millstream.Session",
+                ("streams", name, "source"),
+                f"the rows of stream {name} come from other programs, and this run has no endpoint",
             )
     checked = check_job(job, engine.analyzer)
     if checked.mistakes:
@@ -237,8 +260,8 @@ def verify_input(job: Job, folder: RunFolder) -> None:
     """Refuses to report or go on over other input than was read; starts no Spark."""
     import sqlite3  # noqa: PLC0415
 
-    from millstream.share.dataflow import base_stream  # noqa: PLC0415
     from millstream.engine.file_source import list_files, verify_unchanged  # noqa: PLC0415
+    from millstream.share.dataflow import base_stream  # noqa: PLC0415
 
     ledger = folder.home / "ledger.db"
     if not ledger.exists():

@@ -41,3 +41,18 @@ class FolderLock:
         if self._handle is not None:
             os.close(self._handle)  # gives the lock back
             self._handle = None
+
+
+def locked(home: Path) -> bool:
+    """Whether some process holds the folder now."""
+    try:
+        handle = os.open(home / "lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False

@@ -7,6 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from millstream.runs.display import limits_told
+
 FINISHED, FAILED = "finished", "failed"
 
 
@@ -74,6 +76,8 @@ def print_summary(summary: Mapping[str, Any], console: Console, *, again: bool =
     console.print()
     console.print(queries)
     console.print()
+    for line in limits_told(summary):
+        console.print(f"goal: {line}", highlight=False, markup=False)
     console.print(_closing(summary, again), highlight=False)
 
 

@@ -133,4 +133,5 @@ def told(standing: Standing) -> str:
         return f"{goal.statistic} {goal.quantifier}d, weight {goal.weight:g}: {value}"
     bound = "at most" if goal.minimised else "at least"
     verdict = {True: ", met", False: ", not met", None: ""}[standing.met]
-    return f"{goal.statistic} {bound} {goal.limit:g} {unit}: {value}{verdict}"
+    limit = f"{goal.limit:g} {unit}".strip()
+    return f"{goal.statistic} {bound} {limit}: {value}{verdict}"

@@ -7,6 +7,7 @@
 
 A repeated number is acknowledged and not appended again; after a gap the answer is 409 with the
 number that is expected. Rows that do not fit the declaration are rejected one by one, with reasons.
+503 says that too many rows wait: the same batch is to be sent again.
 The endpoint listens on loopback; beyond it, every request carries a token.
 """
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 REQUEST_BYTES_MAX = 16 << 20
 START_SECONDS_MAX = 30.0
 Doors = Callable[[str], "PushSource | None"]
+Busy = Callable[[], bool]
 
 
 class _Refused(Exception):  # noqa: N818  (an answer, not a fault)
@@ -42,9 +44,16 @@ class _Refused(Exception):  # noqa: N818  (an answer, not a fault)
 
 
 def rows_app(
-    doors: Doors, *, token: str | None = None, request_bytes_max: int = REQUEST_BYTES_MAX
+    doors: Doors,
+    *,
+    token: str | None = None,
+    request_bytes_max: int = REQUEST_BYTES_MAX,
+    busy: Busy | None = None,
 ) -> FastAPI:
-    """The application; `doors` gives the push source of a stream, None where there is none."""
+    """The application; `doors` gives the push source of a stream, None where there is none.
+
+    While `busy` says so, batches are turned away (503) and are to be sent again later.
+    """
     app = FastAPI(title="Millstream rows", docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.exception_handler(_Refused)
@@ -61,8 +70,10 @@ def rows_app(
 
     @app.post("/streams/{name}/rows")
     async def post_rows(name: str, request: Request) -> dict[str, Any]:
-        _authorise(request, token)
+        authorise(request, token)
         door = _door(doors, name)
+        if busy is not None and await run_in_threadpool(busy):
+            raise _Refused(503, "too many rows wait to be processed", hint="send it again later")
         body = _batch(await _body(request, request_bytes_max))
         answer = await run_in_threadpool(
             door.push, body["producer"], body["sequence"], body["rows"]
@@ -80,19 +91,19 @@ def rows_app(
 
     @app.get("/streams/{name}/producers/{producer}")
     async def producer(name: str, producer: str, request: Request) -> dict[str, Any]:
-        _authorise(request, token)
+        authorise(request, token)
         return {"producer": producer, "expected": _door(doors, name).expected(producer)}
 
     @app.post("/streams/{name}/end")
     async def end(name: str, request: Request) -> dict[str, Any]:
-        _authorise(request, token)
+        authorise(request, token)
         await run_in_threadpool(_door(doors, name).finish)
         return {"stream": name, "ended": True}
 
     return app
 
 
-def _authorise(request: Request, token: str | None) -> None:
+def authorise(request: Request, token: str | None) -> None:
     given = request.headers.get("authorization", "").removeprefix("Bearer ")
     if token is not None and not hmac.compare_digest(given.encode(), token.encode()):
         raise _Refused(401, "a token is required", hint="Authorization: Bearer TOKEN")
@@ -175,13 +186,18 @@ class RowsServer:
         port: int = 0,
         token: str | None = None,
         request_bytes_max: int = REQUEST_BYTES_MAX,
+        busy: Busy | None = None,
+        more: Callable[[FastAPI], None] | None = None,
     ) -> None:
+        """`more` may add routes of its own to the application."""
         if not is_loopback(host) and not token:
             raise UsageError(
                 f"rows are accepted on {host} only with a token",
                 hint="set a token, or listen on 127.0.0.1",
             )
-        app = rows_app(doors, token=token, request_bytes_max=request_bytes_max)
+        app = rows_app(doors, token=token, request_bytes_max=request_bytes_max, busy=busy)
+        if more is not None:
+            more(app)
         self._socket = _bound(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         settings = uvicorn.Config(app, log_level="warning", lifespan="off", access_log=False)

@@ -19,7 +19,7 @@ from millstream.plan.windows import BEGINNING
 if TYPE_CHECKING:
     from millstream.engine.delivery import Sink
     from millstream.engine.engine import Query
-    from millstream.session.session import Session
+    from millstream.session.session import Goals, Session
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 POLL_SECONDS = 0.05
@@ -256,6 +256,10 @@ class QueryHandle:
         self._sinks += 1
         self._session.wake()
         return self
+
+    def set_quality(self, goals: "Goals", *, weight: float | None = None) -> None:
+        """What is wanted of this query, beside what is wanted of all; None forgets it."""
+        self._session.set_quality(goals, self.name, weight=weight)
 
     def drop(self) -> None:
         """Stops the query and forgets it; others that share its operators go on."""

@@ -7,18 +7,24 @@ Nothing runs until somebody asks for a result (iterating, `to_arrow`, `on_batch`
 import re
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from millstream.config.qos_table import specification_of
 from millstream.config.stream_table import StreamReader
 from millstream.cql.catalog import StreamDefinition, UserFunction
 from millstream.cql.parser import CreateQuery, CreateStream, parse
 from millstream.cql.types import canonical
 from millstream.errors import UsageError
 from millstream.runs.lock import FolderLock
+from millstream.schedule.measures import OperatorStatistic, PlanStatistic
+from millstream.schedule.protocol import Choice, Switch
+from millstream.schedule.quality import Specification
+from millstream.schedule.wishes import specification_from_text
 from millstream.session.query import QueryHandle
 from millstream.session.rows import as_mappings
 
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
     from millstream.engine.push_source import PushSource
 
 Columns = Mapping[str, str] | Sequence[tuple[str, str]]
+Goals = str | Mapping[str, Any] | Specification | None
 
 
 class Session:
@@ -268,6 +275,38 @@ class Session:
         """Streams, operators and queries with their figures."""
         return self.engine.status()
 
+    # -- quality of service ---------------------------------------------------------------------
+
+    def set_quality(
+        self, goals: Goals, query: str | None = None, *, weight: float | None = None
+    ) -> None:
+        """What is wanted of all queries together, or of one, from now on; results do not change.
+
+        Goals are a line (`"delay <= 2s, output_rate maximise 0.3"`), the name of a template, a
+        table as in a job file, or a Specification; None forgets a query's own.
+        """
+        from millstream.engine.goals import change_goals  # noqa: PLC0415
+
+        change_goals(self.engine, _specification(goals), query, weight)
+
+    def quality(self) -> Mapping[str, Any]:
+        """Goals beside what is measured, the algorithm in charge, what choosing costs."""
+        from millstream.engine.goals import scheduling_figures  # noqa: PLC0415
+
+        return scheduling_figures(self.running_loop(), time.time())
+
+    def register_statistic(self, statistic: OperatorStatistic | PlanStatistic) -> None:
+        """A statistic of your own, computed from now on; one of plans can be a goal."""
+        from millstream.engine.goals import register_statistic  # noqa: PLC0415
+
+        register_statistic(self.engine, statistic)
+
+    def choices(self) -> tuple[Choice | Switch, ...]:
+        """The last choices of the scheduler and its reviews, each with its reason."""
+        loop = self.running_loop()
+        with self.engine.lock:
+            return tuple(loop.scheduler.scheduler.trace)
+
     # -- functions ------------------------------------------------------------------------------
 
     def register_function(
@@ -303,6 +342,12 @@ class Session:
         with self.engine.lock:
             self.engine.catalog = self.engine.catalog.with_function(UserFunction(name, version))
             self.engine.analyzer.forget()
+
+
+def _specification(goals: Goals) -> Specification | None:
+    if goals is None or isinstance(goals, Specification):
+        return goals
+    return specification_from_text(goals) if isinstance(goals, str) else specification_of(goals)
 
 
 def _read(name: str, table: Mapping[str, Any]) -> StreamDefinition:

@@ -1,0 +1,99 @@
+"""The endpoint of `millstream run`: rows in, figures out, goals changed while it goes on.
+
+    POST /streams/NAME/rows, POST /streams/NAME/end, GET /streams/NAME/producers/P    (rows_api)
+    GET  /status        streams, operators and queries with their figures, and scheduling
+    GET  /qos           goals of quality beside what is measured, the algorithm in charge
+    PUT  /qos           {"goals": "delay <= 2s", "query": "errors", "weight": 2}
+
+It lives as long as the run. A stream whose rows are posted ends when somebody says so; then the run
+comes to its end as it does for files.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
+
+from millstream.errors import UsageError
+from millstream.server.rows_api import RowsServer, authorise
+
+if TYPE_CHECKING:
+    from millstream.engine.push_source import PushSource
+    from millstream.runs.live_run import LiveRun
+
+WISH_BYTES_MAX = 1 << 16
+
+
+@contextmanager
+def run_endpoint(
+    live: "LiveRun", *, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+) -> Iterator[RowsServer]:
+    """Serves a run for as long as the block lasts."""
+    from millstream.engine.push_source import PushSource  # noqa: PLC0415
+
+    def door(name: str) -> "PushSource | None":
+        found = live.engine.sources.get(name)
+        return found if isinstance(found, PushSource) else None
+
+    server = RowsServer(
+        door,
+        host=host,
+        port=port,
+        token=token,
+        busy=live.engine.congested,
+        more=lambda app: add_routes(app, live, token),
+    )
+    server.start()
+    live.url = server.url
+    try:
+        yield server
+    finally:
+        live.url = ""
+        server.stop()
+
+
+def add_routes(app: FastAPI, live: "LiveRun", token: str | None) -> None:
+    """The routes of a run beside those for rows."""
+
+    @app.get("/status")
+    async def status(request: Request) -> dict[str, Any]:
+        authorise(request, token)
+        return await run_in_threadpool(live.status)
+
+    @app.get("/qos")
+    async def quality(request: Request) -> dict[str, Any]:
+        authorise(request, token)
+        return await run_in_threadpool(live.scheduling)
+
+    @app.put("/qos")
+    async def change(request: Request) -> dict[str, Any]:
+        authorise(request, token)
+        wish = _wish(await request.body())
+        return await run_in_threadpool(live.change_goals, wish)
+
+
+def _wish(body: bytes) -> dict[str, Any]:
+    try:
+        wish = json.loads(body) if len(body) <= WISH_BYTES_MAX else None
+    except (ValueError, RecursionError):
+        wish = None
+    if not isinstance(wish, dict):
+        raise UsageError("the body is no JSON object", hint='{"goals": "delay <= 2s"}')
+    return wish
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Host and port of `PORT` or `HOST:PORT`.
+
+    >>> address_of("8080"), address_of("0.0.0.0:80"), address_of("[::1]:0")
+    (('127.0.0.1', 8080), ('0.0.0.0', 80), ('::1', 0))
+    """
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise UsageError(
+            f"{text!r} is no address to listen on", hint="a port, or host:port; port 0 takes any"
+        )
+    return host.strip("[]") or "127.0.0.1", int(port)
