@@ -117,6 +117,7 @@ def what_next(path: Path, out: Path) -> str:
 What to try next
   see the results        ls {folder} ; .venv/bin/python -c \
 "import pandas; print(pandas.read_parquet('{folder}/jams'))"
+  watch it in a browser  .venv/bin/millstream demo --stay
   what a query means     .venv/bin/millstream explain {job} jams
   change a query         edit {job}, then
                          .venv/bin/millstream run {job} --out out/mine --format csv
