@@ -7,6 +7,7 @@ from pyspark.errors import PySparkException
 
 from millstream.errors import ResourceError
 
+VALUE_MAX, MESSAGE_MAX = 120, 600  # characters of a message that people read
 DATA_STATES = ("22",)  # SQLSTATE class 22: data exceptions
 
 
@@ -22,7 +23,18 @@ def data_error(error: Exception) -> str | None:
     if not found or not str(found).startswith(DATA_STATES):
         return None
     message = match[2] if match else text.split("\n", maxsplit=1)[0]
-    return re.split(r"\. (?:Use|If|To) ", message)[0].strip()
+    return shortened(re.split(r"\. (?:Use|If|To|Correct) ", message)[0].strip())
+
+
+def shortened(message: str) -> str:
+    """A message whose quoted values are cut: rows of a megabyte are no news.
+
+    >>> shortened("The value '" + "x" * 1000 + "' is malformed")[100:]
+    "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...' is malformed"
+    """
+    long_value = rf"'([^']{{{VALUE_MAX}}})[^']*'"
+    cut = re.sub(long_value, r"'\1...'", message)
+    return cut if len(cut) <= MESSAGE_MAX else f"{cut[:MESSAGE_MAX]}..."
 
 
 def first_line(error: Exception) -> str:
