@@ -11,7 +11,7 @@ import json
 import math
 import os
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ from millstream.engine import faults
 from millstream.engine.failures import first_line
 from millstream.engine.ledger import Ledger
 from millstream.engine.quota import Retry
-from millstream.engine.segments import Segment, SegmentStore, disk_errors, sync
+from millstream.engine.segments import Segment, SegmentStore, disk_errors, repeating, sync
 from millstream.errors import MillstreamError, UsageError
 from millstream.plan.schema import Schema
 
@@ -108,7 +108,7 @@ def write_file(table: pa.Table, target: Path, kind: str) -> None:
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
     with disk_errors():
         if kind == "parquet":
-            pq.write_table(table, draft, compression="zstd")
+            pq.write_table(table, draft, compression="zstd", use_dictionary=repeating(table.schema))
         elif kind == "csv":
             pa_csv.write_csv(_flat(table), draft)
         else:
@@ -119,12 +119,16 @@ def write_file(table: pa.Table, target: Path, kind: str) -> None:
 
 
 def _write_json(table: pa.Table, target: Path) -> None:
-    """A row a line; times as ISO 8601, bytes as base64, NaN and infinities as text."""
     with target.open("w", encoding="utf-8") as file:
-        for batch in _readable(table).to_batches(max_chunksize=10_000):
-            for row in _rows(batch):
-                line = json.dumps(_plain(row), default=_json_value, ensure_ascii=False)
-                file.write(line + "\n")
+        for line in json_lines(table):
+            file.write(line + "\n")
+
+
+def json_lines(table: pa.Table) -> Iterator[str]:
+    """A row a line; times as ISO 8601, bytes as base64, NaN and infinities as text."""
+    for batch in _readable(table).to_batches(max_chunksize=10_000):
+        for row in _rows(batch):
+            yield json.dumps(_plain(row), default=_json_value, ensure_ascii=False)
 
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:

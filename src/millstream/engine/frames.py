@@ -113,6 +113,16 @@ def _union(frames: list[Frame]) -> Frame:
     return result
 
 
+def steady(value: int, column: str = "_ts") -> str:
+    """A number that differs from step to step, as SQL that leaves the generated code the same.
+
+    Spark writes numbers into the code it generates, compiles that anew for each of them, and runs
+    it cold; an array is handed to the code as data. The index is always 0, which Spark cannot
+    know. `column` is any column of whole numbers.
+    """
+    return f"array({value}L)[CAST({column} & 0L AS INT)]"
+
+
 def until_text(window: Range | Now | Unbounded | Rows) -> str:
     """The end of a row's interval as SQL over its time."""
     match window:

@@ -115,6 +115,7 @@ class SegmentStore:
                 path,
                 compression="zstd",
                 row_group_size=ROW_GROUP_ROWS,
+                use_dictionary=repeating(table.schema),
                 write_statistics=_counted(table.schema),
             )
             sync(path)
@@ -274,6 +275,13 @@ def _counted(schema: pa.Schema) -> list[str]:
     statistics on users' columns Spark would skip row groups that hold wanted rows.
     """
     return [name for name in schema.names if name.startswith("_")]
+
+
+def repeating(schema: pa.Schema) -> list[str]:
+    """Columns worth a dictionary. Numbers and times are not: it costs more than all the rest."""
+    return [
+        f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)
+    ]
 
 
 def sync(path: str) -> None:

@@ -21,6 +21,8 @@ JAVA_HINT = (
     "macOS: brew install openjdk@17), or set JAVA_HOME to one"
 )
 JAVA_LEAST = 17
+OWN_OPTIONS = "MILLSTREAM_JAVA_OPTIONS"  # of the environment: more options for the Java process
+COMPILE_ALL = "-XX:-DontCompileHugeMethods"
 
 
 def require_java() -> None:
@@ -105,7 +107,9 @@ def session(
         "spark.ui.retainedStages": "50",
         "spark.ui.retainedTasks": "1000",
         "spark.sql.ui.retainedExecutions": "50",
-        "spark.driver.extraJavaOptions": os.environ.get("MILLSTREAM_JAVA_OPTIONS", ""),
+        # a shared job's generated methods are long; HotSpot leaves those to its interpreter
+        "spark.driver.extraJavaOptions": f"{COMPILE_ALL} {os.environ.get(OWN_OPTIONS, '')}".strip(),
+        "spark.executor.extraJavaOptions": COMPILE_ALL,
         "spark.log.level": "FATAL",  # what fails is told by us, not by pages of Java stacks
         **(settings or {}),
     }

@@ -24,6 +24,7 @@ from millstream.engine.segments import EMPTY, Segment, SegmentStore, Written
 from millstream.plan.nodes import sources_of
 from millstream.plan.windows import BEGINNING, FOREVER
 from millstream.share.dataflow import Operator, base_stream, state_stream
+from millstream.share.shapes import shape_of
 
 COLLECT_BYTES_MAX = 32 << 20  # input of a step below which its result is collected by the driver
 RECORDS_OF_A_FILE = 1_000_000  # written by executors: a delivery reads a segment at a time
@@ -102,23 +103,37 @@ class StepRunner:
         self.reader = SegmentReader(spark, ledger, store)
         self.removals = Removals()
         self.collect_bytes_max = collect_bytes_max
+        self._columns: dict[str, dict[str, tuple[str, str]]] = {}  # by shape
 
     # -- what there is to do --------------------------------------------------------------------
 
     def install(self, operator: Operator) -> None:
         """Makes room for an operator's streams in the ledger (inside a transaction).
 
-        The operator is evaluated once over inputs without rows: Spark analyses it, nothing runs,
-        and the columns of its streams are known from then on.
+        An operator of each shape is evaluated once over inputs without rows: Spark analyses it,
+        nothing runs, and the columns of its streams are known from then on.
         """
         self.ledger.add_stream(operator.id, operator.kind)
         if self.ledger.columns(operator.id):
             return
+        shape = shape_of(operator)
+        if shape not in self._columns:
+            self._columns[shape] = self._columns_of(operator)
+        for suffix, (kind, columns) in self._columns[shape].items():
+            self.ledger.add_stream(operator.id + suffix, kind)
+            self.ledger.set_columns(operator.id + suffix, columns)
+
+    def _columns_of(self, operator: Operator) -> dict[str, tuple[str, str]]:
+        """Kind and columns of the operator's streams, by what follows its id in their names."""
         inputs = {s: Input(s, (), (_placeholder(s),), BEGINNING, FOREVER) for s in operator.inputs}
         step = Step(operator, inputs, {}, {}, (), 0, self.reader.frame)
-        for output in LOGIC[operator.kind].evaluate(step).outputs:
-            self.ledger.add_stream(output.stream, "state" if output.replaces else operator.kind)
-            self.ledger.set_columns(output.stream, nullable(output.data.schema).json())
+        return {
+            output.stream.removeprefix(operator.id): (
+                "state" if output.replaces else operator.kind,
+                nullable(output.data.schema).json(),
+            )
+            for output in LOGIC[operator.kind].evaluate(step).outputs
+        }
 
     def pending(self, operator: Operator) -> dict[str, list[Segment]]:
         """Segments each input has beyond the operator's cursor."""

@@ -14,7 +14,7 @@ from millstream.plan.nodes import Aggregate, AggregateCall, Node
 from millstream.plan.schema import Field, Schema
 from millstream.plan.windows import BEGINNING, Instant, Sliding
 from millstream.share.dataflow import pane_length
-from millstream.share.predicate_index import bit_of, has_bit, membership
+from millstream.share.predicate_index import bit_of, has_bit, membership, words_of
 from millstream.share.rowwise import TIME_US, Rowwise
 from millstream.share.together import (
     NULL,
@@ -26,7 +26,7 @@ from millstream.share.together import (
     bits_of,
 )
 
-ROWS = AggregateCall("count", None, "bigint")  # of a filter
+PRESENT = AggregateCall("bit_or", None, "bigint")  # whose rows are in a pane or window
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +71,15 @@ def call_key(call: AggregateCall) -> str:
 class PanesTogether:
     """One aggregation for all members.
 
-    `rows` are those that any member wants. `calls` are all wanted ones, each once, filtered; after
-    them stands a count for each distinct filter. A member's rows are those of its pane length in
-    which the count of its filter is not zero.
+    `rows` are those that any member wants, with the bits of their filters as last columns: `words`.
+    `calls` are all wanted ones, each once, filtered. A member's panes are those of its length in
+    which some row has the bit of its filter.
     """
 
     rows: Node
+    words: tuple[Expr, ...]
     keys: tuple[Expr, ...]
     calls: tuple[AggregateCall, ...]
-    counts: tuple[AggregateCall, ...]
     lengths: tuple[int, ...]
     bits: tuple[tuple[int, int], ...]  # what each bit stands for: filter, pane length
     chosen: dict[str, tuple[int, ...]]  # each member's calls
@@ -100,18 +100,15 @@ def panes_together(members: Sequence[PaneMember]) -> PanesTogether:
                 calls[key] = (len(calls), _filtered(call, has_bit(words, number)))
             places.append(calls[key][0])
         chosen[member.stream] = tuple(places)
-    counts = tuple(
-        replace(ROWS, condition=has_bit(words, number)) for number in range(len(conditions))
-    )
     bits: dict[tuple[int, int], int] = {}
     member_bit = {}
     for number, member in zip(filters, members, strict=True):
         member_bit[member.stream] = bits.setdefault((number, member.pane), len(bits))
     return PanesTogether(
         rows,
+        words,
         members[0].keys,
         tuple(call for _, call in calls.values()),
-        counts,
         tuple(sorted({m.pane for m in members})),
         tuple(bits),
         chosen,
@@ -156,15 +153,17 @@ class WindowMember:
 
 @dataclass(frozen=True, slots=True)
 class WindowsTogether:
-    """One combination for all members, over panes that hold all their calls, then a count each.
+    """One combination for all members, over panes that hold all their calls, then bits.
 
-    `sources` says for each call and count of the shared aggregate whose panes hold it: a pane
-    stream and the position of the call there (-1 for the member's count).
+    `sources` says for each call of the shared aggregate whose panes hold it: a pane stream and the
+    position of the call there. Behind the calls stand words of bits: which pane streams have rows
+    in a window; `present` are the streams in the order of the bits.
     """
 
     together: Together
     aggregate: Aggregate
     sources: tuple[tuple[str, int], ...]
+    present: tuple[str, ...]
 
 
 def windows_together(members: Sequence[WindowMember]) -> WindowsTogether:
@@ -183,30 +182,26 @@ def windows_together(members: Sequence[WindowMember]) -> WindowsTogether:
                 sources.append((member.panes.stream, position))
             mine.append(Column(keys + calls[key]))
         columns.append(mine)
-    count_of: dict[str, int] = {}
-    for member in members:
-        if member.panes.stream not in count_of:
-            count_of[member.panes.stream] = len(wanted)
-            wanted.append(ROWS)
-            sources.append((member.panes.stream, -1))
+    present = tuple(dict.fromkeys(m.panes.stream for m in members))
+    first_word = keys + len(wanted)
+    words = tuple(Column(first_word + i) for i in range(words_of(len(present))))
+    wanted += [PRESENT] * len(words)
     first = members[0].node
     fields = (*first.fields[:keys], *(Field("", c.type) for c in wanted))
     aggregate = Aggregate(first.input, first.keys, tuple(wanted), first.grouping, fields)
     placed = []
     conditions = []
     for member, mine in zip(members, columns, strict=True):
-        counted = Column(keys + count_of[member.panes.stream])
-        present = Call(">", (counted, Literal("0L", "bigint")))
+        there = has_bit(words, present.index(member.panes.stream))
         top = (substitute(c, tuple(mine)) for c in member.top.conditions)
-        conditions.append((present, *_began(member.node), *top))
+        conditions.append((there, *_began(member.node), *top))
         selected = tuple(substitute(c, tuple(mine)) for c in member.top.columns)
         rows = replace(member.top, conditions=(), columns=selected)
         placed.append(Member(member.stream, rows, member.schema))
     bits, distinct = bits_of(conditions)
-    node, words = _with_words(aggregate, membership(distinct, aggregate.schema), ())
-    return WindowsTogether(
-        _selected(node, aggregate, words, placed, bits), aggregate, tuple(sources)
-    )
+    node, final = _with_words(aggregate, membership(distinct, aggregate.schema), ())
+    together = _selected(node, aggregate, final, placed, bits)
+    return WindowsTogether(together, aggregate, tuple(sources), present)
 
 
 def _began(node: Aggregate) -> tuple[Expr, ...]:

@@ -49,6 +49,8 @@ def parts_of(call: AggregateCall, order: str) -> list[Part]:
     match call.function:
         case "count":
             return [Part(f"count({value}){only}", "sum({a})")]
+        case "bit_or":  # of shared jobs: whose rows are in here
+            return [Part(f"bit_or({value}){only}", "bit_or({a})")]
         case "sum":
             return [Part(f"sum({value}){only}", "sum({a})", f"CAST({{a}} AS {call.type})")]
         case "avg":

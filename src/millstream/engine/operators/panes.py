@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.engine.frames import Frame, lower, order_struct
+from millstream.engine.frames import Frame, lower, order_struct, steady
 from millstream.engine.operators.aggregates import finals, merge, names_of, partial, parts_of
 from millstream.engine.operators.base import Answer, Output, Step
 from millstream.engine.segments import Segment
@@ -72,17 +72,11 @@ def panes_of_many(plan: PanesTogether, rows: Frame) -> tuple[Frame, dict[str, Pl
         keys.append(("_length", "_length"))
     names = [f"k{i}" for i in range(len(plan.keys))]
     keys += [(name, sql(key)) for name, key in zip(names, plan.keys, strict=True)]
-    leaf = rows.width - words_of(len(plan.counts))  # the bits stand behind the rows' own columns
+    leaf = rows.width - len(plan.words)  # the bits stand behind the rows' own columns
     order = order_struct(Frame(data, rows.hidden, leaf))
-    calls = (*plan.calls, *plan.counts)
-    grouped = partial(data, keys, calls, order)
-    words: list[list[str]] = [[] for _ in range(words_of(len(plan.bits)))]
-    for number, (filtered, pane) in enumerate(plan.bits):
-        word, bit = bit_of(number)
-        present = f"a{len(plan.calls) + filtered}_0 > 0"
-        present += f" AND _length = {pane}L" if several else ""
-        words[word].append(f"IF({present}, {bit}L, 0L)")
-    columns = [" + ".join(parts) for parts in words] + names + names_of(plan.calls)
+    present = tuple(AggregateCall("bit_or", word, "bigint") for word in plan.words)
+    grouped = partial(data, keys, (*plan.calls, *present), order)
+    columns = [*_presence(plan), *names, *names_of(plan.calls)]
     hidden = {
         "_ts": f"_pane + {length} - 1L",
         "_until": f"_pane + {length}",
@@ -90,7 +84,22 @@ def panes_of_many(plan: PanesTogether, rows: Frame) -> tuple[Frame, dict[str, Pl
     }
     frame = Frame(grouped, (), 0).select(hidden, columns)
     parts = [len(parts_of(call, "_ts")) for call in plan.calls]
-    return frame, pane_places(plan, parts, len(words))
+    return frame, pane_places(plan, parts, words_of(len(plan.bits)))
+
+
+def _presence(plan: PanesTogether) -> list[str]:
+    """The words of a pane's members from those of its rows' filters."""
+    filters = [f"a{len(plan.calls) + i}_0" for i in range(len(plan.words))]
+    if plan.bits == tuple((i, plan.lengths[0]) for i in range(len(plan.bits))):
+        return filters  # one length, and each filter is one member
+    words: list[list[str]] = [[] for _ in range(words_of(len(plan.bits)))]
+    for number, (filtered, pane) in enumerate(plan.bits):
+        word, bit = bit_of(number)
+        own, asked = bit_of(filtered)
+        there = f"({filters[own]} & {asked}L) <> 0L AND {pane}L = "
+        there += "_length" if len(plan.lengths) > 1 else f"{plan.lengths[0]}L"
+        words[word].append(f"IF({there}, {bit}L, 0L)")
+    return [" + ".join(parts) for parts in words]
 
 
 def parts_before(calls: Sequence[AggregateCall], position: int) -> int:
@@ -118,12 +127,12 @@ class CombineLogic:
             return answer
         partials = step.read(source.stream, parts)
         oldest = max(first - window.length if first > BEGINNING else BEGINNING, node.start)
-        # on the stored time, which is a pane's last instant, so that Parquet skips the rest
+        # on the stored time, which is a pane's last instant
         last_instant = pane_length(node) - 1
         if oldest > BEGINNING:
-            partials = partials.where(f"_ts >= {oldest + last_instant}L")
+            partials = partials.where(f"_ts >= {steady(oldest + last_instant)}")
         if last < FOREVER:
-            partials = partials.where(f"_ts < {last + last_instant}L")
+            partials = partials.where(f"_ts < {steady(last + last_instant)}")
         data = _as_partials(partials, node)
         combined = _windows(data, node, window, first, last)
         time = "_end - 1L" if isinstance(node.grouping, Instant) else "_end"
@@ -195,9 +204,9 @@ def _ends_of_pane(node: Aggregate, window: Sliding, first: int, last: int) -> tu
     low = _ceil(f"(_pane + {pane_length(node)}L)", slide)
     high = _floor(f"(_pane + {window.length}L)", slide)
     if earliest > BEGINNING:
-        low = f"greatest({low}, {earliest}L)"
+        low = f"greatest({low}, {steady(earliest, '_pane')})"
     if last < FOREVER:
-        high = f"least({high}, {last}L)"
+        high = f"least({high}, {steady(last, '_pane')})"
     return low, high
 
 
@@ -232,7 +241,7 @@ def _windows_by_blocks(
     changes = data.where(f"{low} <= {high}").selectExpr(
         *keys, f"explode(array({low}, {left})) AS _end"
     )
-    changes = changes.where(f"_end <= {last}L") if last < FOREVER else changes
+    changes = changes.where(f"_end <= {steady(last, '_end')}") if last < FOREVER else changes
     by = f"PARTITION BY {', '.join(keys)} " if keys else ""
     ends = changes.distinct().selectExpr("*", f"lead(_end) OVER ({by}ORDER BY _end) AS _next")
     # each window as few blocks, joined with what the blocks hold
@@ -241,7 +250,8 @@ def _windows_by_blocks(
     joined = wanted.alias("w").join(blocks.alias("b"), F.expr(" AND ".join(same)))
     chosen = [*(f"w.{c}" for c in ("_end", "_next", *keys)), *names_of(node.calls), "_latest"]
     merged = merge(joined.selectExpr(*chosen), ["_end", "_next", *keys], node.calls)
-    stop = f"coalesce(_next - {slide}L, {last}L)" if last < FOREVER else f"_next - {slide}L"
+    stop = f"_next - {slide}L"
+    stop = f"coalesce({stop}, {steady(last, '_end')})" if last < FOREVER else stop
     kept = [*keys, *names_of(node.calls), "_latest"]
     return merged.selectExpr(*kept, f"explode(sequence(_end, {stop}, {slide}L)) AS _end")
 

@@ -27,6 +27,7 @@ from millstream.share.panes_together import (
     panes_together,
     windows_together,
 )
+from millstream.share.predicate_index import bit_of, words_of
 from millstream.share.together import (
     JoinMember,
     Member,
@@ -114,7 +115,7 @@ def _read_panes(
     segments: Sequence[Segment],
     reader: SegmentReader,
 ) -> Frame:
-    """Panes with keys, the parts of all wanted calls, and a one for each member who has rows."""
+    """Panes with keys, the parts of all wanted calls, and the bits of those who have rows."""
     by_stream = {m.panes.stream: m for m in members}
     keys = len(members[0].node.keys)
     files: dict[int, list[str]] = {}
@@ -136,16 +137,18 @@ def _read_panes(
             types[wide] = schema[f"c{i}"].dataType
         for stream, position in plan.sources:
             place, own = places[stream], reader.schema(stream)
-            if position < 0:
-                types[f"c{place.word}"] = LongType()
-                texts.append(f"IF((c{place.word} & {place.bit}L) <> 0L, 1L, 0L)")
-                continue
             calls = by_stream[stream].node.calls
             start = keys + parts_before(calls, position)
             for j in range(len(parts_of(calls[position], "_ts"))):
                 wide = place.columns[f"c{start + j}"]
                 texts.append(wide)
                 types[wide] = own[f"c{start + j}"].dataType
+        words: list[list[str]] = [[] for _ in range(words_of(len(plan.present)))]
+        for number, stream in enumerate(plan.present):
+            place, (word, bit) = places[stream], bit_of(number)
+            types[f"c{place.word}"] = LongType()
+            words[word].append(f"IF((c{place.word} & {place.bit}L) <> 0L, {bit}L, 0L)")
+        texts += [" + ".join(bits) for bits in words]
         data = reader.wide(paths, types)
         frames.append(Frame(data, hidden, 0).select({h: h for h in hidden}, texts))
     result = frames[0]
