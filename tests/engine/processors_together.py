@@ -4,8 +4,10 @@ A `Cluster` plays the manager and the network. Every message goes through JSON a
 HTTP. A processor can be killed at any point and opened again on its home.
 """
 
+import itertools
 import json
 import random
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,30 @@ from oracle.model import Stream
 
 SETTINGS = EngineSettings(batch_rows=60, step_rows_max=200)
 FIRST = "p0"
+AUDIT = """
+CREATE TABLE IF NOT EXISTS audit (stream, first, last, rows, ts_min, ts_max, watermark);
+CREATE TRIGGER IF NOT EXISTS audited AFTER INSERT ON segments BEGIN INSERT INTO audit VALUES
+(NEW.stream, NEW.first, NEW.last, NEW.rows, NEW.ts_min, NEW.ts_max, NEW.watermark); END;
+"""
+
+
+class Crash(BaseException):
+    """What a test does to a process."""
+
+
+class CrashPlan:
+    """Raises at a point, once; then nobody fails until it is armed again."""
+
+    def __init__(self) -> None:
+        self.wanted, self.at = "", ""
+
+    def arm(self, point: str) -> None:
+        self.wanted, self.at = point, ""
+
+    def __call__(self, point: str) -> None:
+        if point == self.wanted:
+            self.at, self.wanted = point, ""
+            raise Crash(point)
 
 
 def through_json(value: Any) -> Any:
@@ -34,51 +60,55 @@ def through_json(value: Any) -> Any:
 
 
 class LocalPeer:
-    """A processor as another one reaches it."""
+    """A processor as another one reaches it; one that crashes in an answer gives none."""
 
     def __init__(self, cluster: "Cluster", place: Place) -> None:
         self._cluster, self._name = cluster, place.processor
 
-    @property
-    def _target(self) -> Processor:
-        found = self._cluster.alive.get(self._name)
-        if found is None:
+    def _ask(self, question: Callable[[Processor], Any]) -> Any:
+        target = self._cluster.alive.get(self._name)
+        if target is None or self._cluster.unreachable(self._name):
             raise PeerAwayError(f"{self._name} is away")
-        return found
+        try:
+            return question(target)
+        except Crash:
+            self._cluster.kill(self._name)
+            raise PeerAwayError(f"{self._name} is away") from None
 
     def page(self, stream: str, after: int, consumer: str, epoch: int, wait: float) -> Page:
-        page = self._target.distributor.page(stream, after, consumer, epoch)
+        page = self._ask(lambda p: p.distributor.page(stream, after, consumer, epoch))
         return Page.from_json(through_json(page.to_json()))
 
     def fetch(self, stream: str, first: int, last: int) -> Iterator[bytes]:
-        with self._target.distributor.open(stream, first, last) as file:
+        with self._ask(lambda p: p.distributor.open(stream, first, last)) as file:
             while chunk := file.read(1 << 16):
                 yield chunk
 
     def acknowledge(self, stream: str, consumer: str, following: int) -> None:
-        self._target.distributor.acknowledge(stream, consumer, following)
+        self._ask(lambda p: p.distributor.acknowledge(stream, consumer, following))
 
     def expect(self, stream: str, consumer: str) -> tuple[int, int]:
-        return self._target.distributor.expect(stream, consumer)
+        following, epoch = self._ask(lambda p: p.distributor.expect(stream, consumer))
+        return following, epoch
 
     def unexpect(self, stream: str, consumer: str) -> None:
-        self._target.distributor.unexpect(stream, consumer)
+        self._ask(lambda p: p.distributor.unexpect(stream, consumer))
 
     def needs(self, move: str, operators: tuple[str, ...], to: Place) -> Mapping[str, Any]:
-        return dict(through_json(self._target.old_owner.needs(move, operators, to)))
+        return dict(through_json(self._ask(lambda p: p.old_owner.needs(move, operators, to))))
 
     def sealed(self, move: str, wait: float) -> Mapping[str, Any] | None:
-        found = self._target.old_owner.sealed(move)
+        found = self._ask(lambda p: p.old_owner.sealed(move))
         return None if found is None else dict(through_json(found))
 
     def ready(self, move: str) -> None:
-        self._target.old_owner.ready(move)
+        self._ask(lambda p: p.old_owner.ready(move))
 
     def taken(self, move: str) -> None:
-        self._target.old_owner.taken(move)
+        self._ask(lambda p: p.old_owner.taken(move))
 
     def undo(self, move: str) -> None:
-        self._target.old_owner.undo(move)
+        self._ask(lambda p: p.old_owner.undo(move))
 
 
 class Cluster:
@@ -94,6 +124,7 @@ class Cluster:
         self.texts: dict[str, HostedText] = {}
         self.inputs: dict[str, tuple[str, ...]] = {}
         self.moves = 0
+        self.losing: random.Random | None = None  # loses one message in ten
         self._analyzer: Any = None
         for name in self.names:
             self.open(name)
@@ -106,13 +137,37 @@ class Cluster:
         if self._analyzer is not None:
             opened.engine.analyzer = self._analyzer  # types do not change; asking again is slow
         self._analyzer = opened.engine.analyzer
+        opened.new_owner.warm_rounds = 0
+        with sqlite3.connect(self.folder / name / "ledger.db") as db:
+            db.executescript(AUDIT)
         opened.restore()
         self.alive[name] = opened
         return opened
 
+    def unreachable(self, name: str) -> bool:
+        return self.losing is not None and self.losing.random() < 0.1
+
     def kill(self, name: str) -> None:
         """The process is gone; its home stays."""
-        self.alive.pop(name).engine.close()
+        found = self.alive.pop(name, None)
+        if found is not None:
+            found.engine.close()
+
+    def revive(self) -> None:
+        for name in self.names:
+            if name not in self.alive:
+                self.open(name)
+
+    def guarded(self, name: str, work: Callable[[Processor], Any]) -> Any:
+        """Something that a processor does by itself; it may crash, or not be there."""
+        found = self.alive.get(name)
+        if found is None:
+            return None
+        try:
+            return work(found)
+        except Crash:
+            self.kill(name)
+            return None
 
     def close(self) -> None:
         for name in list(self.alive):
@@ -186,40 +241,60 @@ class Cluster:
     def any(self) -> Processor:
         return next(iter(self.alive.values()))
 
-    def move(self, operators: Sequence[str], to: str, between: Callable[[], None]) -> None:
-        """A whole move, with work going on between its steps."""
+    def move(
+        self,
+        operators: Sequence[str],
+        to: str,
+        between: Callable[[], None],
+        *,
+        undo_at: str | None = None,
+    ) -> bool:
+        """A whole move, with work going on between its steps; gives whether it came about."""
         request = self.request(operators, to)
-        old, new = request.old.processor, to
-        self.alive[new].new_owner.prepare(request)
-        for _ in range(200):
-            if self.alive[new].ownership.move(request.move).phase == "ready":
-                break
+        old, move = request.old.processor, request.move
+        for _ in range(400):
+            self.revive()
+            try:
+                phase = self._turn(request, old, to, undo_at)
+            except MillstreamError:
+                phase = ""  # away or not now: asked again
+            if phase in ("done", "undone"):
+                return phase == "done"
             between()
-        else:
-            raise AssertionError(f"{request.move} is never ready")
-        self.alive[old].old_owner.seal(request.move, request.operators, Place(new))
-        for operator in operators:
-            self.where[operator] = new
-        for _ in range(200):
-            self.alive[new].new_owner.take_over(request.move)
-            if self.alive[new].ownership.move(request.move).phase == "owner":
-                break
-            between()
-        else:
-            raise AssertionError(f"{request.move} is never taken over")
-        self.alive[old].old_owner.complete(request.move)
-        self.alive[new].new_owner.complete(request.move)
+        sides = [(n, p.ownership.move(move)) for n, p in self.alive.items()]
+        raise AssertionError(f"{move} comes to no end: {sides}")
+
+    def _turn(self, request: MoveRequest, old: str, new: str, undo_at: str | None) -> str:
+        """What a manager says next, going by what both sides have in their ledgers."""
+        move = request.move
+        mine, theirs = (self.alive[n].ownership.move(move) for n in (new, old))
+        phase = mine.phase if mine is not None else ""
+        if theirs is not None and theirs.phase in ("sealed", "done"):
+            for operator in request.operators:
+                self.where[operator] = new
+        if undo_at is not None and phase == undo_at:
+            self.guarded(new, lambda p: p.new_owner.undo(move))
+        elif phase == "":
+            self.guarded(new, lambda p: p.new_owner.prepare(request))
+        elif phase == "ready" and (theirs is None or theirs.phase != "sealed"):
+            self.guarded(old, lambda p: p.old_owner.seal(move, request.operators, Place(new)))
+        elif phase in ("ready", "taking"):
+            self.guarded(new, lambda p: p.new_owner.take_over(move))
+        elif phase == "owner":
+            self.guarded(old, lambda p: p.old_owner.complete(move))
+            if old in self.alive and self.alive[old].ownership.move(move).phase == "done":
+                self.guarded(new, lambda p: p.new_owner.complete(move))
+        return phase
 
     # -- work -----------------------------------------------------------------------------------
 
     def exchange(self) -> bool:
-        worked = [p.exchange() for p in list(self.alive.values())]
-        return any(worked)
+        return any([bool(self.guarded(n, lambda p: p.exchange())) for n in self.names])  # noqa: C419
 
     def steps(self, chance: random.Random | None = None) -> bool:
         """One step of every operator, or of some of them."""
         worked = False
-        for processor in list(self.alive.values()):
+        for processor in [self.alive[n] for n in self.names if n in self.alive]:
             engine = processor.engine
             for operator in list(engine.operators.values()):
                 if chance is not None and chance.random() < 0.5:
@@ -240,6 +315,27 @@ class Cluster:
             if not self.steps() and not worked:
                 return
             self.compact()
+
+    def check_numbers(self) -> None:
+        """Every number of a stream means the same everywhere, and none was passed over."""
+        seen: dict[str, dict[int, tuple[Any, ...]]] = {}
+        for name in self.names:
+            with sqlite3.connect(self.folder / name / "ledger.db") as db:
+                for stream, first, *facts in db.execute(
+                    "SELECT * FROM audit WHERE first = last AND stream NOT LIKE '%#%'"
+                ):
+                    known = seen.setdefault(stream, {}).setdefault(first, tuple(facts))
+                    assert known == tuple(facts), (stream, first)
+        for stream, where in self.where.items():
+            head = self.alive[where].engine.ledger.stream(stream)
+            assert head is not None
+            assert sorted(seen.get(stream, {})) == list(range(1, head["next"])), stream
+        for processor in self.alive.values():
+            ledger = processor.engine.ledger
+            assert set(processor.engine.store.files()) == ledger.named_files()
+            for row in ledger.streams():
+                held = ledger.segments(row["id"])
+                assert all(s.last < t.first for s, t in itertools.pairwise(held)), row["id"]
 
     def rows(self, query: str) -> list[dict[str, Any]]:
         text = self.texts[query]
@@ -293,6 +389,7 @@ class ClusterRunner:
         for appender in cluster.alive[FIRST].engine.appenders.values():
             appender.finish()
         cluster.settle()
+        cluster.check_numbers()
         results = {name: cluster.rows(name) for name in queries}
         cluster.close()
         return results

@@ -21,6 +21,7 @@ BENCHMARKS = {
     "scheduling": ("millstream.bench.scheduling", "run", "scheduling algorithms on one processor"),
     "choosing": ("millstream.bench.choosing", "run", "what the scheduler itself costs a step"),
     "planning": ("millstream.bench.planning", "run_planning_bench", "planners with reuse"),
+    "moves": ("millstream.bench.moves", "run", "the pause of a move against its state's size"),
     "dashboard": ("millstream.bench.dashboard", "run", "pages in a real browser (Chromium)"),
     "placement": ("millstream.bench.placement", "run_placement_bench", "network-aware placement"),
 }

@@ -121,6 +121,7 @@ class Engine:
         self.sources: dict[str, LiveSource] = {}  # those that bring rows by themselves
         self.deliveries: list[Delivery] = []
         self.paused_operators: frozenset[str] = frozenset()
+        self.overdue = False  # whether another processor has left too much of a base stream lying
         self.resting: set[str] = set()  # operators that are about to be handed over
         self.maintenance = Maintenance(self.runner, self.operators)
         self.lock = threading.RLock()
@@ -365,7 +366,9 @@ class Engine:
             listener()
 
     def congested(self) -> bool:
-        """Whether an operator is so far behind that ingest should wait."""
+        """Whether an operator, or another processor, is so far behind that ingest should wait."""
+        if self.overdue:
+            return True
         limit = self.settings.backlog_rows_max
         with self.lock:
             operators = [o for o in self.operators.values() if o.id not in self.paused_operators]

@@ -42,6 +42,7 @@ class OldOwner:
         self.me, self.hosting, self._quiesce = me, hosting, quiesce
         self.engine, self.ownership = hosting.engine, hosting.ownership
         self.ledger = hosting.ledger
+        self.committed: dict[str, float] = {}  # when operators last committed a step here
         self.on_sealed: list[Callable[[str], None]] = []
 
     def _operators(self, names: Sequence[str]) -> list[Operator]:
@@ -200,6 +201,7 @@ class OldOwner:
         return {
             "next": int(head["next"]),
             "epoch": owned.epoch + 1,
+            "committed": self.committed.get(operator.id),
             "watermark": head["watermark"],
             "ts_max": head["ts_max"],
             "rows": head["rows"],

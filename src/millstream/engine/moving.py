@@ -18,7 +18,7 @@ from millstream.engine.ownership import MOVING, Copy, Move, Place, remote
 from millstream.engine.segments import Segment
 from millstream.engine.tails import Lack, lack_of
 from millstream.engine.transfer import Peers, Receiver, RefusedError, segment_of
-from millstream.engine.warming import warm_up
+from millstream.engine.warming import ROUNDS, warm_up
 from millstream.errors import MillstreamError
 from millstream.plan.windows import BEGINNING
 from millstream.share.dataflow import Operator
@@ -60,7 +60,9 @@ class NewOwner:
         self.engine, self.ownership = hosting.engine, hosting.ownership
         self.ledger = hosting.ledger
         self.warm: set[str] = set()  # moves for which this process has warmed up
+        self.warm_rounds = ROUNDS
         self.missing: dict[str, int] = {}  # rows, as last seen
+        self.handed_at: dict[str, float] = {}  # when the old owner last committed a step
         self.on_owner: list[Callable[[str], None]] = []
 
     def prepare(self, request: MoveRequest) -> None:
@@ -117,7 +119,7 @@ class NewOwner:
             return False
         if known.id not in self.warm:
             for operator in operators.values():
-                warm_up(self.engine, operator)
+                warm_up(self.engine, operator, self.warm_rounds)
             self.warm.add(known.id)
             faults.reach("prepare.warm")
             return True  # time has passed: look again at what is missing
@@ -251,6 +253,11 @@ class NewOwner:
         with self.engine.lock:
             with self.ledger.transaction():
                 gone = self._own(known, request, record, states)
+            self.handed_at |= {
+                name: part["committed"]
+                for name, part in record["streams"].items()
+                if part["committed"] is not None
+            }
             for text in request.texts:
                 self.hosting.run(text)
         faults.reach("take.committed")

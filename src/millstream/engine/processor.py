@@ -4,6 +4,8 @@ Puts the parts together; what each does stands in its own module. Knows no netwo
 whoever drives it calls `exchange` and runs steps, or lets the server's components do both.
 """
 
+import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +16,7 @@ from millstream.engine.handing import OldOwner
 from millstream.engine.hosting import Hosting
 from millstream.engine.moving import NewOwner
 from millstream.engine.ownership import Copy, Ownership
+from millstream.engine.steps import StepReport
 from millstream.engine.transfer import Distributor, Peers, Receiver
 from millstream.errors import MillstreamError, StateError
 
@@ -43,14 +46,17 @@ class Processor:
         self.receiver = Receiver(self.id, self.engine, self.ownership, peers)
         self.old_owner = OldOwner(self.id, self.hosting, self._quiesce)
         self.new_owner = NewOwner(self.id, self.hosting, self.receiver, peers)
+        self.pauses: dict[str, float] = {}  # how long operators stood still
         self.quiesce: Callable[[frozenset[str]], None] | None = None  # set by whoever runs steps
         self.hosting.on_dropped.append(self._unexpect)
+        self.engine.on_step.append(self._stepped)
         self.distributor.on_acknowledged.append(self._acknowledged)
 
     def _identity(self, name: str) -> str:
         """The id lies in the home: whoever opens it is that processor."""
         known = self.engine.ledger.meta(WHO)
         if known is None:
+            name = name or f"p-{uuid.uuid4().hex[:8]}"
             with self.engine.ledger.transaction() as ledger:
                 ledger.set_meta(WHO, name)
         elif name and name != known:
@@ -70,6 +76,14 @@ class Processor:
     def _quiesce(self, operators: frozenset[str]) -> None:
         if self.quiesce is not None:
             self.quiesce(operators)
+
+    def _stepped(self, report: StepReport) -> None:
+        """Notes when operators last committed: a move's pause lies between two such moments."""
+        now = time.time()
+        self.old_owner.committed[report.operator] = now
+        before = self.new_owner.handed_at.pop(report.operator, None)
+        if before is not None:
+            self.pauses[report.operator] = max(0.0, now - before)
 
     def _unexpect(self, copy: Copy) -> None:
         with suppress(MillstreamError):  # the manager says so too

@@ -7,11 +7,12 @@ up: disks are finite.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 from typing import Literal as OneOf
 
-from millstream.share.dataflow import late_stream, rejected_stream
+from millstream.engine.ownership import REMOTE
+from millstream.share.dataflow import base_stream, late_stream, rejected_stream
 
 if TYPE_CHECKING:
     from millstream.engine.delivery import Delivery
@@ -46,6 +47,7 @@ def review(engine: "Engine", say: Callable[[str], None] = lambda text: None) -> 
     """Parks, wakes and gives up queries as their consumers deserve."""
     held = engine.ledger.held()
     quota = engine.settings.quota_bytes
+    engine.overdue = _left_elsewhere(held, [base_stream(n) for n in engine.appenders]) > quota
     for query in list(engine.queries.values()):
         if query.state not in ("running", "parked"):
             continue
@@ -53,6 +55,7 @@ def review(engine: "Engine", say: Callable[[str], None] = lambda text: None) -> 
         left = max(
             (held.get((c, query.stream), 0) for c in consumers(query, deliveries)), default=0
         )
+        left = max(left, _left_elsewhere(held, query.operators))
         waiting = sum(
             size for (consumer, _), size in held.items() if consumer in engine.paused_operators
             and consumer in query.operators
@@ -71,6 +74,13 @@ def review(engine: "Engine", say: Callable[[str], None] = lambda text: None) -> 
             give_up(engine, query, deliveries, reason)
             say(f"query {query.name} has failed: {reason}")
     _trim_rejects(engine, quota)
+
+
+def _left_elsewhere(held: Mapping[tuple[str, str], int], streams: Collection[str]) -> int:
+    """Bytes that the slowest other processor has yet to take of any of these streams."""
+    return max(
+        (size for (c, s), size in held.items() if s in streams and c.startswith(REMOTE)), default=0
+    )
 
 
 def consumers(query: "Query", deliveries: Iterable["Delivery"]) -> set[str]:

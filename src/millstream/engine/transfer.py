@@ -260,6 +260,7 @@ class Receiver:
         self.me, self.engine, self.ownership, self.peers = me, engine, ownership, peers
         self.ledger = engine.ledger
         self.behind: dict[str, int] = {}  # rows that the source has and we do not, last known
+        self._acknowledged: dict[str, int] = {}  # what this process has said
         self._locks: dict[str, threading.Lock] = {}
 
     def connect(self, stream: str, source: Place, epoch: int, *, kept: bool = True) -> None:
@@ -305,25 +306,37 @@ class Receiver:
     # -- pulling --------------------------------------------------------------------------------
 
     def pull(self, stream: str, wait: float = 0.0) -> int:
-        """Takes over what is new, as much of it as fits a page; gives the number of segments."""
+        """Takes over what is new, as much of it as fits a page; gives the number of segments.
+
+        Several may pull at once: only one of them finds the copy as it was when it commits.
+        """
+        copy = self.ownership.copy(stream)
+        if copy is None or self.ownership.owned(stream) is not None or self.crowded(stream):
+            return 0
+        peer = self.peers(copy.source)
+        if copy.next is None:
+            copy = self._begin(copy, peer)
+        assert copy.next is not None
+        if self._acknowledged.get(stream) != copy.next:  # cut off before it could be said
+            self._acknowledge(peer, stream, copy.next)
+        page = peer.page(stream, copy.next, self.me, copy.epoch, wait)
+        self._believe(copy, page)
+        if page.moved is not None:
+            return self._follow(copy, page, peer)
+        self.behind[stream] = page.behind_rows
+        if not page.segments:
+            return 0
         with self._locks.setdefault(stream, threading.Lock()):
-            copy = self.ownership.copy(stream)
-            if copy is None or self.ownership.owned(stream) is not None or self.crowded(stream):
-                return 0
-            peer = self.peers(copy.source)
-            if copy.next is None:
-                copy = self._begin(copy, peer)
-            assert copy.next is not None
-            page = peer.page(stream, copy.next, self.me, copy.epoch, wait)
-            self._believe(copy, page)
-            if page.moved is not None:
-                return self._follow(copy, page, peer)
-            if not page.segments:
-                return 0
+            if self.ownership.copy(stream) != copy:
+                return 1  # somebody else has it by now
             self._take(copy, page, peer)
-            peer.acknowledge(stream, self.me, page.segments[-1].last + 1)
-            faults.reach("pull.acknowledged")
-            return len(page.segments)
+        self._acknowledge(peer, stream, page.segments[-1].last + 1)
+        faults.reach("pull.acknowledged")
+        return len(page.segments)
+
+    def _acknowledge(self, peer: Peer, stream: str, following: int) -> None:
+        peer.acknowledge(stream, self.me, following)
+        self._acknowledged[stream] = following
 
     def _begin(self, copy: Copy, peer: Peer) -> Copy:
         """The first question: from where on the source keeps the stream for us."""
@@ -387,7 +400,6 @@ class Receiver:
                 ledger.note_last_row(base, ts_max)
             ledger.count(f"pulled_bytes:{copy.stream}", size)
             ledger.count(f"pulled_rows:{copy.stream}", sum(s.rows for s in stored))
-        self.behind[copy.stream] = page.behind_rows
         faults.reach("pull.committed")
 
     def download(self, segments: Iterable[Segment], peer: Peer) -> tuple[int, list[Segment]]:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 ROUNDS = 2  # the second one runs on code that the first one generated
 
 
-def warm_up(engine: "Engine", operator: Operator) -> None:
+def warm_up(engine: "Engine", operator: Operator, rounds: int = ROUNDS) -> None:
     """Evaluates an operator on its inputs as they lie here, and throws the result away."""
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         with engine.runner.removals.reading():
             step = _sample(engine, operator)
             if step is None:

@@ -1,0 +1,140 @@
+"""`millstream processor`: a query processor as a daemon, until it is told to stop.
+
+Exit codes: 0 after SIGTERM, SIGINT or a manager's `stop`; 2 for a mistake in the settings; 3 where
+another process has the home by now.
+"""
+
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from millstream.errors import UsageError
+
+FENCED_CODE = 3
+
+
+def register(app: typer.Typer) -> None:
+    app.command("processor")(processor)
+
+
+def processor(
+    home: Annotated[Path, typer.Option(help="Folder of its ledger and segments; made if missing.")],
+    manager: Annotated[
+        str | None, typer.Option(help="URL of the manager; it also goes on without one.")
+    ] = None,
+    spark: Annotated[str, typer.Option(help="Spark master of its session.")] = "local[2]",
+    heap: Annotated[str, typer.Option(help="Heap of its Spark driver.")] = "1g",
+    name: Annotated[
+        str, typer.Option("--id", help="Its id; kept in the home, made up for a new one.")
+    ] = "",
+    host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 0,
+    prop: Annotated[
+        list[str] | None,
+        typer.Option("--property", help="What it says of itself: KEY=VALUE; may be repeated."),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token; required beyond loopback.")
+    ] = None,
+    certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")] = None,
+    key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
+    authority: Annotated[
+        Path | None, typer.Option(help="Certificates that are believed (PEM).")
+    ] = None,
+    slots: Annotated[int, typer.Option(min=1, help="Steps in flight at once.")] = 2,
+    shared_storage: Annotated[
+        bool, typer.Option("--shared-storage", help="The home lies on a network file system.")
+    ] = False,
+) -> None:
+    """Run a query processor."""
+    from millstream.engine.engine import EngineSettings  # noqa: PLC0415
+    from millstream.server.processor_app import ProcessorServer, ProcessorSettings  # noqa: PLC0415
+
+    settings = ProcessorSettings(
+        host=host,
+        port=port,
+        token=_token(token_file),
+        certificate=_file(certificate),
+        key=_file(key),
+        authority=_file(authority),
+        manager=manager,
+        properties=properties_of(prop or ()),
+    )
+    home.mkdir(parents=True, exist_ok=True)
+    session = _session(spark, heap, home)
+    server = ProcessorServer(
+        name,
+        home,
+        session,
+        settings,
+        EngineSettings(slots=slots, local_disk=not shared_storage),
+        say=lambda text: typer.echo(text, err=True),
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: server.stopping.set())
+    server.start()
+    typer.echo(f"processor {server.processor.id} listens on {server.url}")
+    sys.stdout.flush()
+    reason = server.wait()
+    server.stop()
+    session.stop()
+    if reason:
+        typer.echo(f"error: {reason}", err=True)
+        raise typer.Exit(FENCED_CODE)
+
+
+def _session(master: str, heap: str, home: Path) -> Any:
+    from millstream.engine.spark import session  # noqa: PLC0415
+
+    cores = re.fullmatch(r"local\[(\d+)\]", master)
+    own = {"spark.driver.memory": heap}
+    if cores:
+        own["spark.sql.shuffle.partitions"] = cores[1]
+    return session(master, own, log=home / "spark.log")
+
+
+def _token(file: Path | None) -> str | None:
+    if file is None:
+        return None
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read", detail=error.strerror or "") from None
+    if not token:
+        raise UsageError(f"{file} holds no token")
+    return token
+
+
+def _file(path: Path | None) -> str | None:
+    if path is not None and not path.is_file():
+        raise UsageError(f"there is no file {path}")
+    return None if path is None else str(path)
+
+
+def properties_of(given: Sequence[str]) -> dict[str, str | int | float]:
+    """KEY=VALUE pairs; values that are numbers become numbers.
+
+    >>> properties_of(["cpu=3.0", "os=Linux"])
+    {'cpu': 3.0, 'os': 'Linux'}
+    """
+    found: dict[str, str | int | float] = {}
+    for pair in given:
+        key, sign, value = pair.partition("=")
+        if not key or not sign:
+            raise UsageError(f"{pair!r} is no property", hint="--property KEY=VALUE")
+        found[key] = _value(value)
+    return found
+
+
+def _value(text: str) -> str | int | float:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,106 @@
+"""Who may ask, how much, and how refusals are told: the same for every endpoint of a processor.
+
+Endpoints listen on loopback; beyond it every request carries a token. Bodies are bounded as they
+come in, whatever their headers say. Errors are JSON in four parts; nothing secret is in them.
+"""
+
+import hmac
+import json
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from millstream.engine.transfer import PeerAwayError, RefusedError
+from millstream.errors import MillstreamError, ResourceError, StateError, UsageError
+
+BODY_BYTES_MAX = 4 << 20
+
+
+class AnswerError(Exception):
+    """An answer other than 200."""
+
+    def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.status, self.content = status, {"code": code, "message": message, "hint": hint}
+
+
+def authorise(request: Request, token: str | None) -> None:
+    """Refuses a request without the token, where there is one."""
+    given = request.headers.get("authorization", "").removeprefix("Bearer ")
+    if token is not None and not hmac.compare_digest(given.encode(), token.encode()):
+        raise AnswerError(401, "denied", "a token is required", "Authorization: Bearer TOKEN")
+
+
+async def json_body(request: Request, size_max: int = BODY_BYTES_MAX) -> dict[str, Any]:
+    """A request's body as an object; refused as soon as it is too large."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > size_max:
+            raise AnswerError(413, "too_large", f"a request holds at most {size_max} bytes")
+        parts.append(part)
+    try:
+        found = json.loads(b"".join(parts) or b"{}")
+    except (ValueError, RecursionError):
+        raise AnswerError(400, "mistake", "the body is not JSON") from None
+    if not isinstance(found, dict):
+        raise AnswerError(400, "mistake", "the body is not an object")
+    return found
+
+
+def text(body: dict[str, Any], key: str) -> str:
+    """A text of a body."""
+    found = body.get(key)
+    if not isinstance(found, str) or not 0 < len(found) <= 1000:
+        raise AnswerError(400, "mistake", f"{key} is missing or no text")
+    return found
+
+
+def number(body: dict[str, Any], key: str) -> int:
+    """A whole number of a body."""
+    found = body.get(key)
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 1 << 62:
+        raise AnswerError(400, "mistake", f"{key} is missing or no whole number")
+    return found
+
+
+def told(error: MillstreamError) -> dict[str, Any]:
+    """An error as others read it."""
+    return {
+        "code": code_of(error),
+        "message": error.message,
+        "detail": error.detail,
+        "hint": error.hint,
+    }
+
+
+def code_of(error: MillstreamError) -> str:
+    """The word by which programs tell errors apart."""
+    if isinstance(error, RefusedError):
+        return error.code
+    if isinstance(error, PeerAwayError):
+        return "busy"
+    return "mistake" if isinstance(error, UsageError) else "failed"
+
+
+def status_of(error: MillstreamError) -> int:
+    if isinstance(error, PeerAwayError):
+        return 503
+    if isinstance(error, StateError):
+        return 409
+    if isinstance(error, ResourceError):
+        return 507
+    return 400 if isinstance(error, UsageError) else 500
+
+
+def add_error_answers(app: FastAPI) -> None:
+    """Lets an application answer errors in words."""
+
+    @app.exception_handler(AnswerError)
+    async def refused(_: Request, answer: AnswerError) -> JSONResponse:
+        return JSONResponse({"error": answer.content}, answer.status)
+
+    @app.exception_handler(MillstreamError)
+    async def failed(_: Request, error: MillstreamError) -> JSONResponse:
+        return JSONResponse({"error": told(error)}, status_of(error))

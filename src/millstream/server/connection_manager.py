@@ -1,0 +1,362 @@
+"""The connection manager of a processor: what a manager says, carried out one by one.
+
+Every command is idempotent; an envelope that was overtaken by a later one is refused as stale, by
+the greatest (epoch, number) that the ledger has. It answers quickly: what takes time, such as the
+copying of a move, goes on in a thread of its own (D-CAPE, section 4.3 and table 4.1).
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.config.qos_table import quality_of, schedule_of
+from millstream.config.stream_table import StreamReader
+from millstream.control.commands import (
+    Command,
+    Compile,
+    Compiled,
+    CompiledOperator,
+    Complete,
+    Configure,
+    Connect,
+    Declare,
+    Disconnect,
+    Done,
+    Envelope,
+    Expect,
+    Expected,
+    Forget,
+    Held,
+    Hold,
+    Host,
+    HostedQuery,
+    Inventory,
+    MoveRecord,
+    Peer,
+    Prepare,
+    Progress,
+    Progressed,
+    Refusal,
+    Release,
+    Reply,
+    Report,
+    Reported,
+    Reset,
+    Seal,
+    Sealed,
+    SealedStream,
+    StartStream,
+    Stop,
+    StreamMark,
+    TakeInventory,
+    TakeOver,
+    Undo,
+    Unexpect,
+    Unhost,
+)
+from millstream.cql.catalog import StreamDefinition
+from millstream.engine.handing import ENDED
+from millstream.engine.hosting import HostedText
+from millstream.engine.moving import MoveRequest
+from millstream.engine.ownership import HELD, REMOTE, Move, Place
+from millstream.engine.transfer import RefusedError
+from millstream.errors import MillstreamError, UsageError
+from millstream.plan.nodes import sources_of
+from millstream.server.access import code_of
+from millstream.server.move_driver import MoveDriver
+from millstream.share.dataflow import base_stream, result_stream
+
+if TYPE_CHECKING:
+    from millstream.engine.processor import Processor
+    from millstream.server.execution_engine import ExecutionEngine
+    from millstream.server.peers import PeerDirectory
+    from millstream.server.statistics_gatherer import StatisticsGatherer
+    from millstream.server.stream_receiver import StreamReceiver
+
+SEEN = "manager"  # where the ledger keeps the greatest (epoch, number)
+TYPE_BYTES = {"boolean": 1, "byte": 1, "short": 2, "int": 4, "float": 4, "date": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The components that commands reach."""
+
+    processor: "Processor"
+    engine: "ExecutionEngine"
+    statistics: "StatisticsGatherer"
+    receiver: "StreamReceiver"
+    peers: "PeerDirectory"
+    stop: Callable[[], None]
+    reset: Callable[[], None]
+
+
+class ConnectionManager:
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.processor = parts.processor
+        self.moves = MoveDriver(parts.processor, parts.statistics.notice, parts.receiver.look)
+        self.properties: dict[str, Any] = {}
+        self.heard = threading.Event()  # a manager has asked something
+        self._lock = threading.Lock()
+
+    # -- envelopes ------------------------------------------------------------------------------
+
+    def receive(self, envelope: Envelope) -> list[Reply]:
+        """Carries out a message; gives a reply for each of its commands."""
+        self.heard.set()
+        if envelope.to != self.processor.id:
+            refused = Refusal("not_me", f"this is processor {self.processor.id}")
+            return [refused for _ in envelope.commands]
+        if envelope.number == 0:
+            if envelope.manager < self._seen()[0]:
+                return [_stale() for _ in envelope.commands]
+            return [self._tried(c) for c in envelope.commands]
+        with self._lock:
+            if (envelope.manager, envelope.number) < self._seen():
+                return [_stale() for _ in envelope.commands]
+            self._see(envelope.manager, envelope.number)
+            return [self._tried(c) for c in envelope.commands]
+
+    def _seen(self) -> tuple[int, int]:
+        text = self.processor.engine.ledger.meta(SEEN) or "0 0"
+        epoch, number = text.split()
+        return int(epoch), int(number)
+
+    def _see(self, epoch: int, number: int) -> None:
+        if (epoch, number) != self._seen():
+            with self.processor.engine.ledger.transaction() as ledger:
+                ledger.set_meta(SEEN, f"{epoch} {number}")
+
+    def _tried(self, command: Command) -> Reply:
+        try:
+            return self.perform(command)
+        except MillstreamError as error:
+            return Refusal(code_of(error), error.message, error.detail[:5000], error.hint[:5000])
+
+    # -- commands -------------------------------------------------------------------------------
+
+    def perform(self, command: Command) -> Reply:
+        hosting, distributor = self.processor.hosting, self.processor.distributor
+        match command:
+            case Declare():
+                hosting.declare(definition_of(command), ingest=command.ingest)
+            case StartStream():
+                hosting.start_stream(command.stream)
+                self.parts.engine.wake()
+            case Forget():
+                hosting.forget(command.stream)
+            case Compile():
+                return self._compiled(command)
+            case Hold():
+                marks = hosting.hold(command.query, command.streams)
+                return Held({s: StreamMark(**asdict(m)) for s, m in marks.items()})
+            case Release():
+                hosting.release(command.query, command.streams)
+            case Host():
+                hosting.host(_text(command))
+                self.parts.engine.wake()
+            case Unhost():
+                hosting.unhost(command.query, command.operators)
+            case Expect():
+                following, epoch = distributor.expect(command.stream, command.consumer)
+                return Expected(following, epoch)
+            case Unexpect():
+                distributor.unexpect(command.stream, command.consumer)
+            case Connect():
+                place = self._place(command.source)
+                self.processor.receiver.connect(command.stream, place, command.source.epoch)
+                self.parts.receiver.look()
+            case Disconnect():
+                self.processor.receiver.disconnect(command.stream)
+                hosting.tidy(command.stream)
+            case Configure():
+                self._configure(command)
+            case Report():
+                return Reported(**self.parts.statistics.report(command.since))
+            case TakeInventory():
+                return self._inventory()
+            case Reset():
+                self.parts.reset()
+            case Stop():
+                self.parts.stop()
+            case _:
+                return self._move(command)
+        return Done()
+
+    def _move(self, command: Command) -> Reply:
+        """The commands of a move."""
+        old, new = self.processor.old_owner, self.processor.new_owner
+        match command:
+            case Prepare():
+                new.prepare(self._request(command))
+                self.moves.look()
+            case Progress():
+                return self._progress(command.move)
+            case Seal():
+                to = self._place(command.to)
+                record = old.seal(command.move, command.operators, to)
+                self.parts.receiver.look()
+                return _sealed(record)
+            case TakeOver():
+                if command.old is not None:
+                    self._place(command.old)
+                known = self.processor.ownership.move(command.move)
+                if known is None or known.phase in ENDED:
+                    raise RefusedError("unknown", f"move {command.move} is not under way here")
+                self.moves.look()
+            case Undo():
+                self._undo(command.move)
+            case Complete():
+                known = self.processor.ownership.move(command.move)
+                if known is not None:
+                    (old if known.role == "old" else new).complete(command.move)
+            case _:
+                raise UsageError(f"unknown command {command.do}")
+        return Done()
+
+    def _undo(self, move: str) -> None:
+        known = self.processor.ownership.move(move)
+        if known is not None and known.role == "old":
+            self.processor.old_owner.undo(move)
+        else:
+            self.processor.new_owner.undo(move)
+
+    def _place(self, peer: Peer) -> Place:
+        self.parts.peers.learn(peer.processor, peer.url)
+        return Place(peer.processor, peer.url)
+
+    def _request(self, command: Prepare) -> MoveRequest:
+        return MoveRequest(
+            command.move,
+            tuple(_text(host) for host in command.hosts),
+            {s: (self._place(peer), peer.epoch) for s, peer in command.inputs.items()},
+            self._place(command.old),
+            dict(command.consumers),
+        )
+
+    def _progress(self, move: str) -> Progressed:
+        known = self.processor.ownership.move(move)
+        if known is None or known.phase in ENDED:
+            return Progressed("none")
+        if known.role == "old":
+            return Progressed("sealed" if known.phase == "sealed" else "serving")
+        failed = self.moves.failures.get(move)
+        if failed and known.phase in ("preparing", "ready"):
+            return Progressed("failed", reason=failed)
+        new, behind = self.processor.new_owner, self.processor.receiver.behind
+        phase: Any = known.phase
+        missing = new.missing.get(move, 0) + sum(behind.get(s, 0) for s in known.record["copied"])
+        return Progressed(phase, missing, move in new.warm)
+
+    def _compiled(self, command: Compile) -> Compiled:
+        plan, operators = self.processor.hosting.compile(command.cql, command.start)
+        sources = sorted({base_stream(s.stream) for s in sources_of(plan.root)})
+        return Compiled(
+            tuple(
+                CompiledOperator(
+                    o.id, o.kind, o.label, o.inputs, 8 + sum(width(f.type) for f in o.node.schema)
+                )
+                for o in operators
+            ),
+            result_stream(plan),
+            tuple((f.name, f.type) for f in plan.columns),
+            plan.relation,
+            tuple(sources),
+        )
+
+    def _configure(self, command: Configure) -> None:
+        engine = self.processor.engine
+        if command.quality is not None:
+            engine.settings_changed(quality=quality_of(command.quality, list(engine.queries)))
+        if command.schedule is not None:
+            self.parts.engine.configure(schedule=schedule_of(command.schedule))
+        if command.properties is not None:
+            self.properties.update(command.properties)
+        if command.statistics is not None:
+            self.parts.statistics.wanted = frozenset(command.statistics) or None
+
+    def _inventory(self) -> Inventory:
+        ownership = self.processor.ownership
+        declared = ownership.declared()
+        expected: dict[str, list[str]] = {}
+        for consumer, streams in ownership.consumers_named(REMOTE).items():
+            for stream in streams:
+                expected.setdefault(stream, []).append(consumer)
+        return Inventory(
+            {name: d.ingest for name, d in declared.items()},
+            tuple(name for name, d in declared.items() if d.started),
+            {
+                query: HostedQuery(**found)
+                for query, found in self.processor.hosting.inventory().items()
+            },
+            {o.stream: o.epoch for o in ownership.all_owned()},
+            {q: tuple(streams) for q, streams in ownership.consumers_named(HELD).items()},
+            {stream: tuple(sorted(names)) for stream, names in expected.items()},
+            {
+                c.stream: Peer(c.source.processor, c.source.url or "-", c.epoch)
+                for c in ownership.copies()
+            },
+            {m.id: _record(m) for m in ownership.moves() if m.phase not in ENDED},
+        )
+
+
+def _stale() -> Refusal:
+    return Refusal("stale", "a later message of a manager has been here")
+
+
+def _text(host: Host) -> HostedText:
+    return HostedText(host.query, host.cql, host.start, tuple(host.operators), host.result)
+
+
+def _sealed(record: dict[str, Any]) -> Sealed:
+    return Sealed(
+        {
+            name: SealedStream(
+                part["next"],
+                part["epoch"],
+                {s: place[0] for s, place in record["cursors"][name].items()},
+            )
+            for name, part in record["streams"].items()
+        }
+    )
+
+
+def _record(move: Move) -> MoveRecord:
+    if move.role == "old":
+        phase = "sealed" if move.phase == "sealed" else "serving"
+        return MoveRecord("old", phase, tuple(move.record["operators"]), _to(move))
+    request = MoveRequest.from_json(move.record["request"])
+    return MoveRecord("new", move.phase, request.operators, request.old.processor)
+
+
+def _to(move: Move) -> str:
+    return str(move.record["to"]["processor"])
+
+
+def width(kind: str) -> int:
+    """About how many bytes a value takes in a row.
+
+    >>> width("int"), width("string"), width("decimal(10,2)")
+    (4, 16, 8)
+    """
+    return TYPE_BYTES.get(kind, 16 if kind in ("string", "binary") else 8)
+
+
+def definition_of(command: Declare) -> StreamDefinition:
+    """The stream of a declaration; where rows do not enter, its source does not matter."""
+    table = dict(command.stream)
+    name = table.pop("name", None)
+    if not isinstance(name, str) or not name:
+        raise UsageError("a declared stream needs a name")
+    if not command.ingest:
+        for key in ("path", "format", "options", "rate", "follow", "trigger"):
+            table.pop(key, None)
+        table["source"] = "push"
+    reader = StreamReader(name, table, Path("/"))
+    definition = reader.definition()
+    if definition is None:
+        first = reader.mistakes[0]
+        raise UsageError(f"stream {name}: {first.message}", hint=first.hint)
+    return definition

@@ -1,0 +1,117 @@
+"""The execution engine and its scheduler as a processor runs them: a loop, watched over.
+
+Trouble with the machine (a full disk, a lost executor) ends the loop, not the processor: it is told
+and the loop begins again, for nothing is lost. Only a home that another process has taken over is
+the end.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from millstream.engine.loop import Loop
+from millstream.engine.scheduling import StepScheduler
+from millstream.engine.steps import StepReport
+from millstream.errors import MillstreamError, StateError
+
+if TYPE_CHECKING:
+    from millstream.engine.processor import Processor
+
+AGAIN_SECONDS = 3.0
+WATCH_SECONDS = 0.2
+
+
+class ExecutionEngine:
+    """Runs steps until it is stopped."""
+
+    def __init__(self, processor: "Processor", say: Callable[[str], None]) -> None:
+        self.processor, self._say = processor, say
+        self._loop: Loop | None = None
+        self._stopping = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="millstream-watch", daemon=True)
+        self.fenced = threading.Event()  # another process has this home now
+        self.busy_seconds = 0.0
+        self.steps = 0
+        processor.engine.on_step.append(self._count)
+        processor.quiesce = self._quiesce
+
+    @property
+    def scheduler(self) -> StepScheduler | None:
+        return self._loop.scheduler if self._loop is not None else None
+
+    def start(self) -> None:
+        self._begin()
+        self._watcher.start()
+
+    def _begin(self) -> None:
+        self._loop = Loop(self.processor.engine)
+        self.processor.hosting.running = True
+        self._loop.start()
+
+    def stop(self) -> None:
+        """Finishes the steps in hand."""
+        self._stopping.set()
+        if self._watcher.is_alive():
+            self._watcher.join()
+        if self._loop is not None:
+            self._loop.stop()
+        self.processor.hosting.running = False
+
+    def wake(self) -> None:
+        if self._loop is not None:
+            self._loop.wake()
+
+    def settled(self) -> bool:
+        """Whether everything that has come is processed."""
+        engine = self.processor.engine
+        if any(not (i.ended or i.follow) for i in list(engine.ingests.values())):
+            return False
+        return not any(
+            found
+            for o in list(engine.operators.values())
+            if o.id not in engine.paused_operators
+            for found in engine.runner.pending(o).values()
+        )
+
+    def _quiesce(self, operators: frozenset[str]) -> None:
+        if self._loop is not None:
+            self._loop.quiesce(operators)
+
+    def _count(self, report: StepReport) -> None:
+        self.busy_seconds += report.seconds
+        self.steps += 1
+
+    def _watch(self) -> None:
+        """Begins again after trouble with the machine."""
+        while not self._stopping.wait(WATCH_SECONDS):
+            loop = self._loop
+            if loop is None or loop.failure is None:
+                continue
+            error: BaseException = loop.failure
+            loop.stop()
+            self._loop = None
+            self._say(f"the engine has stopped: {_words(error)}")
+            if isinstance(error, StateError) and "taken over" in error.message:
+                self.fenced.set()
+                return
+            deadline = time.monotonic() + AGAIN_SECONDS
+            while time.monotonic() < deadline and not self._stopping.is_set():
+                self._stopping.wait(WATCH_SECONDS)
+            if not self._stopping.is_set():
+                self._begin()
+
+    def configure(self, **settings: Any) -> None:
+        """New settings; the loop begins again with them."""
+        engine = self.processor.engine
+        engine.settings_changed(**settings)
+        if self._loop is not None and "schedule" in settings:
+            self._loop.stop()
+            self._begin()
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, MillstreamError):
+        return error.message
+    first = (str(error).strip().splitlines() or [""])[0][:300]
+    return f"{type(error).__name__}: {first}"

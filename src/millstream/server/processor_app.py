@@ -1,0 +1,256 @@
+"""A query processor as a process: its components, and the endpoint they share.
+
+The seven components of D-CAPE's figure 4.1 (section 4.3), one module each:
+
+    execution engine, scheduler   server/execution_engine.py over engine/loop.py and scheduling.py
+    statistics gatherer           server/statistics_gatherer.py
+    stream receiver               server/stream_receiver.py
+    stream feeder                 server/stream_feeder.py
+    stream distributor            server/stream_distributor.py
+    connection manager            server/connection_manager.py, moves in server/move_driver.py
+
+    POST /control     one envelope of commands (control/commands.py)
+    GET  /health
+    the endpoints of the stream distributor, and of posted rows (rows_api.py)
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
+
+from millstream.control.commands import (
+    MESSAGE_BYTES_MAX,
+    Envelope,
+    Join,
+    Report,
+    decode,
+    encode_reply,
+)
+from millstream.engine.engine import EngineSettings
+from millstream.engine.processor import Processor
+from millstream.errors import ResourceError, UsageError
+from millstream.server.access import add_error_answers, authorise, json_body
+from millstream.server.connection_manager import ConnectionManager, Parts
+from millstream.server.execution_engine import ExecutionEngine
+from millstream.server.peers import PeerDirectory
+from millstream.server.registration import Registration
+from millstream.server.rows_api import _bound, is_loopback, rows_app
+from millstream.server.statistics_gatherer import StatisticsGatherer
+from millstream.server.stream_distributor import StreamDistributor
+from millstream.server.stream_feeder import StreamFeeder
+from millstream.server.stream_receiver import StreamReceiver
+
+START_SECONDS_MAX = 30.0
+NOTED_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorSettings:
+    """How a processor is reached, and by whom."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    token: str | None = None
+    certificate: str | None = None  # PEM files; both or neither
+    key: str | None = None
+    authority: str | None = None  # whose certificates are believed
+    manager: str | None = None
+    properties: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not is_loopback(self.host) and not self.token:
+            raise UsageError(
+                f"a processor listens on {self.host} only with a token",
+                hint="--token-file FILE, or --host 127.0.0.1",
+            )
+        if (self.certificate is None) != (self.key is None):
+            raise UsageError("TLS needs a certificate and its key", hint="--certificate and --key")
+
+    @property
+    def verify(self) -> str | bool:
+        return self.authority or True
+
+
+class ProcessorServer:
+    """All components of one processor, started and stopped together."""
+
+    def __init__(
+        self,
+        name: str,
+        home: Path,
+        spark: Any,  # a session
+        settings: ProcessorSettings,
+        engine_settings: EngineSettings | None = None,
+        say: Callable[[str], None] = lambda text: None,  # noqa: ARG005
+    ) -> None:
+        self.settings, self._say = settings, say
+        self.peers = PeerDirectory(settings.token, settings.verify)
+        self.processor = Processor(name, home, spark, self.peers, engine_settings)
+        self.engine = ExecutionEngine(self.processor, self.notice)
+        self.statistics = StatisticsGatherer(self.processor, self.engine)
+        self.feeder = StreamFeeder(self.processor, self.engine)
+        self.receiver = StreamReceiver(self.processor, self.notice)
+        self.distributor = StreamDistributor(self.processor, settings.token)
+        self.stopping = threading.Event()
+        self.connections = ConnectionManager(
+            Parts(
+                self.processor,
+                self.engine,
+                self.statistics,
+                self.receiver,
+                self.peers,
+                self.stopping.set,
+                self._reset,
+            )
+        )
+        self.connections.properties.update(settings.properties)
+        self.processor.engine.on_notice.append(self.notice)
+        self.processor.new_owner.on_owner.append(self._owner)
+        self._socket = _bound(settings.host, settings.port)
+        self.port = int(self._socket.getsockname()[1])
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                self.app(),
+                log_level="warning",
+                lifespan="off",
+                access_log=False,
+                ssl_certfile=settings.certificate,
+                ssl_keyfile=settings.key,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._thread = threading.Thread(target=self._serve, name="millstream-http", daemon=True)
+        self.registration = self._registration()
+
+    @property
+    def url(self) -> str:
+        host = self.settings.host
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'https' if self.settings.certificate else 'http'}://{shown}:{self.port}"
+
+    def notice(self, text: str) -> None:
+        self._say(text)
+        self.statistics.notice(text)
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Goes on with everything the home has; needs no manager."""
+        self.processor.restore()
+        self._thread.start()
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not self._server.started:
+            if time.monotonic() > deadline or not self._thread.is_alive():
+                raise ResourceError(f"the endpoint {self.url} did not start")
+            time.sleep(0.02)
+        self.engine.start()
+        self.receiver.start()
+        self.connections.moves.look()
+        if self.registration is not None:
+            self.registration.start()
+
+    def stop(self) -> None:
+        """Finishes the steps in hand; the home stays as it is."""
+        self.stopping.set()
+        if self.registration is not None:
+            self.registration.stop()
+        self.connections.moves.stop()
+        self.receiver.stop()
+        self.engine.stop()
+        self.distributor.close()
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join()
+        self._socket.close()
+        self.peers.close()
+        self.processor.close()
+
+    def wait(self) -> str:
+        """Returns when the processor is to end: why, or nothing where it was asked to."""
+        while not self.stopping.wait(0.2):
+            if self.engine.fenced.is_set():
+                return "another process has taken over this home"
+            if self.registration is not None and self.registration.refused.is_set():
+                return "the manager knows a later process of this home"
+        return ""
+
+    def _serve(self) -> None:
+        self._server.run(sockets=[self._socket])
+
+    def _registration(self) -> Registration | None:
+        if self.settings.manager is None:
+            return None
+        return Registration(
+            self.settings.manager,
+            self._join,
+            self.connections.heard,
+            self.notice,
+            token=self.settings.token,
+            verify=self.settings.verify,
+        )
+
+    def _join(self) -> Join:
+        return Join(
+            self.processor.id,
+            self.url,
+            self.processor.engine.ledger.epoch,
+            dict(self.connections.properties),
+        )
+
+    def _owner(self, move: str) -> None:
+        self.statistics.noted.set()
+        self.engine.wake()
+        self.receiver.look()
+
+    def _reset(self) -> None:
+        """Forgets all queries, streams and rows."""
+        hosting, ownership = self.processor.hosting, self.processor.ownership
+        for query, operators in ownership.hosted().items():
+            hosting.unhost(query, operators)
+        for copy in ownership.copies():
+            self.processor.receiver.disconnect(copy.stream)
+        for name in ownership.declared():
+            hosting.forget(name)
+        with self.processor.engine.ledger.transaction() as ledger:
+            for table in ("moves", "handed", "last_rows", "counters"):
+                ledger.change(f"DELETE FROM {table}")
+
+    # -- HTTP -----------------------------------------------------------------------------------
+
+    def app(self) -> FastAPI:
+        app = FastAPI(title="Millstream processor", docs_url=None, redoc_url=None, openapi_url=None)
+        add_error_answers(app)
+
+        @app.get("/health")
+        async def health() -> dict[str, Any]:
+            return {"status": "ok", "processor": self.processor.id}
+
+        @app.post("/control")
+        async def control(request: Request) -> dict[str, Any]:
+            authorise(request, self.settings.token)
+            envelope = decode(await json_body(request, MESSAGE_BYTES_MAX))
+            await self._note(envelope)
+            replies = await run_in_threadpool(self.connections.receive, envelope)
+            return {"replies": [encode_reply(reply) for reply in replies]}
+
+        self.distributor.add_routes(app)
+        app.mount("/", rows_app(self.feeder.door, token=self.settings.token))
+        return app
+
+    async def _note(self, envelope: Envelope) -> None:
+        """Lets a report wait for something of note, at most as long as it asks."""
+        wait = max((c.wait_s for c in envelope.commands if isinstance(c, Report)), default=0.0)
+        deadline = time.monotonic() + wait
+        while time.monotonic() < deadline and not self.stopping.is_set():
+            if self.statistics.noted.is_set():
+                self.statistics.noted.clear()
+                return
+            await asyncio.sleep(NOTED_SECONDS)
