@@ -39,7 +39,7 @@ def run(quick: bool = False, seed: int = 1, progress: Progress = print) -> dict[
     """All figures, ready for JSON."""
     rows, files = (40_000, 8) if quick else (400_000, 40)
     folder = Path(tempfile.mkdtemp(prefix="millstream-bench-"))
-    spark = session()
+    spark = session(log=folder / "spark.log")
     try:
         write_stream(folder / "a", rows, files, seed)
         write_stream(folder / "b", rows, files, seed + 1)

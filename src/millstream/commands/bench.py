@@ -46,6 +46,9 @@ def bench(
         bool, typer.Option("--quick", help="A small run, to see that it works.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of generated input.")] = 1,
+    queries: Annotated[
+        str | None, typer.Option(help="Numbers of queries to try, for sharing: 3,12,30,100.")
+    ] = None,
 ) -> None:
     """Run a benchmark and print both sides and the ratio."""
     if name is None:
@@ -59,6 +62,8 @@ def bench(
         "seed": seed,
         "progress": lambda line: typer.echo(line, err=to_stdout),
     }
+    if queries is not None:
+        offered["queries"] = queries
     taken = inspect.signature(function).parameters
     figures = function(**{k: v for k, v in offered.items() if k in taken})
     if to_stdout:
