@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.appending import FILE, REASON, RECORD, ROW
 from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.trains import Trains
 from millstream.plan.schema import Field
 from oracle.harness import files_of
 from oracle.model import Stream
@@ -81,14 +82,19 @@ def arrived(table: pa.Table) -> pa.Table:
 
 
 def settle(engine: Engine) -> None:
-    """Runs steps until nobody has anything new to read."""
+    """Runs steps until nobody has anything new to read; together what can run together."""
+    trains = Trains(engine)
+    rows = engine.settings.step_rows_max
     worked = True
     while worked:
         worked = False
-        for operator in list(engine.operators.values()):
-            while engine.runner.run(operator, engine.settings.step_rows_max) is not None:
-                worked = True
-            engine.maintenance.retain(operator.inputs)
+        for unit in trains.units():
+            if unit.members:
+                done: object = engine.train_runner.run(unit, rows)
+            else:
+                done = engine.runner.run(unit.operators[0], rows, unit.limits)
+            worked = worked or done is not None
+            engine.maintenance.retain({s for o in unit.operators for s in o.inputs})
         for row in engine.ledger.streams():
             engine.maintenance.compact(row["id"])
 

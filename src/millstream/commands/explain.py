@@ -6,7 +6,7 @@ Both start Spark for its analyser alone, in a folder that is thrown away; neithe
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +26,8 @@ from millstream.plan.explain import explain as plan_text
 from millstream.plan.explain import explain_json, warnings
 from millstream.plan.nodes import Plan
 from millstream.runs.checking import check_job
+from millstream.share.dataflow import compile_plan
+from millstream.share.matching import DEFAULT, MATCHINGS, Match, Matching, Running, match_all
 
 JobPath = Annotated[Path | None, typer.Argument(help="A job file (TOML).")]
 
@@ -53,18 +55,58 @@ def explain(
     loaded = load_job(job) if job is not None else None
     if loaded is not None and text is None and query is not None:
         _require(query, [q.name for q in loaded.queries])
+    everything: dict[str, Plan] = {}  # all queries of the job, for what one of them shares
     with analyzer() as spark:
         if text is not None:
             plans = _plans_of_text(text, loaded, spark)
+            if loaded is not None and loaded.queries:
+                everything = _plans_of_job(loaded, spark) | plans
         else:
             assert loaded is not None
-            plans = _plans_of_job(loaded, query, spark)
+            everything = _plans_of_job(loaded, spark)
+            plans = {n: p for n, p in everything.items() if query is None or n == query}
+    chosen = loaded.engine.get("sharing", DEFAULT) if loaded is not None else DEFAULT
+    matching = MATCHINGS.get(str(chosen))
+    shared = _shared(everything or plans, matching) if len(everything or plans) > 1 else {}
     if json_output:
-        answer = {name: explain_json(plan) for name, plan in plans.items()}
+        answer = {
+            name: explain_json(plan) | ({"sharing": _lines(shared[name])} if shared else {})
+            for name, plan in plans.items()
+        }
         typer.echo(json.dumps(answer, indent=2))
         return
     for number, (name, plan) in enumerate(plans.items()):
         typer.echo(("\n" if number else "") + f"{name}\n{plan_text(plan)}")
+        if shared:
+            typer.echo("sharing (with the queries before it)")
+            for match in shared[name]:
+                typer.echo(f"  {match.told()}")
+
+
+def _shared(plans: Mapping[str, Plan], matching: Matching) -> dict[str, list[Match]]:
+    """What each query reuses of those before it."""
+    running: dict[str, Running] = {}
+    found = {}
+    for name, plan in plans.items():
+        operators = compile_plan(plan)
+        found[name] = match_all(operators, running, matching)
+        for operator in operators:
+            known = running.get(operator.id)
+            users = (*known.queries, name) if known else (name,)
+            running[operator.id] = Running(operator, users)
+    return found
+
+
+def _lines(matches: Sequence[Match]) -> list[dict[str, Any]]:
+    return [
+        {
+            "operator": m.operator.id,
+            "how": m.how,
+            "queries": list(m.queries),
+            "words": m.told(),
+        }
+        for m in matches
+    ]
 
 
 def _require(name: str, known: list[str]) -> None:
@@ -73,11 +115,11 @@ def _require(name: str, known: list[str]) -> None:
         raise UsageError(f"unknown query {name}{near}", hint=f"one of {', '.join(known)}")
 
 
-def _plans_of_job(job: Job, only: str | None, spark: Analyzer) -> dict[str, Plan]:
+def _plans_of_job(job: Job, spark: Analyzer) -> dict[str, Plan]:
     checked = check_job(job, spark)
     if checked.mistakes:
         raise JobFileError(checked.mistakes)
-    return {n: p for n, p in checked.plans.items() if only is None or n == only}
+    return dict(checked.plans)
 
 
 def _plans_of_text(text: str, job: Job | None, spark: Analyzer) -> dict[str, Plan]:

@@ -31,6 +31,7 @@ ENGINE_KEYS: Mapping[str, type] = {
     "quota_bytes": int,
     "slots": int,
     "local_disk": bool,
+    "sharing": str,
     "spark": dict,
 }
 NAME_LENGTH_MAX = 100

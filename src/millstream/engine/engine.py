@@ -8,7 +8,7 @@ import json
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,11 @@ from millstream.engine.operators.running import table as relation_table
 from millstream.engine.segments import SegmentStore, parquet_pieces
 from millstream.engine.sources import SOURCES, LiveSource, kind_of
 from millstream.engine.steps import COLLECT_BYTES_MAX, StepReport, StepRunner
+from millstream.engine.system_source import open_used
 from millstream.engine.train_steps import TrainRunner
 from millstream.errors import UsageError
 from millstream.plan.nodes import Plan, sources_of
+from millstream.plan.rewrite import read_by
 from millstream.plan.schema import Field
 from millstream.plan.windows import BEGINNING
 from millstream.schedule.measures import OperatorStatistic, PlanStatistic
@@ -49,6 +51,8 @@ from millstream.share.dataflow import (
     result_stream,
     state_stream,
 )
+from millstream.share.matching import DEFAULT as DEFAULT_SHARING
+from millstream.share.matching import MATCHINGS, Match, Running, match_all
 
 # Without goals of the user's own, one algorithm that makes the most of each step.
 BATCHES = ScheduleSettings(candidates=("cost_aware",), selector="fixed")
@@ -62,7 +66,7 @@ class EngineSettings:
     collect_bytes_max: int = COLLECT_BYTES_MAX
     quota_bytes: int = 4 << 30  # results that a query's consumer may leave lying
     slots: int = 2  # pieces of work in flight at once
-    sharing: str = "subsuming"  # none, exact or subsuming
+    sharing: str = DEFAULT_SHARING  # none, exact or subsuming
     schedule: ScheduleSettings = BATCHES
     quality: Quality = DEFAULT_QUALITY
     local_disk: bool = True  # False for a home on shared storage
@@ -198,7 +202,12 @@ class Engine:
 
     # -- queries --------------------------------------------------------------------------------
 
-    def plan(self, cql: str, start: int = BEGINNING) -> Plan:
+    def plan(self, cql: str, start: int = BEGINNING, *, reader: str = "") -> Plan:
+        """What a query means; `reader` keeps every part of it from being another's as well."""
+        plan = self._bound(cql, start)
+        return plan if not reader else replace(plan, root=read_by(plan.root, reader))
+
+    def _bound(self, cql: str, start: int) -> Plan:
         return bind(parse_query(cql), self.catalog, self.analyzer, start=start)
 
     def add_query(self, name: str, cql: str, *, from_beginning: bool = False) -> Query:
@@ -213,10 +222,17 @@ class Engine:
                     detail=known["cql"],
                     hint="drop it first, or choose another name",
                 )
-            plan = self.plan(cql)
+            reader = "" if MATCHINGS.get(self.settings.sharing).equal else name
+            plan = self.plan(cql, reader=reader)
+            open_used(self, plan)
             start = known["start"] if known is not None else self._start(name, plan, from_beginning)
             if start != BEGINNING:
-                plan = self.plan(cql, start)
+                plan = self.plan(cql, start, reader=reader)
+            if known is not None and known["stream"] != result_stream(plan):
+                raise UsageError(
+                    f"query {name} was registered with another setting of sharing",
+                    hint="use that setting, or drop the query first",
+                )
             operators = compile_plan(plan)
             query = Query(
                 name, cql, plan, start, result_stream(plan), tuple(o.id for o in operators)
@@ -289,6 +305,15 @@ class Engine:
                 delivery.install()
             self.deliveries.append(delivery)
             return delivery
+
+    def matches(self, plan: Plan) -> list[Match]:
+        """What a query would reuse of what runs, and what is new."""
+        with self.lock:
+            running = {
+                o.id: Running(o, tuple(q.name for q in self.queries_of(o.id)))
+                for o in self.operators.values()
+            }
+        return match_all(compile_plan(plan), running, MATCHINGS.get(self.settings.sharing))
 
     def drop_query(self, name: str) -> None:
         """Forgets a query and every operator that nobody else uses."""
@@ -416,8 +441,6 @@ class Engine:
         shutil.rmtree(folder, ignore_errors=True)
 
     def settings_changed(self, **changes: Any) -> None:
-        from dataclasses import replace  # noqa: PLC0415
-
         self.settings = replace(self.settings, **changes)
 
     def status(self) -> Mapping[str, Any]:

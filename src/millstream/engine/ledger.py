@@ -35,7 +35,7 @@ CREATE TABLE segments (
 CREATE INDEX segments_by_file ON segments (file);
 CREATE TABLE operators (
   id TEXT PRIMARY KEY, progress TEXT NOT NULL, rows_in INTEGER NOT NULL, rows_out INTEGER NOT NULL,
-  steps INTEGER NOT NULL, seconds REAL NOT NULL) WITHOUT ROWID;
+  steps INTEGER NOT NULL, seconds REAL NOT NULL, shared REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE cursors (
   consumer TEXT NOT NULL, stream TEXT NOT NULL, next INTEGER NOT NULL, watermark INTEGER NOT NULL,
   PRIMARY KEY (consumer, stream)) WITHOUT ROWID;
@@ -484,22 +484,26 @@ class Ledger:
         rows_in: int,
         rows_out: int,
         seconds: float,
+        *,
+        shared: bool = False,
     ) -> None:
+        """Counts a step; `seconds` are the operator's part of a job that it shared."""
         self._db.execute(
-            "INSERT INTO operators VALUES (?, ?, ?, ?, 1, ?) ON CONFLICT (id) DO UPDATE SET "
+            "INSERT INTO operators VALUES (?, ?, ?, ?, 1, ?, ?) ON CONFLICT (id) DO UPDATE SET "
             "progress = excluded.progress, rows_in = rows_in + excluded.rows_in, "
             "rows_out = rows_out + excluded.rows_out, steps = steps + 1, "
-            "seconds = seconds + excluded.seconds",
-            (operator, json.dumps(progress), rows_in, rows_out, seconds),
+            "seconds = seconds + excluded.seconds, shared = shared + excluded.shared",
+            (operator, json.dumps(progress), rows_in, rows_out, seconds, seconds * shared),
         )
 
     def set_statistics(
         self, operator: str, progress: Mapping[str, Any], figures: Mapping[str, float]
     ) -> None:
         """Lets an operator go on with the notes and counts it had elsewhere."""
-        counts = [figures.get(k, 0) for k in ("rows_in", "rows_out", "steps", "seconds")]
+        names = ("rows_in", "rows_out", "steps", "seconds", "shared")
+        counts = [figures.get(k, 0) for k in names]
         self._db.execute(
-            "INSERT OR REPLACE INTO operators VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO operators VALUES (?, ?, ?, ?, ?, ?, ?)",
             (operator, json.dumps(progress), *counts),
         )
 

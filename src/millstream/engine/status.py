@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from millstream.share.dataflow import base_stream
+from millstream.engine.costs import query_costs
 from millstream.plan.windows import BEGINNING, FOREVER
+from millstream.share.dataflow import base_stream
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine
@@ -15,6 +16,7 @@ def status(engine: "Engine") -> Mapping[str, Any]:
     ledger = engine.ledger
     counters = ledger.counters()
     streams = {row["id"]: row for row in ledger.streams()}
+    costs = query_costs(engine)
     statistics = ledger.operator_statistics()
 
     def behind(consumer: str, stream: str) -> int:
@@ -49,6 +51,8 @@ def status(engine: "Engine") -> Mapping[str, Any]:
                 "culprits": query.culprits,
                 "rows": streams[query.stream]["rows"] if query.stream in streams else 0,
                 "relation": query.plan.relation,
+                "own_s": round(costs[query.name].own_s, 3),
+                "shared_s": round(costs[query.name].shared_s, 3),
                 "watermark": mark(streams[query.stream]["watermark"])
                 if query.stream in streams
                 else None,

@@ -146,7 +146,7 @@ class TrainRunner:
                         following = source.new[-1].last + 1
                         ledger.set_cursor(name, source.stream, following, source.after)
                 rows_in, rows_out = sum(s.rows for s in new), sum(w.rows for w in own)
-                ledger.record_step(name, {}, rows_in, rows_out, share * seconds)
+                ledger.record_step(name, {}, rows_in, rows_out, share * seconds, shared=True)
 
 
 def _with_all_tails(steps: Sequence[Step]) -> list[Step]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from millstream.engine.operators import LOGIC
 from millstream.share.dataflow import Operator
 from millstream.share.groups import Candidate, candidate, split_by_sides
+from millstream.share.matching import MATCHINGS
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine
@@ -73,7 +74,7 @@ class Trains:
             return
         self._key = key
         self._alone, self._families = [], {}
-        shared = self.engine.settings.sharing == "subsuming"
+        shared = MATCHINGS.get(self.engine.settings.sharing).together
         classes: dict[str, list[Candidate]] = {}
         for operator in self.engine.operators.values():
             alone = not shared or operator.id in self._given_up

@@ -102,7 +102,8 @@ def fingerprint(node: Node) -> str:
     match node:
         case Source():
             types = ",".join(f.type for f in node.columns)
-            return digest("source", node.stream, types, str(node.start))
+            own = (node.reader,) if node.reader else ()
+            return digest("source", node.stream, types, str(node.start), *own)
         case Filter():
             if isinstance(node.input, Filter):
                 return _merged_filter(node)

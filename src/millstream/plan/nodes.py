@@ -36,11 +36,15 @@ class Node:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source(Node):
-    """The rows of a base stream with ts >= start; each is in the relation for ever."""
+    """The rows of a base stream with ts >= start; each is in the relation for ever.
+
+    Sources of unlike readers are never one: a query that shares nothing is its own reader.
+    """
 
     stream: str
     columns: Schema
     start: int = BEGINNING
+    reader: str = ""
 
     def __post_init__(self) -> None:
         self._seal(self.columns)

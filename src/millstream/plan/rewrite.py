@@ -381,5 +381,20 @@ def _over_inputs(node: Node) -> Node:
             raise TypeError(f"not a plan node: {node!r}")
 
 
+def read_by(node: Node, reader: str) -> Node:
+    """The same plan for one reader alone: no part of it is equal to another reader's."""
+    match node:
+        case Source():
+            return replace(node, reader=reader)
+        case Union(inputs):
+            return Union(tuple(read_by(i, reader) for i in inputs))
+        case Join(inputs, predicate):
+            return Join(tuple(read_by(i, reader) for i in inputs), predicate)
+        case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
+            return replace(node, input=read_by(node.input, reader))
+        case _:
+            raise TypeError(f"not a plan node: {node!r}")
+
+
 def _same(new: tuple[Node, ...], old: tuple[Node, ...]) -> bool:
     return all(a is b for a, b in zip(new, old, strict=True))

@@ -1,12 +1,14 @@
 """Comparisons of a row's value with a constant, as sets of values on one ordered line.
 
-Constants are compared here only where this order is Spark's: whole numbers, doubles (NaN is not
-a constant of this kind), strings by code point, which is the order of their UTF-8 bytes.
+Constants are compared here only where this order is Spark's: numbers that Spark compares exactly
+with the column's type (whole numbers and decimals with each other, anything that fits with
+doubles, where NaN is no constant), strings by code point, which is the order of their UTF-8 bytes.
 """
 
 import math
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 
 from millstream.plan.expressions import MIRRORED, Call, Column, Expr, Literal
 from millstream.plan.schema import Schema
@@ -15,9 +17,12 @@ from millstream.share.rowwise import TIME_US
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _NUMBER = re.compile(r"(-?\d+)[LSY]?")
 _DOUBLE = re.compile(r"(-?[\d.]+(?:[eE][+-]?\d+)?)D?")
+_DECIMAL = re.compile(r"(-?\d*\.?\d+)(?:BD)?")
+_DIGITS_MAX = 30  # of a decimal: Spark has 38 for a common type of both sides
+_EXACT_MAX = 2**53  # whole numbers that a double tells apart
 _STRING = re.compile(r"'([^'\\]*)'")
 
-Constant = int | float | str
+Constant = int | float | Decimal | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +63,33 @@ def type_of(expr: Expr, schema: Schema) -> str | None:
 
 def constant_of(literal: Expr, type_: str) -> Constant | None:
     """The constant's value in Python; None where its order may not be Spark's."""
-    if not isinstance(literal, Literal) or literal.type != type_:
+    if not isinstance(literal, Literal):
         return None
-    if type_ in INTEGERS:
+    if type_ == "string":
+        found = _STRING.fullmatch(literal.text) if literal.type == "string" else None
+        return found[1] if found else None
+    number = _number(literal)
+    if number is None:
+        return None
+    if type_ == "double":
+        if isinstance(number, int) and abs(number) > _EXACT_MAX:
+            return None
+        return float(number) if math.isfinite(number) else None
+    exact = type_ in INTEGERS or type_.startswith("decimal")
+    return number if exact and not isinstance(number, float) else None
+
+
+def _number(literal: Literal) -> int | float | Decimal | None:
+    """A literal's value, as exactly as its type has it."""
+    if literal.type in INTEGERS:
         found = _NUMBER.fullmatch(literal.text)
         return int(found[1]) if found else None
-    if type_ == "double":
+    if literal.type == "double":
         found = _DOUBLE.fullmatch(literal.text)
-        value = float(found[1]) if found else math.nan
-        return value if math.isfinite(value) else None
-    if type_ == "string":
-        found = _STRING.fullmatch(literal.text)
-        return found[1] if found else None
+        return float(found[1]) if found else None
+    if literal.type.startswith("decimal"):
+        found = _DECIMAL.fullmatch(literal.text)
+        return Decimal(found[1]) if found and len(found[1]) <= _DIGITS_MAX else None
     return None
 
 

@@ -19,6 +19,7 @@ from millstream.share.panes_together import PaneMember, WindowMember, pane_membe
 from millstream.share.rowwise import TIME_US, Rowwise, rowwise
 from millstream.share.together import JoinMember, Member, has_time, join_member
 
+WINDOWS_ALIKE = 8  # windows of joins that share are at most so many times as long as others
 Part = Member | JoinMember | PaneMember | WindowMember
 
 
@@ -80,22 +81,10 @@ def _join(operator: Operator) -> Found:
 
 
 def _intervals(sides: Sequence[Rowwise]) -> list[str]:
-    """Windows of like size may differ, where all sides have one; else they are part of the class.
-
-    A window eight times as long as another's would make the shorter one's pairs hard to find.
-    """
+    """Windows may differ where all sides have one; else they are part of the class."""
     if any(isinstance(s.interval, str) for s in sides):
         return [repr(s.interval) for s in sides]
-    return [
-        f"window {_length(s).bit_length() // 3}"
-        if isinstance(s.interval, Range | Now)
-        else "unbounded"
-        for s in sides
-    ]
-
-
-def _length(side: Rowwise) -> int:
-    return side.interval.length if isinstance(side.interval, Range) else 0
+    return ["window" if isinstance(s.interval, Range | Now) else "unbounded" for s in sides]
 
 
 def _pane_part(node: Aggregate, stream: str) -> tuple[tuple[str, ...], PaneMember] | None:
@@ -135,19 +124,42 @@ def _windows(operator: Operator) -> Found:
 
 
 def split_by_sides(members: Iterable[Candidate]) -> list[list[Candidate]]:
-    """Joins of one class that may share: a side that one filters and another does not is costly.
+    """Members of one class that should share; only joins may be better apart.
 
-    The shared join takes from each side what any member takes. If one member takes everything,
-    all others come for free; else only members that filter the same sides go together.
+    The shared join takes from each side what any member takes, and pairs within the longest
+    window. If one member filters nothing, all others of its window come for free; else only those
+    that filter the same sides go together. Windows of very unlike lengths do not.
     """
     found = list(members)
-    shapes = [_filtered_sides(c.part) for c in found]
-    if () in shapes:
-        return [found]
-    groups: dict[tuple[int, ...], list[Candidate]] = {}
-    for member, shape in zip(found, shapes, strict=True):
-        groups.setdefault(shape, []).append(member)
-    return list(groups.values())
+    groups: list[list[Candidate]] = []
+    for alike in _by_length(found):
+        shapes = [_filtered_sides(c.part) for c in alike]
+        if () in shapes:
+            groups.append(alike)
+            continue
+        sides: dict[tuple[int, ...], list[Candidate]] = {}
+        for member, shape in zip(alike, shapes, strict=True):
+            sides.setdefault(shape, []).append(member)
+        groups += sides.values()
+    return groups
+
+
+def _by_length(members: Sequence[Candidate]) -> list[list[Candidate]]:
+    """Runs of members whose longest windows differ by a factor of eight at most."""
+    groups: list[list[Candidate]] = []
+    shortest = 0
+    for member in sorted(members, key=lambda c: _longest(c.part)):
+        if not groups or _longest(member.part) > WINDOWS_ALIKE * shortest + 1:
+            groups.append([])
+            shortest = _longest(member.part)
+        groups[-1].append(member)
+    return groups
+
+
+def _longest(part: Part) -> int:
+    if not isinstance(part, JoinMember):
+        return 0
+    return max((w.length for w in part.windows if isinstance(w, Range)), default=0)
 
 
 def _filtered_sides(part: Part) -> tuple[int, ...]:

@@ -38,7 +38,7 @@ def rowwise(node: Node, is_leaf: Callable[[Node], bool]) -> Rowwise | None:
     """The chain over one leaf; None where there is more than a chain (a union, rows)."""
     match node:
         case Source():
-            plain = node if node.start == BEGINNING else Source(node.stream, node.columns)
+            plain = node if node.start == BEGINNING else replace(node, start=BEGINNING)
             return Rowwise(plain, start_conditions(node.start), _all(node), "own")
         case _ if is_leaf(node):
             return Rowwise(node, (), _all(node), "own")
