@@ -193,6 +193,7 @@ class TakeOver:
     """To the new owner: fetch the sealed record and the rest of the tails, then run."""
 
     move: Name
+    old: Peer | None = None  # where the old owner is by now
     do: Literal["take_over"] = "take_over"
 
 

@@ -1,0 +1,390 @@
+"""Everything a manager knows, and what can happen to it: records only, no decision.
+
+`ManagerState` has a durable half (processors, streams, queries, operators with their places, moves,
+decisions), of which a store writes what has changed after every event, and a live half (who
+answers, what each processor is believed to have, figures), which a restarted manager learns anew
+from the processors. The three repositories of the seed (figure 4.7) are here: plans are `queries`
+and `operators`, statistics are `statistics`, strategies are the registries that `Settings` names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from millstream.balance.cost_models import DEFAULT_COST_MODEL, CostMemory
+from millstream.balance.redistribution import DEFAULT_POLICY, Memory, Parameters
+from millstream.control.commands import (
+    Command,
+    Envelope,
+    Inventory,
+    Join,
+    Refusal,
+    Reply,
+    StreamMark,
+)
+from millstream.place.patterns import DEFAULT_PATTERN
+
+NOBODY = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the manager decides; every strategy by name."""
+
+    placer: str = "pattern"  # of new queries; see control/admission.py
+    pattern: str = DEFAULT_PATTERN
+    cost_model: str = DEFAULT_COST_MODEL
+    policy: str = DEFAULT_POLICY
+    parameters: Parameters = field(default_factory=Parameters)
+    redistribute: bool = False  # whether the policy's moves are carried out, or only asked for
+    beat_s: float = 5.0  # between reports of a processor
+    silent_after_s: float = 15.0
+    patience_s: float = 30.0  # for an answer to a message that changes something
+    rows_missing_max: int = 100_000  # at which a prepared move is sealed
+    prepare_s_max: float = 600.0  # after which an unprepared move is undone
+    attempts_max: int = 3  # at placing, and at hosting a query
+    decisions_kept: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """Durable: a processor that has joined (its description is table 5.1 of the seed)."""
+
+    id: str
+    url: str
+    epoch: int
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    draining: bool = False  # gets nothing new, and gives away what it has
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecord:
+    """Durable: a base stream, and the processor where its rows enter."""
+
+    name: str
+    table: Mapping[str, Any]
+    processor: str = NOBODY  # nobody yet
+    start_wanted: bool = False
+    forgotten: bool = False
+
+    @property
+    def id(self) -> str:
+        return f"s:{self.name}"
+
+
+# A query's way: compiling (what does it read?), holding (keep that), binding (compile with its
+# start), deploying, running. Others: queued (waits for room), dropping, failed, refused.
+PHASES = (
+    "compiling", "holding", "binding", "placing", "deploying", "running", "queued", "dropping",
+    "failed", "refused",
+)  # fmt: skip
+PLACED = ("deploying", "running")  # whose operators have places
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Durable: a query on its way, running, or over."""
+
+    name: str
+    cql: str
+    from_beginning: bool = False
+    phase: str = "compiling"
+    reason: str = ""
+    submitted_s: float = 0.0
+    start: int | None = None
+    sources: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()  # running operators' streams that were held for it
+    operators: tuple[str, ...] = ()
+    result: str = ""
+    columns: tuple[tuple[str, str], ...] = ()
+    relation: bool = False
+    plan: str = ""
+    attempts: int = 0
+    retry_s: float = 0.0  # not placed before
+    deliver_to: str = ""  # a site: a processor's id
+    latency_s: float | None = None
+    admission: Mapping[str, Any] = field(default_factory=dict)  # what it reuses and costs
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in ("failed", "refused")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRecord:
+    """Durable: an operator that at least one query uses, and where it runs."""
+
+    id: str
+    kind: str
+    label: str
+    inputs: tuple[str, ...]
+    row_bytes: int = 0
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    processor: str = NOBODY
+    epoch: int = 0  # of its stream, as last heard
+
+
+# A move's way; `undoing` branches off before the seal.
+MOVE_PHASES = (
+    "waiting", "expecting", "preparing", "sealing", "taking", "switching", "completing",
+    "undoing", "done", "undone",
+)  # fmt: skip
+UNSEALED = ("waiting", "expecting", "preparing")
+FROZEN = ("expecting", "preparing", "sealing", "taking")  # its streams are nobody else's business
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Durable: operators on their way from one processor to another."""
+
+    id: str
+    operators: tuple[str, ...]
+    source: str
+    target: str
+    reason: str = ""
+    phase: str = "waiting"
+    begun_s: float = 0.0
+    outcome: str = ""  # why it was undone
+    rows_missing: int = -1
+    sealed_s: float = 0.0
+    told: frozenset[str] = frozenset()  # which of its ends have confirmed the present phase
+    asked_s: float = 0.0  # when it was last asked how far it is
+    streams: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # next number, epoch
+
+    @property
+    def over(self) -> bool:
+        return self.phase in ("done", "undone")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Durable: what was decided and why, in sentences."""
+
+    number: int
+    at_s: float
+    kind: str  # as in control/snapshot.py
+    sentence: str
+    reason: str = ""
+    subject_kind: str = ""
+    subject: str = ""
+    subjects: tuple[str, ...] = ()
+
+
+# -- live -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message under way."""
+
+    number: int
+    at_s: float
+    commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What is known of a processor at this moment."""
+
+    state: str = "joining"  # "joining" | "up" | "silent"
+    heard_s: float = 0.0
+    since_s: float = 0.0  # when this manager began to wait for it
+    version: int = 0  # of the last report
+    actual: Inventory | None = None  # believed; None: to be asked
+    work: Sent | None = None
+    beat: Sent | None = None
+    ask: Sent | None = None
+    beat_due_s: float = 0.0
+    look_again_s: tuple[float, ...] = ()  # when to ask anew what it has
+    retry_at_s: float = 0.0
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The last figures of something, and rates between the last two."""
+
+    at_s: float
+    values: Mapping[str, float]
+    rates: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """The seed's statistics table."""
+
+    processors: Mapping[str, Figures] = field(default_factory=dict)
+    operators: Mapping[str, Figures] = field(default_factory=dict)
+    streams: Mapping[str, Figures] = field(default_factory=dict)
+    edges: Mapping[str, Figures] = field(default_factory=dict)
+    queries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerState:
+    """One value; every event gives a new one."""
+
+    epoch: int = 1
+    settings: Settings = field(default_factory=Settings)
+    # durable
+    processors: Mapping[str, Processor] = field(default_factory=dict)
+    streams: Mapping[str, StreamRecord] = field(default_factory=dict)
+    queries: Mapping[str, Query] = field(default_factory=dict)
+    operators: Mapping[str, OperatorRecord] = field(default_factory=dict)
+    moves: Mapping[str, Move] = field(default_factory=dict)
+    decisions: tuple[Decision, ...] = ()
+    counter: int = 0  # of moves and decisions, never used twice
+    # live
+    now_s: float = 0.0
+    number: int = 0  # of messages of this epoch
+    live: Mapping[str, Live] = field(default_factory=dict)
+    statistics: Statistics = field(default_factory=Statistics)
+    marks: Mapping[str, Mapping[tuple[str, str], StreamMark]] = field(default_factory=dict)
+    refusals: Mapping[str, Refusal] = field(default_factory=dict)  # the last ones, by query
+    outbox: Mapping[str, tuple[Command, ...]] = field(default_factory=dict)
+    cost_memory: CostMemory = field(default_factory=CostMemory)
+    policy_memory: Memory = field(default_factory=Memory)
+    checked_s: float = 0.0  # when the policy last looked
+    superseded: str = ""  # why this manager must not act any more
+
+
+DURABLE = ("processors", "streams", "queries", "operators", "moves")
+assert {f.name for f in fields(ManagerState)} > {*DURABLE, "decisions", "counter", "epoch"}
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    join: Join
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """The answer to a message: one reply a command."""
+
+    processor: str
+    channel: str  # "work" | "beat" | "ask"
+    number: int
+    replies: tuple[Reply, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A message was not delivered, or its answer did not come; it may have taken effect."""
+
+    processor: str
+    channel: str
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareStream:
+    table: Mapping[str, Any]  # with `name`
+    processor: str = NOBODY  # where rows shall enter; nobody: wherever least enter
+    start: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StartStreams:
+    """Rows may come, once all queries submitted before are deployed. Empty: all of them."""
+
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetStream:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    name: str
+    cql: str
+    from_beginning: bool = False
+    deliver_to: str = ""
+    latency_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMove:
+    """Somebody, or a policy, wants operators elsewhere."""
+
+    operators: tuple[str, ...]
+    target: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Everything away from a processor (or, `back`, let it take part again)."""
+
+    processor: str
+    back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Forget a processor that has nothing any more."""
+
+    processor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """New settings."""
+
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """A command for processors from outside: configure, reset, stop."""
+
+    processors: tuple[str, ...]
+    commands: tuple[Command, ...]
+
+
+Event = (
+    Joined | Replied | Unanswered | Tick | DeclareStream | StartStreams | ForgetStream | Submit
+    | Drop | RequestMove | Drain | Remove | Change | Say
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """What a driver is to do: send this, and feed `Replied` or `Unanswered`."""
+
+    processor: str
+    url: str
+    channel: str
+    number: int  # to be given back; the envelope's own is 0 for questions
+    envelope: Envelope
+
+
+def started_again(known: ManagerState) -> ManagerState:
+    """What a manager that was killed knows when it is started again: the durable half, under a
+    higher epoch, so that messages of its former life are refused."""
+    return ManagerState(
+        epoch=known.epoch + 1,
+        settings=known.settings,
+        processors=known.processors,
+        streams=known.streams,
+        queries=known.queries,
+        operators=known.operators,
+        moves=known.moves,
+        decisions=known.decisions,
+        counter=known.counter,
+    )

@@ -1,0 +1,436 @@
+"""The manager's side of a move: which step is next, what to say to whom, undone or completed.
+
+The six steps of D-CAPE (section 6.3, algorithm 6) as phases. The seal at the old owner is the
+commit point: before it a move that cannot go on is undone, after it there is only forward, however
+long the two owners are away. At most one move touches a stream at a time, as its subject or beside
+it; others wait. What the owners say is the truth; this state machine only remembers what to ask.
+
+    waiting     another move is near          expecting   owners of inputs keep rows for the target
+    preparing   the target copies, warms up   sealing     the old owner hands over (or has: ask)
+    taking      the target fetches the rest   switching   readers left behind are connected
+    completing  both may forget the move      undoing     the target forgets its copy
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from millstream.control.admission import answers
+from millstream.control.commands import (
+    Command,
+    Complete,
+    Done,
+    Host,
+    Inventory,
+    Peer,
+    Prepare,
+    Progress,
+    Progressed,
+    Refusal,
+    Reply,
+    Seal,
+    Sealed,
+    TakeOver,
+    Undo,
+)
+from millstream.control.commands import MoveRecord as Told
+from millstream.control.manager_connections import (
+    outside_inputs,
+    owner_of,
+    placed_operators,
+    readers,
+)
+from millstream.control.manager_state import (
+    FROZEN,
+    NOBODY,
+    UNSEALED,
+    ManagerState,
+    Move,
+    RequestMove,
+)
+from millstream.control.manager_turn import Turn
+from millstream.errors import UsageError
+
+ASK_S = 0.2  # between questions how far a move is; after a while they become rarer
+ASK_S_MAX = 2.0
+LOOK_AGAIN_S = (5.0, 30.0, 120.0)
+
+
+def request(turn: Turn, asked: RequestMove) -> None:
+    """Operators shall run elsewhere: one move for each processor they are on now."""
+    state = turn.state
+    problem = objection(state, asked.operators, asked.target)
+    if problem:
+        raise UsageError(problem)
+    sources: dict[str, list[str]] = {}
+    for name in dict.fromkeys(asked.operators):
+        if state.operators[name].processor != asked.target:
+            sources.setdefault(state.operators[name].processor, []).append(name)
+    for source, operators in sources.items():
+        number = turn.count()
+        move = Move(
+            f"m{state.epoch}-{number}", tuple(operators), source, asked.target, asked.reason,
+            begun_s=turn.now_s,
+        )  # fmt: skip
+        turn.put(move)
+        labels = ", ".join(state.operators[o].label or o for o in operators)
+        turn.decide(
+            "move",
+            f"{labels} {'goes' if len(operators) == 1 else 'go'} from {source} to {asked.target}",
+            asked.reason,
+            about=("processor", asked.target),
+            subjects=tuple(operators),
+        )
+
+
+def objection(state: ManagerState, operators: Iterable[str], target: str) -> str:
+    """Why a move is impossible; empty if it is not."""
+    if target not in state.processors:
+        return f"there is no processor {target}"
+    if not answers(state, target):
+        return f"processor {target} does not answer"
+    moving = {o: m for m in state.moves.values() if not m.over for o in m.operators}
+    for name in operators:
+        record = state.operators.get(name)
+        if record is None or record.processor == NOBODY:
+            return f"there is no running operator {name}"
+        if name in moving and moving[name].phase not in ("completing", "undoing"):
+            return f"operator {name} is on its way to {moving[name].target} already"
+    return ""
+
+
+# -- what is said ---------------------------------------------------------------------------------
+
+
+def commands_for(state: ManagerState, processor: str) -> list[Command]:
+    """What a processor is to be told or asked about moves now."""
+    found: list[Command] = []
+    for move in state.moves.values():
+        if processor in (move.source, move.target) and not move.over:
+            found += _said(state, move, processor)
+    return found
+
+
+def _said(state: ManagerState, move: Move, processor: str) -> list[Command]:
+    new = processor == move.target
+    match move.phase:
+        case "preparing" if new:
+            if "new" not in move.told:
+                return [_prepare(state, move)]
+            return [Progress(move.id)] if _due(state, move) else []
+        case "sealing" if not new:
+            if not answers(state, move.target) and "asked" not in move.told:
+                return [Progress(move.id)]  # sealed or not? nobody would take over now
+            return [Seal(move.id, move.operators, _peer(state, move.target))]
+        case "taking" if new:
+            if "new" not in move.told:
+                return [TakeOver(move.id, _peer(state, move.source))]
+            return [Progress(move.id)] if _due(state, move) else []
+        case "completing" if ("new" if new else "old") not in move.told:
+            return [Complete(move.id)]
+        case "undoing" if new:
+            return [Undo(move.id)]
+    return []
+
+
+def _due(state: ManagerState, move: Move) -> bool:
+    """Questions come quickly at first: most moves are short."""
+    waited = max(0.0, state.now_s - max(move.begun_s, move.sealed_s))
+    return state.now_s - move.asked_s >= min(ASK_S_MAX, max(ASK_S, waited / 20))
+
+
+def _peer(state: ManagerState, processor: str, stream: str = "") -> Peer:
+    epoch = state.operators[stream].epoch if stream in state.operators else 0
+    return Peer(processor, state.processors[processor].url, epoch)
+
+
+def _prepare(state: ManagerState, move: Move) -> Prepare:
+    hosts = []
+    for query in state.queries.values():
+        mine = tuple(o for o in placed_operators(query) if o in move.operators)
+        if mine and query.start is not None:
+            hosts.append(Host(query.name, query.cql, query.start, mine, query.result in mine))
+    inputs = {
+        s: _peer(state, owner_of(state, s), s)
+        for s in outside_inputs(state, move)
+        if owner_of(state, s) != move.target
+    }
+    # Who reads a stream afterwards: those who do now, operators left behind included.
+    stay = {o for q in state.queries.values() for o in placed_operators(q)} - set(move.operators)
+    consumers: dict[str, tuple[str, ...]] = {}
+    for stream in move.operators:
+        left = {state.operators[o].processor for o in stay if stream in state.operators[o].inputs}
+        consumers[stream] = tuple(sorted(left - {move.target}))
+    return Prepare(move.id, tuple(hosts), inputs, _peer(state, move.source), consumers)
+
+
+# -- what is heard --------------------------------------------------------------------------------
+
+
+def note(turn: Turn, processor: str, command: Command, reply: Reply) -> None:
+    """An answer about a move."""
+    move = turn.state.moves.get(getattr(command, "move", ""))
+    if move is None or move.over:
+        return
+    match command:
+        case Prepare() if move.phase == "preparing":
+            if isinstance(reply, Done):
+                if not _current(turn.state, (command.old, *command.inputs.values())):
+                    return  # somebody has moved house since it was said
+                turn.move(move.id, told=move.told | {"new"}, asked_s=turn.now_s)
+            elif isinstance(reply, Refusal) and reply.code != "busy":
+                undo(turn, move, f"{move.target} cannot take it: {reply.message}")
+        case Seal() if move.phase == "sealing":
+            _note_seal(turn, move, reply)
+        case TakeOver(_, old) if move.phase == "taking" and isinstance(reply, Done):
+            if old is not None and _current(turn.state, (old,)):
+                turn.move(move.id, told=move.told | {"new"}, asked_s=turn.now_s)
+        case Progress() if isinstance(reply, Progressed):
+            _note_progress(turn, move, processor, reply)
+        case Complete() if move.phase == "completing" and not _busy(reply):
+            _note_complete(turn, move, "new" if processor == move.target else "old")
+        case Undo() if move.phase == "undoing" and not _busy(reply):
+            turn.move(move.id, phase="undone")
+            turn.live(processor, actual=None)  # what it had for the move is gone
+
+
+def _current(state: ManagerState, peers: Iterable[Peer]) -> bool:
+    """Whether all addresses of a command still hold."""
+    known = state.processors
+    return all(p.processor in known and known[p.processor].url == p.url for p in peers)
+
+
+def _busy(reply: Reply) -> bool:
+    return isinstance(reply, Refusal) and reply.code == "busy"
+
+
+def _note_seal(turn: Turn, move: Move, reply: Reply) -> None:
+    if isinstance(reply, Sealed):
+        streams = {s: (told.next, told.epoch) for s, told in reply.streams.items()}
+        turn.move(
+            move.id, phase="taking", told=frozenset(), streams=streams, sealed_s=turn.now_s,
+            asked_s=turn.now_s,
+        )  # fmt: skip
+        for name in move.operators:
+            record = turn.state.operators.get(name)
+            if record is not None:
+                epoch = streams.get(name, (0, record.epoch + 1))[1]
+                turn.put(replace(record, processor=move.target, epoch=epoch))
+        turn.live(move.source, actual=None)  # it has less now: ask
+    elif isinstance(reply, Refusal) and reply.code not in ("busy", "stale"):
+        undo(turn, move, f"{move.source} cannot hand over: {reply.message}")
+
+
+def _note_progress(turn: Turn, move: Move, processor: str, told: Progressed) -> None:
+    turn.move(move.id, asked_s=turn.now_s, rows_missing=told.rows_missing)
+    move = turn.state.moves[move.id]
+    if move.phase == "preparing" and processor == move.target:
+        if told.phase == "failed":
+            undo(turn, move, f"{move.target} could not prepare: {told.reason}")
+        elif told.phase == "none":
+            turn.move(move.id, told=frozenset())  # say it again
+        elif told.phase == "ready" and told.rows_missing <= turn.state.settings.rows_missing_max:
+            turn.move(move.id, phase="sealing", told=frozenset())
+    elif move.phase == "sealing" and processor == move.source:
+        if told.phase == "sealed":
+            turn.move(move.id, told=frozenset({"asked"}))  # the seal again gives its details
+        elif not answers(turn.state, move.target):
+            undo(turn, move, f"{move.target} went silent before the hand-over")
+    elif move.phase == "taking" and processor == move.target:
+        if told.phase == "owner":
+            turn.move(move.id, phase="switching", told=frozenset())
+            turn.live(move.target, actual=None)
+        elif told.phase in ("none", "preparing", "ready"):
+            turn.move(move.id, told=frozenset())
+
+
+def _note_complete(turn: Turn, move: Move, side: str) -> None:
+    told = move.told | {side}
+    turn.move(move.id, told=told)
+    if told >= {"new", "old"}:
+        turn.move(move.id, phase="done")
+        turn.live(move.source, actual=None)  # who has not followed the pointer yet?
+
+
+def undo(turn: Turn, move: Move, why: str) -> None:
+    """Before the seal: as if it had never been asked for."""
+    told_anything = move.phase in ("preparing", "sealing")
+    phase = "undoing" if told_anything else "undone"
+    turn.move(move.id, phase=phase, outcome=why, told=frozenset())
+    turn.decide(
+        "notice", f"the move {move.id} to {move.target} is undone", why,
+        about=("processor", move.target), subjects=move.operators,
+    )  # fmt: skip
+
+
+# -- every turn -----------------------------------------------------------------------------------
+
+
+def advance(turn: Turn) -> None:
+    """Takes every move as far as it goes without an answer."""
+    for move in list(turn.state.moves.values()):
+        if move.over:
+            continue
+        if move.phase in UNSEALED:
+            _before_seal(turn, move)
+        elif move.phase == "switching" and _switched(turn.state, move):
+            turn.move(move.id, phase="completing", told=frozenset())
+    turn.tidy_moves()
+
+
+def _before_seal(turn: Turn, move: Move) -> None:
+    state = turn.state
+    used = {o for q in state.queries.values() for o in placed_operators(q)}
+    gone = [o for o in move.operators if o not in used]
+    for name in (move.source, move.target):
+        if not answers(state, name) and _given_up(state, name):
+            undo(turn, move, f"{name} does not answer")
+            return
+    if gone:
+        undo(turn, move, f"no query uses {gone[0]} any more")
+    elif turn.now_s - move.begun_s > state.settings.prepare_s_max and move.phase != "waiting":
+        undo(turn, move, f"not ready after {state.settings.prepare_s_max:.0f} s")
+    elif move.phase == "waiting" and _free(state, move):
+        turn.move(move.id, phase="expecting", begun_s=turn.now_s)
+        _before_seal(turn, turn.state.moves[move.id])
+    elif move.phase == "expecting" and _expected(state, move):
+        turn.move(move.id, phase="preparing", told=frozenset())
+
+
+def _given_up(state: ManagerState, processor: str) -> bool:
+    """Whether a processor is silent, not merely being asked what it has."""
+    live = state.live.get(processor)
+    return live is None or live.state == "silent"
+
+
+def _free(state: ManagerState, move: Move) -> bool:
+    """Whether no other move is near, and no query is being deployed on the same streams: what was
+    held for it must stay where it is."""
+    if any(_near(state, move, other) for other in _before(state, move)):
+        return False
+    touched = _touched(state, move)
+    return not any(
+        q.phase in ("holding", "binding", "placing", "deploying")
+        and not touched.isdisjoint((*q.sources, *q.shared, *q.operators))
+        for q in state.queries.values()
+    )
+
+
+def _before(state: ManagerState, move: Move) -> list[Move]:
+    """Moves under way: those that wait go in the order they were asked for."""
+    found = []
+    for other in state.moves.values():
+        if other.id == move.id:
+            break
+        if not other.over:
+            found.append(other)
+    later = [m for m in state.moves.values() if m.phase in FROZEN and m.id != move.id]
+    return found + [m for m in later if m not in found]
+
+
+def _near(state: ManagerState, move: Move, other: Move) -> bool:
+    """Whether two moves concern the same streams, as subject, input or reader."""
+    if other.phase == "completing":
+        return False
+    if other.phase == "undoing":
+        return other.target == move.target and bool(set(other.operators) & set(move.operators))
+    return bool(_touched(state, move) & _touched(state, other))
+
+
+def _touched(state: ManagerState, move: Move) -> set[str]:
+    return {*move.operators, *outside_inputs(state, move)}
+
+
+def _expected(state: ManagerState, move: Move) -> bool:
+    """Whether the owners of the inputs keep rows for the target."""
+    for stream in outside_inputs(state, move):
+        owner = owner_of(state, stream)
+        if owner == move.target:
+            continue
+        live = state.live.get(owner)
+        if live is None or live.actual is None:
+            return False
+        if move.target not in live.actual.expected.get(stream, ()):
+            return False
+    return True
+
+
+def _switched(state: ManagerState, move: Move) -> bool:
+    """Whether operators left behind on the old owner have a copy of what they read; others follow
+    the pointer."""
+    live = state.live.get(move.source)
+    if live is None or live.actual is None:
+        return False
+    left = [s for s in move.operators if move.source in readers(state).get(s, ())]
+    return all(s in live.actual.connected for s in left)
+
+
+def tell_again(turn: Turn) -> None:
+    """Somebody has a new address: those who wait for another are told where it is, and everybody is
+    asked whom they copy from; later again, because pointers of former owners have old addresses."""
+    again = tuple(turn.now_s + wait for wait in LOOK_AGAIN_S)
+    for name in turn.state.live:
+        turn.live(name, actual=None, look_again_s=again)
+    for move in list(turn.state.moves.values()):
+        if move.phase in ("preparing", "taking"):
+            turn.move(move.id, told=frozenset())
+
+
+# -- reconciliation -------------------------------------------------------------------------------
+
+
+def reconcile(turn: Turn, processor: str, have: Inventory) -> list[Command]:
+    """What a processor says of moves, against what is remembered; gives what to tell it at once."""
+    said: list[Command] = []
+    for name, told in have.moves.items():
+        move = turn.state.moves.get(name)
+        if move is None or move.over:
+            said += _stray(turn, processor, name, told, move)
+        elif told.role == "old" and told.phase == "sealed" and move.phase in (*UNSEALED, "sealing"):
+            turn.move(move.id, phase="sealing", told=frozenset({"asked"}))
+    _believe_owners(turn, processor, have)
+    return said
+
+
+def _stray(turn: Turn, processor: str, name: str, told: Told, move: Move | None) -> list[Command]:
+    """A move that is over, or that nobody here knows."""
+    if move is not None and move.phase == "done":
+        return [Complete(name)]
+    sealed = told.phase in ("sealed", "taking", "owner")
+    if not sealed:
+        return [Undo(name)]
+    mine = all(
+        o not in turn.state.operators or turn.state.operators[o].processor == processor
+        for o in told.operators
+    )
+    if told.role == "new" and told.phase == "owner" and mine:
+        return [Complete(name)]
+    if told.peer in turn.state.processors:  # handed over: there is only forward
+        old, new = (processor, told.peer) if told.role == "old" else (told.peer, processor)
+        phase = "sealing" if told.role == "old" else "taking"
+        adopted = Move(
+            name, told.operators, old, new, "found under way", phase, turn.now_s,
+            told=frozenset({"asked"}),
+        )  # fmt: skip
+        turn.put(adopted)
+        turn.decide("notice", f"the move {name} from {old} to {new} was found under way")
+    return []
+
+
+def _believe_owners(turn: Turn, processor: str, have: Inventory) -> None:
+    """Processors know who owns a stream: the highest epoch counts."""
+    moving = {o for m in turn.state.moves.values() if m.phase in FROZEN for o in m.operators}
+    for stream, epoch in have.owned.items():
+        record = turn.state.operators.get(stream)
+        if record is None or stream in moving or epoch < record.epoch:
+            continue
+        if record.processor == processor:
+            if epoch != record.epoch:
+                turn.put(replace(record, epoch=epoch))
+        elif epoch > record.epoch and record.processor != NOBODY:
+            turn.put(replace(record, processor=processor, epoch=epoch))
+            turn.decide(
+                "notice",
+                f"{record.label or stream} is on {processor}, not on {record.processor}",
+                "its owner says so, with a higher epoch",
+                subjects=(stream,),
+            )

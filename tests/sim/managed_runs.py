@@ -1,0 +1,89 @@
+"""Random runs of a manager with virtual processors: plans, users' wishes, faults, all by seed."""
+
+from random import Random
+
+from millstream.control.commands import Compiled
+from millstream.control.manager_state import Drain, Drop, RequestMove, StartStreams, Submit
+from millstream.sim.managed_checkers import always, in_the_end
+from millstream.sim.managed_cluster import ManagedCluster, Trouble, tree
+
+STREAMS = ("a", "b", "c")
+ROWS = 120
+
+
+def random_plans(chance: Random, count: int) -> dict[str, Compiled]:
+    """Texts with their plans; operators are named by meaning, so that queries share them."""
+    plans = {}
+    for number in range(count):
+        rows: dict[str, tuple[str, ...]] = {}
+        top = [f"s:{s}" for s in chance.sample(STREAMS, chance.randint(1, 3))]
+        for level in range(chance.randint(1, 4)):
+            if len(top) > 1 and chance.random() < 0.6:
+                inputs = (top.pop(), top.pop())
+            else:
+                inputs = (top.pop(),)
+            name = f"o:{level % 2}({','.join(i.removeprefix('o:') for i in inputs)})"
+            rows[name] = (name, *inputs)
+            top.append(name)
+        while len(top) > 1:
+            inputs = (top.pop(), top.pop())
+            name = f"o:j({','.join(i.removeprefix('o:') for i in inputs)})"
+            rows[name] = (name, *inputs)
+            top.append(name)
+        plans[f"text {number}"] = tree(f"q{number}", *rows.values())
+    return plans
+
+
+def random_wish(chance: Random, cluster: ManagedCluster) -> None:
+    """A move, mostly; sometimes a query is dropped, submitted or a processor drained."""
+    state = cluster.state
+    names = sorted(cluster.processors)
+    placed = sorted(o.id for o in state.operators.values() if o.processor)
+    kind = chance.random()
+    if kind < 0.75 and placed:
+        some = tuple(chance.sample(placed, min(len(placed), chance.randint(1, 3))))
+        cluster.ask(RequestMove(some, chance.choice(names), "why not"))
+    elif kind < 0.82 and state.queries:
+        cluster.ask(Drop(chance.choice(sorted(state.queries))))
+    elif kind < 0.95:
+        text = chance.choice(sorted(cluster.plans))
+        cluster.ask(Submit(f"again {cluster.messages}", text, from_beginning=chance.random() < 0.5))
+    else:
+        name = chance.choice(names)
+        cluster.ask(Drain(name))
+        cluster.ask(Drain(name, back=True))
+
+
+def random_run(seed: int, *, wishes: int = 12, queries: int = 4) -> ManagedCluster:
+    """A cluster that went through a bad time, and then had a quiet one."""
+    chance = Random(seed)
+    trouble = Trouble(
+        until_s=60.0,
+        loss=chance.choice((0.0, 0.02, 0.15)),
+        repeat=chance.choice((0.0, 0.1)),
+        delay_s=chance.choice((0.01, 0.05, 0.4)),
+        cut=chance.choice((0.0, 0.3)),
+        kill_every_s=chance.choice((0.0, 6.0, 20.0)),
+        kill_manager_every_s=chance.choice((0.0, 8.0, 25.0)),
+        pause_every_s=chance.choice((0.0, 15.0)),
+        down_s=chance.choice((0.5, 3.0, 8.0)),
+    )
+    names = tuple(f"p{n}" for n in range(1, chance.randint(2, 4) + 1))
+    cluster = ManagedCluster(seed, names, random_plans(chance, queries), trouble)
+    cluster.run(0.3)
+    cluster.declare(*STREAMS, rows=ROWS)
+    for number, text in enumerate(sorted(cluster.plans)):
+        cluster.feed(Submit(f"q{number}", text, from_beginning=True))
+    cluster.feed(StartStreams())
+    for _ in range(wishes):
+        at = cluster.kernel.now + chance.uniform(0.5, 5.0)
+        cluster.run(at)
+        assert not always(cluster), always(cluster)
+        if cluster.manager_up:
+            random_wish(chance, cluster)
+    cluster.run(max(trouble.until_s, cluster.kernel.now))
+    for _ in range(30):  # time enough for everything to end; mostly less
+        cluster.run(cluster.kernel.now + 5.0)
+        if not in_the_end(cluster):
+            break
+    return cluster

@@ -1,0 +1,159 @@
+"""The manager with virtual processors: faults of every kind, and what must hold all the same."""
+
+import pytest
+from managed_runs import random_run
+
+from millstream.control.commands import Command, Seal
+from millstream.control.manager_state import (
+    Drain,
+    Drop,
+    Remove,
+    RequestMove,
+    StartStreams,
+    Submit,
+)
+from millstream.sim.managed_checkers import always, in_the_end
+from millstream.sim.managed_cluster import ManagedCluster, Trouble, tree
+from millstream.sim.virtual_processor import VirtualProcessor
+
+PLANS = {
+    "one": tree("one", ("o:f", "s:a"), ("o:j", "o:f", "s:b"), ("o:r", "o:j")),
+    "two": tree("two", ("o:f", "s:a"), ("o:g", "o:f")),
+}
+
+
+def small(trouble: Trouble | None = None, seed: int = 1, rows: int = 60) -> ManagedCluster:
+    cluster = ManagedCluster(seed, ("p1", "p2", "p3"), PLANS, trouble)
+    cluster.run(0.5)
+    cluster.declare("a", "b", rows=rows)
+    cluster.feed(Submit("one", "one", from_beginning=True))
+    cluster.feed(Submit("two", "two", from_beginning=True))
+    cluster.feed(StartStreams())
+    return cluster
+
+
+def other_place(cluster: ManagedCluster, operator: str) -> str:
+    place = cluster.state.operators[operator].processor
+    return next(p for p in sorted(cluster.processors) if p != place)
+
+
+def test_queries_run_and_read_everything() -> None:
+    cluster = small()
+    cluster.run(60)
+    assert in_the_end(cluster) == []
+    assert {q.phase for q in cluster.state.queries.values()} == {"running"}
+    assert sum(len(rows) for rows in cluster.truth.logs["o:r"][0]) == 120
+
+
+def test_a_shared_operator_stays_while_a_query_uses_it() -> None:
+    cluster = small()
+    cluster.run(5)
+    shared = cluster.state.operators["o:f"].processor
+    cluster.feed(Drop("one"))
+    cluster.run(20)
+    assert "o:f" in cluster.processors[shared].ledger.operators()
+    assert "o:j" not in cluster.state.operators
+    cluster.feed(Drop("two"))
+    cluster.run(60)
+    assert in_the_end(cluster) == []
+    assert not cluster.state.operators
+    assert not any(p.ledger.operators() or p.ledger.pulls for p in cluster.processors.values())
+
+
+def test_a_drained_processor_can_leave() -> None:
+    cluster = small()
+    cluster.run(5)
+    name = cluster.state.operators["o:r"].processor
+    entering = {s.processor for s in cluster.state.streams.values()}
+    cluster.feed(Drain(name))
+    cluster.run(60)
+    assert in_the_end(cluster) == []
+    assert not cluster.processors[name].ledger.operators()
+    said = cluster.ask(Remove(name))
+    assert bool(said) == (name in entering)
+
+
+def test_the_only_processors_left_silent_refuse_queries() -> None:
+    cluster = small()
+    cluster.run(5)
+    for name in cluster.processors:
+        cluster.pause(name, 1000)
+    cluster.run(30)
+    assert "no processor is left" in cluster.ask(Submit("three", "two"))
+    assert any(d.sentence == "no processor is left" for d in cluster.state.decisions)
+
+
+PHASES = ("expecting", "preparing", "sealing", "taking", "switching", "completing")
+
+
+@pytest.mark.parametrize("victims", [("manager",), ("old",), ("new",), ("old", "new", "manager")])
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_kill_at_every_step_of_a_move(phase: str, victims: tuple[str, ...]) -> None:
+    cluster = small(rows=90)
+    cluster.run(6)
+    target = other_place(cluster, "o:f")
+    cluster.feed(RequestMove(("o:f",), target, "a test"))
+    move = next(iter(cluster.state.moves.values()))
+    while cluster.state.moves[move.id].phase != phase:
+        assert not cluster.state.moves[move.id].over, "the phase was never seen"
+        cluster.kernel.run(cluster.kernel.now + 30, events_max=1)
+    for victim in victims:
+        if victim == "manager":
+            cluster.kill_manager(3.0)
+        else:
+            name = move.source if victim == "old" else move.target
+            cluster.kill(name, 7.0, moved=len(victims) > 1)
+    cluster.run(cluster.kernel.now + 120)
+    assert in_the_end(cluster) == []
+    outcome = cluster.state.moves[move.id].phase
+    assert outcome in ("done", "undone")
+    place = target if outcome == "done" else move.source
+    assert cluster.state.operators["o:f"].processor == place
+    if phase in ("taking", "switching", "completing"):
+        assert outcome == "done"
+
+
+def test_a_lost_answer_to_the_seal_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seal took effect, its answer got lost, and the manager died: it asks, and goes on."""
+    cluster = small(rows=90)
+    cluster.run(6)
+    carry_out = VirtualProcessor._carry_out
+    died: list[bool] = []
+
+    def dying(self: VirtualProcessor, command: Command) -> object:
+        reply = carry_out(self, command)
+        if isinstance(command, Seal) and not died:
+            died.append(True)
+            cluster.kill_manager(5.0)
+        return reply
+
+    monkeypatch.setattr(VirtualProcessor, "_carry_out", dying)
+    cluster.feed(RequestMove(("o:j",), other_place(cluster, "o:j"), "a test"))
+    cluster.run(90)
+    assert died
+    assert in_the_end(cluster) == []
+    assert [m.phase for m in cluster.state.moves.values()] == ["done"]
+
+
+def test_checkers_see_what_is_wrong() -> None:
+    """A row delivered twice, and a second owner."""
+    cluster = small()
+    cluster.run(30)
+    thief = cluster.processors[other_place(cluster, "o:r")]
+    thief.ledger.stream("o:r").epoch = 9
+    assert any("owned by" in said for said in always(cluster))
+    thief._publish("o:r", ("again",))
+    assert any("number" in said for said in always(cluster))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_goes_wrong(seed: int) -> None:
+    cluster = random_run(seed)
+    assert in_the_end(cluster) == [], f"random_run({seed})"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("hundred", range(1, 31))
+def test_whatever_goes_wrong_thousands_of_times(hundred: int) -> None:
+    for seed in range(100 * hundred, 100 * hundred + 100):
+        assert in_the_end(random_run(seed)) == [], f"random_run({seed})"
