@@ -127,6 +127,8 @@ def test_shared_work_is_divided_among_those_who_share() -> None:
     alone = OperatorSnapshot("o:2", "map", "", queries=("a",), cost_s=1.0, load=0.1)
     assert costs_of("a", [both, alone]) == (1.0, 2.0, 0.1, 0.2)
     assert costs_of("b", [both, alone]) == (0.0, 2.0, 0.0, 0.2)
+    together = OperatorSnapshot("o:3", "map", "", queries=("a",), group="g", cost_s=3.0)
+    assert costs_of("a", [alone, together]) == (1.0, 3.0, 0.1, 0.0)
 
 
 def test_alarms_tell_the_worst_first() -> None:

@@ -94,13 +94,16 @@ def slowest(queries: Sequence[QuerySnapshot]) -> QuerySnapshot | None:
 def costs_of(
     query: str, operators: Sequence[OperatorSnapshot]
 ) -> tuple[float, float, float, float]:
-    """Seconds of work of a query alone and its part of shared work, ever and a second lately."""
+    """Seconds of work of a query alone and its part of shared work, ever and a second lately.
+
+    What an operator of a share group costs is its part of a job that others run in as well.
+    """
     own = shared = load_own = load_shared = 0.0
     for operator in operators:
         if query not in operator.queries:
             continue
         sharers = len(operator.queries)
-        if sharers == 1:
+        if sharers == 1 and not operator.group:
             own, load_own = own + operator.cost_s, load_own + operator.load
         else:
             shared += operator.cost_s / sharers

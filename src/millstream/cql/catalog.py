@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from millstream.cql.suggestions import did_you_mean
+from millstream.cql.system_streams import IDLE_US, SOURCE, columns_of
 from millstream.cql.types import canonical
 from millstream.errors import UsageError
 from millstream.plan.schema import Field, Schema
@@ -109,6 +110,9 @@ class Catalog:
         found = lookup(name, names)
         if len(found) == 1:
             return self.streams[found[0]]
+        if not found and (columns := columns_of(name)) is not None:
+            source = {"source": SOURCE}
+            return StreamDefinition(name.lower(), columns, "at", idle_us=IDLE_US, source=source)
         if found:
             raise UsageError(
                 f"stream {name} is ambiguous", hint=" or ".join(names[i] for i in found)

@@ -150,6 +150,8 @@ class CqlParser(CreateParser):
         item = self._parse_from_item()
         before = self._parse_window_brackets()
         alias = self._parse_item_alias(alias_tokens or self.TABLE_ALIAS_TOKENS)
+        if alias is None and "own_name" in item.meta:
+            alias = exp.TableAlias(this=item.meta.pop("own_name"))
         if alias is not None:
             item.set("alias", alias)
         after = self._parse_window_brackets()
@@ -187,7 +189,21 @@ class CqlParser(CreateParser):
         if self._match(TokenType.NUMBER):  # D-CAPE section 3.1 writes `Sensor 1` for Sensor1
             name = exp.Identifier(this=name.name + self._prev.text, quoted=True)
             name.meta.update(start=self._prev.start, end=self._prev.end)
+        if name.name.lower() == "sys" and self._match(TokenType.DOT):
+            return self._parse_system_stream(name)
         return self.expression(exp.Table(this=name))
+
+    def _parse_system_stream(self, prefix: exp.Identifier) -> exp.Expr:
+        """`sys.steps`; without another name, its columns are those of `steps`."""
+        part = self._parse_id_var(any_token=True) if self._curr else None
+        if not isinstance(part, exp.Identifier):
+            self.raise_error("expected the name of a system stream")
+        assert isinstance(part, exp.Identifier)
+        whole = exp.Identifier(this=f"sys.{part.name}", quoted=True)
+        whole.meta.update(start=prefix.meta.get("start"), end=part.meta.get("end"))
+        made = self.expression(exp.Table(this=whole))
+        made.meta["own_name"] = part
+        return made
 
     def _parse_join(
         self,

@@ -13,6 +13,7 @@ from millstream.engine.appending import Appender
 from millstream.engine.file_ingest import FileIngest
 from millstream.engine.push_source import PushSource
 from millstream.engine.stream_source import StreamSource
+from millstream.engine.system_source import SystemSource
 from millstream.errors import UsageError
 from millstream.registry import Registry
 
@@ -64,6 +65,11 @@ def _spark(engine: "Engine", definition: StreamDefinition, appender: Appender) -
     return StreamSource(
         definition, appender, engine.spark, engine.home, engine.arrived, engine.congested
     )
+
+
+@SOURCES.member("system")
+def _system(engine: "Engine", definition: StreamDefinition, appender: Appender) -> Opened:
+    return SystemSource(definition, appender, engine)
 
 
 @SOURCES.member("push")

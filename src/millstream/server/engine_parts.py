@@ -71,7 +71,12 @@ def stream_snapshots(
 
 
 def operator_snapshots(
-    engine: "Engine", figures: Figures, rates: Rates, processor: str, now: float
+    engine: "Engine",
+    figures: Figures,
+    rates: Rates,
+    groups: Mapping[str, str],
+    processor: str,
+    now: float,
 ) -> tuple[OperatorSnapshot, ...]:
     users: dict[str, list[str]] = {}
     for query in list(engine.queries.values()):
@@ -91,6 +96,7 @@ def operator_snapshots(
                 processor,
                 "paused" if operator.id in engine.paused_operators else "running",
                 tuple(sorted(users.get(operator.id, ()))),
+                groups.get(operator.id, ""),
                 rows_in=row["rows_in"] if row else 0,
                 rows_out=row["rows_out"] if row else 0,
                 rows_in_per_s=rounded(rates.of(("in", operator.id))),

@@ -44,6 +44,7 @@ from millstream.server.recent import ROWS_KEPT, LatestRows, Rates
 from millstream.server.scheduler_watch import SchedulerWatch
 
 if TYPE_CHECKING:
+    from millstream.engine.costs import Cost
     from millstream.engine.engine import Engine, Query
     from millstream.engine.loop import Loop
     from millstream.engine.steps import StepReport
@@ -96,6 +97,10 @@ class EngineView:
             for name in sorted(self._registered & set(self.engine.queries)):
                 self.engine.drop_query(name)
             self._closed, self._last = state, final(last, state)
+        self.leave()
+
+    def leave(self) -> None:
+        """Looks on no longer; the engine goes on."""
         self.engine.on_step.remove(self._stepped)
         self.engine.on_notice.remove(self._noticed)
 
@@ -181,18 +186,26 @@ class EngineView:
             return self._last
 
     def _take(self) -> Snapshot:
+        from millstream.engine.costs import query_costs  # noqa: PLC0415
+
         now, engine = time.time(), self.engine
         figures = figures_of(engine)
         self._rates.note(now, figures.counters)
         queries = list(engine.queries.values())
         self._note_queries(queries)
         self.watch.look(self._loop)
-        operators = operator_snapshots(engine, figures, self._rates, self.processor, now)
+        operators = operator_snapshots(
+            engine, figures, self._rates, self.watch.groups, self.processor, now
+        )
         streams = stream_snapshots(engine, figures, self._rates, self.processor)
         edges = edge_snapshots(engine, figures, self._rates, now)
         goals = goals_by_query(self._loop)
         by_id = {o.id: o for o in operators}
-        seen = tuple(self._query(q, figures, by_id, goals.get(q.name, ())) for q in queries)
+        costs = query_costs(engine)
+        seen = tuple(
+            self._query(q, figures, by_id, goals.get(q.name, ()), costs.get(q.name))
+            for q in queries
+        )
         processor = processor_snapshot(
             engine, figures, self._rates, self._loop, self.watch, goals.get(None, ()),
             self.processor, now,
@@ -241,10 +254,11 @@ class EngineView:
         figures: Figures,
         operators: Mapping[str, OperatorSnapshot],
         goals: tuple[GoalSnapshot, ...],
+        cost: "Cost | None",
     ) -> QuerySnapshot:
         needed = [operators[o] for o in query.operators if o in operators]
         waits = [o.waiting_s for o in needed if o.waiting_s is not None]
-        own, shared, load_own, load_shared = costs_of(query.name, needed)
+        _, _, load_own, load_shared = costs_of(query.name, needed)
         cause = cause_of(needed)
         head = figures.streams.get(query.stream)
         return QuerySnapshot(
@@ -261,8 +275,8 @@ class EngineView:
             rows_per_s=self._rates.of(("stream", query.stream)),
             watermark=event_time(head["watermark"]) if head else None,
             delay_s=round(max(waits), 2) if waits else 0.0,
-            cost_s_own=round(own, 3),
-            cost_s_shared=round(shared, 3),
+            cost_s_own=round(cost.own_s, 3) if cost is not None else 0.0,
+            cost_s_shared=round(cost.shared_s, 3) if cost is not None else 0.0,
             load_own=load_own,
             load_shared=load_shared,
             result=query.stream,

@@ -4,7 +4,9 @@ Reads the scheduler's trace and score board now and then; decides nothing.
 """
 
 import threading
+import time
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from millstream.control.snapshot import ScorePoint
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from millstream.engine.steps import StepReport
 
 POINTS_KEPT = 200
+GROUPS_SECONDS = 2.0
 
 
 class SchedulerWatch:
@@ -26,6 +29,8 @@ class SchedulerWatch:
         self._points: deque[ScorePoint] = deque(maxlen=POINTS_KEPT)
         self._reviewed = float("-inf")
         self._lock = threading.Lock()
+        self.groups: Mapping[str, str] = {}  # operators that run in one job, by what they share
+        self._groups_due = 0.0
         self.steps = 0
 
     def stepped(self, report: "StepReport") -> None:
@@ -39,6 +44,7 @@ class SchedulerWatch:
         with loop.engine.lock:  # the trace grows under it
             fresh = [e for e in scheduler.trace if isinstance(e, Switch) and e.at > self._reviewed]
             scores = dict(scheduler.scores)
+            self._look_for_groups(loop)
         for switch in fresh:
             self._reviewed = switch.at
             with self._lock:
@@ -57,6 +63,18 @@ class SchedulerWatch:
                     subject=("processor", self._processor),
                     at=switch.at,
                 )
+
+    def _look_for_groups(self, loop: "Loop") -> None:
+        """Which operators run together; now and then, because looking sorts them all."""
+        if time.monotonic() < self._groups_due:
+            return
+        self._groups_due = time.monotonic() + GROUPS_SECONDS
+        self.groups = {
+            operator.id: unit.family or unit.id
+            for unit in loop.scheduler.trains.units()
+            if len(unit.operators) > 1
+            for operator in unit.operators
+        }
 
     def scores(self) -> tuple[ScorePoint, ...]:
         with self._lock:

@@ -2,6 +2,7 @@
 // Knows nothing of streams and queries: nodes have a place, lines of text and colours.
 const WIDTH = 184, HEIGHT = 50, FONT = 10.5, READABLE = 5.5; // a smaller text is left out
 const MOVE_MS = 700;
+const TOOLS = 56, LEGEND = 56; // pixels above and below that other things cover
 
 export class GraphCanvas {
   constructor(canvas, pick) {
@@ -96,9 +97,10 @@ export class GraphCanvas {
     this.wantsFit = !w || !h;
     if (!wanted.length || this.wantsFit) return;
     const xs = wanted.map((n) => n.x), ys = wanted.map((n) => n.y);
-    const left = Math.min(...xs) - WIDTH, right = Math.max(...xs) + WIDTH, top = Math.min(...ys) - 110, bottom = Math.max(...ys) + 90;
-    const scale = Math.min(most, w / (right - left), h / (bottom - top));
-    this.view = { scale, x: w / 2 - scale * (left + right) / 2, y: h / 2 - scale * (top + bottom) / 2 };
+    const left = Math.min(...xs) - WIDTH * .75, right = Math.max(...xs) + WIDTH * .75, top = Math.min(...ys) - 60, bottom = Math.max(...ys) + 45;
+    const room = Math.max(100, h - TOOLS - LEGEND);
+    const scale = Math.min(most, w / (right - left), room / (bottom - top));
+    this.view = { scale, x: w / 2 - scale * (left + right) / 2, y: TOOLS + room / 2 - scale * (top + bottom) / 2 };
     this.soon();
   }
 

@@ -55,7 +55,7 @@ function everything() {
     const at = store.layout[o.id];
     if (!at) continue;
     nodes.push({ id: o.id, x: at[0], y: at[1], group: o.processor, border: paint[familyOf(o.kind)], fill: paint.card, weight: Math.min(1, o.load), dashed: o.state === "paused", marked: o.state === "moving" || moved.has(o.id),
-      lines: [`${o.kind}${o.queries.length > 1 ? `  ×${o.queries.length}` : ""}`, short(o.text || o.label, 32), `${rate(o.rows_in_per_s)}/s${o.queue_rows ? ` · ${count(o.queue_rows)} wait` : ""}`] });
+      lines: [`${o.kind}${o.queries.length > 1 ? `  ×${o.queries.length}` : ""}${o.group ? "  ⊂ one job" : ""}`, short(o.text || o.label, 32), `${rate(o.rows_in_per_s)}/s${o.queue_rows ? ` · ${count(o.queue_rows)} wait` : ""}`] });
   }
   const edges = [...store.edges.values()].map((e) => ({ a: e.source, b: e.target, colour: heat(e.pressure), width: thickness(e.rows_per_s) }));
   return [nodes, edges, several ? [...store.processors.values()].map((p) => ({ id: p.id, label: p.id })) : []];
@@ -93,7 +93,7 @@ export function Graph({ focus }) {
       <button id="fit" onClick=${() => graph.current.fit()}>fit</button></div>
     <div class="legend">${[["map", "select"], ["join", "join"], ["aggregate", "aggregate"], ["other", "other"], ["stream", "stream"]].map(([k, n]) => html`<span key=${k}><i class="swatch" style="background:var(--kind-${k})"></i>${n}</span>`)}
       <span><i class="swatch" style="background:${heat(0)}"></i>flows</span><span><i class="swatch" style="background:${heat(.5)}"></i>waits</span><span><i class="swatch" style="background:${heat(1)}"></i>held back</span>
-      <span>×n: shared by n queries; thick border: much work; dashed blue-green: just moved</span></div></div>
+      <span>×n: shared by n queries; ⊂: runs in one job with others; thick border: much work; dashed blue-green: just moved</span></div></div>
     ${chosen && html`<${Side} id=${chosen} close=${() => choose("")} />`}</main>`;
 }
 
@@ -109,6 +109,8 @@ function wantedNodes(query, text) {
   return kept;
 }
 
+const together = (o) => [...store.operators.values()].filter((p) => p.group === o.group && p.id !== o.id).length;
+
 function Side({ id, close }) {
   const o = store.operators.get(id), s = store.streams.get(id);
   const x = html`<button class="plainly" aria-label="close" onClick=${close} style="float:right">✕</button>`;
@@ -119,7 +121,7 @@ function Side({ id, close }) {
   return html`<aside class="side" id="details">${x}<h1><a href=${link.operator(id)}>${o.label}</a></h1><${Pill} state=${o.state} />
     <dl class="facts"><dt>waiting</dt><dd>${count(o.queue_rows)} rows, ${bytes(o.queue_bytes)}</dd><dt>oldest</dt><dd>${o.queue_rows ? seconds(o.waiting_s) : "–"}</dd>
       <dt>load</dt><dd>${share(o.load)} of a core</dd><dt>work</dt><dd>${seconds(o.cost_s)} in ${count(o.steps)} steps</dd><dt>in, out</dt><dd>${rate(o.rows_in_per_s)}/s, ${rate(o.rows_out_per_s)}/s</dd>
-      <dt>processor</dt><dd><a href=${link.processor(o.processor)}>${o.processor}</a></dd>${o.group && html`<dt>runs with</dt><dd>${o.group}</dd>`}</dl>
+      <dt>processor</dt><dd><a href=${link.processor(o.processor)}>${o.processor}</a></dd>${o.group && html`<dt>runs in one job with</dt><dd>${together(o)} other operators</dd>`}</dl>
     <h2>Computes</h2><pre>${o.text}</pre><h2 style="margin-top:14px">Reads</h2>${list(inputs, "source")}
     ${outputs.length > 0 && html`<h2 style="margin-top:14px">Feeds</h2>${list(outputs, "target")}`}
     <h2 style="margin-top:14px">For ${o.queries.length} ${o.queries.length === 1 ? "query" : "queries"}</h2><div class="row">${o.queries.slice(0, 60).map((q) => html`<a key=${q} class="pill" href=${link.query(q)}>${q}</a>`)}</div></aside>`;

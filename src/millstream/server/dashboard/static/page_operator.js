@@ -29,7 +29,7 @@ export function Operator({ id }) {
   ]} />`;
   return html`<main>
     <div class="crumbs"><a href="#/graph">Dataflow</a> / operator on <a href=${link.processor(o.processor)}>${o.processor}</a></div>
-    <div class="split"><h1 class="grow">${o.label} <${Pill} state=${o.state} /></h1>
+    <div class="split"><h1 class="grow">${o.label} <${Pill} state=${o.state} />${o.group && html` <span class="soft" style="font-size:13px">runs in one job with ${[...store.operators.values()].filter((p) => p.group === o.group && p.id !== o.id).length} others</span>`}</h1>
       <a href="#/graph/${encodeURIComponent(o.id)}"><button>show in the dataflow</button></a></div>
     <div class="tiles">
       <${Tile} what="waiting" figure=${count(o.queue_rows)} unit="rows" more=${bytes(o.queue_bytes)} />

@@ -1,0 +1,238 @@
+"""Rows about the engine itself, for queries over `sys.` streams.
+
+Opened when the first query reads such a stream; collects nothing while none does. Rows are
+gathered in a bounded buffer and appended once a second without a Spark job. Operators that only
+serve queries over the system itself are left out, so that watching does not feed on itself. When
+all other streams have ended and nothing is left to do, these end too: a run with such a query comes
+to its end.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.cql.catalog import StreamDefinition
+from millstream.cql.system_streams import PREFIX, SOURCE
+from millstream.engine.appending import FILE, REASON, RECORD, ROW, Appender
+from millstream.engine.steps import StepReport
+from millstream.plan.nodes import Plan, sources_of
+from millstream.share.dataflow import base_stream
+
+if TYPE_CHECKING:
+    from millstream.engine.engine import Engine
+
+EVERY_SECONDS = 1.0
+ROWS_KEPT = 20_000  # between two appends; older ones are let go and counted
+PROCESSOR = "local"
+_TYPES = {"timestamp": pa.timestamp("us", tz="UTC"), "string": pa.string(), "int": pa.int32(),
+          "bigint": pa.int64(), "double": pa.float64()}  # fmt: skip
+
+
+def open_used(engine: "Engine", plan: Plan) -> None:
+    """Opens the system streams that a plan reads and that are not open yet."""
+    for name in sorted({s.stream for s in sources_of(plan.root)}):
+        if name.startswith(PREFIX) and name not in engine.sources:
+            engine.add_stream(engine.catalog.stream(name))
+            if engine.on_arrival:  # a loop runs already
+                engine.sources[name].start()
+
+
+class SystemSource:
+    """Feeds one stream about the engine."""
+
+    def __init__(self, definition: StreamDefinition, appender: Appender, engine: "Engine") -> None:
+        self.definition, self.appender, self._engine = definition, appender, engine
+        self.failure: BaseException | None = None
+        self.lost = 0
+        self._rows: deque[dict[str, Any]] = deque(maxlen=ROWS_KEPT)
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._seen: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    # -- as a source of the loop ----------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.appender.ledger.ingest_position(self.appender.stream).get("ended"))
+
+    def start(self) -> None:
+        if self._thread is not None or self.ended:
+            return
+        self._stop.clear()
+        if self.definition.name == "sys.steps":
+            self._engine.on_step.append(self.stepped)
+        self._thread = threading.Thread(
+            target=self._work, name=f"millstream-{self.definition.name}", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._thread = None
+        if self.stepped in self._engine.on_step:
+            self._engine.on_step.remove(self.stepped)
+
+    def silent_since(self) -> float:
+        return self.appender.arrived
+
+    def _work(self) -> None:
+        try:
+            while not self._stop.wait(EVERY_SECONDS):
+                self.look()
+                self.flush()
+                if self._nothing_else():
+                    self.appender.finish()
+                    self._engine.arrived(self.definition.name)
+                    return
+        except BaseException as error:
+            self.failure = error
+
+    # -- rows -----------------------------------------------------------------------------------
+
+    def used(self) -> bool:
+        """Whether an operator reads this stream now."""
+        stream = base_stream(self.definition.name)
+        return any(stream in o.inputs for o in list(self._engine.operators.values()))
+
+    def stepped(self, report: StepReport) -> None:
+        operator = self._engine.operators.get(report.operator)
+        if operator is None or self._watches(report.operator) or not self.used():
+            return
+        now = time.time()
+        self.note(
+            operator=report.operator, kind=operator.kind, processor=PROCESSOR,
+            rows_in=report.rows_in, rows_out=report.rows_out, bytes_in=report.bytes_in,
+            bytes_out=report.bytes_out, seconds=report.seconds,
+            commit_seconds=report.commit_seconds, waited=max(0.0, now - report.arrived),
+            tail_segments=report.tail_segments,
+        )  # fmt: skip
+
+    def note(self, **row: Any) -> None:
+        """One row, at the present time."""
+        with self._lock:
+            if len(self._rows) == ROWS_KEPT:
+                self.lost += 1
+            self._rows.append({"at": int(time.time() * 1e6), **row})
+
+    def look(self) -> None:
+        """What is seen by looking, not told."""
+        if not self.used():
+            self._seen = {}
+            return
+        match self.definition.name:
+            case "sys.operators":
+                self._look_at_operators()
+            case "sys.admissions":
+                self._look_at_queries()
+            case "sys.moves":
+                self._look_for_moves()
+
+    def _look_at_operators(self) -> None:
+        engine = self._engine
+        statistics: Mapping[str, Any] = engine.ledger.operator_statistics()
+        for operator in list(engine.operators.values()):
+            if self._watches(operator.id):
+                continue
+            waiting = [s for found in engine.runner.pending(operator).values() for s in found]
+            figures = statistics.get(operator.id)
+            known = {k: figures[k] if figures else 0 for k in ("rows_in", "rows_out", "steps")}
+            self.note(
+                operator=operator.id, kind=operator.kind, processor=PROCESSOR,
+                queries=sum(1 for _ in engine.queries_of(operator.id)),
+                seconds=float(figures["seconds"]) if figures else 0.0,
+                queue_rows=sum(s.rows for s in waiting), queue_bytes=sum(s.size for s in waiting),
+                **known,
+            )  # fmt: skip
+
+    def _look_at_queries(self) -> None:
+        engine = self._engine
+        now = {q.name: q for q in list(engine.queries.values())}
+        for name, query in now.items():
+            if self._seen.get(name) == query.state:
+                continue
+            decision = query.state if name in self._seen else "admitted"
+            self._seen[name] = query.state
+            users = [q for q in now.values() if q is not query]
+            shared = sum(any(o in q.operators for q in users) for o in query.operators)
+            self.note(query=name, decision=decision, reason=query.reason,
+                      operators=len(query.operators), shared=shared)  # fmt: skip
+        for name in sorted(set(self._seen) - set(now)):
+            del self._seen[name]
+            self.note(query=name, decision="dropped", reason="", operators=0, shared=0)
+
+    def _look_for_moves(self) -> None:
+        """Operators that come or go while the queries they serve stay: they were moved."""
+        engine = self._engine
+        now = {o.id: o.kind for o in list(engine.operators.values())}
+        serving = {o for q in list(engine.queries.values()) for o in q.operators}
+        if self._seen:
+            for operator in sorted(set(now) - set(self._seen)):
+                if operator not in serving:
+                    self._moved(operator, now[operator], "in")
+            for operator in sorted(set(self._seen) - set(now)):
+                if operator in serving:
+                    self._moved(operator, self._seen[operator], "out")
+        self._seen = dict(now)
+
+    def _moved(self, operator: str, kind: str, direction: str) -> None:
+        self.note(operator=operator, kind=kind, processor=PROCESSOR, direction=direction)
+
+    def _watches(self, operator: str) -> bool:
+        """Whether an operator only serves queries over the system itself."""
+        users = list(self._engine.queries_of(operator))
+        return bool(users) and all(
+            all(s.stream.startswith(PREFIX) for s in sources_of(q.plan.root)) for q in users
+        )
+
+    # -- appending ------------------------------------------------------------------------------
+
+    def flush(self) -> int:
+        """Appends what was gathered; gives the number of rows."""
+        with self._lock:
+            rows, self._rows = list(self._rows), deque(maxlen=ROWS_KEPT)
+        if not rows or not self.used():
+            return 0
+        self.appender.append(table_of(rows, self.definition), {})
+        self._engine.arrived(self.definition.name)
+        return len(rows)
+
+    def _nothing_else(self) -> bool:
+        """Whether all other streams have ended and nothing about them is left to do."""
+        engine = self._engine
+        others = [s for s in engine.sources.values() if not isinstance(s, SystemSource)]
+        files = list(engine.ingests.values())
+        if not (files or others):
+            return False  # there is nothing but the system: somebody will end it
+        if not all(i.ended for i in files) or not all(s.ended for s in others):
+            return False
+        return not any(
+            any(engine.runner.pending(o).values())
+            for o in list(engine.operators.values())
+            if not any(i.startswith(base_stream(PREFIX)) for i in o.inputs)
+            and not self._watches(o.id)
+        )
+
+
+def table_of(rows: list[dict[str, Any]], definition: StreamDefinition) -> pa.Table:
+    """Rows as an appender takes them."""
+    arrays, names = [], []
+    for index, field in enumerate(definition.columns):
+        values = [row.get(field.name) for row in rows]
+        arrays.append(pa.array(values, _TYPES[field.type]))
+        names.append(f"c{index}")
+    count = len(rows)
+    arrays += [
+        pa.array([row["at"] for row in rows], pa.int64()),
+        pa.nulls(count, pa.string()),
+        pa.nulls(count, pa.string()),
+        pa.array([SOURCE] * count, pa.string()),
+        pa.array(range(count), pa.int64()),
+    ]
+    return pa.table(arrays, [*names, "_ts", REASON, RECORD, FILE, ROW])
