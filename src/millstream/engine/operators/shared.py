@@ -149,7 +149,9 @@ def _read_panes(
             types[f"c{place.word}"] = LongType()
             words[word].append(f"IF((c{place.word} & {place.bit}L) <> 0L, {bit}L, 0L)")
         texts += [" + ".join(bits) for bits in words]
-        data = reader.wide(paths, types)
+        # panes of other lengths lie in the same files, and none of ours has a bit there
+        mine = " OR ".join(f"({bits}) <> 0L" for bits in texts[-len(words) :])
+        data = reader.wide(paths, types).where(mine)
         frames.append(Frame(data, hidden, 0).select({h: h for h in hidden}, texts))
     result = frames[0]
     for other in frames[1:]:
