@@ -15,7 +15,8 @@ from millstream.engine.loop import Loop
 from millstream.engine.push_source import PushSource
 from millstream.errors import CqlError, StateError, UsageError
 from millstream.plan.schema import Field
-from millstream.server.engine_view import EngineView, forget_leftovers
+from millstream.server.engine_ending import forget_leftovers
+from millstream.server.engine_view import EngineView
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millstream.control.diagnosis import alarms, cause_of, costs_of
@@ -28,6 +27,7 @@ from millstream.control.snapshot import (
 from millstream.errors import StateError, UsageError
 from millstream.plan.explain import explain, warnings
 from millstream.server.decision_log import DecisionLog
+from millstream.server.engine_ending import final
 from millstream.server.engine_figures import Figures, figures_of
 from millstream.server.engine_parts import (
     edge_snapshots,
@@ -364,32 +364,6 @@ class EngineView:
             raise StateError(f"the run has {self._closed}", hint="start it again to ask more")
 
 
-def final(last: Snapshot, state: str) -> Snapshot:
-    """What is left to see of a system that has ended: nothing moves any more."""
-    done = "done" if state == "finished" else state
-    queries = tuple(
-        replace(
-            q, state=done if q.state == "running" else q.state, rows_per_s=0.0, load_own=0.0,
-            load_shared=0.0,
-        )
-        for q in last.queries
-    )  # fmt: skip
-    streams = tuple(replace(s, rows_per_s=0.0) for s in last.streams)
-    operators = tuple(
-        replace(o, rows_in_per_s=0.0, rows_out_per_s=0.0, load=0.0) for o in last.operators
-    )
-    edges = tuple(replace(e, rows_per_s=0.0, bytes_per_s=0.0) for e in last.edges)
-    told = alarms([q for q in queries if q.state != done], streams, (), {})
-    overview = replace(
-        last.overview, state=state, rows_in_per_s=0.0, rows_out_per_s=0.0, alarms=told
-    )
-    processors = tuple(replace(p, state=state, load=0.0, steps_per_s=0.0) for p in last.processors)
-    return replace(
-        last, overview=overview, queries=queries, streams=streams, operators=operators,
-        edges=edges, processors=processors,
-    )  # fmt: skip
-
-
 def _discard(table: object, batch: int) -> None:
     """Takes a batch of which the last rows are kept for display already."""
 
@@ -400,15 +374,3 @@ def _full(edges: tuple[EdgeSnapshot, ...]) -> Mapping[str, float]:
     for edge in edges:
         found[edge.target] = max(found.get(edge.target, 0.0), edge.pressure)
     return found
-
-
-def forget_leftovers(engine: "Engine") -> None:
-    """Drops queries that were registered in a dashboard before the process was killed.
-
-    A job declares its own again; others would hold streams for nobody.
-    """
-    for row in engine.ledger.queries():
-        name = str(row["name"])
-        if name not in engine.queries:
-            engine.add_query(name, str(row["cql"]))
-            engine.drop_query(name)

@@ -24,7 +24,8 @@ from millstream.control.snapshot import (
 )
 from millstream.errors import StateError, UsageError
 from millstream.server.dashboard.serving import DashboardServer
-from millstream.server.engine_view import EngineView, forget_leftovers
+from millstream.server.engine_ending import forget_leftovers
+from millstream.server.engine_view import EngineView
 
 if TYPE_CHECKING:
     from millstream.runs.live_run import LiveRun
