@@ -22,8 +22,11 @@ from millstream.engine.steps import (
     StepReport,
     StepRunner,
     arrived_of,
+    with_nullable_parts,
 )
 from millstream.engine.trains import Unit
+
+EVERYTHING = 1 << 62  # rows: the limits say where to stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,29 +87,39 @@ class TrainRunner:
         return TrainReport(whole, members)
 
     def _prepare(self, unit: Unit, rows_max: int) -> list[Step] | None:
-        """Each operator's step over the same segments, or, for panes, the same files."""
+        """Each operator's step over the same segments, or, for panes, the same files.
+
+        None where they differ by now: rows may have come since the unit was formed.
+        """
         lead = self.runner.prepare(unit.operators[0], rows_max, unit.limits)
         if lead is None:
             return None
         steps = [lead]
         for operator in unit.operators[1:]:
-            limits = unit.limits
             if operator.kind == "combine":
                 (source,) = lead.inputs.values()
                 limits = self._as_many(operator.inputs[0], operator.id, len(source.new))
-            step = self.runner.prepare(operator, rows_max if limits is None else 1 << 62, limits)
+            else:
+                limits = {s: self._end_of(lead, s) for s in operator.inputs}
+            step = self.runner.prepare(operator, EVERYTHING, limits)
             if step is None:
                 return None
             steps.append(step)
-        if unit.operators[0].kind == "join":
-            return _with_all_tails(steps)
-        return steps
+        if lead.operator.kind == "combine" and len({_panes_read(s) for s in steps}) > 1:
+            return None
+        return _with_all_tails(steps) if lead.operator.kind == "join" else steps
+
+    def _end_of(self, lead: Step, stream: str) -> int:
+        """Where the first step stops reading a stream."""
+        new = lead.inputs[stream].new
+        return new[-1].last + 1 if new else self.runner.ledger.cursor(lead.operator.id, stream)[0]
 
     def _as_many(self, stream: str, consumer: str, count: int) -> dict[str, int]:
         """Limits that let a step take as many segments of its own stream as the first one."""
         following, _ = self.runner.ledger.cursor(consumer, stream)
         waiting = self.runner.ledger.segments(stream, following)
-        return {stream: waiting[count - 1].last + 1 if waiting else following}
+        taken = waiting[:count]
+        return {stream: taken[-1].last + 1 if taken else following}
 
     def _materialise(
         self, frame: Frame, answer: SharedAnswer, collect: bool
@@ -114,7 +127,7 @@ class TrainRunner:
         store = self.runner.store
         if collect:
             try:
-                table = frame.data.toArrow()
+                table = with_nullable_parts(frame.data, frame.data.schema).toArrow()
             except (PySparkException, Py4JJavaError) as error:
                 if TOO_LARGE not in str(error):
                     raise
@@ -147,6 +160,15 @@ class TrainRunner:
                         ledger.set_cursor(name, source.stream, following, source.after)
                 rows_in, rows_out = sum(s.rows for s in new), sum(w.rows for w in own)
                 ledger.record_step(name, {}, rows_in, rows_out, share * seconds, shared=True)
+
+
+def _panes_read(step: Step) -> tuple[object, ...]:
+    """The files of panes that a step reads; each has its own where one is not shared."""
+    (source,) = step.inputs.values()
+    files = [s for s in (*source.tail, *source.new) if s.file]
+    if any(s.tag is None for s in files):
+        return (step.operator.id,)
+    return (source.before, source.after, *((s.file, s.tag) for s in files))
 
 
 def _with_all_tails(steps: Sequence[Step]) -> list[Step]:
