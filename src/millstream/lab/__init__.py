@@ -4,6 +4,10 @@ from importlib import import_module
 
 # Modules that register experiments; loaded on demand, because some import numpy and solvers.
 MODULES: tuple[str, ...] = (
+    "dcape_connections",
+    "dcape_distribution",
+    "dcape_patterns",
+    "dcape_redistribution",
     "network_compare",
     "network_real",
     "network_shape",
