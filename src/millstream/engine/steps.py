@@ -267,11 +267,7 @@ class StepRunner:
         return self.store.adopt_spark_output(folder), False
 
     def _with_nullable_parts(self, output: Output) -> DataFrame:
-        """Spark's Arrow conversion refuses a null struct whose parts are declared non-null."""
-        schema = self.reader.schema(output.stream)
-        if any(isinstance(f.dataType, StructType | ArrayType | MapType) for f in schema.fields):
-            return output.data.to(schema)
-        return output.data
+        return with_nullable_parts(output.data, self.reader.schema(output.stream))
 
     def _commit(
         self,
@@ -306,6 +302,13 @@ class StepRunner:
 def arrived_of(segments: Sequence[Segment]) -> float:
     """When the oldest of the segments entered the system."""
     return min((s.arrived for s in segments), default=time.time())
+
+
+def with_nullable_parts(data: DataFrame, schema: StructType) -> DataFrame:
+    """Spark's Arrow conversion refuses a null struct whose parts are declared non-null."""
+    if any(isinstance(f.dataType, StructType | ArrayType | MapType) for f in schema.fields):
+        return data.to(nullable(schema))
+    return data
 
 
 def nullable(kind: Any) -> Any:

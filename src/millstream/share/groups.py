@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from millstream.plan.expressions import total
 from millstream.plan.fingerprint import digest, expression_key
-from millstream.plan.nodes import Aggregate, Join
+from millstream.plan.nodes import Aggregate, Join, Source
 from millstream.plan.windows import Instant, Now, Range, Sliding
 from millstream.share.dataflow import Operator, is_core, pane_length, stream_of
 from millstream.share.panes_together import PaneMember, WindowMember, pane_member
@@ -20,6 +20,7 @@ from millstream.share.rowwise import TIME_US, Rowwise, rowwise
 from millstream.share.together import JoinMember, Member, has_time, join_member
 
 WINDOWS_ALIKE = 8  # windows of joins that share are at most so many times as long as others
+ORDERED = ("first", "last")  # aggregates that look at the order of rows
 Part = Member | JoinMember | PaneMember | WindowMember
 
 
@@ -94,6 +95,8 @@ def _pane_part(node: Aggregate, stream: str) -> tuple[tuple[str, ...], PaneMembe
     member = pane_member(stream, node, rows)
     if not all(total(k) for k in member.keys):
         return None  # a key that raises would raise for rows of others
+    if not isinstance(rows.leaf, Source) and any(c.function in ORDERED for c in member.calls):
+        return None  # rows without a position are ordered by the columns that their query selects
     keys = [expression_key(k) for k in member.keys]
     return (rows.leaf.fingerprint, *keys), member
 

@@ -23,7 +23,7 @@ from millstream.plan.expressions import (
     uses_time,
 )
 from millstream.plan.fingerprint import expression_key
-from millstream.plan.nodes import Filter, Join, Node, Project, Windowed
+from millstream.plan.nodes import Emit, Filter, Join, Node, Project, Windowed
 from millstream.plan.schema import Field, Schema
 from millstream.plan.windows import Now, Range, Window, reach
 from millstream.share.predicate_index import (
@@ -241,6 +241,8 @@ def _side(rows: Sequence[Rowwise], *, timed: bool) -> Node:
         own = tuple(Column(i) for i in range(len(leaf.schema)))
         fields = (*leaf.schema, *[WORD] * (len(words) + 1))
         node = Project(node, (*own, *words, TIME_US), fields)
+    if rows[0].interval == "endless":
+        return Emit(node, "istream", 0)
     windows = [r.interval for r in rows if not isinstance(r.interval, str)]
     return Windowed(node, max(windows, key=reach)) if windows else node
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType
 
 from millstream.engine.frames import Frame, lower
 from millstream.engine.operators.aggregates import parts_of
-from millstream.engine.operators.base import Step
+from millstream.engine.operators.base import Input, Step
 from millstream.engine.operators.joining import JoinLogic
 from millstream.engine.operators.mapping import MapLogic
 from millstream.engine.operators.panes import CombineLogic, panes_of_many, parts_before
@@ -101,12 +101,34 @@ def _windows(
     step = replace(
         steps[0],
         operator=shared,
+        inputs=_spanning(steps),
         read=lambda _, segments: _read_panes(plan, members, segments, reader),
     )
     answer = CombineLogic().evaluate(step)
     marks = {s.operator.id: answer.watermark for s in steps}
     frame = answer.outputs[0].frame if answer.outputs else None
     return SharedAnswer(frame, plan.together.places, marks)
+
+
+def _spanning(steps: Sequence[Step]) -> Mapping[str, Input]:
+    """The first step's segments with the time at which anybody's panes in their files begin.
+
+    All members' panes lie in the same files, but not all of them have old ones in there.
+    """
+    begin: dict[str, int] = {}
+    for step in steps:
+        for source in step.inputs.values():
+            for s in (*source.tail, *source.new):
+                if s.file:
+                    begin[s.file] = min(s.ts_min, begin.get(s.file, s.ts_min))
+
+    def widened(segments: Sequence[Segment]) -> tuple[Segment, ...]:
+        return tuple(replace(s, ts_min=begin[s.file]) if s.file else s for s in segments)
+
+    return {
+        stream: replace(source, tail=widened(source.tail), new=widened(source.new))
+        for stream, source in steps[0].inputs.items()
+    }
 
 
 def _read_panes(
