@@ -3,16 +3,21 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from millstream.server.session_dashboard import dashboard
     from millstream.session import Session
 
 __version__ = "0.1.0"
-__all__ = ["Session", "__version__"]
+__all__ = ["Session", "__version__", "dashboard"]
 
 
 def __getattr__(name: str) -> Any:
-    """`Session` is imported when it is asked for: it brings Spark with it."""
+    """Imported when asked for: `Session` brings Spark with it, `dashboard` the web stack."""
     if name == "Session":
         from millstream.session import Session  # noqa: PLC0415
 
         return Session
+    if name == "dashboard":
+        from millstream.server.session_dashboard import dashboard  # noqa: PLC0415
+
+        return dashboard
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

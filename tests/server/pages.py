@@ -51,10 +51,10 @@ class Page:
     def script(self, text: str, *arguments: Any) -> Any:
         return self.driver.execute_script(text, *arguments)
 
-    def until(self, look: Callable[[], Any], what: str) -> Any:
+    def until(self, look: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
         from selenium.common.exceptions import WebDriverException  # noqa: PLC0415
 
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + patience_s
         while True:
             try:
                 found = look()

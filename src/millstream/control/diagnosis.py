@@ -6,9 +6,11 @@ judged alike. Nothing here measures.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from millstream.control.snapshot import (
     Alarm,
+    ErrorSnapshot,
     OperatorSnapshot,
     ProcessorSnapshot,
     QuerySnapshot,
@@ -81,6 +83,22 @@ def seconds(value: float | None) -> str:
     if value < 3600:
         return f"{value // 60:.0f} min {value % 60:.0f} s"
     return f"{value // 3600:.0f} h {value % 3600 // 60:.0f} min"
+
+
+def error_with_row(reason: str, culprits: Sequence[Mapping[str, Any]]) -> ErrorSnapshot:
+    """Why a query failed, and the first of the rows behind it, as an engine tells them.
+
+    >>> error_with_row("x", [{"stream": "s", "rows": 1, "row": 7, "values": {"n": 0}}]).place
+    'row 7 of s'
+    """
+    if not culprits:
+        return ErrorSnapshot(reason)
+    first = culprits[0]
+    number = first.get("row")
+    place = f"row {number} of {first['stream']}" if number is not None else str(first["stream"])
+    if first.get("rows", 1) > 1:
+        place = f"{first['rows']} rows together, the first is {place}"
+    return ErrorSnapshot(reason, place=place, row=dict(first["values"]))
 
 
 def slowest(queries: Sequence[QuerySnapshot]) -> QuerySnapshot | None:

@@ -8,7 +8,7 @@ and figures older than a few reports count as standing still, because reports te
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from millstream.control.diagnosis import alarms, cause_of, costs_of
+from millstream.control.diagnosis import alarms, cause_of, costs_of, error_with_row
 from millstream.control.manager_state import (
     FROZEN,
     Figures,
@@ -197,10 +197,14 @@ class _Reader:
             load_shared=load_shared,
             result=query.result,
             operators=query.operators,
-            error=ErrorSnapshot(query.reason) if failed else None,
+            error=self._error(query) if failed else None,
             cause=cause.sentence if cause else "",
             cause_operator=cause.operator if cause else "",
         )
+
+    def _error(self, query: Query) -> ErrorSnapshot:
+        culprits = self.state.statistics.queries.get(query.name, {}).get("culprits") or ()
+        return error_with_row(query.reason, culprits)
 
     # -- processors -----------------------------------------------------------------------------
 

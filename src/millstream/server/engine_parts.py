@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from millstream.control.diagnosis import error_with_row
 from millstream.control.snapshot import (
     EdgeSnapshot,
     ErrorSnapshot,
@@ -227,15 +228,7 @@ def error_of(query: "Query") -> ErrorSnapshot | None:
     """Why a query failed, and the row behind it."""
     if query.state != "failed":
         return None
-    culprits: list[dict[str, Any]] = list(getattr(query, "culprits", ()))
-    if not culprits:
-        return ErrorSnapshot(query.reason)
-    first = culprits[0]
-    number = first.get("row")
-    place = f"row {number} of {first['stream']}" if number is not None else str(first["stream"])
-    if first.get("rows", 1) > 1:
-        place = f"{first['rows']} rows together, the first is {place}"
-    return ErrorSnapshot(query.reason, place=place, row=dict(first["values"]))
+    return error_with_row(query.reason, query.culprits)
 
 
 def watermark_lag_s(engine: "Engine", figures: Figures) -> float | None:

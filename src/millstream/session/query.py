@@ -15,6 +15,7 @@ import pyarrow as pa
 from millstream.errors import MillstreamError, UsageError
 from millstream.plan.explain import explain
 from millstream.plan.windows import BEGINNING
+from millstream.session.notebook import ROWS_SHOWN, query_html
 
 if TYPE_CHECKING:
     from millstream.engine.delivery import Sink
@@ -60,18 +61,41 @@ class QueryHandle:
         return f"<query {self.name}: {state}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the text, the state, the columns."""
+        """For notebooks: the text, the state, the columns, the plan drawn, the latest rows."""
         if self.name not in self._engine.queries:
             return f"<p>query <b>{escape(self.name)}</b> was dropped</p>"
-        cells = "".join(
-            f"<tr><td>{escape(name)}</td><td>{escape(kind)}</td></tr>"
-            for name, kind in (*self.columns, ("ts", "timestamp"))
-        )
         state = self.state + (f": {self.reason}" if self.reason else "")
-        return (
-            f"<p>query <b>{escape(self.name)}</b> ({escape(state)})</p>"
-            f"<pre>{escape(self.cql)}</pre><table>{cells}</table>"
-        )
+        columns = (*self.columns, ("ts", "timestamp"))
+        rows = self._latest(ROWS_SHOWN) if self._session.working else []
+        return query_html(self.name, state, self.cql, columns, self._query.plan.root, rows)
+
+    def _latest(self, rows_max: int) -> list[dict[str, Any]]:
+        """The last rows that are retained, oldest first; reads no more files than it must."""
+        from millstream.engine.delivery import user_table  # noqa: PLC0415
+
+        engine, query = self._engine, self._query
+        names = [f.name for f in query.plan.columns]
+        found: list[dict[str, Any]] = []
+        with engine.runner.removals.reading():
+            for segment in reversed(engine.ledger.segments(query.stream)):
+                if len(found) >= rows_max:
+                    break
+                if segment.rows:
+                    stored = engine.store.read(segment)
+                    kept = stored.slice(max(0, stored.num_rows - rows_max + len(found)))
+                    shown = user_table(kept, names, changes=query.plan.relation)
+                    found = shown.to_pylist() + found
+        return found
+
+    def live(self, seconds: float = 60.0, until_rows: int | None = None) -> pa.Table:
+        """A table in a notebook that follows the result; gives what it shows in the end.
+
+        It ends with the input, after so many seconds, or when there are that many rows. Rows are
+        not taken: iterating afterwards gives them too.
+        """
+        from millstream.session.live_table import follow  # noqa: PLC0415
+
+        return follow(self, seconds, until_rows)
 
     # -- what it is -----------------------------------------------------------------------------
 

@@ -115,6 +115,11 @@ class Session:
             self._loop.start()
         return self._loop
 
+    @property
+    def working(self) -> bool:
+        """Whether it has begun to work."""
+        return self._loop is not None
+
     def wake(self) -> None:
         """Begins to work, or tells the loop that there is something new."""
         self.running_loop().wake()
