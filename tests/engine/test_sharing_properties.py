@@ -203,6 +203,7 @@ SELECTIONS: tuple[Query, ...] = (
 )  # fmt: skip
 
 SLIDING: tuple[Query, ...] = (
+    windows("count(*)", TEN_BY_FIVE, "v = 5 OR x > 50"),  # in one batch only a row far ahead
     windows("avg(v)", TEN_BY_FIVE),
     windows("avg(v)", TEN_BY_FIVE, "v > 5"),
     windows("avg(v); count(*)", TEN_BY_FIVE, "v > 100"),
