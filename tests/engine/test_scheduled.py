@@ -1,0 +1,114 @@
+"""The engine under its scheduler: whoever chooses, the results are the same; goals may change."""
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_engines import bag, stream
+
+from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.goals import change_goals, scheduling_figures
+from millstream.engine.loop import Loop
+from millstream.engine.push_source import PushSource
+from millstream.errors import UsageError
+from millstream.schedule import TEMPLATES, Choice, ScheduleSettings, Switch
+from millstream.schedule.algorithms import ALGORITHMS
+
+pytestmark = pytest.mark.spark
+
+QUERIES = {
+    "plain": "SELECT name, n FROM s WHERE n > 2",
+    "windows": "SELECT name, sum(n) AS n FROM s [RANGE 6 SECONDS SLIDE 3 SECONDS] GROUP BY name",
+    "joined": "SELECT s.n, t.n AS m FROM s [RANGE 3 SECONDS] JOIN t [RANGE 3 SECONDS] "
+    "ON s.name = t.name",
+    "over": "SELECT max(m) AS most FROM (SELECT s.n, t.n AS m FROM s [RANGE 3 SECONDS] "
+    "JOIN t [RANGE 3 SECONDS] ON s.name = t.name) [RANGE 6 SECONDS SLIDE 6 SECONDS]",
+}
+Results = dict[str, Counter[tuple[Any, ...]]]
+
+
+def results(spark: Any, home: Path, schedule: ScheduleSettings) -> tuple[Results, Loop]:
+    """All results over batches that come while it works; goals change in the middle."""
+    settings = EngineSettings(slots=2, step_rows_max=8, schedule=schedule)
+    engine = Engine(home, spark, settings)
+    for name in ("s", "t"):
+        engine.add_stream(stream(name, source="push"))
+    for name, cql in QUERIES.items():
+        engine.add_query(name, cql)
+    loop = Loop(engine)
+    loop.start()
+    try:
+        for number in range(1, 5):
+            for name in ("s", "t"):
+                door = engine.sources[name]
+                assert isinstance(door, PushSource)
+                rows = [
+                    {"at": 5 * number + i, "name": "ab"[i % 2], "n": number * i} for i in range(5)
+                ]
+                door.push("p", number, rows)
+            if number == 2:
+                change_goals(engine, TEMPLATES.get("fresh"))
+                change_goals(engine, TEMPLATES.get("small"), "joined", 3.0)
+        for source in engine.sources.values():
+            assert isinstance(source, PushSource)
+            source.finish()
+        assert loop.finished.wait(120)
+        assert loop.failure is None
+        return {name: bag(engine.result(name).to_pylist()) for name in QUERIES}, loop
+    finally:
+        loop.stop()
+        engine.close()
+
+
+def test_no_choice_changes_a_result(spark: Any, tmp_path: Path) -> None:
+    everybody = ScheduleSettings(
+        candidates=ALGORITHMS.names(), selector="roulette", start_s=0, explore_s=0.05,
+        scoring_s=0.05, statistics_s=0.05, threshold_rows=3, ratio=0.3,
+    )  # fmt: skip
+    kinds = {
+        "wheel": everybody,
+        "chain": ScheduleSettings(candidates=("chain",), selector="fixed", threshold_rows=3),
+        "default": ScheduleSettings(statistics_s=0.05, scoring_s=0.1),
+    }
+    found = {}
+    for name, schedule in kinds.items():
+        found[name], loop = results(spark, tmp_path / name, schedule)
+        trace = list(loop.scheduler.scheduler.trace)
+        assert all(isinstance(e, Choice | Switch) and e.reason for e in trace)
+        if name == "wheel":
+            assert len({e.algorithm for e in trace if isinstance(e, Choice)}) > 2
+    assert sum(found["default"]["joined"].values()) > 0
+    assert found["wheel"] == found["chain"] == found["default"]
+
+
+def test_figures_name_goals_limits_and_who_waits(spark: Any, tmp_path: Path) -> None:
+    schedule = ScheduleSettings(
+        candidates=("fifo",), selector="fixed", starvation_wait_s=0.2, statistics_s=0.05
+    )
+    engine = Engine(tmp_path / "home", spark, EngineSettings(schedule=schedule))
+    engine.add_stream(stream("s", source="push"))
+    engine.add_query("q", "SELECT n FROM s")
+    loop = Loop(engine)  # never started: rows wait
+    door = engine.sources["s"]
+    assert isinstance(door, PushSource)
+    door.push("p", 1, [{"at": 1, "name": "", "n": 1}])
+    with engine.lock:
+        choice = loop.scheduler.choose(set())
+        assert choice is not None
+        loop.scheduler.scheduler.abandon(choice[0])
+        loop.scheduler.choose({choice[1].id, *(o.id for o in choice[1].operators)})
+        loop.scheduler.scheduler.abandon(choice[0])
+        loop.scheduler.scheduler._waiting_since[choice[1].id] = time.time() - 5
+    figures = scheduling_figures(loop, time.time())
+    assert list(figures["starving"].values()) == [pytest.approx(5.0, abs=1.0)]
+    assert figures["algorithm"] == "fifo"
+    assert [goal["statistic"] for goal in figures["goals"]] == [
+        "queue_rows", "delay", "output_rate",
+    ]  # fmt: skip
+    assert figures["met"] is None
+    for wrong in ("qq", "Q"):
+        with pytest.raises(UsageError):
+            change_goals(engine, TEMPLATES.get("fresh"), wrong)
+    engine.close()
