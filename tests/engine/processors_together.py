@@ -8,7 +8,8 @@ import itertools
 import json
 import random
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from millstream.engine.ownership import Place
 from millstream.engine.processor import Processor
 from millstream.engine.transfer import Page, PeerAwayError, RefusedError
 from millstream.errors import MillstreamError
+from millstream.plan.nodes import sources_of
 from millstream.plan.schema import Field
-from millstream.share.dataflow import result_stream
+from millstream.share.dataflow import Operator
 from oracle.harness import files_of
 from oracle.model import Stream
 
@@ -129,11 +131,12 @@ class Cluster:
         for name in self.names:
             self.open(name)
 
+    def make(self, name: str) -> Processor:
+        peers = partial(LocalPeer, self)
+        return Processor(name, self.folder / name, self.spark, peers, self.settings)
+
     def open(self, name: str) -> Processor:
-        opened = Processor(
-            name, self.folder / name, self.spark, lambda place: LocalPeer(self, place),
-            self.settings,
-        )  # fmt: skip
+        opened = self.make(name)
         if self._analyzer is not None:
             opened.engine.analyzer = self._analyzer  # types do not change; asking again is slow
         self._analyzer = opened.engine.analyzer
@@ -189,7 +192,7 @@ class Cluster:
         """Registers a query; `place` says where each of its operators runs."""
         first = self.alive[FIRST]
         plan, _ = first.hosting.compile(cql, None)
-        bases = sorted({f"s:{s}" for s in _sources(plan)})
+        bases = self.bases(plan)
         marks = first.hosting.hold(query, bases)
         start = max(m.watermark for m in marks.values())
         plan, operators = first.hosting.compile(cql, start)
@@ -200,7 +203,7 @@ class Cluster:
         groups: dict[str, list[str]] = {}
         for operator in operators:
             groups.setdefault(self.where[operator.id], []).append(operator.id)
-        result = result_stream(plan)
+        result = operators[-1].id
         for name, chosen in groups.items():
             text = HostedText(query, cql, start, tuple(chosen), result in chosen)
             self.alive[name].hosting.host(text)
@@ -209,6 +212,9 @@ class Cluster:
             for stream in operator.inputs:
                 self.link(stream, self.where[operator.id])
         first.hosting.release(query, bases)
+
+    def bases(self, plan: Any) -> list[str]:
+        return sorted({f"s:{source.stream}" for source in sources_of(plan.root)})
 
     def owner(self, stream: str) -> str:
         return self.where.get(stream, FIRST)
@@ -299,10 +305,17 @@ class Cluster:
             for operator in list(engine.operators.values()):
                 if chance is not None and chance.random() < 0.5:
                     continue
-                if engine.runner.run(operator, engine.settings.step_rows_max) is not None:
+                if processor.id not in self.alive:
+                    break
+                if self.guarded(processor.id, lambda p, o=operator: self.step(p, o)):
                     worked = True
-                    engine.maintenance.retain(operator.inputs)
+                    if processor.id in self.alive:
+                        engine.maintenance.retain(operator.inputs)
         return worked
+
+    def step(self, processor: Processor, operator: Operator) -> bool:
+        engine = processor.engine
+        return engine.runner.run(operator, engine.settings.step_rows_max) is not None
 
     def compact(self) -> None:
         for processor in self.alive.values():
@@ -341,12 +354,6 @@ class Cluster:
         text = self.texts[query]
         where = self.where[text.operators[-1]]
         return rows_of(self.alive[where].engine, query)
-
-
-def _sources(plan: Any) -> Iterable[str]:
-    from millstream.plan.nodes import sources_of  # noqa: PLC0415
-
-    return {s.stream for s in sources_of(plan.root)}
 
 
 class ClusterRunner:

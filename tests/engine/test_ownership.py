@@ -1,6 +1,8 @@
 """What a processor knows of others lies in its ledger and survives it."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -9,6 +11,7 @@ from millstream.engine.ledger import Ledger
 from millstream.engine.ownership import Copy, Handed, Ownership, Place, definition_of, remote
 from millstream.engine.ownership import definition_text as text_of
 from millstream.engine.segments import EMPTY
+from millstream.engine.transfer import Distributor
 from millstream.errors import StateError
 from millstream.plan.schema import Field
 
@@ -81,3 +84,35 @@ def test_who_reads_what(ownership: Ownership) -> None:
     assert ownership.consumers_named("p:") == {"x": ["a", "b"], "y": ["a"]}
     assert ownership.consumers_with("p:", "a") == {"x": 4, "y": 4}
     assert remote("x") == "p:x"
+
+
+def test_a_stream_that_came_back_sends_consumers_the_right_way(tmp_path: Path) -> None:
+    """Owned from 1, handed on at 5, back at 5, handed on again at 7, back at 9."""
+    engine: Any = SimpleNamespace(ledger=Ledger(tmp_path / "ledger.db"))
+    own = Ownership(engine.ledger)
+    p2 = Place("p2")
+    with own.ledger.transaction() as ledger:
+        ledger.add_stream("o:1", "map")
+        own.own("o:1", 1, 1)
+        for mark in range(1, 5):
+            ledger.publish("o:1", (), mark)
+        own.hand("o:1", 5, 2, P1)
+        own.own("o:1", 3, 5)
+        for mark in range(5, 7):
+            ledger.publish("o:1", (), mark)
+        own.hand("o:1", 7, 4, p2)
+        own.own("o:1", 5, 9)
+        ledger.set_head("o:1", 9, 8, 0, 0)
+        ledger.publish("o:1", (), 9)
+    served = Distributor(engine, own)
+
+    def told(after: int, epoch: int) -> tuple[list[int], int, str]:
+        page = served.page("o:1", after, "c", epoch)
+        to = page.moved.to.processor if page.moved else ""
+        return [s.first for s in page.segments], page.epoch, to
+
+    assert told(3, 1) == ([3, 4], 1, "")
+    assert told(5, 1) == ([], 2, "p1"), "it goes the way that the stream went"
+    assert told(5, 3) == ([5, 6], 3, ""), "sent here by p1"
+    assert told(7, 3) == ([], 4, "p2")
+    assert told(9, 5) == ([9], 5, "")

@@ -86,9 +86,18 @@ class OldOwner:
         for stream, found in wanted.items():
             head = self.ledger.stream(stream)
             assert head is not None
+            owned, copy = self.ownership.owned(stream), self.ownership.copy(stream)
+            source, epoch, following = Place(self.me), 0, int(head["next"])
+            if owned is not None:
+                epoch = owned.epoch
+            elif copy is not None:
+                source, epoch = copy.source, copy.epoch
+                following = copy.next or following
             inputs[stream] = {
                 "segments": [segment_json(found[first]) for first in sorted(found)],
-                "next": int(head["next"]),
+                "next": following,
+                "source": asdict(source),
+                "epoch": epoch,
             }
         return {
             "cursors": {o.id: self.ledger.cursors(o.id) for o in operators},
@@ -160,8 +169,9 @@ class OldOwner:
                 part = record["streams"][operator.id]
                 self.ownership.hand(operator.id, part["next"], part["epoch"], to)
                 ledger.drop_consumer(operator.id)
-                for name in ledger.consumers(operator.id):
-                    if name.startswith(SUBSCRIBER):
+                for name, (following, _) in ledger.consumers(operator.id).items():
+                    has_all = name.startswith(REMOTE) and following >= part["next"]
+                    if name.startswith(SUBSCRIBER) or has_all:
                         ledger.drop_cursor(name, operator.id)
                 for query in self.ownership.users(operator.id):
                     self.ownership.unhost(query, operator.id)
@@ -177,7 +187,9 @@ class OldOwner:
             self.engine.operators.pop(name, None)
         for query in queries:
             self.hosting.refresh(query)
-        return record
+        sealed = self.ownership.move(known.id)
+        assert sealed is not None
+        return dict(sealed.record["sealed"])
 
     def _stream_record(self, operator: Operator, to: Place, *, local: bool) -> dict[str, Any]:
         """How the new owner goes on with a stream."""

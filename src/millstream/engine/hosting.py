@@ -6,14 +6,14 @@ works as if it were alone. All of it lies in the ledger: `restore` needs nothing
 what is hosted where.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.engine import LIVE, Engine, Query, culprits_of
 from millstream.engine.file_ingest import FileIngest
-from millstream.engine.ownership import HELD, Copy, Ownership, definition_text
+from millstream.engine.ownership import HELD, Ownership, definition_text
 from millstream.engine.sources import LiveSource
 from millstream.engine.transfer import RefusedError
 from millstream.errors import UsageError
@@ -28,6 +28,7 @@ from millstream.share.dataflow import (
 )
 
 FIRST_EPOCH = 1
+POINTERS_KEPT = 100  # to later owners of a stream: who was away for long may still ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,6 @@ class Hosting:
 
     def __init__(self, engine: Engine, ownership: Ownership) -> None:
         self.engine, self.ownership, self.ledger = engine, ownership, engine.ledger
-        self.on_dropped: list[Callable[[Copy], None]] = []  # a copy that nobody needed any more
         self.running = False  # whether the loop runs: sources then start at once
         self._waiting: dict[str, FileIngest | LiveSource] = {}  # opened, not started
         self._compiled: dict[tuple[str, int], tuple[Plan, tuple[Operator, ...]]] = {}
@@ -327,31 +327,15 @@ class Hosting:
         """Forgets a stream that was handed over, or copied for an operator that has left, once
         nobody reads it from this ledger any more."""
         gone: list[str] = []
-        dropped = None
         with self.engine.lock, self.ledger.transaction():
-            owned, handed = self.ownership.owned(stream), self.ownership.handed(stream)
-            if owned is None and self.unread(stream):
-                dropped = self.ownership.copy(stream)
+            if self.ownership.owned(stream) is None and self.unread(stream):
+                copy = self.ownership.copy(stream)
+                if copy is not None:
+                    self.ownership.leave(stream, copy.source)
                 self.ownership.drop_copy(stream)
                 gone = self.reset_stream(stream)
-            if handed:
-                self._prune(stream, owned.since if owned is not None else None)
+            self.ownership.forget_old_pointers(stream, POINTERS_KEPT)
         self.remove(gone)
-        if dropped is not None:
-            for listener in self.on_dropped:
-                listener(dropped)
-
-    def _prune(self, stream: str, since: int | None) -> None:
-        """Keeps pointers to later owners only as long as somebody may ask for them."""
-        places = [n for n, _ in self.ledger.consumers(stream).values()]
-        if since is None:
-            self.ledger.change(
-                "DELETE FROM handed WHERE stream = ? AND next < ? AND next < "
-                "(SELECT max(next) FROM handed WHERE stream = ?)",
-                (stream, min(places, default=1 << 62), stream),
-            )
-        elif min(places, default=since) >= since:
-            self.ownership.forget_handed(stream)
 
     def unread(self, stream: str) -> bool:
         """Whether nobody, here or elsewhere, reads a stream from this ledger."""

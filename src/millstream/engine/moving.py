@@ -62,6 +62,7 @@ class NewOwner:
         self.warm: set[str] = set()  # moves for which this process has warmed up
         self.warm_rounds = ROUNDS
         self.missing: dict[str, int] = {}  # rows, as last seen
+        self._expected: dict[str, set[tuple[str, str]]] = {}  # by move, of this process
         self.handed_at: dict[str, float] = {}  # when the old owner last committed a step
         self.on_owner: list[Callable[[str], None]] = []
 
@@ -78,7 +79,7 @@ class NewOwner:
             with self.ledger.transaction():
                 for text in request.texts:
                     self.hosting.install(text)
-                record = {"request": request.to_json(), "copied": []}
+                record = {"request": request.to_json(), "copied": [], "expected": []}
                 self.ownership.set_move(request.move, "new", "preparing", record)
         faults.reach("prepare.committed")
 
@@ -104,21 +105,14 @@ class NewOwner:
     # -- before the seal ------------------------------------------------------------------------
 
     def _prepare(self, known: Move, request: MoveRequest) -> bool:
-        operators = self.operators(request)
         old = self.peers(request.old)
-        reading = {s for o in operators.values() for s in o.inputs}
-        for stream in sorted(reading | set(operators)):
-            # first the owners keep the streams for us, then the old owner is asked how far it is:
-            # so nothing is merged between its position and ours
-            if self.ownership.owned(stream) is None and self.ownership.copy(stream) is None:
-                place, _ = self._source(stream, request)
-                self.peers(place).expect(stream, self.me)
-        faults.reach("prepare.expected")
-        needs = old.needs(known.id, request.operators, self._here())
+        needs = old.needs(known.id, request.operators, Place(self.me))
+        if self._expect(known, request, needs):
+            return True  # sources keep from now on what follows: how far is the old owner now?
         if not self._copy(known, request, needs):
             return False
         if known.id not in self.warm:
-            for operator in operators.values():
+            for operator in self.operators(request).values():
                 warm_up(self.engine, operator, self.warm_rounds)
             self.warm.add(known.id)
             faults.reach("prepare.warm")
@@ -129,13 +123,50 @@ class NewOwner:
         faults.reach("ready.committed")
         return True
 
-    def _here(self) -> Place:
-        return Place(self.me)
+    def _expect(self, known: Move, request: MoveRequest, needs: Mapping[str, Any]) -> bool:
+        """Lets sources keep the streams that are to be copied; says whether that was news.
 
-    def _source(self, stream: str, request: MoveRequest) -> tuple[Place, int]:
-        if stream in request.operators or stream not in request.inputs:
-            return request.old, 0
-        return request.inputs[stream]
+        First they keep, then the old owner is asked how far it is: so nothing is merged between
+        its position and ours.
+        """
+        news = False
+        for stream, part in needs["inputs"].items():
+            if self.ownership.owned(stream) is not None or self.ownership.copy(stream) is not None:
+                continue
+            source, _, _ = self._origin(stream, part, request)
+            if (stream, source.processor) in self._expected.get(known.id, ()):
+                continue
+            with self.ledger.transaction():
+                present = self.ownership.move(known.id)
+                assert present is not None
+                entry = [stream, asdict(source)]
+                if entry not in present.record["expected"]:
+                    record = {**present.record, "expected": [*present.record["expected"], entry]}
+                    self.ownership.set_move(known.id, "new", present.phase, record)
+            self.receiver.expect(stream, source)
+            self._expected.setdefault(known.id, set()).add((stream, source.processor))
+            faults.reach("prepare.expected")
+            news = True
+        return news
+
+    def _origin(
+        self, stream: str, part: Mapping[str, Any], request: MoveRequest
+    ) -> tuple[Place, int, int]:
+        """From whom a copy is pulled, with which epoch, from which number on.
+
+        Where the old owner pulls it, because our position is its position; where that is this
+        processor itself, which had the stream once, from whoever has had it after us.
+        """
+        source, epoch, following = Place(**part["source"]), part["epoch"], part["next"]
+        if source.processor == request.old.processor:
+            source = request.old
+        if source.processor == self.me:
+            after = [h for h in self.ownership.handed(stream) if h.next >= following]
+            later = [h for h in after if h.epoch > epoch]
+            if later:
+                chosen = min(later, key=lambda h: (h.next, h.epoch))
+                return chosen.to, chosen.epoch, chosen.next
+        return source, epoch, following
 
     def _set_phase(self, move: str, phase: str, **more: Any) -> None:
         with self.ledger.transaction():
@@ -154,7 +185,7 @@ class NewOwner:
             lack = self._lack(known.id, stream, segments, cursors)
             complete = complete and not lack.waiting
             missing += lack.rows
-            self._fetch(known, request, stream, lack, part["next"])
+            self._fetch(known, request, stream, lack, part)
         self.missing[known.id] = 0 if complete else max(missing, 1)
         for stream in needs["inputs"]:
             copy = self.ownership.copy(stream)
@@ -190,35 +221,37 @@ class NewOwner:
         )
 
     def _fetch(
-        self, known: Move, request: MoveRequest, stream: str, lack: Lack, following: int
+        self, known: Move, request: MoveRequest, stream: str, lack: Lack, part: Mapping[str, Any]
     ) -> None:
         """Copies segments from the old owner; where there was no copy yet, there is one then."""
         fresh = self.ownership.owned(stream) is None and self.ownership.copy(stream) is None
         if not lack.fetch and not fresh:
             return
-        size, stored = self.receiver.download(lack.fetch, self.peers(request.old))
-        faults.reach("prepare.written")
-        with self.ledger.transaction() as ledger:
-            present = ledger.segments(stream)
-            if any(s not in present for s in lack.replaced):
-                return  # merged or dropped meanwhile: looked at again
-            gone = ledger.replace(lack.replaced, None) if lack.replaced else []
-            ledger.adopt(stored, past=not fresh)
-            ledger.count(f"copied_bytes:{stream}", size)
-            if fresh:
-                place, epoch = self._source(stream, request)
-                self.ownership.set_copy(Copy(stream, place, epoch, 0, following, kept=False))
-                move = self.ownership.move(known.id)
-                assert move is not None
-                copied = [*move.record["copied"], stream]
-                self.ownership.set_move(
-                    known.id, "new", move.phase, {**move.record, "copied": copied}
-                )
-                ledger.change(
-                    "UPDATE streams SET next = max(next, ?) WHERE id = ?", (following, stream)
-                )
+        with self.receiver.downloaded(lack.fetch, self.peers(request.old)) as (size, stored):
+            faults.reach("prepare.written")
+            with self.ledger.transaction() as ledger:
+                present = ledger.segments(stream)
+                if any(s not in present for s in lack.replaced):
+                    raise busy(f"stream {stream} has changed meanwhile")
+                gone = ledger.replace(lack.replaced, None) if lack.replaced else []
+                ledger.adopt(stored, past=not fresh)
+                ledger.count(f"copied_bytes:{stream}", size)
+                if fresh:
+                    self._begin_copy(known.id, stream, self._origin(stream, part, request))
         self.hosting.remove(gone)
         faults.reach("prepare.copied")
+
+    def _begin_copy(self, move: str, stream: str, origin: tuple[Place, int, int]) -> None:
+        """From now on the stream is pulled, from where the old owner is (in a transaction)."""
+        place, epoch, following = origin
+        self.ownership.set_copy(Copy(stream, place, epoch, 0, following, kept=False))
+        known = self.ownership.move(move)
+        assert known is not None
+        copied = [*known.record["copied"], stream]
+        self.ownership.set_move(move, "new", known.phase, {**known.record, "copied": copied})
+        self.ledger.change(
+            "UPDATE streams SET next = max(next, ?) WHERE id = ?", (following, stream)
+        )
 
     # -- after the seal -------------------------------------------------------------------------
 
@@ -244,24 +277,27 @@ class NewOwner:
         if not self._copy(known, request, record) or not self._caught_up(request, record):
             return False
         old = self.peers(request.old)
-        states = {
-            name: self.receiver.download([segment_of(name, s) for s in state["segments"]], old)[1]
+        wanted = [
+            segment_of(name, s)
             for part in record["streams"].values()
             for name, state in part["states"].items()
-        }
-        faults.reach("take.written")
-        with self.engine.lock:
-            with self.ledger.transaction():
-                gone = self._own(known, request, record, states)
-            self.handed_at |= {
-                name: part["committed"]
-                for name, part in record["streams"].items()
-                if part["committed"] is not None
-            }
-            for text in request.texts:
-                self.hosting.run(text)
+            for s in state["segments"]
+        ]
+        with self.receiver.downloaded(wanted, old) as (_, states):
+            faults.reach("take.written")
+            with self.engine.lock:
+                with self.ledger.transaction():
+                    gone = self._own(known, request, record, states)
+                self.handed_at |= {
+                    name: part["committed"]
+                    for name, part in record["streams"].items()
+                    if part["committed"] is not None
+                }
+                for text in request.texts:
+                    self.hosting.run(text)
         faults.reach("take.committed")
         self.hosting.remove(gone)
+        self.receiver.say_farewells()
         self.missing.pop(known.id, None)
         for name in operators:
             self.hosting.tidy(name)
@@ -295,7 +331,7 @@ class NewOwner:
         known: Move,
         request: MoveRequest,
         record: Mapping[str, Any],
-        states: Mapping[str, Sequence[Segment]],
+        states: Sequence[Segment],
     ) -> list[str]:
         """One transaction: owner of the streams, at the sealed cursors, from the sealed number."""
         ledger = self.ledger
@@ -311,7 +347,7 @@ class NewOwner:
                 gone += ledger.drop_stream(state)
                 ledger.add_stream(state, "state")
                 ledger.set_columns(state, told["columns"])
-                ledger.adopt(states[state])
+                ledger.adopt([s for s in states if s.stream == state])
                 ledger.set_head(state, told["next"], BEGINNING, BEGINNING, 0)
             present = ledger.consumers(name)
             for consumer in {*part["consumers"], *request.consumers.get(name, ())} - {self.me}:
@@ -326,7 +362,8 @@ class NewOwner:
             if state is not None:
                 ledger.set_query_state(text.query, *state)
         ledger.drop_consumer(holder(known.id))
-        slim = {"request": known.record["request"], "copied": [], "sealed": {}}
+        self._part(known)
+        slim = {"request": known.record["request"], "copied": [], "expected": [], "sealed": {}}
         self.ownership.set_move(known.id, "new", "owner", slim)
         return gone
 
@@ -348,7 +385,7 @@ class NewOwner:
         known = self.ownership.move(move)
         if known is None:
             with self.ledger.transaction():
-                self.ownership.set_move(move, "new", "undone", {"request": None, "copied": []})
+                self.ownership.set_move(move, "new", "undone", {"request": None})
             return
         if known.phase in ENDED:
             return
@@ -367,15 +404,16 @@ class NewOwner:
                     gone += self.hosting.reset_stream(stream)
             for text in request.texts:
                 self.hosting.leave(text.query)
-            self.ownership.set_move(move, "new", "undone", {**known.record, "copied": []})
+            self._part(known)
+            over = {"request": known.record["request"], "copied": [], "expected": []}
+            self.ownership.set_move(move, "new", "undone", over)
         self.hosting.remove(gone)
-        for stream in sorted(
-            {s for o in self.operators(request).values() for s in (o.id, *o.inputs)}
-        ):
-            if self.ownership.owned(stream) is None and self.ownership.copy(stream) is None:
-                self._unexpect(stream, self._source(stream, request)[0])
+        self.receiver.say_farewells()
         faults.reach("undo.committed")
 
-    def _unexpect(self, stream: str, source: Place) -> None:
-        with suppress(MillstreamError):  # kept for nobody, until the manager says so too
-            self.peers(source).unexpect(stream, self.me)
+    def _part(self, known: Move) -> None:
+        """Leaves sources that were asked to keep a stream and are not needed (in a transaction)."""
+        for stream, told in known.record["expected"]:
+            copy, place = self.ownership.copy(stream), Place(**told)
+            if copy is None or copy.source.processor != place.processor:
+                self.ownership.leave(stream, place)

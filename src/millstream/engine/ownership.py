@@ -172,6 +172,13 @@ class Ownership:
     def forget_handed(self, stream: str) -> None:
         self.ledger.change("DELETE FROM handed WHERE stream = ?", (stream,))
 
+    def forget_old_pointers(self, stream: str, keep: int) -> None:
+        self.ledger.change(
+            "DELETE FROM handed WHERE stream = ? AND next NOT IN "
+            "(SELECT next FROM handed WHERE stream = ? ORDER BY next DESC LIMIT ?)",
+            (stream, stream, keep),
+        )
+
     def epoch(self, stream: str) -> int:
         """The greatest epoch of a stream that is known here; 0 where none is."""
         owned, copy = self.owned(stream), self.copy(stream)
@@ -204,6 +211,22 @@ class Ownership:
 
     def drop_copy(self, stream: str) -> None:
         self.ledger.change("DELETE FROM copies WHERE stream = ?", (stream,))
+
+    def leave(self, stream: str, source: Place) -> None:
+        """Notes that a source need not keep a stream for us: it is told until it has heard."""
+        self.ledger.change(
+            "INSERT OR REPLACE INTO farewells VALUES (?, ?, ?)",
+            (stream, source.processor, source.url),
+        )
+
+    def stay(self, stream: str, processor: str) -> None:
+        self.ledger.change(
+            "DELETE FROM farewells WHERE stream = ? AND processor = ?", (stream, processor)
+        )
+
+    def farewells(self) -> list[tuple[str, Place]]:
+        rows = self.ledger.rows("SELECT * FROM farewells ORDER BY stream, processor")
+        return [(r["stream"], Place(r["processor"], r["url"])) for r in rows]
 
     # -- moves ----------------------------------------------------------------------------------
 

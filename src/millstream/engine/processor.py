@@ -7,7 +7,6 @@ whoever drives it calls `exchange` and runs steps, or lets the server's componen
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from millstream.engine.engine import Engine, EngineSettings
 from millstream.engine.handing import OldOwner
 from millstream.engine.hosting import Hosting
 from millstream.engine.moving import NewOwner
-from millstream.engine.ownership import Copy, Ownership
+from millstream.engine.ownership import Ownership
 from millstream.engine.steps import StepReport
 from millstream.engine.transfer import Distributor, Peers, Receiver
 from millstream.errors import MillstreamError, StateError
@@ -48,7 +47,6 @@ class Processor:
         self.new_owner = NewOwner(self.id, self.hosting, self.receiver, peers)
         self.pauses: dict[str, float] = {}  # how long operators stood still
         self.quiesce: Callable[[frozenset[str]], None] | None = None  # set by whoever runs steps
-        self.hosting.on_dropped.append(self._unexpect)
         self.engine.on_step.append(self._stepped)
         self.distributor.on_acknowledged.append(self._acknowledged)
 
@@ -85,10 +83,6 @@ class Processor:
         if before is not None:
             self.pauses[report.operator] = max(0.0, now - before)
 
-    def _unexpect(self, copy: Copy) -> None:
-        with suppress(MillstreamError):  # the manager says so too
-            self.peers(copy.source).unexpect(copy.stream, self.id)
-
     def _acknowledged(self, stream: str) -> None:
         if self.ownership.owned(stream) is None and self.ownership.handed(stream):
             self.hosting.tidy(stream)
@@ -98,6 +92,7 @@ class Processor:
     def exchange(self) -> bool:
         """Pulls every copy once and goes on with every move; gives whether anything came of it."""
         worked = False
+        self.receiver.say_farewells()
         for copy in self.ownership.copies():
             try:
                 worked = self.receiver.pull(copy.stream) > 0 or worked

@@ -7,8 +7,8 @@ repeated anywhere. Neither knows a network: `Peer` is another processor, however
 
 import io
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
@@ -140,12 +140,13 @@ class Distributor:
                 f"stream {stream} is not made here",
                 detail=f"asked for epoch {epoch}, known is {known}",
             )
-        moved = self._successor(stream, after)
+        moved = self._successor(stream, after, epoch)
         segments = self.ledger.segments(stream, after)
         if moved is not None:
             segments = [s for s in segments if s.last < moved.next]
             if after >= moved.next or not segments:
                 return Page(stream, moved.epoch, self.ledger.epoch, moved=moved)
+            known = moved.epoch - 1  # these are from the time before
         if segments and segments[0].first < after:
             raise RefusedError("gap", f"stream {stream} was merged across number {after}")
         taken = _bounded(segments)
@@ -160,16 +161,19 @@ class Distributor:
             last_rows=self._last_rows(),
         )
 
-    def _successor(self, stream: str, after: int) -> Handed | None:
-        """Who owns the stream from where on, as seen by a consumer that has all below `after`."""
+    def _successor(self, stream: str, after: int, epoch: int) -> Handed | None:
+        """Who owns the stream from where on, as seen by a consumer that has all below `after`.
+
+        Streams come back: hand-overs up to the consumer's epoch are behind it.
+        """
         owned = self.ownership.owned(stream)
         if owned is not None and after >= owned.since:
             return None
         handed = self.ownership.handed(stream)
-        later = [h for h in handed if h.next >= after]
+        later = [h for h in handed if h.next >= after and h.epoch > epoch]
         if later:
-            return later[0]
-        return handed[-1] if handed and owned is None else None
+            return min(later, key=lambda h: (h.next, h.epoch))
+        return max(handed, key=lambda h: h.epoch) if handed and owned is None else None
 
     def _last_rows(self) -> dict[str, int]:
         known = {
@@ -224,6 +228,9 @@ class Distributor:
                 return
             if following > place[0]:
                 ledger.set_cursor(name, stream, following, BEGINNING)
+            handed = self.ownership.handed(stream)
+            if handed and self.ownership.owned(stream) is None and following >= handed[-1].next:
+                ledger.drop_cursor(name, stream)  # it has all of it; the pointer stays
         self._passed(stream)
 
     def _passed(self, stream: str) -> None:
@@ -261,6 +268,7 @@ class Receiver:
         self.ledger = engine.ledger
         self.behind: dict[str, int] = {}  # rows that the source has and we do not, last known
         self._acknowledged: dict[str, int] = {}  # what this process has said
+        self._leaving = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
 
     def connect(self, stream: str, source: Place, epoch: int, *, kept: bool = True) -> None:
@@ -300,8 +308,33 @@ class Receiver:
             return
         with self.ledger.transaction():
             self.ownership.drop_copy(stream)
-        with suppress(MillstreamError):  # the manager says so too
-            self.peers(copy.source).unexpect(stream, self.me)
+            self.ownership.leave(stream, copy.source)
+        self.say_farewells()
+
+    def expect(self, stream: str, source: Place) -> tuple[int, int]:
+        """Asks a source to keep a stream for us; a farewell that was not heard is forgotten."""
+        with self._leaving:
+            with self.ledger.transaction():
+                self.ownership.stay(stream, source.processor)
+            return self.peers(source).expect(stream, self.me)
+
+    def say_farewells(self) -> None:
+        """Tells sources that they need not keep streams for us; who is away hears it later."""
+        for stream, source in self.ownership.farewells():
+            with self._leaving:
+                copy = self.ownership.copy(stream)
+                back = copy is not None and copy.source.processor == source.processor
+                if (stream, source) not in self.ownership.farewells():
+                    continue
+                try:
+                    if not back:
+                        self.peers(source).unexpect(stream, self.me)
+                except RefusedError:
+                    pass  # it knows nothing of the stream: so much the better
+                except MillstreamError:
+                    continue
+                with self.ledger.transaction():
+                    self.ownership.stay(stream, source.processor)
 
     # -- pulling --------------------------------------------------------------------------------
 
@@ -315,14 +348,14 @@ class Receiver:
             return 0
         peer = self.peers(copy.source)
         if copy.next is None:
-            copy = self._begin(copy, peer)
+            copy = self._begin(copy)
         assert copy.next is not None
         if self._acknowledged.get(stream) != copy.next:  # cut off before it could be said
             self._acknowledge(peer, stream, copy.next)
         page = peer.page(stream, copy.next, self.me, copy.epoch, wait)
         self._believe(copy, page)
         if page.moved is not None:
-            return self._follow(copy, page, peer)
+            return self._follow(copy, page)
         self.behind[stream] = page.behind_rows
         if not page.segments:
             return 0
@@ -338,9 +371,9 @@ class Receiver:
         peer.acknowledge(stream, self.me, following)
         self._acknowledged[stream] = following
 
-    def _begin(self, copy: Copy, peer: Peer) -> Copy:
+    def _begin(self, copy: Copy) -> Copy:
         """The first question: from where on the source keeps the stream for us."""
-        position, epoch = peer.expect(copy.stream, self.me)
+        position, epoch = self.expect(copy.stream, copy.source)
         if epoch < copy.epoch:
             raise RefusedError("stale", f"{copy.source.processor} has an old epoch")
         begun = replace(copy, next=position, epoch=epoch)
@@ -361,7 +394,7 @@ class Receiver:
                 f"{copy.epoch} and {copy.home_epoch}",
             )
 
-    def _follow(self, copy: Copy, page: Page, peer: Peer) -> int:
+    def _follow(self, copy: Copy, page: Page) -> int:
         """Everything below the successor's first number is here: goes on there."""
         assert page.moved is not None
         moved = page.moved
@@ -371,8 +404,9 @@ class Receiver:
             if self.ownership.copy(copy.stream) != copy:
                 return 0
             self.ownership.set_copy(replace(copy, source=moved.to, epoch=moved.epoch, home_epoch=0))
+            self.ownership.leave(copy.stream, copy.source)
         faults.reach("pull.followed")
-        peer.unexpect(copy.stream, self.me)
+        self.say_farewells()
         return 1
 
     def _take(self, copy: Copy, page: Page, peer: Peer) -> None:
@@ -386,41 +420,54 @@ class Receiver:
                     detail=f"expected was {expected}",
                 )
             expected = segment.last + 1
-        size, stored = self.download(page.segments, peer)
-        faults.reach("pull.written")
-        with self.ledger.transaction() as ledger:
-            if self.ownership.copy(copy.stream) != copy:
-                raise RefusedError("busy", f"the copy of {copy.stream} has changed meanwhile")
-            ledger.adopt(stored)
-            self.ownership.set_copy(
-                replace(copy, next=expected, epoch=page.epoch, home_epoch=page.home_epoch)
-            )
-            ledger.retained_from(copy.stream, page.retained_from)
-            for base, ts_max in page.last_rows.items():
-                ledger.note_last_row(base, ts_max)
-            ledger.count(f"pulled_bytes:{copy.stream}", size)
-            ledger.count(f"pulled_rows:{copy.stream}", sum(s.rows for s in stored))
+        with self.downloaded(page.segments, peer) as (size, stored):
+            faults.reach("pull.written")
+            with self.ledger.transaction() as ledger:
+                if self.ownership.copy(copy.stream) != copy:
+                    raise RefusedError("busy", f"the copy of {copy.stream} has changed meanwhile")
+                ledger.adopt(stored)
+                self.ownership.set_copy(
+                    replace(copy, next=expected, epoch=page.epoch, home_epoch=page.home_epoch)
+                )
+                ledger.retained_from(copy.stream, page.retained_from)
+                for base, ts_max in page.last_rows.items():
+                    ledger.note_last_row(base, ts_max)
+                ledger.count(f"pulled_bytes:{copy.stream}", size)
+                ledger.count(f"pulled_rows:{copy.stream}", sum(s.rows for s in stored))
         faults.reach("pull.committed")
 
-    def download(self, segments: Iterable[Segment], peer: Peer) -> tuple[int, list[Segment]]:
-        """Fetches files; gives the bytes that came and the segments as they lie here."""
+    @contextmanager
+    def downloaded(
+        self, segments: Iterable[Segment], peer: Peer
+    ) -> Iterator[tuple[int, list[Segment]]]:
+        """Fetches files; gives the bytes that came and the segments as they lie here.
+
+        Where the block fails, nobody will name the files: they go again.
+        """
         size, stored = 0, []
-        for segment in segments:
-            if not segment.rows:
-                stored.append(segment)
-                continue
-            name = self.engine.store.new_name()
-            path = self.engine.store.path(name)
-            try:
-                got = self._store(path, peer.fetch(segment.stream, segment.first, segment.last))
-                if _rows_in(path) != segment.rows:
-                    raise RefusedError("broken", f"a file of {segment.stream} came incomplete")
-            except BaseException:
-                self.engine.store.remove(name)
-                raise
-            size += got
-            stored.append(replace(segment, file=name, tag=None, size=got))
-        return size, stored
+        try:
+            for segment in segments:
+                got, kept = self._download(segment, peer) if segment.rows else (0, segment)
+                size += got
+                stored.append(kept)
+            yield size, stored
+        except Exception:
+            for kept in stored:
+                if kept.file is not None:
+                    self.engine.store.remove(kept.file)
+            raise
+
+    def _download(self, segment: Segment, peer: Peer) -> tuple[int, Segment]:
+        name = self.engine.store.new_name()
+        path = self.engine.store.path(name)
+        try:
+            size = self._store(path, peer.fetch(segment.stream, segment.first, segment.last))
+            if _rows_in(path) != segment.rows:
+                raise RefusedError("broken", f"a file of {segment.stream} came incomplete")
+        except Exception:
+            self.engine.store.remove(name)
+            raise
+        return size, replace(segment, file=name, tag=None, size=size)
 
     def _store(self, path: str, chunks: Iterable[bytes]) -> int:
         """Writes and syncs a file; gives its size."""

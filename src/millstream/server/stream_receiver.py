@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 WAIT_SECONDS = 20.0
 PATIENCE_SECONDS = (0.1, 5.0)  # between questions to a source that is away: at first, at most
 CROWDED_SECONDS = 0.1
+FAREWELL_SECONDS = 2.0
 
 
 class StreamReceiver:
@@ -31,6 +32,17 @@ class StreamReceiver:
 
     def start(self) -> None:
         self.look()
+        threading.Thread(target=self._leave, name="millstream-farewells", daemon=True).start()
+
+    def _leave(self) -> None:
+        """Now and then: sources that were away when they should have heard of a farewell."""
+        while not self._stopping.wait(FAREWELL_SECONDS):
+            try:
+                self.processor.receiver.say_farewells()
+            except Exception:
+                if self._stopping.is_set():
+                    return  # the ledger is closed by now
+                raise
 
     def look(self) -> None:
         """Begins with copies that are new; those that are gone end by themselves."""
