@@ -16,6 +16,7 @@ from millstream.share.together import Place
 class Layouts:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        ledger.on_drop.append(self._forget_stream)
         self._known: dict[int, Mapping[str, Place]] = {}
         self._lock = threading.Lock()
 
@@ -37,6 +38,20 @@ class Layouts:
                 told = json.loads(rows[0]["text"])
                 self._known[number] = {s: Place(w, b, c) for s, (w, b, c) in told.items()}
             return self._known[number]
+
+    def _forget_stream(self, stream: str) -> None:
+        """Takes a dropped stream out of all layouts (inside a transaction).
+
+        A stream of the same name may come again, and old rows are not its own.
+        """
+        with self._lock:
+            self._known.clear()
+        pattern = f'%"{stream}"%'
+        for row in self._ledger.rows("SELECT * FROM layouts WHERE text LIKE ?", (pattern,)):
+            told = json.loads(row["text"])
+            told.pop(stream, None)
+            text = json.dumps(told)
+            self._ledger.change("UPDATE layouts SET text = ? WHERE id = ?", (text, row["id"]))
 
     def forget_unused(self) -> None:
         """Drops layouts that no segment names (inside a transaction)."""

@@ -47,7 +47,8 @@ CREATE TABLE source_files (
   stream TEXT NOT NULL, number INTEGER NOT NULL, path TEXT NOT NULL, identity TEXT NOT NULL,
   PRIMARY KEY (stream, number)) WITHOUT ROWID;
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE layouts (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+CREATE TABLE layouts (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
+CREATE INDEX layouts_by_text ON layouts (text);
 CREATE TABLE declared (
   name TEXT PRIMARY KEY, definition TEXT NOT NULL, ingest INTEGER NOT NULL,
   started INTEGER NOT NULL) WITHOUT ROWID;
@@ -84,6 +85,7 @@ class Ledger:
         self._lock = threading.RLock()
         self._forget()
         self._published: set[str] = set()
+        self.on_drop: list[Callable[[str], None]] = []  # told inside the transaction
         self.on_publish: list[Callable[[frozenset[str]], None]] = []  # told after each commit
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.row_factory = sqlite3.Row
@@ -231,6 +233,8 @@ class Ledger:
         self._heads.pop(stream, None)
         self._db.execute("DELETE FROM segments WHERE stream = ?", (stream,))
         self._db.execute("DELETE FROM streams WHERE id = ?", (stream,))
+        for listener in self.on_drop:
+            listener(stream)
         return self._unnamed(files)
 
     def stream(self, stream: str) -> sqlite3.Row | None:

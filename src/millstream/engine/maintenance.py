@@ -11,15 +11,17 @@ from dataclasses import replace
 import pyarrow as pa
 
 from millstream.engine import faults
-from millstream.share.dataflow import Operator
 from millstream.engine.frames import Frame
 from millstream.engine.operators import LOGIC, SELF_READING
 from millstream.engine.operators.running import latest, table
 from millstream.engine.segments import Segment, Written
+from millstream.engine.shared_compaction import longest_shared, merge_shared, shared_run
 from millstream.engine.steps import StepRunner
 from millstream.plan.nodes import Aggregate
 from millstream.plan.windows import FOREVER
+from millstream.share.dataflow import Operator
 
+RUN_OF_ITS_OWN = 16  # segments of a stream that get a file of its own if there is no other way
 FAN_IN = 4  # neighbours of one size class that are merged
 ROWS_MAX = 2_000_000  # a compacted segment grows no larger than this
 BY_SPARK_BYTES = 64 << 20  # larger merges are done by the executors
@@ -131,7 +133,7 @@ class Maintenance:
             rows = sum(s.rows for s in run)
             if len([s for s in run if s.rows]) >= FAN_IN and rows <= ROWS_MAX:
                 best = list(run)
-        return best
+        return self._shared_part(best) if any(s.tag is not None for s in best) else best
 
     def _windowed(self, stream: str) -> bool:
         """Whether someone reads this stream's past again."""
@@ -148,6 +150,8 @@ class Maintenance:
         run = self.compactable(stream)
         if not run:
             return 0
+        if self._one_layout(run):
+            return self._compact_shared(run)
         token = self.runner.removals.begin()
         try:
             written = self._merged(stream, [s for s in run if s.rows])
@@ -159,6 +163,45 @@ class Maintenance:
             faults.reach("compaction.committed")
         finally:
             self.runner.removals.end(token)
+        self.runner.removals.add(gone)
+        self.remove_files()
+        return len(run)
+
+    def _shared_part(self, run: list[Segment]) -> list[Segment]:
+        """Of a run with files of many streams, what can be merged for all of them.
+
+        Where that is nothing, a long run gets a file of its own; a short one waits: a layout has
+        just changed, or a companion has not read so far.
+        """
+        part = longest_shared(run)
+        if len([s for s in part if s.rows]) >= FAN_IN:
+            places = self.store.layouts(next(s.tag for s in part if s.tag is not None))
+            if shared_run(self.ledger, places, part) is not None:
+                return part
+        return run if len(run) >= RUN_OF_ITS_OWN else []
+
+    def _one_layout(self, run: Sequence[Segment]) -> bool:
+        tags = {s.tag for s in run if s.file}
+        return len(tags) == 1 and None not in tags
+
+    def _compact_shared(self, run: Sequence[Segment]) -> int:
+        """Merges files of many streams for all of them."""
+        (tag,) = {s.tag for s in run if s.tag is not None}
+        places = self.store.layouts(tag)
+        with self.runner.removals.reading():
+            shared = shared_run(self.ledger, places, run)
+            if shared is None:
+                return 0
+            written = merge_shared(self.store, places, shared)
+            faults.reach("compaction.written")
+            gone: list[str] = []
+            with self.ledger.transaction() as ledger:
+                for name, mine in shared.runs.items():
+                    if tuple(s for s in ledger.segments(name) if s in mine) != mine:
+                        return 0  # somebody dropped one meanwhile: the merged file is an orphan
+                for name, mine in shared.runs.items():
+                    gone += ledger.replace(mine, _joined(mine, replace(written[name], tag=tag)))
+            faults.reach("compaction.committed")
         self.runner.removals.add(gone)
         self.remove_files()
         return len(run)
@@ -201,7 +244,7 @@ def _joined(run: Sequence[Segment], written: Written) -> Segment:
         last,
         first=run[0].first,
         file=written.file,
-        tag=None,
+        tag=written.tag if written.rows else None,
         rows=written.rows,
         size=written.size,
         ts_min=written.ts_min,

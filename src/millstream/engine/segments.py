@@ -152,9 +152,9 @@ class SegmentStore:
             raise ValueError("a segment without a file has no rows to read")
         if segment.tag is None:
             return pq.read_table(self.path(segment.file))
-        return rows_of(self._wide(segment.file), self.layouts(segment.tag)[segment.stream])
+        return rows_of(self.read_wide(segment.file), self.layouts(segment.tag)[segment.stream])
 
-    def _wide(self, file: str) -> pa.Table:
+    def read_wide(self, file: str) -> pa.Table:
         """A file of many streams: each of them reads it, one after the other."""
         with self._lock:
             for name, table in self._recent:

@@ -97,8 +97,7 @@ class TrainRunner:
         steps = [lead]
         for operator in unit.operators[1:]:
             if operator.kind == "combine":
-                (source,) = lead.inputs.values()
-                limits = self._as_many(operator.inputs[0], operator.id, len(source.new))
+                limits = self._up_to(lead.after, operator.inputs[0], operator.id)
             else:
                 limits = {s: self._end_of(lead, s) for s in operator.inputs}
             step = self.runner.prepare(operator, EVERYTHING, limits)
@@ -106,7 +105,7 @@ class TrainRunner:
                 return None
             steps.append(step)
         if lead.operator.kind == "combine" and len({_panes_read(s) for s in steps}) > 1:
-            return None
+            return None  # a step between two of them
         return _with_all_tails(steps) if lead.operator.kind == "join" else steps
 
     def _end_of(self, lead: Step, stream: str) -> int:
@@ -114,11 +113,11 @@ class TrainRunner:
         new = lead.inputs[stream].new
         return new[-1].last + 1 if new else self.runner.ledger.cursor(lead.operator.id, stream)[0]
 
-    def _as_many(self, stream: str, consumer: str, count: int) -> dict[str, int]:
-        """Limits that let a step take as many segments of its own stream as the first one."""
+    def _up_to(self, watermark: int, stream: str, consumer: str) -> dict[str, int]:
+        """Limits that let a step take what a watermark covers."""
         following, _ = self.runner.ledger.cursor(consumer, stream)
         waiting = self.runner.ledger.segments(stream, following)
-        taken = waiting[:count]
+        taken = [s for s in waiting if s.watermark <= watermark]
         return {stream: taken[-1].last + 1 if taken else following}
 
     def _materialise(
@@ -163,12 +162,11 @@ class TrainRunner:
 
 
 def _panes_read(step: Step) -> tuple[object, ...]:
-    """The files of panes that a step reads; each has its own where one is not shared."""
+    """From where to where a step's windows go; its own where its panes are not in shared files."""
     (source,) = step.inputs.values()
-    files = [s for s in (*source.tail, *source.new) if s.file]
-    if any(s.tag is None for s in files):
+    if any(s.file and s.tag is None for s in (*source.tail, *source.new)):
         return (step.operator.id,)
-    return (source.before, source.after, *((s.file, s.tag) for s in files))
+    return (source.before, source.after)
 
 
 def _with_all_tails(steps: Sequence[Step]) -> list[Step]:

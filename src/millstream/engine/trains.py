@@ -110,10 +110,10 @@ class Trains:
         return tuple(self.engine.ledger.cursor(operator.id, s)[0] for s in sorted(operator.inputs))
 
     def _of_panes(self, family: str, members: Sequence[Candidate]) -> list[Unit]:
-        """Combinations go together where their panes lie in the very same files."""
+        """Combinations go together where all their panes lie in shared files, at the same time."""
         groups: dict[tuple[object, ...], list[Candidate]] = {}
         for member in members:
-            groups.setdefault(self._files(member.operator), []).append(member)
+            groups.setdefault(self._stand(member.operator), []).append(member)
         sizes = {key: len(group) for key, group in groups.items()}
         leader = max(groups, key=lambda key: sizes[key])
         return [
@@ -122,19 +122,19 @@ class Trains:
             for unit in _units(family, group, None, leads=key == leader)
         ]
 
-    def _files(self, operator: Operator) -> tuple[object, ...]:
+    def _stand(self, operator: Operator) -> tuple[object, ...]:
+        """The watermark up to which windows are out, and the one up to which they could be."""
         (stream,) = operator.inputs
         ledger = self.engine.ledger
         following, watermark = ledger.cursor(operator.id, stream)
         logic, marks = LOGIC[operator.kind], {stream: watermark}
-        found: list[object] = [watermark]
+        head = watermark
         for s in ledger.segments(stream):
-            if s.last >= following:
-                found.append((s.file, s.tag, s.watermark))
-            elif s.file and logic.reachable(operator, s, marks):
-                found.append((s.file, s.tag))
-        own = any(isinstance(f, tuple) and f[0] is not None and f[1] is None for f in found)
-        return (operator.id,) if own else tuple(found)  # files of its own: alone
+            new = s.last >= following
+            if s.file and s.tag is None and (new or logic.reachable(operator, s, marks)):
+                return (operator.id,)  # a file of its own: alone
+            head = max(head, s.watermark) if new else head
+        return (watermark, head)
 
 
 def _units(

@@ -111,24 +111,16 @@ def _windows(
 
 
 def _spanning(steps: Sequence[Step]) -> Mapping[str, Input]:
-    """The first step's segments with the time at which anybody's panes in their files begin.
-
-    All members' panes lie in the same files, but not all of them have old ones in there.
-    """
-    begin: dict[str, int] = {}
+    """All members' files, each once, with the time at which anybody's panes in there begin."""
+    (lead,) = steps[0].inputs.values()
+    found: dict[str, Segment] = {}
     for step in steps:
         for source in step.inputs.values():
             for s in (*source.tail, *source.new):
                 if s.file:
-                    begin[s.file] = min(s.ts_min, begin.get(s.file, s.ts_min))
-
-    def widened(segments: Sequence[Segment]) -> tuple[Segment, ...]:
-        return tuple(replace(s, ts_min=begin[s.file]) if s.file else s for s in segments)
-
-    return {
-        stream: replace(source, tail=widened(source.tail), new=widened(source.new))
-        for stream, source in steps[0].inputs.items()
-    }
+                    begin = min(s.ts_min, found[s.file].ts_min) if s.file in found else s.ts_min
+                    found[s.file] = replace(s, ts_min=begin)
+    return {lead.stream: replace(lead, tail=(), new=tuple(found.values()))}
 
 
 def _read_panes(
@@ -149,7 +141,7 @@ def _read_panes(
     frames = []
     for tag, paths in files.items():
         places = reader.layout(tag)
-        first = members[0].panes.stream
+        first = next(m.panes.stream for m in members if m.panes.stream in places)
         schema = reader.schema(first)
         texts: list[str] = []
         types = {h: schema[h].dataType for h in hidden}
@@ -158,19 +150,25 @@ def _read_panes(
             texts.append(wide)
             types[wide] = schema[f"c{i}"].dataType
         for stream, position in plan.sources:
-            place, own = places[stream], reader.schema(stream)
+            own = reader.schema(stream)
             calls = by_stream[stream].node.calls
             start = keys + parts_before(calls, position)
             for j in range(len(parts_of(calls[position], "_ts"))):
-                wide = place.columns[f"c{start + j}"]
+                kind = own[f"c{start + j}"].dataType
+                if stream not in places:  # a query that came later: nothing of it in here
+                    texts.append(f"CAST(NULL AS {kind.simpleString()})")
+                    continue
+                wide = places[stream].columns[f"c{start + j}"]
                 texts.append(wide)
-                types[wide] = own[f"c{start + j}"].dataType
+                types[wide] = kind
         words: list[list[str]] = [[] for _ in range(words_of(len(plan.present)))]
         for number, stream in enumerate(plan.present):
+            if stream not in places:
+                continue
             place, (word, bit) = places[stream], bit_of(number)
             types[f"c{place.word}"] = LongType()
             words[word].append(f"IF((c{place.word} & {place.bit}L) <> 0L, {bit}L, 0L)")
-        texts += [" + ".join(bits) for bits in words]
+        texts += [" + ".join(bits) or "0L" for bits in words]
         # panes of other lengths lie in the same files, and none of ours has a bit there
         mine = " OR ".join(f"({bits}) <> 0L" for bits in texts[-len(words) :])
         data = reader.wide(paths, types).where(mine)
