@@ -172,13 +172,13 @@ def test_registration_holds_the_streams_first(engine: Engine, spark: Any, tmp_pa
         engine.appenders["a"].append(batch(number), {})
     plain = engine.plan
 
-    def slow(cql: str, start: int = BEGINNING) -> Any:
+    def slow(cql: str, start: int = BEGINNING, **more: Any) -> Any:
         if start != BEGINNING:  # the start is known, the operators hold nothing yet
             assert hold_of("q") in engine.ledger.consumers("s:a")
             for number in range(4, 9):
                 engine.appenders["a"].append(batch(number), {})
                 engine.maintenance.retain(["s:a"])
-        return plain(cql, start)
+        return plain(cql, start, **more)
 
     engine.plan = slow  # type: ignore[method-assign]
     query = engine.add_query("q", "SELECT n FROM a")
