@@ -18,7 +18,7 @@ from engine_runner import arrived, rows_of
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.engine import EngineSettings
 from millstream.engine.hosting import HostedText
-from millstream.engine.moving import MoveRequest
+from millstream.engine.move_request import MoveRequest
 from millstream.engine.ownership import Place
 from millstream.engine.processor import Processor
 from millstream.engine.transfer import Page, PeerAwayError, RefusedError

@@ -127,7 +127,7 @@ def test_results_are_read_once_and_then_need_not_be_kept(controls: list[Control]
     first = controls[0]
     answer = first.client.get("/queries/count/rows").json()
     assert answer["ended"]
-    assert answer["columns"] == [["name", "string"], ["c", "long"]]
+    assert answer["columns"] == [["name", "string"], ["c", "bigint"]]
     first.client.post("/queries/count/ack", json={"next": answer["next"]}).raise_for_status()
     later = first.client.get("/queries/count/rows").json()
     assert (later["rows"], later["read"]) == ([], answer["next"])

@@ -262,7 +262,8 @@ class Hosting:
         gone: list[str] = []
         with self.engine.lock:
             with self.ledger.transaction() as ledger:
-                for operator in operators:
+                mine = self.ownership.hosted().get(query, ())
+                for operator in (o for o in operators if o in mine):
                     self.ownership.unhost(query, operator)
                     if not self.ownership.users(operator):
                         self.engine.operators.pop(operator, None)

@@ -8,48 +8,22 @@ moves where.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 from millstream.engine import faults
 from millstream.engine.handing import ENDED, ENDED_KEPT, busy, holder
-from millstream.engine.hosting import HostedText, Hosting
+from millstream.engine.hosting import Hosting
+from millstream.engine.move_request import MoveRequest
 from millstream.engine.ownership import MOVING, Copy, Move, Place, remote
+from millstream.engine.receiving import Receiver
 from millstream.engine.segments import Segment
 from millstream.engine.tails import Lack, lack_of
-from millstream.engine.transfer import Peers, Receiver, RefusedError, segment_of
+from millstream.engine.transfer import Peers, RefusedError, segment_of
 from millstream.engine.warming import ROUNDS, warm_up
 from millstream.errors import MillstreamError
 from millstream.plan.windows import BEGINNING
 from millstream.share.dataflow import Operator
-
-
-@dataclass(frozen=True, slots=True)
-class MoveRequest:
-    """What a new owner is told."""
-
-    move: str
-    texts: tuple[HostedText, ...]  # of every query that uses the operators
-    inputs: Mapping[str, tuple[Place, int]]  # owners, with epochs, of what is read from outside
-    old: Place
-    consumers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    @property
-    def operators(self) -> tuple[str, ...]:
-        return tuple(sorted({o for text in self.texts for o in text.operators}))
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> "MoveRequest":
-        return MoveRequest(
-            data["move"],
-            tuple(HostedText(**{**t, "operators": tuple(t["operators"])}) for t in data["texts"]),
-            {s: (Place(**place), epoch) for s, (place, epoch) in data["inputs"].items()},
-            Place(**data["old"]),
-            {s: tuple(names) for s, names in data["consumers"].items()},
-        )
 
 
 class NewOwner:

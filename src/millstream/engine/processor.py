@@ -15,8 +15,9 @@ from millstream.engine.handing import OldOwner
 from millstream.engine.hosting import Hosting
 from millstream.engine.moving import NewOwner
 from millstream.engine.ownership import Ownership
+from millstream.engine.receiving import Receiver
 from millstream.engine.steps import StepReport
-from millstream.engine.transfer import Distributor, Peers, Receiver
+from millstream.engine.transfer import Distributor, Peers
 from millstream.errors import MillstreamError, StateError
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ from millstream.control.commands import (
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.handing import ENDED
 from millstream.engine.hosting import HostedText
-from millstream.engine.moving import MoveRequest
+from millstream.engine.move_request import MoveRequest
 from millstream.engine.ownership import HELD, REMOTE, Move, Place
 from millstream.engine.transfer import RefusedError
 from millstream.errors import MillstreamError, UsageError
