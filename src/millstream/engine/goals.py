@@ -79,14 +79,18 @@ def units_named(loop: "Loop") -> dict[str, tuple[str, list[str], list[str]]]:
     Operators that run together are one unit.
     """
     engine, found = loop.engine, {}
+    users: dict[str, list[str]] = {}
     with engine.lock:
+        for query in engine.queries.values():
+            for operator in query.operators:
+                users.setdefault(operator, []).append(query.name)
         for unit in loop.scheduler.trains.units():
             names = [o.id for o in unit.operators]
             label = unit.operators[0].label
             if len(names) > 1:
                 label = f"{len(names)} operators like {label}"
-            queries = [q.name for q in engine.queries.values() if set(q.operators) & set(names)]
-            found[unit.id] = (label, names, queries)
+            queries = dict.fromkeys(q for name in names for q in users.get(name, ()))
+            found[unit.id] = (label, names, list(queries))
     return found
 
 
@@ -105,7 +109,8 @@ def scheduling_figures(loop: "Loop", now: float) -> dict[str, Any]:
         scheduler = steps.scheduler
         take_wishes(engine, scheduler)
         starving = scheduler.starving(now)
-        labels = {name: label for name, (label, _, _) in units_named(loop).items()}
+        named = units_named(loop) if starving else {}
+        labels = {name: label for name, (label, _, _) in named.items()}
         goals = [
             {
                 "query": standing.query,

@@ -41,8 +41,8 @@ class TraceFile:
 
         with self._loop.engine.lock:  # the trace grows under it
             fresh = self._fresh()
-            if fresh:
-                self._units |= units_named(self._loop)
+            if any(isinstance(e, Choice) and e.operator not in self._units for e in fresh):
+                self._units = units_named(self._loop)
         steps, self._steps[:] = list(self._steps), []
         lines = [self._line(event) for event in fresh]
         lines += [
