@@ -1,0 +1,188 @@
+"""A manager over HTTP, as commands, runs and sessions ask it.
+
+Every mistake that a manager tells comes back as the error it would be here, with its detail and
+hint; a manager that does not answer is a `ManagerAwayError`. Decides nothing.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from millstream.errors import MillstreamError, ResourceError, StateError, UsageError
+
+MANAGER = "MILLSTREAM_MANAGER"
+TOKEN = "MILLSTREAM_TOKEN"
+ANSWER_S = 30.0
+Answer = dict[str, Any]
+
+
+class ManagerAwayError(MillstreamError):
+    """Nobody answers; asked again it may."""
+
+
+def manager_url(given: str | None) -> str:
+    """The address of the manager: as given, or from the environment."""
+    url = given or os.environ.get(MANAGER, "")
+    if not url:
+        raise UsageError(
+            "which manager?", hint=f"--manager URL, or set {MANAGER}; `millstream up` starts one"
+        )
+    if "//" not in url:
+        url = f"http://{url}"
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise UsageError(f"{url!r} is no address", hint="such as http://127.0.0.1:8360")
+    return url.rstrip("/")
+
+
+class HttpClient:
+    """Requests to one address or several, with kept connections."""
+
+    def __init__(self, token: str | None = None, verify: str | bool = True) -> None:
+        given = token if token is not None else os.environ.get(TOKEN) or None
+        headers = {"Authorization": f"Bearer {given}"} if given else {}
+        self.http = httpx.Client(headers=headers, verify=verify, timeout=ANSWER_S)
+
+    def close(self) -> None:
+        self.http.close()
+
+    def ask(
+        self, method: str, url: str, body: Mapping[str, Any] | None = None, *, wait_s: float = 0.0,
+        params: Mapping[str, Any] | None = None,
+    ) -> httpx.Response:  # fmt: skip
+        timeout = httpx.Timeout(ANSWER_S + wait_s, connect=5.0)
+        try:
+            answer = self.http.request(method, url, json=body, params=params, timeout=timeout)
+        except httpx.HTTPError as error:
+            where = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"
+            raise ManagerAwayError(
+                f"nobody answers at {where}", detail=f"{type(error).__name__}: {error}"[:300]
+            ) from None
+        if answer.status_code >= 400:
+            raise _error(answer)
+        return answer
+
+
+def _error(answer: httpx.Response) -> MillstreamError:
+    try:
+        told = answer.json().get("error", {})
+    except ValueError:
+        told = {}
+    message = str(told.get("message") or f"the answer was status {answer.status_code}")
+    words = {"detail": str(told.get("detail") or ""), "hint": str(told.get("hint") or "")}
+    if answer.status_code == 409:
+        return StateError(message, **words)
+    if answer.status_code == 507:
+        return ResourceError(message, **words)
+    if answer.status_code == 503:
+        return ManagerAwayError(message, **words)
+    return UsageError(message, **words)
+
+
+class ManagerClient(HttpClient):
+    """One manager; use with `with`, or close it."""
+
+    def __init__(self, url: str, *, token: str | None = None, verify: str | bool = True) -> None:
+        super().__init__(token, verify)
+        self.url = url.rstrip("/")
+
+    def __enter__(self) -> "ManagerClient":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _get(self, path: str, **params: Any) -> Any:
+        return self.ask("GET", self.url + path, params=params or None).json()
+
+    def _post(self, path: str, body: Mapping[str, Any], wait_s: float = 0.0) -> Answer:
+        return dict(self.ask("POST", self.url + path, body, wait_s=wait_s).json())
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def status(self) -> Answer:
+        return dict(self._get("/status"))
+
+    def placement(self) -> Answer:
+        return dict(self._get("/placement"))
+
+    def queries(self) -> list[Answer]:
+        return list(self._get("/queries"))
+
+    def query(self, name: str) -> Answer:
+        return dict(self._get(f"/queries/{_part(name)}"))
+
+    def streams(self) -> dict[str, Answer]:
+        return dict(self._get("/streams"))
+
+    def moves(self) -> list[Answer]:
+        return list(self._get("/moves"))
+
+    def decisions(self, after: int = 0) -> list[Answer]:
+        return list(self._get("/decisions", after=after))
+
+    def redistribution(self) -> Answer:
+        return dict(self._get("/redistribution"))
+
+    # -- changing -------------------------------------------------------------------------------
+
+    def declare(
+        self, table: Mapping[str, Any], *, processor: str = "", start: bool = False
+    ) -> Answer:
+        return self._post(
+            "/streams", {"table": dict(table), "processor": processor, "start": start}
+        )
+
+    def start_streams(self, names: Sequence[str] = ()) -> None:
+        self._post("/streams/start", {"names": list(names)})
+
+    def forget_stream(self, name: str) -> None:
+        self.ask("DELETE", f"{self.url}/streams/{_part(name)}")
+
+    def submit(
+        self, name: str, cql: str, *, from_beginning: bool = False, wait_s: float = 60.0,
+        deliver_to: str = "", latency_s: float | None = None,
+    ) -> Answer:  # fmt: skip
+        body = {
+            "name": name, "cql": cql, "from_beginning": from_beginning, "wait_s": wait_s,
+            "deliver_to": deliver_to, "latency_s": latency_s,
+        }  # fmt: skip
+        return self._post("/queries", body, wait_s)
+
+    def drop(self, name: str, wait_s: float = 0.0) -> Answer:
+        url = f"{self.url}/queries/{_part(name)}"
+        return dict(self.ask("DELETE", url, params={"wait": wait_s}, wait_s=wait_s).json())
+
+    def move(
+        self, operator: str, to: str, *, subplan: bool = False, dry_run: bool = False,
+        wait_s: float = 0.0,
+    ) -> Answer:  # fmt: skip
+        body = {
+            "operator": operator, "to": to, "subplan": subplan, "dry_run": dry_run,
+            "wait_s": wait_s,
+        }  # fmt: skip
+        return self._post("/moves", body, wait_s)
+
+    def redistribute(self) -> Answer:
+        return self._post("/redistribution", {})
+
+    def drain(self, processor: str, *, back: bool = False, wait_s: float = 0.0) -> Answer:
+        path = f"/processors/{_part(processor)}/drain"
+        return self._post(path, {"back": back, "wait_s": wait_s}, wait_s)
+
+    def remove_processor(self, name: str) -> None:
+        self.ask("DELETE", f"{self.url}/processors/{_part(name)}")
+
+    def quality(
+        self, quality: Mapping[str, Any] | None, schedule: Mapping[str, Any] | None = None
+    ) -> Answer:
+        return self._post("/quality", {"quality": quality, "schedule": schedule})
+
+    def change(self, settings: Mapping[str, Any]) -> Answer:
+        return self._post("/settings", settings)
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")

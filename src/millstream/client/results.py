@@ -1,0 +1,123 @@
+"""Rows of a query's result from wherever they are kept, each once, in order.
+
+A reader has the next number it wants. It asks the processor that owns the result, takes whole
+segments as Parquet files, and acknowledges what its user has taken; when the result has moved it
+goes where the pointer, or the manager, says. Numbers go on across owners, so nothing comes twice
+and nothing is left out; a gap is an error, never passed over.
+"""
+
+import io
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millstream.client.manager_client import ManagerAwayError, ManagerClient
+from millstream.engine.delivery import user_table
+from millstream.errors import StateError
+from millstream.plan.windows import FOREVER
+
+LOOK_AGAIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of segments `first` to `last`, as users see them; None where they hold none."""
+
+    first: int
+    last: int
+    table: pa.Table | None
+    ended: bool  # nothing will follow
+
+
+class StreamReader:
+    """One stream of a cluster, from a number on."""
+
+    def __init__(
+        self, manager: ManagerClient, stream: str, url: str, following: int, consumer: str
+    ) -> None:
+        self.manager, self.stream, self.url = manager, stream, url
+        self.following, self.consumer = following, consumer
+        self.ended = False
+
+    def find(self) -> str:
+        """The address to ask, looked up anew."""
+        return self.url
+
+    def shown(self, stored: pa.Table) -> pa.Table:
+        """Stored rows as users see them."""
+        return stored
+
+    def batches(self, wait_s: float = 0.0) -> Iterator[Batch]:
+        """What is there now; waits for more up to `wait_s` where there is nothing."""
+        try:
+            page = self._page(wait_s)
+        except (ManagerAwayError, StateError):
+            time.sleep(min(LOOK_AGAIN_S, wait_s))
+            self.url = self.find()  # restarted elsewhere, or moved
+            return
+        if page["moved"] is not None:
+            self.url = page["moved"]["to"]["url"] or self.find()
+            return
+        for segment in page["segments"]:
+            if segment["first"] > self.following:
+                raise StateError(
+                    f"numbers {self.following} to {segment['first'] - 1} of {self.stream} are gone",
+                    hint="somebody else has read this result, or it was read before",
+                )
+            table = self._rows(segment) if segment["rows"] else None
+            self.ended = segment["watermark"] == FOREVER
+            self.following = segment["last"] + 1
+            yield Batch(segment["first"], segment["last"], table, self.ended)
+
+    def _page(self, wait_s: float) -> dict[str, Any]:
+        asked = {"after": self.following, "consumer": self.consumer, "epoch": 0, "wait": wait_s}
+        url = f"{self.url}/streams/{quote(self.stream, safe='')}/segments"
+        found: dict[str, Any] = dict(
+            self.manager.ask("GET", url, params=asked, wait_s=wait_s).json()
+        )
+        return found
+
+    def _rows(self, segment: dict[str, int]) -> pa.Table:
+        url = f"{self.url}/streams/{quote(self.stream, safe='')}/segments/{segment['first']}"
+        answer = self.manager.ask("GET", url, params={"last": segment["last"]}, wait_s=60.0)
+        return self.shown(pq.read_table(io.BytesIO(answer.content)))
+
+
+class ResultReader(StreamReader):
+    """A query's result."""
+
+    def __init__(self, manager: ManagerClient, query: str, following: int | None = None) -> None:
+        told = manager.query(query)
+        self.query, self.relation = query, bool(told["relation"])
+        self.columns = tuple((str(n), str(t)) for n, t in told["columns"])
+        super().__init__(manager, str(told["result"]), str(told["url"]), following or 1, query)
+        if following is None:
+            self.following = self._kept_from()
+
+    def find(self) -> str:
+        try:
+            return str(self.manager.query(self.query)["url"])
+        except ManagerAwayError:
+            return self.url
+
+    def shown(self, stored: pa.Table) -> pa.Table:
+        return user_table(stored, [n for n, _ in self.columns], changes=self.relation)
+
+    def _kept_from(self) -> int:
+        """The first number that nobody has acknowledged."""
+        url = f"{self.url}/queries/{quote(self.query, safe='')}/rows"
+        told = self.manager.ask("GET", url, params={"after": 1 << 60, "limit": 1}).json()
+        return int(told["read"])
+
+    def acknowledge(self) -> None:
+        """Everything below the next number is taken: it need not be kept."""
+        url = f"{self.url}/queries/{quote(self.query, safe='')}/ack"
+        try:
+            self.manager.ask("POST", url, {"next": self.following})
+        except (ManagerAwayError, StateError):
+            return  # said with the next ones

@@ -1,0 +1,131 @@
+"""`millstream manager`: the distribution manager as a daemon, until it is told to stop.
+
+Exit codes: 0 after SIGTERM or SIGINT; 2 for a mistake in the settings; 3 where the port is taken.
+"""
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millstream.errors import UsageError
+from millstream.runs.json_log import LOG_FORMATS, line
+
+
+def register(app: typer.Typer) -> None:
+    app.command("manager")(manager)
+
+
+def manager(
+    home: Annotated[Path, typer.Option(help="Folder of what it remembers; made if missing.")],
+    host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8360,
+    placer: Annotated[
+        str, typer.Option(help="How new queries are placed: pattern, or a planner by name.")
+    ] = "pattern",
+    pattern: Annotated[
+        str, typer.Option(help="Distribution pattern: round_robin, grouping, ...")
+    ] = "grouping",
+    cost_model: Annotated[
+        str, typer.Option(help="Cost model: network_output_rate, tuples_in_memory, cpu_time.")
+    ] = "network_output_rate",
+    policy: Annotated[
+        str, typer.Option(help="Redistribution policy: balance, degradation.")
+    ] = "degradation",
+    redistribute: Annotated[
+        bool, typer.Option("--redistribute", help="Carry out the policy's moves.")
+    ] = False,
+    percent: Annotated[
+        float, typer.Option(min=0, max=100, help="Difference of costs that is accepted, in %.")
+    ] = 10.0,
+    check: Annotated[float, typer.Option(min=1, help="Seconds between looks at costs.")] = 60.0,
+    beat: Annotated[float, typer.Option(min=0.1, help="Seconds between reports.")] = 5.0,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token; required beyond loopback.")
+    ] = None,
+    certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")] = None,
+    key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
+    authority: Annotated[
+        Path | None, typer.Option(help="Certificates that are believed (PEM).")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No decisions on stderr.")] = False,
+    log_format: Annotated[
+        str, typer.Option(help="Decisions as text or as json: one object a line.")
+    ] = "text",
+    ui: Annotated[bool, typer.Option("--ui", help="Serve the dashboard.")] = False,
+    ui_at: Annotated[
+        str | None,
+        typer.Option(metavar="PORT", help="Serve the dashboard on this port (or host:port)."),
+    ] = None,
+) -> None:
+    """Run the manager of a cluster."""
+    from millstream.balance.redistribution import Parameters  # noqa: PLC0415
+    from millstream.control.manager_state import Settings  # noqa: PLC0415
+    from millstream.server.manager_app import ManagerServer, ManagerSettings  # noqa: PLC0415
+
+    settings = ManagerSettings(
+        host=host,
+        port=port,
+        token=token_of(token_file),
+        certificate=_file(certificate),
+        key=_file(key),
+        authority=_file(authority),
+        deciding=Settings(
+            placer=placer,
+            pattern=pattern,
+            cost_model=cost_model,
+            policy=policy,
+            redistribute=redistribute,
+            parameters=Parameters(percent_difference=percent, check_s=check),
+            beat_s=beat,
+            silent_after_s=3 * beat,
+        ),
+    )
+    home.mkdir(parents=True, exist_ok=True)
+
+    if log_format not in LOG_FORMATS:
+        raise UsageError(
+            f"unknown log format {log_format!r}", hint=f"one of {', '.join(LOG_FORMATS)}"
+        )
+
+    def say(text: str) -> None:
+        if not quiet:
+            told = line("decision", message=text) if log_format == "json" else text
+            typer.echo(told, err=True)
+
+    server = ManagerServer(home, settings, say)
+
+    with ExitStack() as pages:
+
+        def ready() -> None:
+            typer.echo(f"manager listens on {server.url}")
+            if ui or ui_at is not None:
+                from millstream.server.manager_dashboard import manager_dashboard  # noqa: PLC0415
+                from millstream.server.run_dashboard import address  # noqa: PLC0415
+
+                board = pages.enter_context(manager_dashboard(server, address(ui_at)))
+                typer.echo(f"dashboard: {board.url}")
+            sys.stdout.flush()
+
+        server.run(ready)
+
+
+def token_of(file: Path | None) -> str | None:
+    """The token in a file."""
+    if file is None:
+        return None
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read", detail=error.strerror or "") from None
+    if not token:
+        raise UsageError(f"{file} holds no token")
+    return token
+
+
+def _file(path: Path | None) -> str | None:
+    if path is not None and not path.is_file():
+        raise UsageError(f"there is no file {path}")
+    return None if path is None else str(path)

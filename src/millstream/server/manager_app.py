@@ -1,0 +1,429 @@
+"""The manager as a process: its endpoint, its life.
+
+    POST   /processors                    a processor says that it is there
+    GET    /status  /placement  /moves  /decisions?after=N  /redistribution
+    GET    /queries  /queries/NAME        POST /queries    DELETE /queries/NAME
+    GET    /streams                       POST /streams    DELETE /streams/NAME
+    POST   /streams/start                 rows may come
+    POST   /moves                         {"operator", "to", "subplan", "dry_run"}
+    POST   /redistribution                carry out what the policy wants
+    POST   /processors/NAME/drain         {"back"}         DELETE /processors/NAME
+    POST   /quality                       {"quality", "schedule"} to all processors
+    GET    /health
+
+Listens on loopback; beyond it every request carries a token. Bodies are bounded and validated.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import uvicorn
+from fastapi import FastAPI, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from millstream.balance.cost_models import COST_MODELS
+from millstream.balance.redistribution import POLICIES
+from millstream.control.admission import PLACERS
+from millstream.control.commands import Configure, Join, from_json
+from millstream.control.manager_state import (
+    Change,
+    DeclareStream,
+    Drain,
+    Drop,
+    Event,
+    ForgetStream,
+    Joined,
+    ManagerState,
+    Remove,
+    RequestMove,
+    Say,
+    Settings,
+    StartStreams,
+    Submit,
+)
+from millstream.engine.transfer import RefusedError
+from millstream.errors import UsageError
+from millstream.place.patterns import PATTERNS
+from millstream.runs.lock import FolderLock
+from millstream.server import manager_answers as answers
+from millstream.server.access import AnswerError, add_error_answers, authorise, json_body
+from millstream.server.manager_driver import ManagerDriver
+from millstream.server.manager_store import ManagerStore
+from millstream.server.rows_api import _bound, is_loopback
+
+WAIT_S_MAX = 300.0
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerSettings:
+    """How a manager is reached, and how it decides."""
+
+    host: str = "127.0.0.1"
+    port: int = 8360
+    token: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    authority: str | None = None
+    deciding: Settings = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        if not is_loopback(self.host) and not self.token:
+            raise UsageError(
+                f"a manager listens on {self.host} only with a token",
+                hint="--token-file FILE, or --host 127.0.0.1",
+            )
+        if (self.certificate is None) != (self.key is None):
+            raise UsageError("TLS needs a certificate and its key", hint="--certificate and --key")
+        for registry, name in (
+            (PATTERNS, self.deciding.pattern),
+            (COST_MODELS, self.deciding.cost_model),
+            (POLICIES, self.deciding.policy),
+            (PLACERS, self.deciding.placer),
+        ):
+            registry.get(name)
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.certificate else 'http'}://{self.host}:{self.port}"
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _Stream(_Body):
+    table: Annotated[dict[str, Any], Field(max_length=100)]
+    processor: Annotated[str, Field(max_length=200)] = ""
+    start: bool = False
+
+
+class _Names(_Body):
+    names: Annotated[list[Name], Field(max_length=5000)] = []
+
+
+class _Query(_Body):
+    name: Name
+    cql: Annotated[str, Field(min_length=1, max_length=1 << 18)]
+    from_beginning: bool = False
+    deliver_to: Annotated[str, Field(max_length=200)] = ""
+    latency_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 60.0
+
+
+class _Move(_Body):
+    operator: Name
+    to: Name
+    subplan: bool = False
+    dry_run: bool = False
+    wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 0.0
+
+
+class _Drain(_Body):
+    back: bool = False
+    wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 0.0
+
+
+class _Quality(_Body):
+    quality: Annotated[dict[str, Any], Field(max_length=200)] | None = None
+    schedule: Annotated[dict[str, Any], Field(max_length=200)] | None = None
+
+
+def _read(kind: type[BaseModel], body: dict[str, Any]) -> Any:
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise AnswerError(400, "mistake", f"{where}: {first['msg']}"[:500]) from None
+
+
+class ManagerServer:
+    """Store, driver and endpoint of one manager."""
+
+    def __init__(
+        self, home: Path, settings: ManagerSettings, say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.settings = settings
+        self._lock = FolderLock(home)
+        self._lock.__enter__()
+        self._store = ManagerStore(home / "manager.db")
+        self.driver = ManagerDriver(
+            self._store,
+            settings.deciding,
+            token=settings.token,
+            verify=settings.authority or True,
+            say=say,
+        )
+        self._socket = _bound(settings.host, settings.port)
+        self.port = int(self._socket.getsockname()[1])
+        self.app = self._app()
+        self._server: uvicorn.Server | None = None
+
+    @property
+    def url(self) -> str:
+        return replace(self.settings, port=self.port).url
+
+    def run(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Serves until SIGINT or SIGTERM."""
+        asyncio.run(self._run(ready))
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+        self._store.close()
+        self._lock.__exit__()
+
+    async def _run(self, ready: Callable[[], None]) -> None:
+        config = uvicorn.Config(
+            self.app,
+            log_level="warning",
+            lifespan="off",
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            ssl_certfile=self.settings.certificate,
+            ssl_keyfile=self.settings.key,
+            timeout_graceful_shutdown=1,
+        )
+        server = uvicorn.Server(config)
+        self._server = server
+        driving = asyncio.create_task(self.driver.run())
+        serving = asyncio.create_task(server.serve(sockets=[self._socket]))
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.01)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.stop)
+        ready()
+        done, _ = await asyncio.wait((driving, serving), return_when=asyncio.FIRST_COMPLETED)
+        server.should_exit = True
+        driving.cancel()
+        await asyncio.gather(driving, serving, return_exceptions=True)
+        for task in done:
+            if not task.cancelled() and task.exception() is not None:
+                raise task.exception() or RuntimeError
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.should_exit = True
+
+    # -- endpoint -------------------------------------------------------------------------------
+
+    def _app(self) -> FastAPI:
+        app = FastAPI(title="Millstream manager", docs_url=None, redoc_url=None, openapi_url=None)
+        add_error_answers(app)
+        self._add_reads(app)
+        self._add_processors(app)
+        self._add_streams(app)
+        self._add_queries(app)
+        self._add_moves(app)
+        return app
+
+    async def _asked(self, request: Request, kind: type[BaseModel]) -> Any:
+        authorise(request, self.settings.token)
+        return _read(kind, await json_body(request))
+
+    def _feed(self, event: Event) -> None:
+        if self.driver.state.superseded:
+            raise AnswerError(409, "stale", self.driver.state.superseded)
+        self.driver.feed(event)
+
+    def _add_reads(self, app: FastAPI) -> None:
+        driver = self.driver
+
+        def reading(path: str, look: Callable[[ManagerState], Any]) -> None:
+            async def answer(request: Request) -> Any:
+                authorise(request, self.settings.token)
+                return look(driver.state)
+
+            app.get(path)(answer)
+
+        reading("/status", lambda s: answers.status(s, driver.traffic, driver.started_s))
+        reading("/placement", answers.distribution)
+        reading("/moves", lambda s: [answers.move(m) for m in s.moves.values()])
+        reading("/queries", lambda s: [answers.query(s, name) for name in s.queries])
+        reading("/streams", lambda s: {name: answers.stream(s, name) for name in s.streams})
+        reading("/redistribution", answers.redistribution)
+
+        @app.get("/health")
+        async def health() -> dict[str, Any]:
+            return {"status": "ok", "pid": os.getpid(), "time": time.time()}
+
+        @app.get("/decisions")
+        async def decisions(request: Request, after: int = 0, wait: float = 0.0) -> Any:
+            authorise(request, self.settings.token)
+
+            def newer(state: ManagerState) -> list[Any] | None:
+                return [d for d in state.decisions if d.number > after] or None
+
+            return await driver.until(newer, min(max(wait, 0.0), 60.0)) or []
+
+    def _add_processors(self, app: FastAPI) -> None:
+        @app.post("/processors")
+        async def join(request: Request) -> dict[str, Any]:
+            authorise(request, self.settings.token)
+            joined = from_json(Join, await json_body(request))
+            try:
+                self._feed(Joined(joined))
+            except UsageError as error:
+                raise AnswerError(409, "stale", error.message, error.hint) from None
+            return {"manager": self.driver.state.epoch}
+
+        @app.post("/processors/{name}/drain")
+        async def drain(request: Request, name: str) -> dict[str, Any]:
+            asked = await self._asked(request, _Drain)
+            before = self.driver.state.counter
+            self._feed(Drain(name, asked.back))
+
+            def away(state: ManagerState) -> bool | None:
+                busy = [m for m in state.moves.values() if not m.over and m.source == name]
+                return True if not busy else None
+
+            await self.driver.until(away, asked.wait_s)
+            return {**self._moves_since(before), "processor": self._processor(name)}
+
+        @app.delete("/processors/{name}")
+        async def remove(request: Request, name: str) -> dict[str, Any]:
+            authorise(request, self.settings.token)
+            self._feed(Remove(name))
+            return {}
+
+        @app.post("/quality")
+        async def quality(request: Request) -> dict[str, Any]:
+            asked = await self._asked(request, _Quality)
+            names = tuple(self.driver.state.processors)
+            self._feed(Say(names, (Configure(asked.schedule, asked.quality),)))
+            return {"processors": list(names)}
+
+        @app.post("/settings")
+        async def change(request: Request) -> dict[str, Any]:
+            authorise(request, self.settings.token)
+            body = await json_body(request)
+            self._feed(Change(changed(self.driver.state.settings, body)))
+            return answers.settings(self.driver.state)
+
+    def _processor(self, name: str) -> Any:
+        return answers.processor(self.driver.state, name)
+
+    def _moves_since(self, counter: int) -> dict[str, Any]:
+        state = self.driver.state
+        fresh = [m for m in state.moves.values() if int(m.id.split("-")[-1]) > counter]
+        return {"moves": [answers.move(m) for m in fresh]}
+
+    def _add_streams(self, app: FastAPI) -> None:
+        @app.post("/streams")
+        async def declare(request: Request) -> dict[str, Any]:
+            asked = await self._asked(request, _Stream)
+            self._feed(DeclareStream(asked.table, asked.processor, asked.start))
+            return answers.stream(self.driver.state, str(asked.table["name"]))
+
+        @app.post("/streams/start")
+        async def start(request: Request) -> dict[str, Any]:
+            asked = await self._asked(request, _Names)
+            self._feed(StartStreams(tuple(asked.names)))
+            return {}
+
+        @app.delete("/streams/{name}")
+        async def forget(request: Request, name: str) -> dict[str, Any]:
+            authorise(request, self.settings.token)
+            self._feed(ForgetStream(name))
+            return {}
+
+    def _add_queries(self, app: FastAPI) -> None:
+        @app.get("/queries/{name}")
+        async def query(request: Request, name: str) -> dict[str, Any]:
+            authorise(request, self.settings.token)
+            return answers.query(self.driver.state, name)
+
+        @app.post("/queries")
+        async def submit(request: Request) -> dict[str, Any]:
+            asked = await self._asked(request, _Query)
+            self._feed(
+                Submit(asked.name, asked.cql, asked.from_beginning, asked.deliver_to,
+                       asked.latency_s)
+            )  # fmt: skip
+
+            def decided(state: ManagerState) -> bool | None:
+                known = state.queries.get(asked.name)
+                over = known is None or known.phase in ("running", "failed", "queued")
+                return True if over else None
+
+            await self.driver.until(decided, asked.wait_s)
+            refusal = self.driver.state.refusals.get(asked.name)
+            if refusal is not None and asked.name not in self.driver.state.queries:
+                words = {"detail": refusal.detail, "hint": refusal.hint}
+                if refusal.code in ("mistake", "failed"):
+                    raise UsageError(refusal.message, **words)
+                raise RefusedError(refusal.code, refusal.message, **words)
+            return answers.query(self.driver.state, asked.name)
+
+        @app.delete("/queries/{name}")
+        async def drop(request: Request, name: str, wait: float = 0.0) -> dict[str, Any]:
+            authorise(request, self.settings.token)
+            self._feed(Drop(name))
+
+            def gone(state: ManagerState) -> bool | None:
+                return True if name not in state.queries else None
+
+            await self.driver.until(gone, min(max(wait, 0.0), WAIT_S_MAX))
+            return {"gone": name not in self.driver.state.queries}
+
+    def _add_moves(self, app: FastAPI) -> None:
+        @app.post("/moves")
+        async def move(request: Request) -> dict[str, Any]:
+            asked = await self._asked(request, _Move)
+            state = self.driver.state
+            operators = answers.chosen_operators(state, asked.operator, subplan=asked.subplan)
+            planned = answers.planned_move(state, operators, asked.to)
+            if asked.dry_run or not planned["operators"]:
+                return {**planned, "moves": []}
+            before = state.counter
+            self._feed(RequestMove(operators, asked.to, "somebody asked for it"))
+            mine = [m["id"] for m in self._moves_since(before)["moves"]]
+
+            def over(state: ManagerState) -> bool | None:
+                settled = ("completing", "done", "undone")
+                return True if all(state.moves[m].phase in settled for m in mine) else None
+
+            await self.driver.until(over, asked.wait_s)
+            return {**planned, **self._moves_since(before)}
+
+        @app.post("/redistribution")
+        async def redistribute(request: Request) -> dict[str, Any]:
+            authorise(request, self.settings.token)
+            planned = answers.redistribution(self.driver.state)
+            for wish in planned["moves"]:
+                self._feed(RequestMove((wish["operator"],), wish["to"], wish["reason"]))
+            return planned
+
+
+def changed(known: Settings, body: dict[str, Any]) -> Settings:
+    """Settings with other strategies; only what may change while a manager runs."""
+    families: dict[str, Any] = {
+        "pattern": PATTERNS, "cost_model": COST_MODELS, "policy": POLICIES, "placer": PLACERS,
+    }  # fmt: skip
+    changes: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
+    for key, value in body.items():
+        if key in families:
+            families[key].get(str(value))
+            changes[key] = str(value)
+        elif key == "redistribute" and isinstance(value, bool):
+            changes[key] = value
+        elif key in ("percent_difference", "check_s", "moves_max"):
+            parameters[key] = value
+        else:
+            raise UsageError(
+                f"unknown setting {key!r}",
+                hint=f"one of {', '.join((*families, 'redistribute', 'percent_difference'))}",
+            )
+    if parameters:
+        changes["parameters"] = replace(known.parameters, **parameters)
+    return replace(known, **changes)

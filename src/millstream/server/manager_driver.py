@@ -1,0 +1,170 @@
+"""Runs the manager's state machine: feeds events, saves, sends messages, all on one event loop.
+
+The thin edge of `control.manager.step`. What was decided is saved before it is said. Messages to
+processors are HTTP with kept connections and few headers, because a manager with nothing to do
+shall say next to nothing. Requests wait here for what they asked for; nothing else is decided here.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import httpx
+
+from millstream.control.commands import MESSAGE_BYTES_MAX, decode_reply, encode
+from millstream.control.manager import step
+from millstream.control.manager_state import (
+    Event,
+    ManagerState,
+    Replied,
+    Send,
+    Settings,
+    Tick,
+    Unanswered,
+)
+from millstream.errors import UsageError
+from millstream.server.manager_store import ManagerStore
+
+TICK_S = 0.25
+CALM_TICK_S = 1.0
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Bytes that travelled between this manager and its processors, headers included."""
+
+    out_bytes: int = 0
+    in_bytes: int = 0
+    messages: int = 0
+    steps: int = 0
+
+
+class ManagerDriver:
+    """One manager in this process."""
+
+    def __init__(
+        self,
+        store: ManagerStore,
+        settings: Settings,
+        *,
+        token: str | None = None,
+        verify: str | bool = True,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._store, self._say = store, say
+        self.state: ManagerState = store.load(settings)
+        self.traffic = Traffic()
+        self.started_s = time.time()
+        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._verify = verify
+        self._client: httpx.AsyncClient | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Condition()
+        self._told = len(self.state.decisions) and self.state.decisions[-1].number
+
+    async def run(self) -> None:
+        """Until cancelled: time passes."""
+        limits = httpx.Limits(max_connections=500, max_keepalive_connections=200)
+        self._client = httpx.AsyncClient(verify=self._verify, limits=limits, timeout=None)
+        self._client.headers.clear()
+        self._client.headers.update({"accept": "*/*", **self._headers})
+        try:
+            while True:
+                self.feed(Tick())
+                await asyncio.sleep(TICK_S if self._busy() else CALM_TICK_S)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._client.aclose()
+
+    def _busy(self) -> bool:
+        state = self.state
+        return any(not m.over for m in state.moves.values()) or any(
+            q.phase not in ("running", "failed") for q in state.queries.values()
+        )
+
+    def feed(self, event: Event) -> None:
+        """One event; a user's mistake is raised, and nothing has changed then."""
+        before = self.state
+        after, sends = step(before, event, time.time())
+        self._store.save(before, after)
+        self.state = after
+        self.traffic.steps += 1
+        if after.decisions is not before.decisions:
+            self._tell()
+        for send in sends:
+            task = asyncio.get_running_loop().create_task(self._perform(send))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        if not isinstance(event, Tick) or after is not before:
+            note = asyncio.get_running_loop().create_task(self._notify())
+            self._tasks.add(note)
+            note.add_done_callback(self._tasks.discard)
+
+    def _tell(self) -> None:
+        for decision in self.state.decisions:
+            if decision.number > self._told:
+                reason = f" ({decision.reason})" if decision.reason else ""
+                self._say(f"{decision.sentence}{reason}")
+                self._told = decision.number
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def until(self, look: Callable[[ManagerState], T | None], wait_s: float) -> T | None:
+        """What `look` finds, as soon as it finds something; None where that takes too long."""
+        deadline = time.monotonic() + wait_s
+        while True:
+            found = look(self.state)
+            left = deadline - time.monotonic()
+            if found is not None or left <= 0:
+                return found
+            async with self._changed:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), min(left, 1.0))
+
+    # -- messages -------------------------------------------------------------------------------
+
+    async def _perform(self, send: Send) -> None:
+        """Sends a message; its answer, or that there was none, is an event."""
+        event: Event
+        try:
+            replies = await self._post(send)
+            event = Replied(send.processor, send.channel, send.number, replies)
+        except (httpx.HTTPError, UsageError, ValueError, OSError, KeyError) as error:
+            text = f"{type(error).__name__}: {error}"[:300]
+            event = Unanswered(send.processor, send.channel, send.number, text)
+        self.feed(event)
+
+    async def _post(self, send: Send) -> tuple[Any, ...]:
+        assert self._client is not None
+        body = json.dumps(encode(send.envelope), separators=(",", ":")).encode()
+        patience = self.state.settings.patience_s
+        request = self._client.build_request(
+            "POST",
+            f"{send.url.rstrip('/')}/control",
+            content=body,
+            headers={"content-type": "application/json"},
+            timeout=httpx.Timeout(patience, connect=min(5.0, patience)),
+        )
+        head = sum(len(k) + len(v) + 4 for k, v in request.headers.raw)
+        self.traffic.out_bytes += len(body) + head + len("POST /control HTTP/1.1\r\n\r\n")
+        self.traffic.messages += 1
+        answer = await self._client.send(request)
+        back = sum(len(k) + len(v) + 4 for k, v in answer.headers.raw)
+        self.traffic.in_bytes += len(answer.content) + back + len("HTTP/1.1 200 OK\r\n\r\n")
+        answer.raise_for_status()
+        if len(answer.content) > 4 * MESSAGE_BYTES_MAX:
+            raise ValueError("an answer beyond all bounds")
+        found = answer.json()["replies"]
+        commands = send.envelope.commands
+        if len(found) != len(commands):
+            raise ValueError("an answer with another number of replies")
+        return tuple(decode_reply(c, r) for c, r in zip(commands, found, strict=True))
