@@ -23,7 +23,7 @@ from millstream.errors import MillstreamError, ResourceError, StateError, UsageE
 
 pytestmark = pytest.mark.spark
 
-NASA = Path(__file__).parents[3] / "shared" / "data" / "web-nasa" / "nasa_19950701.tsv"
+NASA = Path(__file__).parents[2] / "examples" / "data" / "web-nasa" / "nasa_19950701.tsv"
 NASA_COLUMNS = {
     "host": "string", "logname": "string", "time": "long", "method": "string", "url": "string",
     "response": "int", "bytes": "long",
