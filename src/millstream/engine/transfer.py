@@ -194,11 +194,16 @@ class Distributor:
             alone.seek(0)
             return alone
 
-    def expect(self, stream: str, consumer: str) -> tuple[int, int]:
-        """Keeps segments for another processor, from the first that is still there."""
-        if self.ledger.stream(stream) is None:
+    def expect(self, stream: str, consumer: str, *, ahead: bool = False) -> tuple[int, int]:
+        """Keeps segments for another processor, from the first that is still there.
+
+        `ahead` allows for a stream that is about to be made here: a manager says who will read it
+        before it says that it is to be made, so that not even the first rows can be missed.
+        """
+        if self.ledger.stream(stream) is None and not ahead:
             raise RefusedError("not_owner", f"stream {stream} is not known here")
         with self.ledger.transaction() as ledger:
+            ledger.add_stream(stream, "copy")
             if remote(consumer) not in ledger.consumers(stream):
                 self.engine.hold(remote(consumer), stream)
             following, _ = ledger.cursor(remote(consumer), stream)

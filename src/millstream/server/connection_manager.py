@@ -160,7 +160,7 @@ class ConnectionManager:
             case Unhost():
                 hosting.unhost(command.query, command.operators)
             case Expect():
-                following, epoch = distributor.expect(command.stream, command.consumer)
+                following, epoch = distributor.expect(command.stream, command.consumer, ahead=True)
                 return Expected(following, epoch)
             case Unexpect():
                 distributor.unexpect(command.stream, command.consumer)
