@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from millstream.bench.flink import flink_python, run_flink, write_csv
 from millstream.bench.mix import mix, write_readings
 from millstream.errors import ResourceError, UsageError
 
@@ -34,9 +35,13 @@ def run(
     queries: str = "3,12,30,100",
     quick: bool = False,
     seed: int = 1,
+    peer: str | None = None,
     progress: Progress = print,
 ) -> dict[str, Any]:
     """All figures, ready for JSON."""
+    if peer not in (None, "flink"):
+        raise UsageError(f"unknown peer {peer!r}", hint="flink")
+    python = flink_python() if peer else None
     counts = _counts("2,3" if quick and queries == "3,12,30,100" else queries)
     rows, files = (20_000, 4) if quick else (200_000, 20)
     folder = Path(tempfile.mkdtemp(prefix="millstream-sharing-"))
@@ -66,6 +71,13 @@ def run(
                 f"our own growth: {ours[10]['seconds']:.1f} s with 10 queries, "
                 f"{ours[100]['seconds']:.1f} s with 100, ratio {ratio:.1f} (at most 6, aim 4)"
             )
+        if python is not None:
+            write_csv(folder / "data", folder / "csv")
+            figures["flink"] = {
+                c: run_flink(python, folder / "csv", folder / f"flink-{c}", c, progress)
+                for c in counts
+                if c <= WHOLE_PLAIN_MAX
+            }
         figures["apart"] = _apart(folder, progress)
         return figures
     finally:

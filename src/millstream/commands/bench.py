@@ -49,6 +49,10 @@ def bench(
     queries: Annotated[
         str | None, typer.Option(help="Numbers of queries to try, for sharing: 3,12,30,100.")
     ] = None,
+    peer: Annotated[
+        str | None,
+        typer.Option(help="A second peer of sharing: flink (MILLSTREAM_FLINK_PYTHON names it)."),
+    ] = None,
 ) -> None:
     """Run a benchmark and print both sides and the ratio."""
     if name is None:
@@ -64,6 +68,8 @@ def bench(
     }
     if queries is not None:
         offered["queries"] = queries
+    if peer is not None:
+        offered["peer"] = peer
     taken = inspect.signature(function).parameters
     figures = function(**{k: v for k, v in offered.items() if k in taken})
     if to_stdout:
