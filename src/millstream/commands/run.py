@@ -33,6 +33,11 @@ from millstream.runs.job_run import (
     verify_input,
 )
 from millstream.runs.live_run import LiveRun
+from millstream.runs.statistics_export import (
+    check_export_folder,
+    export_statistics,
+    kept_statistics,
+)
 from millstream.runs.summary import exit_code, print_summary
 
 if TYPE_CHECKING:
@@ -80,6 +85,10 @@ def run(
     log_format: Annotated[
         str, typer.Option(help="Progress as text or as json: one object a line.")
     ] = "text",
+    export: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Statistics as statistics.xlsx and parquet, at the end."),
+    ] = None,
 ) -> None:
     """Run all queries of a job file over their input and write the results."""
     if output_format not in FORMATS:
@@ -87,6 +96,8 @@ def run(
             f"unknown output format {output_format!r}", hint=f"one of {', '.join(FORMATS)}"
         )
     wanted = load_job(job)
+    if export is not None:
+        check_export_folder(export)
     with RunFolder(out) as folder:
         folder.claim(wanted, output_format)
         verify_input(wanted, folder)
@@ -100,12 +111,21 @@ def run(
                 settings = RunSettings(output_format, master, trace, door, watch)
                 with guarded(folder, display) as poll:
                     summary = run_job(wanted, folder, settings, display, poll=poll)
+                _export(folder, export)
                 if dashboard is not None and stay:
                     report(summary, json_output=json_output, again=again)
                     dashboard.stay()
                     raise typer.Exit(exit_code(summary))
+        else:
+            _export(folder, export)
         report(summary, json_output=json_output, again=again)
     raise typer.Exit(exit_code(summary))
+
+
+def _export(folder: RunFolder, export: Path | None) -> None:
+    """Statistics of a run that has ended, now or before."""
+    if export is not None:
+        export_statistics(kept_statistics(folder.home), export)
 
 
 def _display(log_format: str, *, quiet: bool) -> Display:

@@ -21,6 +21,7 @@ from millstream.runs.checking import check_job
 from millstream.runs.display import Display, Silent
 from millstream.runs.folder import NEW_RUN, RunFolder
 from millstream.runs.live_run import LiveRun
+from millstream.runs.statistics_export import keep_statistics, statistics_of
 from millstream.runs.summary import summarise
 from millstream.runs.trace import tracing
 
@@ -116,6 +117,7 @@ def run_job(
             _tell_troubles(engine, troubles, shown)
             summary = _complete(engine, job, folder.path, settings.format, started, loop.steps)
             summary["scheduling"] = live.scheduling()
+            keep_statistics(statistics_of(engine.status(), summary), folder.home)
         finally:
             engine.close()
         folder.finish(summary)

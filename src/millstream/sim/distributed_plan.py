@@ -36,8 +36,14 @@ from millstream.sim.kernel import Kernel
 
 # A step compares all rows it takes with the other side's state, so long steps of a join that lags
 # cost more a row; CAPE's workload (RATIO, THRESHOLD) has no upper end, here it has one.
+# Round Robin looks at no statistics, so they are gathered seldom.
 ROUND_ROBIN = ScheduleSettings(
-    candidates=("round_robin",), selector="fixed", rows_max=500, trace_length=1
+    candidates=("round_robin",),
+    selector="fixed",
+    rows_max=500,
+    statistics_s=30.0,
+    scoring_s=60.0,
+    trace_length=1,
 )
 
 
@@ -66,7 +72,7 @@ class Environment:
 
     machine: Machine = field(default_factory=Machine)
     settings: ScheduleSettings = ROUND_ROBIN
-    tick_s: float = 0.5  # rows of a stream arrive together so often
+    tick_s: float = 1.0  # rows of a stream arrive together so often
     latency_s: float = 1e-3
     row_bytes: float = 100.0
     bytes_per_s: float = 125e6  # gigabit Ethernet (section 4.3.1)
