@@ -93,8 +93,9 @@ class LocalPeer:
         following, epoch = self._ask(lambda p: p.distributor.expect(stream, consumer))
         return following, epoch
 
-    def unexpect(self, stream: str, consumer: str) -> None:
-        self._ask(lambda p: p.distributor.unexpect(stream, consumer))
+    def unexpect(self, stream: str, consumer: str) -> Place | None:
+        further: Place | None = self._ask(lambda p: p.distributor.unexpect(stream, consumer))
+        return further
 
     def needs(self, move: str, operators: tuple[str, ...], to: Place) -> Mapping[str, Any]:
         return dict(through_json(self._ask(lambda p: p.old_owner.needs(move, operators, to))))

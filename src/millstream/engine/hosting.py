@@ -330,9 +330,6 @@ class Hosting:
         gone: list[str] = []
         with self.engine.lock, self.ledger.transaction():
             if self.ownership.owned(stream) is None and self.unread(stream):
-                copy = self.ownership.copy(stream)
-                if copy is not None:
-                    self.ownership.leave(stream, copy.source)
                 self.ownership.drop_copy(stream)
                 gone = self.reset_stream(stream)
             self.ownership.forget_old_pointers(stream, POINTERS_KEPT)

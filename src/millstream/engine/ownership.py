@@ -210,7 +210,11 @@ class Ownership:
         )
 
     def drop_copy(self, stream: str) -> None:
-        self.ledger.change("DELETE FROM copies WHERE stream = ?", (stream,))
+        """Ends a copy; its source hears that it need not keep the stream for us."""
+        copy = self.copy(stream)
+        if copy is not None:
+            self.leave(stream, copy.source)
+            self.ledger.change("DELETE FROM copies WHERE stream = ?", (stream,))
 
     def leave(self, stream: str, source: Place) -> None:
         """Notes that a source need not keep a stream for us: it is told until it has heard."""

@@ -72,7 +72,6 @@ class Receiver:
             return
         with self.ledger.transaction():
             self.ownership.drop_copy(stream)
-            self.ownership.leave(stream, copy.source)
         self.say_farewells()
 
     def expect(self, stream: str, source: Place) -> tuple[int, int]:
@@ -86,19 +85,34 @@ class Receiver:
         """Tells sources that they need not keep streams for us; who is away hears it later."""
         for stream, source in self.ownership.farewells():
             with self._leaving:
-                copy = self.ownership.copy(stream)
-                back = copy is not None and copy.source.processor == source.processor
-                if (stream, source) not in self.ownership.farewells():
-                    continue
-                try:
-                    if not back:
-                        self.peers(source).unexpect(stream, self.me)
-                except RefusedError:
-                    pass  # it knows nothing of the stream: so much the better
-                except MillstreamError:
-                    continue
-                with self.ledger.transaction():
-                    self.ownership.stay(stream, source.processor)
+                if (stream, source) in self.ownership.farewells():
+                    self._say_farewell(stream, source)
+
+    def _say_farewell(self, stream: str, source: Place) -> None:
+        further = None
+        if not self._needed(stream, source.processor):
+            try:
+                further = self.peers(source).unexpect(stream, self.me)
+            except RefusedError:
+                pass  # it knows nothing of the stream: so much the better
+            except MillstreamError:
+                return
+        with self.ledger.transaction():
+            self.ownership.stay(stream, source.processor)
+            if further is not None and not self._needed(stream, further.processor):
+                self.ownership.leave(stream, further)  # who has it now may know us from before
+
+    def _needed(self, stream: str, processor: str) -> bool:
+        """Whether a processor is to keep a stream for us: for a copy, or one that is being made."""
+        copy = self.ownership.copy(stream)
+        if processor == self.me or (copy is not None and copy.source.processor == processor):
+            return True
+        return any(
+            (stream, processor) == (expected, place["processor"])
+            for move in self.ownership.moves()
+            if move.role == "new" and move.phase in ("preparing", "ready", "taking")
+            for expected, place in move.record["expected"]
+        )
 
     # -- pulling --------------------------------------------------------------------------------
 

@@ -102,7 +102,9 @@ class Peer(Protocol):
         """Keeps the stream for a consumer; gives the first number it can have, and the epoch."""
         ...
 
-    def unexpect(self, stream: str, consumer: str) -> None: ...
+    def unexpect(self, stream: str, consumer: str) -> Place | None:
+        """Keeps it no longer; gives the later owner, who may know the consumer from here."""
+        ...
 
     def needs(self, move: str, operators: tuple[str, ...], to: Place) -> Mapping[str, Any]: ...
 
@@ -209,10 +211,15 @@ class Distributor:
             following, _ = ledger.cursor(remote(consumer), stream)
         return following, self.ownership.epoch(stream)
 
-    def unexpect(self, stream: str, consumer: str) -> None:
+    def unexpect(self, stream: str, consumer: str) -> Place | None:
+        """Keeps a stream no longer for a consumer; gives who has taken it over, with its cursor."""
         with self.ledger.transaction() as ledger:
             ledger.drop_cursor(remote(consumer), stream)
         self._passed(stream)
+        if self.ownership.owned(stream) is not None:
+            return None
+        handed = self.ownership.handed(stream)
+        return max(handed, key=lambda h: h.epoch).to if handed else None
 
     def acknowledge(self, stream: str, consumer: str, following: int) -> None:
         """A consumer has all below a number, durably."""

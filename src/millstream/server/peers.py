@@ -74,8 +74,10 @@ class HttpPeer:
         found = self._post(f"/streams/{_id(stream)}/expect", {"consumer": consumer})
         return int(found["next"]), int(found["epoch"])
 
-    def unexpect(self, stream: str, consumer: str) -> None:
-        self._post(f"/streams/{_id(stream)}/unexpect", {"consumer": consumer})
+    def unexpect(self, stream: str, consumer: str) -> Place | None:
+        found = self._post(f"/streams/{_id(stream)}/unexpect", {"consumer": consumer})
+        further = found.get("further")
+        return None if further is None else Place(**further)
 
     def needs(self, move: str, operators: tuple[str, ...], to: Place) -> Mapping[str, Any]:
         asked = {"operators": list(operators), "to": to.processor, "url": to.url}

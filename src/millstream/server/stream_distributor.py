@@ -8,6 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -139,8 +140,8 @@ class StreamDistributor:
         async def unexpect(request: Request, stream: str) -> dict[str, Any]:
             authorise(request, self.token)
             consumer = text(await json_body(request), "consumer")
-            await run_in_threadpool(distributor.unexpect, stream, consumer)
-            return {}
+            further = await run_in_threadpool(distributor.unexpect, stream, consumer)
+            return {"further": None if further is None else asdict(further)}
 
     def _add_moves(self, app: FastAPI) -> None:
         old = self.processor.old_owner
