@@ -140,13 +140,15 @@ def test_alarms_tell_the_worst_first() -> None:
         ],
         [StreamSnapshot("s:x", "x", rejected=3)],
         [ProcessorSnapshot("p", state="lost"), ProcessorSnapshot("busy", load=1.0)],
-        {"o:1": 0.7, "o:2": 0.1},
+        {"o:1": 0.95, "o:2": 0.1},
+        {"o:1": "join 1"},
     )
     assert [(a.severity, a.subject) for a in found] == [
         ("error", "p"), ("error", "f"), ("warning", "o:1"), ("warning", "busy"),
         ("warning", "g"), ("warning", "late"), ("warning", "x"),
     ]  # fmt: skip
     assert found[1].sentence == "query f failed: no"
+    assert found[2].sentence == "join 1 does not keep up with its rows"
 
 
 def test_examples_in_the_text() -> None:

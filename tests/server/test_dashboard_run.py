@@ -74,7 +74,7 @@ class Running:
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Any]:
-    with chromium.browser(1280, 800) as opened:
+    with chromium.browser(1280, 1020) as opened:
         yield opened
 
 

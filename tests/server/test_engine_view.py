@@ -126,8 +126,8 @@ def test_questions_before_a_query_runs(lab: Lab) -> None:
     told = view.explain(LARGE)
     known = {o.kind: (o.exists, o.shared_with) for o in told.operators}
     assert known["partial"] == (True, ("sums",))
-    assert known["combine"] == (False, ())
-    assert "1 of its 2 operators run already" in told.admission.sentence
+    assert known["combine"] == (False, ("sums",))  # other panes' sums in one job
+    assert "1 of its 2 operators run already, 1 join a job" in told.admission.sentence
     with pytest.raises(CqlError) as wrong:
         view.explain("SELECT nam FROM s")
     assert (wrong.value.line, wrong.value.column, wrong.value.length) == (1, 8, 3)

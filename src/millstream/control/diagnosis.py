@@ -17,7 +17,7 @@ from millstream.control.snapshot import (
     StreamSnapshot,
 )
 
-PRESSURE_ALARM = 0.5  # of the backlog at which sources are made to wait
+PRESSURE_ALARM = 0.9  # of what makes sources wait, or of the longest wait that is usual
 DELAY_ALARM_S = 60.0  # a row that waits longer than this is worth a look
 LOAD_FULL = 0.95
 
@@ -134,13 +134,15 @@ def alarms(
     streams: Sequence[StreamSnapshot],
     processors: Sequence[ProcessorSnapshot],
     pressures: Mapping[str, float],
+    labels: Mapping[str, str] | None = None,
 ) -> tuple[Alarm, ...]:
-    """What an operator should look at, the worst first; `pressures` is by operator."""
+    """What a person should look at, the worst first; `pressures` and `labels` are by operator."""
     found = [*_of_processors(processors), *_of_queries(queries), *_of_streams(streams)]
     for operator, pressure in sorted(pressures.items()):
         if pressure >= PRESSURE_ALARM:
+            name = (labels or {}).get(operator, operator)
             found.append(
-                Alarm("warning", f"the queue is {pressure:.0%} full", "operator", operator)
+                Alarm("warning", f"{name} does not keep up with its rows", "operator", operator)
             )
     return tuple(sorted(found, key=lambda a: (a.severity != "error", a.subject_kind, a.subject)))
 

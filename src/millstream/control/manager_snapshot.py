@@ -87,7 +87,9 @@ class _Reader:
             backlog_bytes=sum(o.queue_bytes for o in operators),
             watermark_lag_s=self._lag_s(),
             steps=sum(p.steps for p in processors),
-            alarms=alarms(queries, streams, processors, pressures),
+            alarms=alarms(
+                queries, streams, processors, pressures, {o.id: o.label for o in operators}
+            ),
         )
         return Snapshot(
             state.now_s, overview, 1.0, streams, queries, operators, edges, processors,

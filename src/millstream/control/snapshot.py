@@ -255,8 +255,9 @@ class PlannedOperator:
     id: str
     kind: str
     label: str
-    shared_with: tuple[str, ...] = ()  # queries for which it runs already
+    shared_with: tuple[str, ...] = ()  # queries for which it runs, or that run in one job with it
     exists: bool = False
+    words: str = ""  # how it is shared
 
 
 @dataclass(frozen=True, slots=True)

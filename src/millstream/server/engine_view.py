@@ -210,9 +210,10 @@ class EngineView:
             engine, figures, self._rates, self._loop, self.watch, goals.get(None, ()),
             self.processor, now,
         )  # fmt: skip
+        told = alarms(seen, streams, [processor], _full(edges), {o.id: o.label for o in operators})
         return Snapshot(
             now,
-            self._overview(figures, seen, edges, alarms(seen, streams, [processor], _full(edges))),
+            self._overview(figures, seen, edges, told),
             INTERVAL_S,
             streams,
             seen,
@@ -295,28 +296,33 @@ class EngineView:
     # -- questions ------------------------------------------------------------------------------
 
     def explain(self, cql: str) -> Explanation:
-        from millstream.share.dataflow import compile_plan  # noqa: PLC0415
-
         self._refuse_when_closed()
         plan = self.engine.plan(cql)
-        needed = []
-        for operator in compile_plan(plan):
-            users = tuple(sorted(q.name for q in self.engine.queries_of(operator.id)))
-            exists = operator.id in self.engine.operators
-            needed.append(
-                PlannedOperator(operator.id, operator.kind, operator.label, users, exists)
+        matches = self.engine.matches(plan)
+        needed = tuple(
+            PlannedOperator(
+                m.operator.id,
+                m.operator.kind,
+                m.operator.label,
+                tuple(sorted(m.queries)),
+                m.how == "same",
+                m.words,
             )
-        known = sum(o.exists for o in needed)
+            for m in matches
+        )
+        known = sum(m.how == "same" for m in matches)
+        joined = sum(m.how == "together" for m in matches)
+        more = f", {joined} join a job that runs already" if joined else ""
         return Explanation(
             explain(plan),
             plan.relation,
             tuple((f.name, f.type) for f in plan.columns),
-            tuple(needed),
+            needed,
             tuple(warnings(plan)),
             Admission(
                 True,
                 f"would be taken: one processor takes every query; {known} of its {len(needed)} "
-                "operators run already",
+                f"operators run already{more}",
                 self.processor,
             ),
         )

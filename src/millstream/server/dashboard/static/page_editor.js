@@ -23,6 +23,12 @@ function Underlay({ text, error }) {
   return html`${coloured(text.slice(0, from))}<span class="wrong" id="wrong">${text.slice(from, to) || " "}</span>${coloured(text.slice(to))}${"\n"}`;
 }
 
+function reuse(o) {
+  const users = o.shared_with.length === 1 ? o.shared_with[0] : `${o.shared_with.length} queries`;
+  if (o.exists) return `runs already for ${users}`;
+  return o.shared_with.length ? `in one job with ${users}${o.words ? `: ${o.words}` : ""}` : "new";
+}
+
 export function Editor() {
   const [text, setText] = useState(sessionStorage.getItem(DRAFT) || "");
   const [name, setName] = useState("");
@@ -83,7 +89,7 @@ export function Editor() {
     </div><div>
       ${meaning && html`<div class="card"><h2>Operators it would need</h2><ul class="plain">${meaning.operators.map((o) => html`<li key=${o.id}>
         ${o.exists ? html`<a href=${link.operator(o.id)}>${o.label}</a>` : o.label}
-        <div class="soft">${o.exists ? `runs already for ${o.shared_with.length === 1 ? o.shared_with[0] : `${o.shared_with.length} queries`}` : "new"}</div></li>`)}</ul></div>`}
+        <div class="soft">${reuse(o)}</div></li>`)}</ul></div>`}
       <div class="card"><h2>Streams</h2><p class="empty">Click to insert.</p>${streams.map((s) => html`<details key=${s.id} open=${streams.length < 4}><summary><a onClick=${(e) => { e.preventDefault(); insert(s.name); }} href="#">${s.name}</a></summary>
         <div class="mono" style="padding:2px 0 8px 16px">${s.columns.map(([c, t]) => html`<div key=${c}><a href="#" onClick=${(e) => { e.preventDefault(); insert(c); }}>${c}</a> <span class="soft">${t}</span></div>`)}<div>ts <span class="soft">timestamp</span></div></div></details>`)}</div>
     </div></div></main>`;

@@ -59,7 +59,7 @@ export function Query({ name }) {
       <${Tile} what="own work" figure=${seconds(query.cost_s_own)} more="${share(query.load_own)} of a core lately" />
       <${Tile} what="part of shared work" figure=${seconds(query.cost_s_shared)} more="${share(query.load_shared)} of a core lately" />
       <${Tile} what="shares with" figure=${sharers.size} unit=${sharers.size === 1 ? "query" : "queries"} more="${operators.filter((o) => o.queries.length > 1 || o.group).length} of ${operators.length} operators share work" />
-      <${Tile} what="watermark" figure=${html`<span style="font-size:15px">${query.watermark === "end" ? "end" : eventTime(query.watermark)}</span>`}
+      <${Tile} what="watermark" figure=${html`<span style="font-size:13px">${query.watermark === "end" ? "end" : eventTime(query.watermark)}</span>`}
         more=${query.start ? `rows count from ${eventTime(query.start)}` : "rows count from the beginning"} />
     </div>
     <div class="columns">

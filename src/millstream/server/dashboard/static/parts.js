@@ -132,7 +132,7 @@ export function Rows({ results, empty = "no rows yet" }) {
       ${row.map((v, j) => html`<td key=${j} class="${typeof v === "number" ? "number" : ""} name">${cell(v)}</td>`)}</tr>`)}</tbody></table></div>`;
 }
 const cell = (v) => (v === null || v === undefined ? html`<span class="soft">null</span>`
-  : typeof v === "number" && !Number.isInteger(v) ? Number(v.toPrecision(7)) : typeof v === "object" ? JSON.stringify(v) : String(v));
+  : typeof v === "number" && !Number.isInteger(v) ? Number(v.toPrecision(7)) : typeof v === "object" ? JSON.stringify(v) : String(v).replace(/(\d)\+00:00$/, "$1"));
 
 export function Goals({ goals, empty }) {
   if (!goals.length) return html`<p class="empty">${empty}</p>`;
