@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -89,6 +89,9 @@ def run(
         Path | None,
         typer.Option(metavar="DIR", help="Statistics as statistics.xlsx and parquet, at the end."),
     ] = None,
+    manager: Annotated[
+        str | None, typer.Option(metavar="URL", help="Run it on the cluster of this manager.")
+    ] = None,
 ) -> None:
     """Run all queries of a job file over their input and write the results."""
     if output_format not in FORMATS:
@@ -98,6 +101,8 @@ def run(
     wanted = load_job(job)
     if export is not None:
         check_export_folder(export)
+    if manager is not None:
+        _on_cluster(wanted, out, output_format, manager, log_format, quiet, json_output)
     with RunFolder(out) as folder:
         folder.claim(wanted, output_format)
         verify_input(wanted, folder)
@@ -118,6 +123,25 @@ def run(
                     raise typer.Exit(exit_code(summary))
         else:
             _export(folder, export)
+        report(summary, json_output=json_output, again=again)
+    raise typer.Exit(exit_code(summary))
+
+
+def _on_cluster(
+    job: Job, out: Path, kind: str, manager: str, log_format: str, quiet: bool, json_output: bool
+) -> NoReturn:
+    """The same on the processors of a cluster; ends the command."""
+    from millstream.client.manager_client import ManagerClient, manager_url  # noqa: PLC0415
+    from millstream.runs.cluster_run import ClusterRun  # noqa: PLC0415
+
+    with RunFolder(out) as folder, ManagerClient(manager_url(manager)) as client:
+        folder.claim(job, kind)
+        summary = folder.finished(job)
+        again = summary is not None
+        if summary is None:
+            display = _display(log_format, quiet=quiet)
+            with guarded(folder, display) as poll:
+                summary = ClusterRun(job, folder, client, kind, display).run(poll)
         report(summary, json_output=json_output, again=again)
     raise typer.Exit(exit_code(summary))
 

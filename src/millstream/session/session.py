@@ -40,14 +40,23 @@ class Session:
     """Streams and queries of this process.
 
     `home` keeps state between sessions: declared again, streams and queries go on where they
-    stopped. Without it, everything is forgotten at the end.
+    stopped. Without it, everything is forgotten at the end. With `manager`, the URL of a cluster's
+    manager, the same calls work on the cluster (session/cluster_session.py).
     """
+
+    def __new__(cls, *_: Any, manager: str | None = None, **given: Any) -> Any:
+        if manager is None:
+            return super().__new__(cls)
+        from millstream.session.cluster_session import ClusterSession  # noqa: PLC0415
+
+        return ClusterSession(manager, **given)
 
     def __init__(
         self,
         home: str | Path | None = None,
         master: str = "local[*]",
         *,
+        manager: str | None = None,  # see __new__
         settings: Mapping[str, Any] | None = None,
         spark: Mapping[str, str] | None = None,
     ) -> None:
@@ -228,6 +237,12 @@ class Session:
         if isinstance(only, CreateQuery):
             name, from_beginning = name or only.name, from_beginning or only.from_beginning
         return self._register(cql, name or self._free_name(), from_beginning)
+
+    def explain(self, cql: str) -> str:
+        """What a query means, what it would share with those that run, and what that costs."""
+        from millstream.engine.costs import explained  # noqa: PLC0415
+
+        return explained(self.engine, self.engine.plan(cql))
 
     def _register(self, cql: str, name: str, from_beginning: bool) -> QueryHandle:
         query = self.engine.add_query(name, cql, from_beginning=from_beginning)

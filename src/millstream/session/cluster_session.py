@@ -1,0 +1,297 @@
+"""A session on a cluster: the same calls as on an engine in this process, over HTTP.
+
+Streams are declared to the manager and begin when somebody asks for a result (or by `start`), so
+that queries registered one after the other all see the first row. Rows come from the processors
+that own the results; what an iteration has taken is acknowledged and not kept any longer.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from millstream.client.arrow_types import empty_table
+from millstream.client.manager_client import ManagerClient, manager_url
+from millstream.client.relation import summed
+from millstream.client.results import ResultReader
+from millstream.config.stream_json import table_of
+from millstream.cql.catalog import StreamDefinition
+from millstream.cql.parser import CreateQuery, CreateStream, parse
+from millstream.engine.delivery import FileSink, Result, user_table
+from millstream.errors import UsageError
+from millstream.plan.schema import Field
+from millstream.plan.windows import BEGINNING
+from millstream.session.query import EPOCH, QueryFailedError, Row
+from millstream.session.rows import as_mappings
+from millstream.session.session import Columns, _read, _resolved, _statements
+
+POLL_S = 0.2
+
+
+class ClusterQuery:
+    """A query of a cluster as its user holds it."""
+
+    def __init__(self, session: "ClusterSession", name: str) -> None:
+        self._session, self.name = session, name
+        self._reader: ResultReader | None = None
+
+    def __repr__(self) -> str:
+        return f"<query {self.name} on {self._session.client.url}>"
+
+    def _told(self) -> dict[str, Any]:
+        return self._session.client.query(self.name)
+
+    @property
+    def cql(self) -> str:
+        return str(self._told()["cql"])
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        return tuple((str(n), str(t)) for n, t in self._told()["columns"])
+
+    @property
+    def relation(self) -> bool:
+        return bool(self._told()["relation"])
+
+    @property
+    def start(self) -> datetime | None:
+        start = self._told()["start"]
+        return None if start in (None, BEGINNING) else EPOCH + timedelta(microseconds=start)
+
+    @property
+    def state(self) -> str:
+        return str(self._told()["state"])
+
+    @property
+    def reason(self) -> str:
+        return str(self._told()["reason"])
+
+    # -- rows -----------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Row]:
+        """Rows in order of arrival, each once; ends with the input."""
+        for table in self._batches(acknowledge=True):
+            yield from (Row(record) for record in table.to_pylist())
+
+    def _batches(
+        self, *, acknowledge: bool, ready: Callable[[], bool] = lambda: False
+    ) -> Iterator[pa.Table]:
+        """Tables as they come, until the result has ended, or nothing more comes when `ready`."""
+        self._session.start()
+        kept = self._reader if acknowledge else None
+        reader = kept or ResultReader(self._session.client, self.name)
+        if acknowledge:
+            self._reader = reader
+        while not reader.ended:
+            came = done = False
+            for batch in reader.batches(0.0 if ready() else POLL_S):
+                came = True
+                if batch.table is not None:
+                    yield batch.table
+                    done = True
+            if acknowledge and came:
+                reader.acknowledge()
+            if not came and not done:
+                self._raise_if_failed()
+                if ready():
+                    return
+
+    def _raise_if_failed(self) -> None:
+        told = self._told()
+        if told["state"] == "failed":
+            raise QueryFailedError(f"query {self.name} failed: {told['reason']}")
+
+    def to_arrow(self, *, wait: bool = True) -> pa.Table:
+        """All rows that are kept; takes nothing."""
+        ready = self._session.finite_end if wait else (lambda: True)
+        tables = list(self._batches(acknowledge=False, ready=ready))
+        if tables:
+            return pa.concat_tables(tables, promote_options="permissive")
+        told = self._told()
+        columns = tuple(Field(str(n), str(t)) for n, t in told["columns"])
+        result = Result(self.name, str(told["result"]), columns, bool(told["relation"]))
+        return user_table(empty_table(result), [f.name for f in columns], changes=result.changes)
+
+    def to_pandas(self, *, wait: bool = True) -> Any:
+        return self.to_arrow(wait=wait).to_pandas()
+
+    def table(self, *, wait: bool = True) -> pa.Table:
+        """A relation's present table."""
+        if not self.relation:
+            raise UsageError(f"the result of {self.name} is no relation", hint="to_arrow()")
+        return summed(self.to_arrow(wait=wait))
+
+    def on_batch(self, function: Callable[[pa.Table, int], Any]) -> "ClusterQuery":
+        """Calls a function with every batch until the result ends; comes back then."""
+        for number, table in enumerate(self._batches(acknowledge=True), 1):
+            function(table, number)
+        return self
+
+    def write(self, path: str | Path, format: str = "parquet") -> "ClusterQuery":  # noqa: A002
+        """Writes the result as files until it ends."""
+        told = self._told()
+        columns = tuple(Field(str(n), str(t)) for n, t in told["columns"])
+        result = Result(self.name, str(told["result"]), columns, bool(told["relation"]))
+        sink = FileSink(Path(path), format)
+        for number, table in enumerate(self._batches(acknowledge=True), 1):
+            sink.deliver(result, number, number, table)
+        return self
+
+    def drop(self) -> None:
+        self._session.drop(self.name)
+
+
+class ClusterSession:
+    """Streams and queries of a cluster."""
+
+    def __init__(
+        self, manager: str, *, token: str | None = None, verify: str | bool = True
+    ) -> None:
+        self.client = ManagerClient(manager_url(manager), token=token, verify=verify)
+        self._definitions: dict[str, StreamDefinition] = {}
+        self._waiting: set[str] = set()  # declared here, and not begun
+        self._producer = f"session-{uuid.uuid4().hex[:12]}"
+        self._numbers: dict[str, int] = {}
+
+    def __enter__(self) -> "ClusterSession":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the session; queries of the cluster go on until they are dropped."""
+        self.client.close()
+
+    def start(self) -> None:
+        """Lets the rows of streams declared here come."""
+        if self._waiting:
+            names, self._waiting = sorted(self._waiting), set()
+            self.client.start_streams(names)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until all processors have said that everything so far is processed."""
+        self.start()
+        begun = time.time()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            told = [p for p in self.client.status()["processors"].values() if p["state"] == "up"]
+            fresh = all(p["heard"] > begun + 1.0 for p in told)
+            if told and fresh and all(p["figures"].get("settled") for p in told):
+                return True
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+
+    def finite_end(self) -> bool:
+        """Whether a stream goes on for ever, so that only what is there now can be waited for."""
+        endless = [
+            d for d in self._definitions.values()
+            if d.source.get("source") != "file" or d.source.get("follow")
+        ]  # fmt: skip
+        return bool(endless) and self.wait()
+
+    # -- streams --------------------------------------------------------------------------------
+
+    def stream(
+        self,
+        name: str | None = None,
+        *,
+        cql: str | None = None,
+        columns: Columns | None = None,
+        **options: Any,
+    ) -> StreamDefinition:
+        """Declares a stream, as `Session.stream` does; files lie where the processors see them."""
+        if cql is not None:
+            found = [s for s in parse(cql) if isinstance(s, CreateStream)]
+            if len(found) != 1 or name is not None or columns is not None or options:
+                raise UsageError("cql takes one CREATE STREAM and nothing else")
+            return self._declare(_resolved(found[0].definition))
+        if name is None:
+            raise UsageError("a stream needs a name")
+        table: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
+        if columns is not None:
+            table["columns"] = dict(columns)
+        if "path" in table:
+            table["path"] = str(table["path"])
+        elif "source" not in table:
+            table["source"] = "push"
+        return self._declare(_read(name, table))
+
+    def _declare(self, definition: StreamDefinition) -> StreamDefinition:
+        self.client.declare(table_of(definition))
+        self._definitions[definition.name] = definition
+        self._waiting.add(definition.name)
+        return definition
+
+    def push(
+        self, stream: str, rows: Any, *, producer: str | None = None, number: int | None = None
+    ) -> Mapping[str, Any]:
+        """Adds rows to a stream without a source of its own, durably."""
+        definition = self._definitions.get(stream)
+        if definition is None:
+            raise UsageError(f"stream {stream} was not declared in this session")
+        self.start()
+        given = producer or self._producer
+        sequence = number if number is not None else self._numbers.get(stream, 0) + 1
+        body = {"producer": given, "sequence": sequence, "rows": as_mappings(rows, definition)}
+        answer = self.client.ask("POST", f"{self._door(stream)}/rows", body).json()
+        self._numbers[stream] = max(sequence, self._numbers.get(stream, 0))
+        return dict(answer)
+
+    def finish(self, stream: str) -> None:
+        """No more rows will come on a stream."""
+        self.start()
+        self.client.ask("POST", f"{self._door(stream)}/end", {})
+
+    def _door(self, stream: str) -> str:
+        while True:
+            told = self.client.streams()[stream]
+            if told["started"]:
+                return f"{told['url']}/streams/{stream}"
+            time.sleep(POLL_S)
+
+    # -- queries --------------------------------------------------------------------------------
+
+    def query(
+        self, cql: str, name: str | None = None, *, from_beginning: bool = False
+    ) -> ClusterQuery:
+        statements = parse(cql)
+        only = statements[0]
+        if len(statements) != 1 or isinstance(only, CreateStream):
+            raise UsageError("expected one query", hint="execute() takes several statements")
+        if isinstance(only, CreateQuery):
+            name, from_beginning = name or only.name, from_beginning or only.from_beginning
+        chosen = name or f"q{uuid.uuid4().hex[:8]}"
+        self.client.submit(chosen, cql, from_beginning=from_beginning, wait_s=120.0)
+        return ClusterQuery(self, chosen)
+
+    def execute(self, cql: str) -> tuple[StreamDefinition | ClusterQuery, ...]:
+        made: list[StreamDefinition | ClusterQuery] = []
+        for text in _statements(cql):
+            (statement,) = parse(text)
+            if isinstance(statement, CreateStream):
+                made.append(self._declare(_resolved(statement.definition)))
+            else:
+                made.append(self.query(text))
+        return tuple(made)
+
+    def queries(self) -> tuple[ClusterQuery, ...]:
+        return tuple(ClusterQuery(self, q["name"]) for q in self.client.queries())
+
+    def drop(self, name: str) -> None:
+        self.client.drop(name, wait_s=30.0)
+
+    def status(self) -> Mapping[str, Any]:
+        """Processors, streams and queries with their figures."""
+        return self.client.status()
