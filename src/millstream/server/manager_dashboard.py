@@ -1,0 +1,30 @@
+"""The dashboard of a manager, served by its process as long as it runs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from millstream.client.manager_client import ManagerClient
+from millstream.server.dashboard.serving import DashboardServer
+from millstream.server.manager_view import ManagerView
+from millstream.server.run_dashboard import Address
+
+if TYPE_CHECKING:
+    from millstream.server.manager_app import ManagerServer
+
+
+@contextmanager
+def manager_dashboard(
+    server: "ManagerServer", at: Address, title: str = "cluster"
+) -> Iterator[DashboardServer]:
+    """Pages over what a manager knows; those who change something ask it as clients do."""
+    settings = server.settings
+    client = ManagerClient(server.url, token=settings.token, verify=settings.authority or True)
+    driver = server.driver
+    view = ManagerView(lambda: driver.state, client, title=title, started=driver.started_s)
+    board = DashboardServer(view, host=at.host, port=at.port, token=settings.token)
+    try:
+        yield board.start()
+    finally:
+        board.stop()
+        client.close()
