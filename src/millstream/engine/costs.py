@@ -9,6 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from millstream.plan.explain import explain
+from millstream.plan.nodes import Plan
+from millstream.share.dataflow import Operator
+from millstream.share.groups import candidate
+from millstream.share.matching import Match
+
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine
 
@@ -45,3 +51,34 @@ def query_costs(engine: "Engine") -> Mapping[str, Cost]:
             shared += part - alone
         costs[query.name] = Cost(own, shared)
     return costs
+
+
+def explained(engine: "Engine", plan: Plan) -> str:
+    """A plan, what it would reuse of what runs, and what each part costs by what was measured."""
+    parts = (f"  {match.told()}; {expected(engine, match)}" for match in engine.matches(plan))
+    return "\n".join([explain(plan), "sharing", *parts])
+
+
+def expected(engine: "Engine", match: Match) -> str:
+    """What an operator would add: nothing, as much as its companions, or nobody knows yet."""
+    if match.how == "same":
+        return "costs nothing more"
+    statistics = engine.ledger.operator_statistics()
+    alike = [
+        statistics[o.id]
+        for o in engine.operators.values()
+        if o.id in statistics
+        and o.kind == match.operator.kind
+        and (match.how == "new" or _one_family(o, match.operator))
+    ]
+    rows = sum(r["rows_in"] for r in alike)
+    if not rows:
+        return "its cost is not measured yet"
+    millis = sum(r["seconds"] for r in alike) / rows * 1e6  # of a thousand rows
+    whose = "its companions" if match.how == "together" else "others of its kind"
+    return f"about {millis:.1f} ms a thousand rows, as {whose} cost"
+
+
+def _one_family(one: Operator, other: Operator) -> bool:
+    a, b = candidate(one), candidate(other)
+    return a is not None and b is not None and a.family == b.family
