@@ -205,7 +205,7 @@ class Distributor:
         if self.ledger.stream(stream) is None and not ahead:
             raise RefusedError("not_owner", f"stream {stream} is not known here")
         with self.ledger.transaction() as ledger:
-            ledger.add_stream(stream, "copy")
+            ledger.add_stream(stream, "base" if stream.startswith("s:") else "copy")
             if remote(consumer) not in ledger.consumers(stream):
                 self.engine.hold(remote(consumer), stream)
             following, _ = ledger.cursor(remote(consumer), stream)

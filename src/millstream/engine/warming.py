@@ -28,12 +28,18 @@ def warm_up(engine: "Engine", operator: Operator, rounds: int = ROUNDS) -> None:
                 return
             try:
                 for output in LOGIC[operator.kind].evaluate(step).outputs:
-                    output.data.write.format("noop").mode("overwrite").save()
-                    output.data.limit(1).toArrow()
+                    if _size(step) <= engine.settings.collect_bytes_max:
+                        output.data.toArrow()  # as a step of this size does
+                    else:
+                        output.data.write.format("noop").mode("overwrite").save()
             except Exception as error:
                 if data_error(error) is None:
                     raise
                 return  # the query will say so itself when its turn comes
+
+
+def _size(step: Step) -> int:
+    return sum(s.size for i in step.inputs.values() for s in (*i.tail, *i.new))
 
 
 def _sample(engine: "Engine", operator: Operator) -> Step | None:
