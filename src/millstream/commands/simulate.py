@@ -98,8 +98,8 @@ def _run(variants: Sequence[tuple[str, Variant]], seed: int) -> list[Outcome]:
 def _tell(scenario: Scenario, summaries: Sequence[report.Row], out: Path | None) -> None:
     console = Console()
     title = scenario.title or scenario.name
-    table = Table(title=title)
-    table.add_column("", no_wrap=True)
+    table = Table(title=title, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("", overflow="fold")
     for _, heading, _ in report.COLUMNS:
         table.add_column(heading, justify="right", no_wrap=True)
     for cells in report.table_rows(summaries):
