@@ -37,6 +37,10 @@ class ExecutionEngine:
         processor.quiesce = self._quiesce
 
     @property
+    def loop(self) -> Loop | None:
+        return self._loop
+
+    @property
     def scheduler(self) -> StepScheduler | None:
         return self._loop.scheduler if self._loop is not None else None
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from millstream.client.manager_client import ManagerClient
 from millstream.server.dashboard.serving import DashboardServer
-from millstream.server.manager_view import ManagerView
+from millstream.server.manager_view import ManagerView, addresses
+from millstream.server.processor_poll import ProcessorPoll
 from millstream.server.run_dashboard import Address
 
 if TYPE_CHECKING:
@@ -21,10 +22,14 @@ def manager_dashboard(
     settings = server.settings
     client = ManagerClient(server.url, token=settings.token, verify=settings.authority or True)
     driver = server.driver
-    view = ManagerView(lambda: driver.state, client, title=title, started=driver.started_s)
+    poll = ProcessorPoll(client, lambda: addresses(driver.state)).start()
+    view = ManagerView(
+        lambda: driver.state, client, title=title, started=driver.started_s, poll=poll
+    )
     board = DashboardServer(view, host=at.host, port=at.port, token=settings.token)
     try:
         yield board.start()
     finally:
         board.stop()
+        poll.stop()
         client.close()

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from millstream.client.manager_client import ManagerClient
 from millstream.control.admission import PLACERS, Placed, Refused
+from millstream.control.cluster_snapshot import laid_over
 from millstream.control.commands import Compile, Compiled, Envelope, Refusal, decode_reply, encode
 from millstream.control.manager_snapshot import snapshot_of
 from millstream.control.manager_state import ManagerState, OperatorRecord, Query
@@ -28,6 +29,7 @@ from millstream.control.snapshot import (
     Snapshot,
 )
 from millstream.errors import CqlError, MillstreamError, ResourceError, StateError, UsageError
+from millstream.server.processor_poll import ProcessorPoll
 from millstream.server.recent import LatestRows
 
 SUBMIT_S = 60.0
@@ -48,15 +50,17 @@ class ManagerView:
         *,
         title: str = "cluster",
         started: float = 0.0,
+        poll: ProcessorPoll | None = None,
     ) -> None:
-        self._state, self._client = state, client
+        self._state, self._client, self._poll = state, client, poll
         self._title, self._started = title, started or time.time()
         self._latest = LatestRows()
         self._next: dict[str, int] = {}  # of each result that somebody looks at
         self._lock = threading.Lock()
 
     def snapshot(self) -> Snapshot:
-        return snapshot_of(self._state(), title=self._title, started=self._started)
+        whole = snapshot_of(self._state(), title=self._title, started=self._started)
+        return laid_over(whole, self._poll.latest()) if self._poll is not None else whole
 
     # -- questions ------------------------------------------------------------------------------
 
@@ -192,6 +196,15 @@ class ManagerView:
         rows = [tuple(row.values()) for row in page["rows"]]
         if rows:
             self._latest.add(query.name, tuple(page["rows"][0]), rows)
+
+
+def addresses(state: ManagerState) -> dict[str, str]:
+    """Where the processors that are up answer."""
+    return {
+        name: processor.url
+        for name, processor in state.processors.items()
+        if name in state.live and state.live[name].state == "up"
+    }
 
 
 def mistake(cql: str, message: str, detail: str, hint: str) -> MillstreamError:

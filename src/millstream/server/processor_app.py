@@ -41,6 +41,7 @@ from millstream.server.access import add_error_answers, authorise, json_body
 from millstream.server.connection_manager import ConnectionManager, Parts
 from millstream.server.execution_engine import ExecutionEngine
 from millstream.server.peers import PeerDirectory
+from millstream.server.processor_view import ProcessorView
 from millstream.server.registration import Registration
 from millstream.server.rows_api import _bound, is_loopback, rows_app
 from millstream.server.statistics_gatherer import StatisticsGatherer
@@ -242,6 +243,8 @@ class ProcessorServer:
             return {"replies": [encode_reply(reply) for reply in replies]}
 
         self.distributor.add_routes(app)
+        view = ProcessorView(self.processor.id, self.processor.engine, lambda: self.engine.loop)
+        view.add_route(app, self.settings.token)
         app.mount("/", rows_app(self.feeder.door, token=self.settings.token))
         return app
 

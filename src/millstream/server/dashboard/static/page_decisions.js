@@ -8,7 +8,7 @@ const NAMES = { admission: "admissions", refusal: "refusals", drop: "drops", mov
 export function Decisions() {
   const [hidden, setHidden] = useState(new Set());
   const [text, setText] = useState("");
-  const all = [...store.decisions.values()].sort((a, b) => b.number - a.number);
+  const all = [...store.decisions.values()].sort((a, b) => b.at - a.at || b.number - a.number);
   const kinds = Object.keys(NAMES).map((k) => [k, all.filter((d) => d.kind === k).length]).filter(([, n]) => n);
   const flip = (k) => { const next = new Set(hidden); if (!next.delete(k)) next.add(k); setHidden(next); };
   const wanted = text.toLowerCase();

@@ -1,0 +1,45 @@
+"""A processor's own snapshot over HTTP: `GET /snapshot`, for whoever shows the cluster.
+
+Made when somebody first asks; costs nothing before.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
+
+from millstream.control.snapshot import Snapshot
+from millstream.control.snapshot_json import to_json
+from millstream.server.access import authorise
+from millstream.server.engine_view import EngineView
+
+if TYPE_CHECKING:
+    from millstream.engine.engine import Engine
+    from millstream.engine.loop import Loop
+
+
+class ProcessorView:
+    """What one processor says of itself."""
+
+    def __init__(self, name: str, engine: "Engine", loop: "Callable[[], Loop | None]") -> None:
+        self._name, self._engine, self._loop = name, engine, loop
+        self._view: EngineView | None = None
+        self._lock = threading.Lock()
+
+    def snapshot(self) -> Snapshot:
+        with self._lock:
+            if self._view is None:
+                self._view = EngineView(self._engine, title=self._name, processor=self._name)
+            loop = self._loop()
+            if loop is not None:  # another one after trouble with the machine
+                self._view.attach(loop)
+            return self._view.snapshot()
+
+    def add_route(self, app: FastAPI, token: str | None) -> None:
+        @app.get("/snapshot")
+        async def snapshot(request: Request) -> JSONResponse:
+            authorise(request, token)
+            return JSONResponse(to_json(await run_in_threadpool(self.snapshot)))
