@@ -12,6 +12,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.cql.analyzer import AnalysisFailure
@@ -23,6 +24,16 @@ FRAMES_KEPT_MAX = 256
 ANSWERS_KEPT_MAX = 50_000
 
 
+def _quiet_loggers() -> None:
+    """PySpark logs every failed expression with its stack; ours are told to the user.
+
+    Of PySpark's own class, which takes what it logs, and silenced by level: `disabled` is undone
+    by whoever configures logging later, as uvicorn does.
+    """
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
 class SparkAnalyzer:
     """`cql.analyzer.Analyzer` over a Spark session."""
 
@@ -30,8 +41,7 @@ class SparkAnalyzer:
         self._spark = spark
         self._frames: dict[tuple[str, ...], DataFrame] = {}
         self._answers: dict[tuple[tuple[str, ...], bool, str], str] = {}
-        # Spark logs every rejected expression with its stack; ours are told to the user
-        logging.getLogger("SQLQueryContextLogger").disabled = True
+        _quiet_loggers()
 
     def analyse(
         self, columns: Schema, expressions: Sequence[str], *, aggregates: bool = False

@@ -200,7 +200,9 @@ class RowsServer:
             more(app)
         self._socket = _bound(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
-        settings = uvicorn.Config(app, log_level="warning", lifespan="off", access_log=False)
+        settings = uvicorn.Config(
+            app, log_level="warning", lifespan="off", access_log=False, log_config=None
+        )
         self._server = uvicorn.Server(settings)
         self._thread = threading.Thread(target=self._serve, name="millstream-rows", daemon=True)
 
