@@ -1,5 +1,6 @@
 """`millstream top`: what it shows, that old figures say so, scripts, and nobody there."""
 
+import doctest
 import json
 import time
 from dataclasses import replace
@@ -9,6 +10,7 @@ from rich.console import Console
 
 from millstream import cli
 from millstream.bench.synthetic_system import SLOW, SyntheticSystem
+from millstream.commands import top
 from millstream.commands.top import picture
 from millstream.control.snapshot import Snapshot
 from millstream.control.snapshot_json import snapshot_from_json
@@ -62,6 +64,14 @@ def test_against_a_server(system: SyntheticSystem, capsys: pytest.CaptureFixture
         assert abs(taken.taken - time.time()) < 60
         assert cli.run(["top", "--url", server.url, "--once"]) == 0
         assert "slowest" in capsys.readouterr().out
+
+
+def test_it_fits_the_terminal(system: SyntheticSystem) -> None:
+    taken = system.snapshot()
+    for height in (30, 40, 60):
+        limit = top.fitting_rows(height, taken, 100)
+        assert len(text(taken, limit=limit).splitlines()) <= height
+    assert doctest.testmod(top).failed == 0
 
 
 def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,13 +68,26 @@ def _follow(source: RemoteSource, console: Console, every: float, sort: str, lim
     trouble = ""
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            shown = picture(last, time.time(), sort=sort, limit=limit, trouble=trouble)
+            fitting = fitting_rows(console.height, last, limit)
+            shown = picture(last, time.time(), sort=sort, limit=fitting, trouble=trouble)
             live.update(shown, refresh=True)
             time.sleep(every)
             try:
                 last, trouble = source.snapshot(), ""
             except MillstreamError as error:
                 trouble = error.message
+
+
+def fitting_rows(height: int, snapshot: Snapshot, limit: int) -> int:
+    """Queries and operators that a terminal of so many lines has room for.
+
+    >>> from millstream.control.snapshot import Overview
+    >>> fitting_rows(30, Snapshot(0.0, Overview("x")), 15)
+    9
+    """
+    alarms = min(5, len(snapshot.overview.alarms))
+    taken = 12 + alarms + len(snapshot.processors)  # headings, gaps and all other lines
+    return max(3, min(limit, (height - taken) // 2))
 
 
 def picture(
