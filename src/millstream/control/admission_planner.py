@@ -1,0 +1,278 @@
+"""Admission with reuse: a query is taken if it fits, placed where it costs least, or refused.
+
+The placer `sqpr` builds a planning problem (SQPR, section III) from what the manager knows: what
+processors have left of CPU and bandwidth, the streams that exist and where, what the new operators
+cost by estimate, distances, where the result is wanted and how late it may be. Running operators
+stay where they are; the planner's answer is checked by the independent checker before use.
+"""
+
+from collections.abc import Iterator, Mapping
+from math import inf
+from typing import Any
+
+from millstream.control.admission import (
+    PLACERS,
+    Placed,
+    Refused,
+    Verdict,
+    Wait,
+    descriptions,
+)
+from millstream.control.distances import distances_ms
+from millstream.control.estimates import Estimate, estimates
+from millstream.control.manager_state import NOBODY, ManagerState, OperatorRecord, Query
+from millstream.place.check import check_solution
+from millstream.place.planners import plan_all
+from millstream.place.problem import (
+    LEAST_RESOURCES,
+    Host,
+    Link,
+    Links,
+    Operator,
+    Problem,
+    Stream,
+)
+from millstream.place.problem import Query as Wish
+from millstream.place.solution import Solution
+from millstream.plan.distribution import ProcessorDescription
+
+BANDWIDTH = 12.5e6  # bytes a second of a processor that says nothing: 100 Mbit/s
+HEADROOM = 0.9  # of a processor's CPU that is given away
+
+
+@PLACERS.member("sqpr")
+def by_reuse(state: ManagerState, query: Query, operators: Mapping[str, OperatorRecord]) -> Verdict:
+    """Where the query costs least with all that runs, or what it would need."""
+    processors = descriptions(state)
+    if not processors:
+        return Wait("no processor answers")
+    new = {n: o for n, o in operators.items() if o.processor == NOBODY}
+    known = estimates(state, new)
+    homeless = [
+        s.name for s in state.streams.values() if s.name in query.sources and not s.processor
+    ]
+    if homeless:
+        return Wait(f"stream {homeless[0]} enters nowhere yet")
+    best: Placed | None = None
+    refusal: Verdict = Wait("no processor answers at that site")
+    for target in _targets(processors, query.deliver_to):
+        verdict = _planned(state, query, operators, new, known, processors, target)
+        if isinstance(verdict, Placed):
+            cheaper = best is None or (verdict.bandwidth or 0.0) < (best.bandwidth or 0.0)
+            best = verdict if cheaper else best
+        else:
+            refusal = verdict
+    return best or refusal
+
+
+def _targets(processors: tuple[ProcessorDescription, ...], site: str) -> tuple[str | None, ...]:
+    """Processors at which a result may be handed over; None where anywhere will do."""
+    if not site:
+        return (None,)
+    return tuple(p.id for p in processors if site in (p.id, str(p.properties.get("site", ""))))
+
+
+def _planned(
+    state: ManagerState,
+    query: Query,
+    operators: Mapping[str, OperatorRecord],
+    new: Mapping[str, OperatorRecord],
+    known: Mapping[str, Estimate],
+    processors: tuple[ProcessorDescription, ...],
+    target: str | None,
+) -> Verdict:
+    problem = problem_of(state, query, new, known, processors, target)
+    outcome = plan_all(problem, "sqpr")
+    (decision,) = outcome.decisions
+    if decision.refusal is not None:
+        told = decision.refusal
+        host = told.host or ""
+        return Refused(
+            told.reason, host, f"query {query.name} does not fit: {told.detail}",
+            what_fits(operators.values(), told.detail),
+        )  # fmt: skip
+    table = {o.id: o.processor for o in operators.values() if o.processor != NOBODY}
+    for placed in outcome.solution.operators:
+        table.setdefault(placed.operator, placed.host)
+    there = set(_flowing(state))
+    flows = tuple(f for f in _direct(state, new, table) if f not in there)
+    wrong = _too_much(problem, outcome.solution, flows)
+    if wrong is not None:
+        return wrong
+    reused = tuple(name for name in operators if name not in new)
+    crossing = sum(known[s].bytes_out for s, _, _ in flows if s in known)
+    cpu = sum(known[name].cpu for name in new)
+    delay_ms = _delay_ms(state, query, operators, table, target)
+    detail: dict[str, Any] = {
+        "crosses": [
+            {"stream": s, "from": a, "to": b, "bytes_per_s": round(known[s].bytes_out)}
+            for s, a, b in flows
+            if s in known
+        ],
+        "delay_ms": delay_ms,
+        "estimates": {
+            name: [known[name].rows_out, known[name].bytes_out, known[name].cpu] for name in new
+        },
+        "measured": sorted(name for name in known if known[name].measured),
+    }
+    return Placed(table, _sentence(table, new, reused, cpu, crossing, delay_ms), reused, cpu,
+                  crossing, detail)  # fmt: skip
+
+
+def problem_of(
+    state: ManagerState,
+    query: Query,
+    new: Mapping[str, OperatorRecord],
+    known: Mapping[str, Estimate],
+    processors: tuple[ProcessorDescription, ...],
+    target: str | None = None,
+) -> Problem:
+    """What is left of every processor, what exists where, and what is to be placed."""
+    cpu_used, sent, received = _used(state, known)
+    hosts = tuple(
+        Host(
+            p.id,
+            max(0.0, _number(p, "cpu", 1.0) * HEADROOM - cpu_used.get(p.id, 0.0)),
+            max(0.0, _number(p, "bandwidth_in", BANDWIDTH) - received.get(p.id, 0.0)),
+            max(0.0, _number(p, "bandwidth_out", BANDWIDTH) - sent.get(p.id, 0.0)),
+        )
+        for p in processors
+    )
+    up = {h.id for h in hosts}
+    owner = {s.id: s.processor for s in state.streams.values()}
+    owner |= {o.id: o.processor for o in state.operators.values() if o.processor != NOBODY}
+    streams = [Stream(s, known[s].bytes_out, h) for s, h in owner.items() if s in known and h in up]
+    streams += [Stream(name, known[name].bytes_out) for name in new]
+    made = {s.id for s in streams}
+    parts = tuple(
+        Operator(o.id, o.inputs, o.id, known[o.id].cpu)
+        for o in new.values()
+        if all(i in made for i in o.inputs)
+    )
+    bound = None if query.latency_s is None else query.latency_s * 1000
+    wish = Wish(query.name, query.result, target, bound)
+    links = _links(state, sorted(up))
+    return Problem(hosts, tuple(streams), parts, (wish,), links, LEAST_RESOURCES)
+
+
+def _number(processor: ProcessorDescription, name: str, otherwise: float) -> float:
+    value = processor.properties.get(name, otherwise)
+    return float(value) if isinstance(value, int | float) else otherwise
+
+
+def _used(
+    state: ManagerState, known: Mapping[str, Estimate]
+) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
+    """CPU, outgoing and incoming bytes a second that running operators take, by processor."""
+    cpu: dict[str, float] = {}
+    sent: dict[str, float] = {}
+    received: dict[str, float] = {}
+    for operator in state.operators.values():
+        if operator.processor != NOBODY and operator.id in known:
+            cpu[operator.processor] = cpu.get(operator.processor, 0.0) + known[operator.id].cpu
+    for stream, source, taker in _flowing(state):
+        if stream in known:
+            sent[source] = sent.get(source, 0.0) + known[stream].bytes_out
+            received[taker] = received.get(taker, 0.0) + known[stream].bytes_out
+    return cpu, sent, received
+
+
+def _flowing(state: ManagerState) -> Iterator[tuple[str, str, str]]:
+    """Streams that cross between processors now."""
+    running = {o.id: o for o in state.operators.values() if o.processor != NOBODY}
+    return _direct(state, running, {name: o.processor for name, o in running.items()})
+
+
+def _direct(
+    state: ManagerState, operators: Mapping[str, OperatorRecord], table: Mapping[str, str]
+) -> Iterator[tuple[str, str, str]]:
+    """Streams that must cross from their owner to a reader, each pair once."""
+    owner = {s.id: s.processor for s in state.streams.values()}
+    owner |= {o.id: o.processor for o in state.operators.values() if o.processor != NOBODY}
+    owner |= table
+    seen: set[tuple[str, str, str]] = set()
+    for operator in operators.values():
+        here = table.get(operator.id, "")
+        for stream in operator.inputs:
+            flow = (stream, owner.get(stream, ""), here)
+            if flow[1] and here and flow[1] != here and flow not in seen:
+                seen.add(flow)
+                yield flow
+
+
+def _too_much(
+    problem: Problem, solution: Solution, flows: tuple[tuple[str, str, str], ...]
+) -> Refused | None:
+    """The independent checker's word on what would really flow: streams come from their owners."""
+    broken = check_solution(problem, solution)
+    if broken:
+        return Refused(broken[0].rule, broken[0].where, f"the plan is not valid: {broken[0]}")
+    rates = {s.id: s.rate for s in problem.streams}
+    for host in problem.hosts:
+        out = sum(rates.get(s, 0.0) for s, a, _ in flows if a == host.id)
+        if out > host.bandwidth_out * (1 + 1e-9):
+            return Refused(
+                "bandwidth_out", host.id,
+                f"bandwidth_out of host {host.id}: {out:.4g} needed, {host.bandwidth_out:.4g} free",
+            )  # fmt: skip
+    return None
+
+
+def _links(state: ManagerState, hosts: list[str]) -> Links:
+    known = distances_ms(state, hosts)
+    if not known:
+        return Links()
+    return Links(listed=tuple(Link(a, b, inf, known[a, b]) for a in hosts for b in hosts if a != b))
+
+
+def _delay_ms(
+    state: ManagerState,
+    query: Query,
+    operators: Mapping[str, OperatorRecord],
+    table: Mapping[str, str],
+    target: str | None,
+) -> float | None:
+    """The longest way of a row from where it enters to where the result is wanted."""
+    known = distances_ms(state, sorted({*table.values(), *state.processors}))
+    if not known:
+        return None
+    entered = {s.id: s.processor for s in state.streams.values()}
+
+    def late(stream: str) -> tuple[str, float]:
+        if stream not in operators:
+            return entered.get(stream, table.get(stream, "")), 0.0
+        here = table[stream]
+        ways = [late(i) for i in operators[stream].inputs]
+        return here, max((d + known.get((p, here), 0.0) for p, d in ways), default=0.0)
+
+    place, delay = late(query.result)
+    return round(delay + (known.get((place, target), 0.0) if target else 0.0), 3)
+
+
+def what_fits(operators: Any, detail: str) -> str:
+    """What a user could change, by what the query is made of."""
+    share = next((w for w in detail.split() if w.endswith("%")), "")
+    kinds = {o.kind for o in operators}
+    ways = []
+    if "combine" in kinds:
+        ways.append("a longer slide")
+    if kinds & {"join", "interval"}:
+        ways.append("a smaller window")
+    ways.append("a stronger filter")
+    ways.append("more of that resource, or another processor")
+    about = f" (about {share} of the load would fit)" if share else ""
+    return f"{', '.join(ways)}{about}"
+
+
+def _sentence(
+    table: Mapping[str, str],
+    new: Mapping[str, OperatorRecord],
+    reused: tuple[str, ...],
+    cpu: float,
+    crossing: float,
+    delay_ms: float | None,
+) -> str:
+    places = ", ".join(sorted({table[name] for name in new})) or "what runs already"
+    told = f"{len(new)} new operators on {places}, {len(reused)} reused"
+    told += f"; about {cpu:.3f} CPU seconds a second and {crossing:,.0f} bytes a second more"
+    return told if delay_ms is None else f"{told}; results after {delay_ms:g} ms on the way"

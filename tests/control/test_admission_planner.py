@@ -1,0 +1,169 @@
+"""Admission with reuse in the manager: what is taken, where it goes, why something is refused."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from millstream.control.admission import Placed, Refused, Wait
+from millstream.control.admission_planner import by_reuse
+from millstream.control.distances import distances_ms
+from millstream.control.estimates import estimates
+from millstream.control.manager_state import (
+    Figures,
+    Live,
+    ManagerState,
+    OperatorRecord,
+    Processor,
+    Query,
+    Statistics,
+    StreamRecord,
+)
+
+
+def processor(name: str, **properties: Any) -> Processor:
+    return Processor(name, f"http://{name}", 1, properties)
+
+
+def state_of(
+    *processors: Processor,
+    streams: dict[str, str],
+    operators: tuple[OperatorRecord, ...] = (),
+    queries: tuple[Query, ...] = (),
+    statistics: Statistics | None = None,
+) -> ManagerState:
+    return ManagerState(
+        processors={p.id: p for p in processors},
+        live={p.id: Live(state="up") for p in processors},
+        streams={n: StreamRecord(n, {"rate": 1_000}, place) for n, place in streams.items()},
+        operators={o.id: o for o in operators},
+        queries={q.name: q for q in queries},
+        statistics=statistics or Statistics(),
+    )
+
+
+def operator(name: str, kind: str, *inputs: str, at: str = "") -> OperatorRecord:
+    return OperatorRecord(f"o:{name}", kind, f"{kind} {name}", inputs, 100, {}, at)
+
+
+def query(name: str, *operators: OperatorRecord, **more: Any) -> Query:
+    return Query(
+        name, "SELECT", operators=tuple(o.id for o in operators), result=operators[-1].id,
+        sources=("a", "b"), **more,
+    )  # fmt: skip
+
+
+def ask(state: ManagerState, wanted: Query, *operators: OperatorRecord) -> Any:
+    return by_reuse(state, wanted, {o.id: o for o in operators})
+
+
+JOIN = operator("join", "join", "s:a", "s:b")
+
+
+def test_a_query_goes_where_its_streams_are() -> None:
+    state = state_of(processor("p1"), processor("p2"), streams={"a": "p2", "b": "p2"})
+    verdict = ask(state, query("q", JOIN), JOIN)
+    assert isinstance(verdict, Placed)
+    assert verdict.table == {"o:join": "p2"}
+    assert verdict.bandwidth == 0
+    assert verdict.cpu == pytest.approx(0.02 + 2_000 * 2e-5)
+    assert verdict.sentence.startswith("1 new operators on p2, 0 reused; about 0.060 CPU")
+
+
+def test_what_runs_is_reused_and_stays() -> None:
+    running = replace(JOIN, processor="p1")
+    state = state_of(
+        processor("p1"), processor("p2"), streams={"a": "p2", "b": "p2"}, operators=(running,)
+    )
+    top = operator("top", "map", "o:join")
+    verdict = ask(state, query("q", running, top), running, top)
+    assert isinstance(verdict, Placed)
+    assert verdict.table == {"o:join": "p1", "o:top": "p1"}
+    assert verdict.reused == ("o:join",)
+    assert verdict.bandwidth == 0
+
+
+def test_a_full_processor_sends_a_query_elsewhere() -> None:
+    state = state_of(processor("p1", cpu=0.05), processor("p2"), streams={"a": "p1", "b": "p1"})
+    verdict = ask(state, query("q", JOIN), JOIN)
+    assert isinstance(verdict, Placed)
+    assert verdict.table == {"o:join": "p2"}
+    assert {(f["stream"], f["from"], f["to"]) for f in verdict.detail["crosses"]} == {
+        ("s:a", "p1", "p2"), ("s:b", "p1", "p2"),
+    }  # fmt: skip
+    assert verdict.bandwidth == pytest.approx(2 * 1_000 * 64)
+
+
+def test_a_refusal_names_the_resource_and_what_would_fit() -> None:
+    state = state_of(processor("p1", cpu=0.05), streams={"a": "p1", "b": "p1"})
+    verdict = ask(state, query("q", JOIN), JOIN)
+    assert isinstance(verdict, Refused)
+    assert (verdict.resource, verdict.host) == ("cpu", "p1")
+    assert "0.06 needed, 0.045 free" in verdict.sentence
+    assert "a smaller window" in verdict.fits
+    assert "75%" in verdict.fits
+
+
+def test_bandwidth_binds_too() -> None:
+    state = state_of(
+        processor("p1", cpu=0.05, bandwidth_out=100_000), processor("p2"),
+        streams={"a": "p1", "b": "p1"},
+    )  # fmt: skip
+    verdict = ask(state, query("q", JOIN), JOIN)
+    assert isinstance(verdict, Refused)
+    assert verdict.resource in ("bandwidth_out", "cpu")
+
+
+def test_measured_figures_win_and_what_was_promised_is_kept() -> None:
+    running = replace(JOIN, processor="p1")
+    figures = Figures(
+        10.0, {"rows_in": 5_000, "rows_out": 100, "seconds": 1.0},
+        {"rows_in": 500.0, "rows_out": 10.0, "seconds": 0.1},
+    )  # fmt: skip
+    stream = Figures(10.0, {"rows": 1_000, "bytes": 20_000}, {"rows": 250.0})
+    waiting = operator("map", "map", "s:a", at="p1")
+    promised = query("old", waiting, admission={"estimates": {"o:map": [7, 70, 0.7]}})
+    state = state_of(
+        processor("p1"), streams={"a": "p1", "b": "p1"}, operators=(running, waiting),
+        queries=(promised,),
+        statistics=Statistics(operators={"o:join": figures}, streams={"s:a": stream}),
+    )  # fmt: skip
+    new = operator("new", "join", "s:a", "o:map")
+    known = estimates(state, {"o:new": new})
+    assert known["s:a"].bytes_out == 250 * 20
+    assert (known["o:join"].rows_out, known["o:join"].cpu) == (10.0, 0.1)
+    assert known["o:map"].cpu == 0.7
+    assert known["o:new"].cpu == pytest.approx(0.02 + 257 * 1.0 / 5_000)
+    assert known["o:new"].rows_out == pytest.approx(257 * 100 / 5_000)
+    verdict = ask(state, query("q", new), new)  # 0.9 - 0.1 - 0.7 of CPU are left
+    assert isinstance(verdict, Placed)
+    full = replace(state, processors={"p1": processor("p1", cpu=0.9)})
+    assert isinstance(ask(full, query("q", new), new), Refused)
+
+
+def test_results_are_wanted_somewhere_and_in_time() -> None:
+    near = processor("near", site="north", **{"distance.far": 200, "distance.mid": 50})
+    mid = processor("mid", **{"distance.far": 60})
+    far = processor("far", site="south")
+    state = state_of(near, mid, far, streams={"a": "near", "b": "near"})
+    wanted = query("q", JOIN, deliver_to="south", latency_s=0.25)
+    verdict = ask(state, wanted, JOIN)
+    assert isinstance(verdict, Placed)
+    assert verdict.detail["delay_ms"] <= 250
+    late = ask(state, replace(wanted, latency_s=0.05), JOIN)
+    assert isinstance(late, Refused)
+    assert late.resource == "latency"
+    nowhere = ask(state, replace(wanted, deliver_to="east"), JOIN)
+    assert isinstance(nowhere, Wait)
+
+
+def test_distances_from_what_is_given_and_measured() -> None:
+    a = processor("a", **{"distance.b": 10})
+    measured = Statistics(processors={"b": Figures(1.0, {"distance_ms.c": 5.0})})
+    state = state_of(a, processor("b"), processor("c"), processor("d"), streams={},
+                     statistics=measured)  # fmt: skip
+    known = distances_ms(state, ["a", "b", "c", "d"])
+    assert known["b", "a"] == 10  # both directions
+    assert known["a", "c"] == 15  # over b
+    assert known["a", "d"] == 10  # nobody knows: as far as the farthest
+    assert distances_ms(state_of(processor("x"), streams={}), ["x"]) == {}
