@@ -211,37 +211,45 @@ class StreamDistributor:
         return known.stream
 
     def _rows(self, query: str, stream: str, after: int, limit: int) -> dict[str, Any]:
-        """What follows a number of a result, as users see it."""
+        """What follows a number of a result, as users see it.
+
+        Rows that nobody has read move with the operator: whoever owns the stream has them.
+        """
         engine = self.processor.engine
         known = engine.queries[query]
-        reader, _ = engine.ledger.cursor(f"q:{query}", stream)
         names = [f.name for f in known.plan.columns]
-        page = self.processor.distributor.page(stream, max(after, 1), query, 0)
+        moved = self._moved(stream)
         found: list[Any] = []
         following = max(after, 1)
         with engine.runner.removals.reading():
-            for s in engine.ledger.segments(stream, following):
-                if len(found) >= limit or (page.moved and s.last >= page.moved.next):
+            for s in engine.ledger.segments(stream, following) if moved is None else ():
+                if len(found) >= limit:
                     break
-                if s.rows:
+                if s.rows and s.first >= following:  # merged ones were read before
                     shown = user_table(engine.store.read(s), names, changes=known.plan.relation)
                     found += _values(shown)
                 following = s.last + 1
         head = engine.ledger.stream(stream)
-        ended = head is not None and head["watermark"] == FOREVER
+        ended = head is not None and head["watermark"] == FOREVER and following >= head["next"]
         return {
             "query": query,
             "columns": [[f.name, f.type] for f in known.plan.columns],
             "relation": known.plan.relation,
             "rows": found,
             "next": following,
-            "read": reader,
-            "ended": bool(ended and head is not None and following >= head["next"]),
-            "moved": None if page.moved is None else {
-                "processor": page.moved.to.processor, "url": page.moved.to.url,
-                "next": page.moved.next,
-            },
-        }  # fmt: skip
+            "read": engine.ledger.cursor(f"q:{query}", stream)[0],
+            "ended": bool(ended and moved is None),
+            "moved": moved,
+        }
+
+    def _moved(self, stream: str) -> dict[str, Any] | None:
+        """Who has a result's rows by now; None where they are here."""
+        ownership = self.processor.ownership
+        handed = ownership.handed(stream)
+        if ownership.owned(stream) is not None or not handed:
+            return None
+        latest = max(handed, key=lambda h: h.epoch)
+        return {**asdict(latest.to), "next": latest.next}
 
     def _read(self, query: str, following: int) -> None:
         engine = self.processor.engine
