@@ -41,6 +41,11 @@ def test_bounds_hold_whatever_the_planner(planner: str, seed: int) -> None:
     plan_all(problem, planner, timeout_s=0.2)  # checks itself
 
 
+def test_soda_delivers_what_is_there_already() -> None:
+    """A stream that an operator reads where it is wanted is not shipped there again."""
+    plan_all(located(random_problem(3828, hosts=3, queries=4), 3828), "soda")
+
+
 def line(*, bound: float | None = None) -> Problem:
     """Three hosts on a line, 10 and 30 apart; the fast way costs more CPU."""
     distance = {("h0", "h1"): 10.0, ("h1", "h2"): 30.0, ("h0", "h2"): 40.0}
@@ -68,6 +73,7 @@ def test_a_bound_that_no_plan_keeps_is_refused_as_such(bound: float, admitted: b
     assert bool(found.admitted) == admitted
     if not admitted:
         assert found.refused[0].reason == "latency"
+        assert "a bound of 40 would fit" in found.refused[0].detail
 
 
 def test_a_late_stream_is_not_reused_by_a_query_in_a_hurry() -> None:

@@ -135,9 +135,11 @@ def _reused(
     )
 
 
-def too_late(query: Query, bound: float) -> Decision:
+def too_late(query: Query, bound: float, soonest: float | None = None) -> Decision:
     """There is room for the query, but no plan that keeps its latency bound."""
     detail = f"no plan with enough room delivers {query.stream} within {bound:g}"
+    if soonest is not None:
+        detail += f"; a bound of {soonest:.4g} would fit"
     return Decision(query.id, refusal=Refusal(query.id, LATENCY, detail, query.deliver_to))
 
 

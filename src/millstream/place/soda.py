@@ -97,10 +97,11 @@ class SodaPlanner:
         if host is None:
             return Shortage(OUT, 0, catalog.rate[stream], 0.0)
         if only is not None and only != host:
-            short = state.ship(stream, host, only)
-            if short is not None:
-                return short
-            steps.append(Ship(stream, host, only))
+            if not state.has(stream, only):  # it may be there already, as some operator's input
+                short = state.ship(stream, host, only)
+                if short is not None:
+                    return short
+                steps.append(Ship(stream, host, only))
             host = only
         short = state.deliver(query, stream, host)
         return short if short is not None else (host, tuple(steps))

@@ -40,6 +40,9 @@ from millstream.place.victims import free_amount, in_the_way
 Found = Plan | Shortage | None
 
 
+HALVINGS = 6  # when a refused query is told which latency would fit
+
+
 @dataclass(frozen=True, slots=True)
 class SqprSettings:
     """How much work the planner may do; all counts, so results do not depend on speed.
@@ -134,8 +137,9 @@ class SqprPlanner:
         if isinstance(found, Plan):
             self.serve(found, (query.id,))
         else:
-            if bound is not None and isinstance(self.find(stream, at), Plan):
-                return too_late(query, bound)
+            free = self.find(stream, at) if bound is not None else None
+            if bound is not None and isinstance(free, Plan):
+                return too_late(query, bound, self._soonest(free, at, bound))
             short = found or self.shortage(stream, at)
             made_room = None if short is None else self._repair(query, stream, at, short)
             if made_room is None:
@@ -181,12 +185,27 @@ class SqprPlanner:
         return found
 
     def _late(self, plan: Plan, bound: float) -> bool:
-        """Whether a plan, carried out, would deliver later than that; leaves no trace."""
+        """Whether a plan, carried out, would deliver later than that."""
+        return self._lateness(plan) > bound + SLACK
+
+    def _lateness(self, plan: Plan) -> float:
+        """When a plan, carried out, would deliver; leaves no trace."""
         mark = self.state.mark()
         self.state.apply(plan.steps)
         late = self.state.lateness(plan.stream, plan.host)
         self.state.rollback(mark)
-        return late > bound + SLACK
+        return late
+
+    def _soonest(self, late: Plan, at: int | None, bound: float) -> float:
+        """A latency that there is room for, found by halving between the bound and a late plan."""
+        low, high = bound, self._lateness(late)
+        for _ in range(HALVINGS):
+            found = self.find(late.stream, at, (low + high) / 2)
+            if isinstance(found, Plan):
+                high = self._lateness(found)
+            else:
+                low = (low + high) / 2
+        return high
 
     def price_lists(self, stream: int, at: int | None) -> Iterator[Prices]:
         """Prices to try in turn: with popularity's discount, then without, at all hosts."""
