@@ -1,7 +1,7 @@
 """What the experiments of seed 000 have in common: a run of a plan, its rows, its plot.
 
 Runs are in virtual time: the production patterns, cost models and policies on virtual processors
-(sim/distributed_plan.py), calibrated as docs/design/0010 says. Throughput is what the thesis plots:
+(sim/distributed_plan.py), calibrated as docs/design/0015 says. Throughput is what the thesis plots:
 results given so far.
 """
 
