@@ -98,6 +98,8 @@ def session(
         "spark.sql.optimizer.excludedRules": (
             "org.apache.spark.sql.catalyst.optimizer.RemoveRedundantAliases"
         ),
+        # else `b = 0 OR a / b > 2 OR a / b < 1` divides before it looks at b, alone but not shared
+        "spark.sql.subexpressionElimination.skipForShortcutExpr": "true",
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
         # what Spark keeps and writes down of each of many thousand small jobs
         "spark.sql.lightweightPlanChangeValidation": "false",

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from millstream.errors import UsageError
-from millstream.plan.expressions import Call, conjunction, conjuncts
+from millstream.plan.expressions import Call, conjunction, conjuncts, total
 from millstream.plan.nodes import AggregateCall
 from millstream.plan.sql_text import predicate_sql, sql
 
@@ -41,6 +41,9 @@ def parts_of(call: AggregateCall, order: str) -> list[Part]:
         condition = conjunction((*conjuncts(condition), *known))
     only = f" FILTER (WHERE {predicate_sql(condition)})" if condition else ""
     value = "1" if argument is None else sql(argument)
+    if condition and argument is not None and not total(argument):
+        # Spark computes what two aggregates have in common before it looks at their filters
+        value = f"CASE WHEN {predicate_sql(condition)} THEN {value} END"
     if call.distinct and call.function not in ("min", "max"):
         if call.argument_type in ("float", "double"):
             value = f"({value} + 0D)"  # -0.0 and 0.0 are one value
