@@ -34,7 +34,7 @@ DOORS = {
     "ortools": ("place",),
     "fastapi": ("server",),
     "uvicorn": ("server",),
-    "httpx": ("server", "client"),
+    "httpx": ("server", "client", "bench"),
     "sqlglot": ("cql",),
     "prompt_toolkit": ("commands",),
     "prometheus_client": ("server",),

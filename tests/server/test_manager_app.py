@@ -8,8 +8,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from virtual_http import HttpProcessor, World
 
+from millstream.bench.virtual_endpoint import HttpProcessor, World
 from millstream.cli import run
 from millstream.client.manager_client import ManagerAwayError, ManagerClient, manager_url
 from millstream.errors import StateError, UsageError

@@ -1,15 +1,42 @@
-"""Virtual processors behind real HTTP: a manager's process talks to them as to real ones."""
+"""Virtual processors behind real HTTP: a manager's process talks to them as to real ones.
+
+For measuring and testing a manager without Spark. Work goes on with every message, and reports are
+increments with the names and sizes that a real processor's have.
+"""
 
 import json
 import threading
+import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
-from millstream.control.commands import Compiled, decode, encode_reply, to_json
+import httpx
+
+from millstream.control.commands import (
+    Compiled,
+    Expect,
+    Peer,
+    Reply,
+    Report,
+    Reported,
+    decode,
+    encode_reply,
+    to_json,
+)
 from millstream.sim.virtual_ledger import Rows
 from millstream.sim.virtual_processor import VirtualProcessor
 from millstream.sim.virtual_work import VirtualWork
+
+FIGURES = {
+    "rows_in": 1e6, "rows_out": 2e5, "seconds": 123.456, "steps": 1234.0, "queue_rows": 0.0,
+    "queue_bytes": 0.0, "state_rows": 5e4, "state_bytes": 4e6,
+}  # fmt: skip
+STREAM = {
+    "rows": 1e6, "bytes": 5e7, "watermark_us": 1.7e15, "next": 1234.0, "ended": 0.0, "late": 0.0,
+    "rejected": 0.0,
+}  # fmt: skip
 
 
 class World:
@@ -22,7 +49,8 @@ class World:
         self.faults: list[str] = []
 
     def peer(self, me: str, url: str) -> VirtualWork | None:
-        return next((p.virtual for p in self.processors.values() if p.url == url), None)
+        found = next((p.virtual for p in self.processors.values() if p.url == url), None)
+        return found or (Pointing(self, url) if url.startswith("http") else None)
 
     def gap(self, what: str) -> None:
         self.faults.append(what)
@@ -37,11 +65,43 @@ class World:
         return self._rows
 
 
+class Pointing(VirtualWork):
+    """A manager asked for rows: it says where they are."""
+
+    def __init__(self, world: World, url: str) -> None:
+        super().__init__(url, world)
+
+    def serve(self, name: str, consumer: str, following: int) -> Peer | None:
+        asked: dict[str, str | int] = {"after": max(following, 1), "consumer": consumer}
+        try:
+            answer = httpx.get(f"{self.name}/streams/{name}/segments", params=asked, timeout=5.0)
+            moved = answer.json()["moved"]
+        except (httpx.HTTPError, KeyError, ValueError):
+            return None
+        return Peer(moved["to"]["processor"], moved["to"]["url"], moved["epoch"] + 1)
+
+
+class Reporting(VirtualProcessor):
+    """Reports as a real processor does: all figures once, then those that have changed."""
+
+    def _report(self, command: Report) -> Reply:
+        told = command.since and command.since == self.version
+        self.version += 1
+        operators = {} if told else {o: dict(FIGURES) for o in sorted(self.ledger.operators())}
+        streams = {} if told else {s: dict(STREAM) for s in sorted(self.ledger.streams)}
+        now = time.monotonic()
+        own = {
+            "load": round(now % 1, 4), "memory_bytes": 3e8 + now, "memory_bytes_max": 1e9,
+            "steps": float(self.version), "settled": 1.0, "cpu_s": round(now, 3),
+        }  # fmt: skip
+        return Reported(self.version, operators, streams, {}, own)
+
+
 class HttpProcessor:
     """One virtual processor with a control endpoint."""
 
     def __init__(self, name: str, world: World, port: int = 0) -> None:
-        self.virtual = VirtualProcessor(name, world)
+        self.virtual = Reporting(name, world)
         self.lock = threading.Lock()
         outer = self
 
@@ -49,12 +109,10 @@ class HttpProcessor:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 with outer.lock:
-                    replies = outer.virtual.control(decode(json.loads(body)))
-                    for _ in range(4):  # work goes on, as far as it has something to do
-                        outer.virtual.work()
-                answer = json.dumps({"replies": [encode_reply(r) for r in replies]}).encode()
+                    told = outer.answer(self.path, body)
+                answer = json.dumps(told).encode()
                 self.send_response(200)
                 self.send_header("content-length", str(len(answer)))
                 self.end_headers()
@@ -68,6 +126,23 @@ class HttpProcessor:
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
         self.thread.start()
         world.processors[name] = self
+
+    def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """A control message, or what concerns one stream."""
+        if path == "/control":
+            replies = self.virtual.control(decode(body))
+            for _ in range(4):  # work goes on, as far as it has something to do
+                self.virtual.work()
+            return {"replies": [encode_reply(r) for r in replies]}
+        stream, word = unquote(path.removeprefix("/streams/")).rsplit("/", 1)
+        if word == "expect":
+            return to_json(self.virtual._expect(Expect(stream, body["consumer"])))
+        key = (f"p:{body['consumer']}", stream)
+        if word == "ack" and key in self.virtual.ledger.cursors:
+            self.virtual.ledger.cursors[key] = int(body["next"])
+        elif word == "unexpect":
+            self.virtual.ledger.cursors.pop(key, None)
+        return {}
 
     @property
     def url(self) -> str:

@@ -22,6 +22,12 @@ BENCHMARKS = {
     "choosing": ("millstream.bench.choosing", "run", "what the scheduler itself costs a step"),
     "planning": ("millstream.bench.planning", "run_planning_bench", "planners with reuse"),
     "moves": ("millstream.bench.moves", "run", "the pause of a move against its state's size"),
+    "control": ("millstream.bench.control", "run", "what control requests cost a processor"),
+    "manager": (
+        "millstream.bench.manager",
+        "run",
+        "traffic and memory of a manager with nothing to do",
+    ),
     "dashboard": ("millstream.bench.dashboard", "run", "pages in a real browser (Chromium)"),
     "placement": ("millstream.bench.placement", "run_placement_bench", "network-aware placement"),
 }

@@ -42,6 +42,10 @@ def manager(
     ] = 10.0,
     check: Annotated[float, typer.Option(min=1, help="Seconds between looks at costs.")] = 60.0,
     beat: Annotated[float, typer.Option(min=0.1, help="Seconds between reports.")] = 5.0,
+    above: Annotated[
+        str | None, typer.Option(metavar="URL", help="A manager above: be a processor of it.")
+    ] = None,
+    name: Annotated[str, typer.Option("--id", help="Its id for the manager above.")] = "manager",
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token; required beyond loopback.")
     ] = None,
@@ -72,6 +76,8 @@ def manager(
         certificate=_file(certificate),
         key=_file(key),
         authority=_file(authority),
+        name=name,
+        above=above,
         deciding=Settings(
             placer=placer,
             pattern=pattern,

@@ -15,7 +15,7 @@ from typing import assert_never
 from millstream.control import manager_decisions as decisions
 from millstream.control import manager_monitor as monitor
 from millstream.control import manager_plans as plans
-from millstream.control import migration
+from millstream.control import migration, tiers
 from millstream.control.admission import descriptions
 from millstream.control.commands import (
     COMMANDS_MAX,
@@ -49,6 +49,8 @@ from millstream.control.manager_state import (
     Drop,
     Event,
     ForgetStream,
+    FromAbove,
+    Introduced,
     Joined,
     ManagerState,
     Remove,
@@ -122,6 +124,13 @@ def _handle(turn: Turn, event: Event) -> None:
             for name in processors:
                 waiting = turn.state.outbox.get(name, ())
                 turn.in_table("outbox", name, (*waiting, *commands))
+        case FromAbove(envelope):
+            tiers.receive(turn, envelope)
+        case Introduced(stream, consumer):
+            known_stream = turn.state.outside.get(stream)
+            if known_stream is not None:
+                introduced = known_stream.introduced | {consumer}
+                turn.put(replace(known_stream, introduced=introduced))
         case _:
             assert_never(event)
 

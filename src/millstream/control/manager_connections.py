@@ -33,6 +33,7 @@ from millstream.control.commands import (
 from millstream.control.manager_state import (
     FROZEN,
     NOBODY,
+    OUTSIDE,
     PLACED,
     ManagerState,
     Move,
@@ -65,6 +66,8 @@ class Blueprint:
 
 def owner_of(state: ManagerState, stream: str) -> str:
     """The processor that owns a stream; nobody where it has no place yet."""
+    if stream in state.outside:
+        return OUTSIDE
     if stream in state.operators:
         return state.operators[stream].processor
     known = state.streams.get(stream.removeprefix("s:")) if stream.startswith("s:") else None
@@ -125,6 +128,10 @@ def blueprint(state: ManagerState) -> Blueprint:
                 plan.processors[place].connected[stream] = owner
             if owner in plan.processors:
                 plan.processors[owner].expected.setdefault(stream, set()).add(place)
+    for promise in state.promises.values():  # readers beyond our own processors
+        owner = owner_of(state, promise.id)
+        if owner in plan.processors:
+            plan.processors[owner].expected.setdefault(promise.id, set()).update(promise.consumers)
     _want_moves(state, plan)
     _want_holds(state, plan, reading)
     return plan
@@ -164,6 +171,12 @@ def _want_holds(state: ManagerState, plan: Blueprint, reading: Mapping[str, set[
             for place in hold_places(state, stream, reading):
                 if place in plan.processors:
                     plan.processors[place].holds.setdefault(query.name, set()).add(stream)
+    for above in state.above.values():
+        for query_name, streams in above.holds.items():
+            for stream in streams:
+                for place in hold_places(state, stream, reading):
+                    if place in plan.processors:
+                        plan.processors[place].holds.setdefault(query_name, set()).add(stream)
 
 
 def hold_places(
@@ -171,7 +184,7 @@ def hold_places(
 ) -> tuple[str, ...]:
     """The owner of a stream and all who have a copy."""
     owner = owner_of(state, stream)
-    return tuple(sorted({owner, *reading.get(stream, ())} - {NOBODY}))
+    return tuple(sorted({owner, *reading.get(stream, ())} - {NOBODY, OUTSIDE}))
 
 
 # -- increments -----------------------------------------------------------------------------------
@@ -191,7 +204,7 @@ def increments(state: ManagerState, plan: Blueprint, processor: str) -> list[Com
     return [
         *_declarations(state, have, want),
         *_expects(have, want, plan),
-        *_connects(state, have, want, plan),
+        *_connects(state, processor, have, want, plan),
         *_holds(state, processor, have, want),
         *_hosts(state, have, want, plan),
         *_releases(have, want),
@@ -215,7 +228,8 @@ def _holds(state: ManagerState, processor: str, have: Inventory, want: Wanted) -
     found: list[Command] = []
     for query, streams in want.holds.items():
         missing = streams - set(have.holds.get(query, ()))
-        if state.queries[query].phase == "holding":  # the marks are wanted, not only the hold
+        known = state.queries.get(query)
+        if known is None or known.phase == "holding":  # the marks are wanted, not only the hold
             marked = state.marks.get(query, {})
             missing |= {s for s in streams if (processor, s) not in marked}
         if missing:
@@ -251,21 +265,31 @@ def _unexpects(
             theirs = state.live[consumer].actual if consumer in state.live else None
             source = theirs.connected.get(stream) if theirs else None
             ended = theirs is not None and (source is None or source.processor != processor)
-            if ended or consumer not in state.processors:
+            # who is no processor of ours belongs to a manager below, and ends by itself
+            if ended and consumer in state.processors:
                 found.append(Unexpect(stream, consumer))
     return found
 
 
-def _connects(state: ManagerState, have: Inventory, want: Wanted, plan: Blueprint) -> list[Command]:
+def _connects(
+    state: ManagerState, processor: str, have: Inventory, want: Wanted, plan: Blueprint
+) -> list[Command]:
     """New copies, and new addresses of those that are copied from. Who copies a stream that moves
     follows the pointer of its former owner, when it has everything below: nobody needs to say so.
     """
     found: list[Command] = []
     for stream, known in have.connected.items():
+        beyond = state.outside.get(stream)
         present = state.processors.get(known.processor)
-        if present is not None and present.url != known.url:
-            found.append(Connect(stream, replace(known, url=present.url)))
+        url = present.url if present is not None else known.url
+        if beyond is not None and beyond.source.processor == known.processor:
+            url = beyond.source.url
+        if url != known.url:
+            found.append(Connect(stream, replace(known, url=url)))
     for stream, owner in want.connected.items():
+        beyond = state.outside.get(stream)
+        if beyond is not None and processor in beyond.introduced and stream not in have.connected:
+            found.append(Connect(stream, beyond.source))
         source = state.processors.get(owner)
         if stream not in have.connected and stream not in plan.frozen and source is not None:
             epoch = state.operators[stream].epoch if stream in state.operators else 0
@@ -399,6 +423,8 @@ def _flows(state: ManagerState, stream: str, place: str, have: Inventory) -> boo
     owner = owner_of(state, stream)
     if owner == place:
         return True
+    if owner == OUTSIDE:
+        return stream in have.connected
     known = have.connected.get(stream)
     kept = state.live[owner].actual if owner in state.live else None
     return known is not None and kept is not None and place in kept.expected.get(stream, ())

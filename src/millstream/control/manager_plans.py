@@ -148,17 +148,18 @@ def _begin_hold(turn: Turn, query: Query, reply: Compiled) -> None:
 
 
 def _bound(turn: Turn, query: Query, reply: Compiled) -> None:
+    mine = [o for o in reply.operators if not query.given or o.id in query.given]
     turn.query(
         query.name,
         phase="placing",
-        operators=tuple(o.id for o in reply.operators),
-        result=reply.result,
+        operators=tuple(o.id for o in mine),
+        result=reply.result if any(o.id == reply.result for o in mine) else "",
         columns=reply.columns,
         relation=reply.relation,
         plan=reply.plan,
         attempts=0,
     )
-    for found in reply.operators:
+    for found in mine:
         if found.id not in turn.state.operators:
             turn.put(
                 OperatorRecord(
@@ -173,11 +174,12 @@ def _bound(turn: Turn, query: Query, reply: Compiled) -> None:
 
 def held(turn: Turn, processor: str, command: Hold, reply: Held) -> None:
     query = turn.state.queries.get(command.query)
-    if query is None or query.phase != "holding":
+    asked = any(command.query in above.holds for above in turn.state.above.values())
+    if not asked and (query is None or query.phase != "holding"):
         return
-    marks = dict(turn.state.marks.get(query.name, {}))
+    marks = dict(turn.state.marks.get(command.query, {}))
     marks |= {(processor, stream): mark for stream, mark in reply.streams.items()}
-    turn.in_table("marks", query.name, marks)
+    turn.in_table("marks", command.query, marks)
 
 
 def start_of(
@@ -203,11 +205,13 @@ def _fix_start(turn: Turn, query: Query, reading: Mapping[str, set[str]]) -> Non
     state = turn.state
     places = {s: hold_places(state, s, reading) for s in (*query.sources, *query.shared)}
     marks = state.marks.get(query.name, {})
-    if any(not where or (p, s) not in marks for s, where in places.items() for p in where):
+    if any((p, s) not in marks for s, where in places.items() for p in where) or (
+        any(not where for where in places.values()) and not query.given
+    ):
         return
     turn.remove("marks", query.name)
-    kept = max(marks[p, s].retained_from for s, where in places.items() for p in where)
-    if query.start is not None and kept <= query.start:
+    kept = max((marks[p, s].retained_from for s, where in places.items() for p in where), default=0)
+    if query.start is not None and (kept <= query.start or query.given):
         turn.query(query.name, phase="placing")
         return
     owners = {s: state.streams[s.removeprefix("s:")].processor for s in query.sources}

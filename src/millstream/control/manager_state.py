@@ -18,6 +18,7 @@ from millstream.control.commands import (
     Envelope,
     Inventory,
     Join,
+    Peer,
     Refusal,
     Reply,
     StreamMark,
@@ -25,6 +26,7 @@ from millstream.control.commands import (
 from millstream.place.patterns import DEFAULT_PATTERN
 
 NOBODY = ""
+OUTSIDE = "@"  # the owner of a stream that comes from beyond this manager's processors
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class Query:
     plan: str = ""
     attempts: int = 0
     retry_s: float = 0.0  # not placed before
+    given: tuple[str, ...] = ()  # the operators a higher manager wants here; empty: all
     deliver_to: str = ""  # a site: a processor's id
     latency_s: float | None = None
     admission: Mapping[str, Any] = field(default_factory=dict)  # what it reuses and costs
@@ -154,6 +157,35 @@ class Move:
     @property
     def over(self) -> bool:
         return self.phase in ("done", "undone")
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideStream:
+    """Durable, of a manager below another one: a stream that is pulled from beyond its own
+    processors. `introduced` are those of them for which the owner there keeps it."""
+
+    id: str
+    source: Peer
+    introduced: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Durable, of a manager below another one: who beyond its own processors reads a stream."""
+
+    id: str
+    consumers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """Durable, of a manager below another one: the last message from there; what it holds for
+    queries that may come."""
+
+    id: str = "above"
+    epoch: int = 0
+    number: int = 0
+    holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +264,9 @@ class ManagerState:
     queries: Mapping[str, Query] = field(default_factory=dict)
     operators: Mapping[str, OperatorRecord] = field(default_factory=dict)
     moves: Mapping[str, Move] = field(default_factory=dict)
+    outside: Mapping[str, OutsideStream] = field(default_factory=dict)
+    promises: Mapping[str, Promise] = field(default_factory=dict)
+    above: Mapping[str, Above] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     counter: int = 0  # of moves and decisions, never used twice
     # live
@@ -248,7 +283,9 @@ class ManagerState:
     superseded: str = ""  # why this manager must not act any more
 
 
-DURABLE = ("processors", "streams", "queries", "operators", "moves")
+DURABLE = (
+    "processors", "streams", "queries", "operators", "moves", "outside", "promises", "above",
+)  # fmt: skip
 assert {f.name for f in fields(ManagerState)} > {*DURABLE, "decisions", "counter", "epoch"}
 
 
@@ -357,9 +394,24 @@ class Say:
     commands: tuple[Command, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class FromAbove:
+    """A higher manager's message, which treats this manager as a processor."""
+
+    envelope: Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class Introduced:
+    """The owner of an outside stream keeps it for one of our processors from now on."""
+
+    stream: str
+    consumer: str
+
+
 Event = (
     Joined | Replied | Unanswered | Tick | DeclareStream | StartStreams | ForgetStream | Submit
-    | Drop | RequestMove | Drain | Remove | Change | Say
+    | Drop | RequestMove | Drain | Remove | Change | Say | FromAbove | Introduced
 )  # fmt: skip
 
 
@@ -385,6 +437,9 @@ def started_again(known: ManagerState) -> ManagerState:
         queries=known.queries,
         operators=known.operators,
         moves=known.moves,
+        outside=known.outside,
+        promises=known.promises,
+        above=known.above,
         decisions=known.decisions,
         counter=known.counter,
     )

@@ -9,15 +9,22 @@ from typing import Any
 
 from millstream.control.commands import Refusal
 from millstream.control.manager_state import (
+    Above,
     Decision,
     Live,
     ManagerState,
     Move,
     OperatorRecord,
+    OutsideStream,
     Processor,
+    Promise,
     Query,
     StreamRecord,
 )
+
+Record = (
+    Processor | StreamRecord | Query | OperatorRecord | Move | OutsideStream | Promise | Above
+)  # fmt: skip
 
 REFUSALS_KEPT = 200
 MOVES_KEPT = 200
@@ -45,7 +52,7 @@ class Turn:
         table: dict[str, Any] = getattr(self.state, name)
         return table
 
-    def put(self, record: Processor | StreamRecord | Query | OperatorRecord | Move) -> None:
+    def put(self, record: Record) -> None:
         match record:
             case Processor():
                 self._table("processors")[record.id] = record
@@ -57,6 +64,12 @@ class Turn:
                 self._table("operators")[record.id] = record
             case Move():
                 self._table("moves")[record.id] = record
+            case OutsideStream():
+                self._table("outside")[record.id] = record
+            case Promise():
+                self._table("promises")[record.id] = record
+            case Above():
+                self._table("above")[record.id] = record
 
     def remove(self, table: str, key: str) -> None:
         self._table(table).pop(key, None)

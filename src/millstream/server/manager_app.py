@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from millstream.balance.cost_models import COST_MODELS
 from millstream.balance.redistribution import POLICIES
+from millstream.control import tiers
 from millstream.control.admission import PLACERS
 from millstream.control.commands import Configure, Join, from_json
 from millstream.control.manager_state import (
@@ -55,6 +56,8 @@ from millstream.server import manager_answers as answers
 from millstream.server.access import AnswerError, add_error_answers, authorise, json_body
 from millstream.server.manager_driver import ManagerDriver
 from millstream.server.manager_store import ManagerStore
+from millstream.server.manager_tier import add_tier_routes
+from millstream.server.registration import Registration
 from millstream.server.rows_api import _bound, is_loopback
 
 WAIT_S_MAX = 300.0
@@ -71,6 +74,8 @@ class ManagerSettings:
     certificate: str | None = None
     key: str | None = None
     authority: str | None = None
+    name: str = "manager"  # as a manager above knows it
+    above: str | None = None  # URL of that one
     deciding: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
@@ -157,10 +162,12 @@ class ManagerServer:
         self.driver = ManagerDriver(
             self._store,
             settings.deciding,
+            name=settings.name,
             token=settings.token,
             verify=settings.authority or True,
             say=say,
         )
+        self._say = say
         self._socket = _bound(settings.host, settings.port)
         self.port = int(self._socket.getsockname()[1])
         self.app = self._app()
@@ -202,9 +209,14 @@ class ManagerServer:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.stop)
         ready()
+        registration = self._registration()
+        if registration is not None:
+            registration.start()
         done, _ = await asyncio.wait((driving, serving), return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True
         driving.cancel()
+        if registration is not None:
+            await asyncio.to_thread(registration.stop)
         await asyncio.gather(driving, serving, return_exceptions=True)
         for task in done:
             if not task.cancelled() and task.exception() is not None:
@@ -224,7 +236,21 @@ class ManagerServer:
         self._add_streams(app)
         self._add_queries(app)
         self._add_moves(app)
+        add_tier_routes(app, self.driver, self.settings.token)
         return app
+
+    def _registration(self) -> Registration | None:
+        """Makes this manager known to the one above, as a processor would."""
+        if self.settings.above is None:
+            return None
+        return Registration(
+            self.settings.above,
+            lambda: tiers.joining(self.driver.state, self.settings.name, self.url),
+            self.driver.heard_above,
+            self._say,
+            token=self.settings.token,
+            verify=self.settings.authority or True,
+        )
 
     async def _asked(self, request: Request, kind: type[BaseModel]) -> Any:
         authorise(request, self.settings.token)

@@ -7,19 +7,34 @@ shall say next to nothing. Requests wait here for what they asked for; nothing e
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+from urllib.parse import quote
 
 import httpx
 
-from millstream.control.commands import MESSAGE_BYTES_MAX, decode_reply, encode
+from millstream.control import tiers
+from millstream.control.commands import (
+    MESSAGE_BYTES_MAX,
+    Command,
+    Compile,
+    Envelope,
+    Refusal,
+    Reply,
+    decode_reply,
+    encode,
+)
 from millstream.control.manager import step
 from millstream.control.manager_state import (
     Event,
+    FromAbove,
+    Introduced,
     ManagerState,
+    OutsideStream,
     Replied,
     Send,
     Settings,
@@ -31,6 +46,7 @@ from millstream.server.manager_store import ManagerStore
 
 TICK_S = 0.25
 CALM_TICK_S = 1.0
+ABOVE_S = 20.0  # how long a higher manager's command may take to be answered
 T = TypeVar("T")
 
 
@@ -52,6 +68,7 @@ class ManagerDriver:
         store: ManagerStore,
         settings: Settings,
         *,
+        name: str = "manager",
         token: str | None = None,
         verify: str | bool = True,
         say: Callable[[str], None] = lambda _: None,
@@ -65,6 +82,9 @@ class ManagerDriver:
         self._client: httpx.AsyncClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Condition()
+        self.name = name
+        self.heard_above = threading.Event()
+        self._introducing: set[tuple[str, str]] = set()
         self._told = len(self.state.decisions) and self.state.decisions[-1].number
 
     async def run(self) -> None:
@@ -102,6 +122,8 @@ class ManagerDriver:
             task = asyncio.get_running_loop().create_task(self._perform(send))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        for stream, consumer in tiers.introductions(after) if after.outside else ():
+            self._introduce(stream, consumer)
         if not isinstance(event, Tick) or after is not before:
             note = asyncio.get_running_loop().create_task(self._notify())
             self._tasks.add(note)
@@ -129,6 +151,62 @@ class ManagerDriver:
             async with self._changed:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), min(left, 1.0))
+
+    # -- tiers ----------------------------------------------------------------------------------
+
+    def _introduce(self, stream: OutsideStream, consumer: str) -> None:
+        """Lets the owner of an outside stream keep it for one of our processors."""
+        if (stream.id, consumer) in self._introducing:
+            return
+        self._introducing.add((stream.id, consumer))
+        task = asyncio.get_running_loop().create_task(self._introduced(stream, consumer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _introduced(self, stream: OutsideStream, consumer: str) -> None:
+        assert self._client is not None
+        base = f"{stream.source.url.rstrip('/')}/streams/{quote(stream.id, safe='')}"
+        try:
+            kept = await self._client.post(f"{base}/expect", json={"consumer": consumer})
+            kept.raise_for_status()
+            # it is kept for the reader now, and need not be kept for this manager besides
+            body = {"consumer": self.name, "next": 1 << 60}
+            await self._client.post(f"{base}/ack", json=body)
+        except (httpx.HTTPError, OSError):
+            await asyncio.sleep(1.0)
+            self._introducing.discard((stream.id, consumer))
+            self.feed(Tick())
+            return
+        self._introducing.discard((stream.id, consumer))
+        self.feed(Introduced(stream.id, consumer))
+
+    async def from_above(self, envelope: Envelope) -> list[Reply]:
+        """Carries out a higher manager's message; a reply for each command when it is known."""
+        if envelope.to != self.name:
+            return [Refusal("not_me", f"this is {self.name}") for _ in envelope.commands]
+        if tiers.stale(self.state, envelope):
+            return [Refusal("stale", "a later message has been here") for _ in envelope.commands]
+        self.heard_above.set()
+        self.feed(FromAbove(envelope))
+        return [await self._answer_above(command) for command in envelope.commands]
+
+    async def _answer_above(self, command: Command) -> Reply:
+        if isinstance(command, Compile):
+            return await self._compile(command)
+        found: Reply | None = await self.until(lambda s: tiers.answer(s, command), ABOVE_S)
+        return found if found is not None else Refusal("busy", "not known yet")
+
+    async def _compile(self, command: Compile) -> Reply:
+        """Asks one of our processors."""
+        for name, live in self.state.live.items():
+            if live.state != "up":
+                continue
+            envelope = Envelope(self.state.epoch, 0, name, (command,))
+            url = self.state.processors[name].url
+            with suppress(httpx.HTTPError, UsageError, ValueError, OSError, KeyError):
+                (reply,) = await self._post(Send(name, url, "ask", 0, envelope))
+                return cast("Reply", reply)
+        return Refusal("busy", "no processor of this manager answers")
 
     # -- messages -------------------------------------------------------------------------------
 

@@ -14,11 +14,14 @@ from typing import Any
 from millstream.control.commands import from_json, to_json
 from millstream.control.manager_state import (
     DURABLE,
+    Above,
     Decision,
     ManagerState,
     Move,
     OperatorRecord,
+    OutsideStream,
     Processor,
+    Promise,
     Query,
     Settings,
     StreamRecord,
@@ -31,6 +34,9 @@ KINDS: Mapping[str, type[Any]] = {
     "queries": Query,
     "operators": OperatorRecord,
     "moves": Move,
+    "outside": OutsideStream,
+    "promises": Promise,
+    "above": Above,
 }
 VERSION = 1
 
@@ -91,6 +97,9 @@ class ManagerStore:
             queries=tables["queries"],
             operators=tables["operators"],
             moves=tables["moves"],
+            outside=tables["outside"],
+            promises=tables["promises"],
+            above=tables["above"],
             decisions=tuple(decisions),
             counter=counter,
         )
