@@ -47,6 +47,8 @@ class LiveRun:
         self._told: dict[str, bool | None] = {}
         self._starving: frozenset[str] = frozenset()
         self._next_look = self._next_live = 0.0
+        for unread in (home / WISHES).glob("*.answer"):  # whoever asked has given up
+            unread.unlink(missing_ok=True)
         self._restore()
 
     def status(self) -> dict[str, Any]:
@@ -139,6 +141,7 @@ class LiveRun:
                 self._shown.say("goals of quality changed")
             except MillstreamError as error:
                 answer = {"error": error.message, "detail": error.detail, "hint": error.hint}
+                self._shown.say(f"goals that were asked for are refused: {error.message}")
             write_whole(file.with_suffix(".answer"), answer)
             file.unlink(missing_ok=True)
 
