@@ -11,10 +11,11 @@ VIRTUAL = (
     *("4.5", "5.2", "5.4", "5.5", "5.6", "5.7", "5.8", "5.9", "5.10", "5.11", "5.12", "5.14"),
     *("5.15", "5.16", "6.3", "6.4", "6.5", "6.6"),
 )
+REAL = ("t3.2", "4.3", "4.4", "4.6", "4.8", "4.9", "4.10")  # on processes, or on Spark
 lab.load()
 
 
-@pytest.mark.parametrize("name", VIRTUAL)
+@pytest.mark.parametrize("name", VIRTUAL + REAL)
 def test_every_experiment_of_the_notes_exists(name: str) -> None:
     assert EXPERIMENTS.get(f"dcape-{name}").seed_work == "dcape"
 

@@ -102,7 +102,7 @@ def run(
     if export is not None:
         check_export_folder(export)
     if manager is not None:
-        _on_cluster(wanted, out, output_format, manager, log_format, quiet, json_output)
+        _on_cluster(wanted, out, output_format, manager, log_format, quiet, json_output, export)
     with RunFolder(out) as folder:
         folder.claim(wanted, output_format)
         verify_input(wanted, folder)
@@ -128,8 +128,9 @@ def run(
 
 
 def _on_cluster(
-    job: Job, out: Path, kind: str, manager: str, log_format: str, quiet: bool, json_output: bool
-) -> NoReturn:
+    job: Job, out: Path, kind: str, manager: str, log_format: str, quiet: bool, json_output: bool,
+    export: Path | None,
+) -> NoReturn:  # fmt: skip
     """The same on the processors of a cluster; ends the command."""
     from millstream.client.manager_client import ManagerClient, manager_url  # noqa: PLC0415
     from millstream.runs.cluster_run import ClusterRun  # noqa: PLC0415
@@ -142,6 +143,7 @@ def _on_cluster(
             display = _display(log_format, quiet=quiet)
             with guarded(folder, display) as poll:
                 summary = ClusterRun(job, folder, client, kind, display).run(poll)
+        _export(folder, export)
         report(summary, json_output=json_output, again=again)
     raise typer.Exit(exit_code(summary))
 

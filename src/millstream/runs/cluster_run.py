@@ -31,6 +31,7 @@ from millstream.errors import MillstreamError, StateError, UsageError
 from millstream.plan.schema import Field
 from millstream.runs.display import Display, Silent
 from millstream.runs.folder import RunFolder
+from millstream.runs.statistics_export import cluster_statistics, keep_statistics
 from millstream.runs.summary import summarise
 from millstream.share.dataflow import late_stream, rejected_stream
 
@@ -125,6 +126,10 @@ class ClusterRun:
             while self._advance(output):
                 poll()
         summary = self._complete(streams, started)
+        answers = [self.client.query(query.name) for query in self.job.queries]
+        keep_statistics(
+            cluster_statistics(self.client.status(), answers, summary), self.folder.home
+        )
         self._leave()
         self.folder.finish(summary)
         return summary

@@ -44,6 +44,43 @@ def statistics_of(
     return tables
 
 
+def cluster_statistics(
+    status: Mapping[str, Any],
+    queries: Iterable[Mapping[str, Any]],
+    summary: Mapping[str, Any] | None = None,
+) -> dict[str, list[dict[str, Any]]]:
+    """The same tables from what a manager tells of itself and of queries, and its processors."""
+    asked = list(queries)
+    operators = {o["id"]: o for query in asked for o in query["operators"]}
+    tables = statistics_of({"streams": _flat(status.get("streams", {}))}, summary)
+    tables["processors"] = [
+        {"processor": name, **_plain_all(figures)}
+        for name, figures in _flat(status.get("processors", {})).items()
+    ]
+    tables["operators"] = [
+        {"operator": name, **_plain_all({k: v for k, v in figures.items() if k != "id"})}
+        for name, figures in _flat(operators).items()
+    ]
+    left_out = ("name", "operators", "columns", "admission", "culprits")
+    tables["queries"] = [
+        {"query": q["name"], **_plain_all({k: v for k, v in q.items() if k not in left_out})}
+        for q in asked
+    ]
+    return tables
+
+
+def _flat(things: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Measured figures beside what is told of a thing, not below it."""
+    return {
+        name: {**{k: v for k, v in told.items() if k != "figures"}, **told.get("figures", {})}
+        for name, told in things.items()
+    }
+
+
+def _plain_all(figures: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in figures.items()}
+
+
 def keep_statistics(tables: Tables, home: Path) -> None:
     """Notes the tables in a run's home."""
     (home / KEPT).write_text(json.dumps(tables, default=str), encoding="utf-8")
