@@ -143,11 +143,12 @@ class ManagerClient(HttpClient):
 
     def submit(
         self, name: str, cql: str, *, from_beginning: bool = False, wait_s: float = 60.0,
-        deliver_to: str = "", latency_s: float | None = None,
+        deliver_to: str = "", latency_s: float | None = None, queue: bool = False,
+        dry_run: bool = False,
     ) -> Answer:  # fmt: skip
         body = {
             "name": name, "cql": cql, "from_beginning": from_beginning, "wait_s": wait_s,
-            "deliver_to": deliver_to, "latency_s": latency_s,
+            "deliver_to": deliver_to, "latency_s": latency_s, "queue": queue, "dry_run": dry_run,
         }  # fmt: skip
         return self._post("/queries", body, wait_s)
 

@@ -52,6 +52,10 @@ def submit(
     ] = False,
     deliver_to: Annotated[str, typer.Option(help="Site where results are wanted.")] = "",
     latency: Annotated[str, typer.Option(help="How late results may be, such as 300ms.")] = "",
+    queue: Annotated[
+        bool, typer.Option("--queue", help="Wait for room instead of being refused.")
+    ] = False,
+    dry_run: DryRun = False,
     wait: Annotated[float, typer.Option(help="Seconds to wait until it runs.")] = 120.0,
     manager: Manager = None,
     json_output: Json = False,
@@ -67,7 +71,7 @@ def submit(
         return [
             client.submit(
                 name or _free_name(client), query, from_beginning=from_beginning, wait_s=wait,
-                deliver_to=deliver_to, latency_s=_seconds(latency),
+                deliver_to=deliver_to, latency_s=_seconds(latency), queue=queue, dry_run=dry_run,
             )
         ]  # fmt: skip
 
@@ -76,7 +80,7 @@ def submit(
         _print(told)
         return
     for one in told:
-        typer.echo(_told(one))
+        typer.echo(_considered(one) if dry_run else _told(one))
 
 
 def _free_name(client: ManagerClient) -> str:
@@ -93,6 +97,11 @@ def _seconds(text: str) -> float | None:
     from millstream.cql.durations import microseconds  # noqa: PLC0415
 
     return microseconds(text) / 1e6
+
+
+def _considered(one: dict[str, Any]) -> str:
+    fits = f" ({one['fits']})" if one.get("fits") else ""
+    return f"{one['name']} would be {one['verdict']}: {one['sentence']}{fits}"
 
 
 def _told(query: dict[str, Any]) -> str:

@@ -30,6 +30,8 @@ from millstream.control.manager_turn import Turn
 from millstream.place.patterns import distribute
 from millstream.plan.distribution import Distribution, ProcessorDescription
 
+SQPR = "sqpr"
+
 
 def place_query(state: ManagerState, query: Query) -> Verdict:
     """Where a query's operators go."""
@@ -39,7 +41,12 @@ def place_query(state: ManagerState, query: Query) -> Verdict:
     ]
     if silent:
         return Wait(f"it shares {silent[0].label} with others, on {silent[0].processor}, silent")
-    return PLACERS.get(state.settings.placer)(state, query, operators)
+    name = state.settings.placer
+    if query.deliver_to or query.latency_s is not None:
+        name = SQPR  # a pattern knows neither sites nor latency
+    if name == SQPR:
+        from millstream.control import admission_planner  # noqa: F401, PLC0415  (registers itself)
+    return PLACERS.get(name)(state, query, operators)
 
 
 def placement(state: ManagerState) -> Distribution:

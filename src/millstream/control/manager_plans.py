@@ -10,6 +10,7 @@ them uses it; one that nobody uses is gone before a new query may have it again.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from millstream.control.admission import Placed, Refused, answers, descriptions
 from millstream.control.commands import (
@@ -70,9 +71,12 @@ def submit(turn: Turn, asked: Submit) -> None:
     turn.put(
         Query(
             asked.name, asked.cql, asked.from_beginning, submitted_s=turn.now_s,
-            deliver_to=asked.deliver_to, latency_s=asked.latency_s,
+            deliver_to=asked.deliver_to, latency_s=asked.latency_s, queue=asked.queue,
+            dry_run=asked.dry_run,
         )
     )  # fmt: skip
+    considered = {k: v for k, v in turn.state.considered.items() if k != asked.name}
+    turn.set(considered=dict(list(considered.items())[-100:]))
 
 
 def drop(turn: Turn, asked: Drop) -> None:
@@ -139,12 +143,44 @@ def _begin_hold(turn: Turn, query: Query, reply: Compiled) -> None:
         missing = f"stream {unknown[0]} is not declared"
         turn.refuse(query.name, Refusal("mistake", missing))
         return
+    if query.dry_run:
+        _consider(turn, query, reply)
+        return
     used = {o for q in turn.state.queries.values() for o in placed_operators(q)}
     shared = tuple(o.id for o in reply.operators if o.id in used)
     if moving(turn.state, (*reply.sources, *shared)):
         turn.query(query.name, reason="it waits for a move of what it reads")
         return  # compiled again: what it shares may have changed by then
     turn.query(query.name, phase="holding", sources=reply.sources, shared=shared, reason="")
+
+
+def _consider(turn: Turn, query: Query, reply: Compiled) -> None:
+    """What would become of a query; nothing of it stays."""
+    state = turn.state
+    records = {
+        o.id: state.operators.get(o.id)
+        or OperatorRecord(o.id, o.kind, o.label, o.inputs, o.row_bytes, dict(o.properties))
+        for o in reply.operators
+    }
+    names = tuple(records)
+    trial = replace(query, operators=names, result=reply.result)
+    verdict = place_query(replace(state, operators={**state.operators, **records}), trial)
+    told: dict[str, Any] = {"sentence": verdict.sentence}
+    match verdict:
+        case Placed():
+            told |= {
+                "verdict": "admitted", "places": dict(verdict.table), "cpu": verdict.cpu,
+                "reused": list(verdict.reused), "bandwidth": verdict.bandwidth, **verdict.detail,
+            }  # fmt: skip
+        case Refused():
+            told |= {
+                "verdict": "queued" if query.queue else "refused", "resource": verdict.resource,
+                "host": verdict.host, "fits": verdict.fits,
+            }  # fmt: skip
+        case _:
+            told["verdict"] = "undecided"
+    turn.remove("queries", query.name)
+    turn.in_table("considered", query.name, told)
 
 
 def _bound(turn: Turn, query: Query, reply: Compiled) -> None:
@@ -254,6 +290,12 @@ def _place(turn: Turn, query: Query) -> None:
         return
     verdict = place_query(state, query)
     if isinstance(verdict, Refused):
+        if query.queue:  # its start is fixed anew when there is room
+            turn.query(
+                query.name, phase="queued", reason=verdict.sentence, start=None, operators=(),
+                shared=(), retry_s=turn.now_s + state.settings.queue_s,
+            )  # fmt: skip
+            return
         turn.refuse(query.name, Refusal(verdict.resource, verdict.sentence, hint=verdict.fits))
         return
     wrong = validity(state, query, verdict.table) if isinstance(verdict, Placed) else ()
@@ -298,6 +340,9 @@ def retiring(state: ManagerState, operator: str) -> bool:
 
 def advance(turn: Turn) -> None:
     """Takes every query as far as it goes now, and forgets what is over."""
+    for query in list(turn.state.queries.values()):
+        if query.phase == "queued" and turn.now_s >= query.retry_s:
+            turn.query(query.name, phase="compiling")
     waiting = [q for q in turn.state.queries.values() if q.phase in ("holding", "placing")]
     if waiting:
         reading = readers(turn.state)

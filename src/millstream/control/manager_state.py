@@ -44,6 +44,7 @@ class Settings:
     patience_s: float = 30.0  # for an answer to a message that changes something
     rows_missing_max: int = 100_000  # at which a prepared move is sealed
     prepare_s_max: float = 600.0  # after which an unprepared move is undone
+    queue_s: float = 10.0  # between looks whether a queued query fits
     attempts_max: int = 3  # at placing, and at hosting a query
     decisions_kept: int = 1000
 
@@ -106,6 +107,8 @@ class Query:
     given: tuple[str, ...] = ()  # the operators a higher manager wants here; empty: all
     deliver_to: str = ""  # a site: a processor's id
     latency_s: float | None = None
+    queue: bool = False  # wait for room instead of being refused
+    dry_run: bool = False  # only asked what would become of it
     admission: Mapping[str, Any] = field(default_factory=dict)  # what it reuses and costs
 
     @property
@@ -276,6 +279,7 @@ class ManagerState:
     statistics: Statistics = field(default_factory=Statistics)
     marks: Mapping[str, Mapping[tuple[str, str], StreamMark]] = field(default_factory=dict)
     refusals: Mapping[str, Refusal] = field(default_factory=dict)  # the last ones, by query
+    considered: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of dry runs
     outbox: Mapping[str, tuple[Command, ...]] = field(default_factory=dict)
     cost_memory: CostMemory = field(default_factory=CostMemory)
     policy_memory: Memory = field(default_factory=Memory)
@@ -348,6 +352,8 @@ class Submit:
     from_beginning: bool = False
     deliver_to: str = ""
     latency_s: float | None = None
+    queue: bool = False
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)

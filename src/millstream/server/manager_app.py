@@ -32,6 +32,7 @@ from millstream.balance.redistribution import POLICIES
 from millstream.control import tiers
 from millstream.control.admission import PLACERS
 from millstream.control.commands import Configure, Join, from_json
+from millstream.control.manager_decisions import SQPR
 from millstream.control.manager_state import (
     Change,
     DeclareStream,
@@ -90,9 +91,10 @@ class ManagerSettings:
             (PATTERNS, self.deciding.pattern),
             (COST_MODELS, self.deciding.cost_model),
             (POLICIES, self.deciding.policy),
-            (PLACERS, self.deciding.placer),
         ):
             registry.get(name)
+        if self.deciding.placer not in (SQPR, *PLACERS.names()):
+            PLACERS.get(self.deciding.placer)
 
     @property
     def url(self) -> str:
@@ -119,6 +121,8 @@ class _Query(_Body):
     from_beginning: bool = False
     deliver_to: Annotated[str, Field(max_length=200)] = ""
     latency_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    queue: bool = False
+    dry_run: bool = False
     wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 60.0
 
 
@@ -373,7 +377,7 @@ class ManagerServer:
             asked = await self._asked(request, _Query)
             self._feed(
                 Submit(asked.name, asked.cql, asked.from_beginning, asked.deliver_to,
-                       asked.latency_s)
+                       asked.latency_s, asked.queue, asked.dry_run)
             )  # fmt: skip
 
             def decided(state: ManagerState) -> bool | None:
@@ -382,6 +386,9 @@ class ManagerServer:
                 return True if over else None
 
             await self.driver.until(decided, asked.wait_s)
+            considered = self.driver.state.considered.get(asked.name)
+            if asked.dry_run and considered is not None:
+                return {"name": asked.name, "dry_run": True, **considered}
             refusal = self.driver.state.refusals.get(asked.name)
             if refusal is not None and asked.name not in self.driver.state.queries:
                 words = {"detail": refusal.detail, "hint": refusal.hint}
@@ -439,7 +446,8 @@ def changed(known: Settings, body: dict[str, Any]) -> Settings:
     parameters: dict[str, Any] = {}
     for key, value in body.items():
         if key in families:
-            families[key].get(str(value))
+            if (key, value) != ("placer", SQPR):
+                families[key].get(str(value))
             changes[key] = str(value)
         elif key == "redistribute" and isinstance(value, bool):
             changes[key] = value
