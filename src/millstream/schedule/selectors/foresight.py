@@ -34,8 +34,11 @@ class Foresight:
         if current is None or situation.statistics.series("queue_rows") is None:
             return Verdict(candidates[-1], "nothing measured yet", review.settings.statistics_s)
         waiting = sum(view.rows for view in situation.views)
-        if waiting <= review.settings.threshold_rows and current in candidates:
-            return Verdict(current, f"{waiting:.4g} rows wait: any algorithm will do")
+        if waiting <= review.settings.threshold_rows:
+            # Nothing to foresee; but who was chosen for a burst must not stay for the calm.
+            calm = HOME if HOME in candidates else current
+            if calm in candidates:
+                return Verdict(calm, f"{waiting:.4g} rows wait: hardly anything to choose")
         steps = VIEWS_MAX // (len(candidates) * max(1, len(situation.views)))
         steps = max(5, min(review.settings.foresight_steps_max, steps))
         ahead = outlook(situation)
