@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 POINTS_KEPT = 200
 GROUPS_SECONDS = 2.0
+LOCK_SECONDS = 0.1
 
 
 class SchedulerWatch:
@@ -41,10 +42,15 @@ class SchedulerWatch:
         if loop is None:
             return
         scheduler = loop.scheduler.scheduler
-        with loop.engine.lock:  # the trace grows under it
+        # the trace grows under this lock; a registration holds it for long, and we look again soon
+        if not loop.engine.lock.acquire(timeout=LOCK_SECONDS):
+            return
+        try:
             fresh = [e for e in scheduler.trace if isinstance(e, Switch) and e.at > self._reviewed]
             scores = dict(scheduler.scores)
             self._look_for_groups(loop)
+        finally:
+            loop.engine.lock.release()
         for switch in fresh:
             self._reviewed = switch.at
             with self._lock:
