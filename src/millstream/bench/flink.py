@@ -73,7 +73,7 @@ def run_flink(
         return {"seconds": None}
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
-        print(done.stderr[-2000:], file=sys.stderr)
+        print(done.stderr[-6000:], file=sys.stderr)
         raise UsageError("Flink did not run", detail=done.stderr.strip().split("\n")[-1][:300])
     told: dict[str, Any] = json.loads(lines[-1])
     progress(f"flink: {told['seconds']:.1f} s with {queries} queries")

@@ -28,8 +28,8 @@ QUERY = {
         "INTERVAL '5' SECOND, INTERVAL '10' SECOND)) GROUP BY g, window_start, window_end"
     ),
     "join": (
-        "SELECT a.`at`, b.`at`, a.k, a.v, b.v FROM a JOIN b ON a.k = b.k AND b.`at` BETWEEN "
-        "a.`at` - INTERVAL '5' SECOND AND a.`at` + INTERVAL '5' SECOND WHERE a.v > {c}"
+        "SELECT a.`at`, CAST(b.`at` AS TIMESTAMP(3)), a.k, a.v, b.v FROM a JOIN b "
+        "ON a.k = b.k AND b.`at` BETWEEN a.`at` - INTERVAL '5' SECOND AND a.`at` + INTERVAL '5' SECOND WHERE a.v > {c}"
     ),
 }
 
