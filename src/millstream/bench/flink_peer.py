@@ -29,7 +29,8 @@ QUERY = {
     ),
     "join": (
         "SELECT a.`at`, CAST(b.`at` AS TIMESTAMP(3)), a.k, a.v, b.v FROM a JOIN b "
-        "ON a.k = b.k AND b.`at` BETWEEN a.`at` - INTERVAL '5' SECOND AND a.`at` + INTERVAL '5' SECOND WHERE a.v > {c}"
+        "ON a.k = b.k AND b.`at` BETWEEN a.`at` - INTERVAL '5' SECOND "
+        "AND a.`at` + INTERVAL '5' SECOND WHERE a.v > {c}"
     ),
 }
 
