@@ -75,6 +75,8 @@ def _decode(kind: Any, value: Any) -> Any:
             return tuple(_decode(inner[0], v) for v in value)
         return tuple(_decode(k, v) for k, v in zip(inner, value, strict=True))
     if isinstance(kind, type) and is_dataclass(kind):
+        if not isinstance(value, Mapping):
+            raise TypeError(f"not the fields of a {kind.__name__}: {value!r:.100}")
         given = {}
         for one in fields(kind):
             if one.name in value:
