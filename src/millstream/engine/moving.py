@@ -324,7 +324,8 @@ class NewOwner:
                 ledger.adopt([s for s in states if s.stream == state])
                 ledger.set_head(state, told["next"], BEGINNING, BEGINNING, 0)
             present = ledger.consumers(name)
-            for consumer in {*part["consumers"], *request.consumers.get(name, ())} - {self.me}:
+            # those of the sealed record: who has left since the move was asked for is not in it
+            for consumer in set(part["consumers"]) - {self.me}:
                 if remote(consumer) not in present:
                     ledger.set_cursor(remote(consumer), name, part["next"], BEGINNING)
             for subscriber, (following, watermark) in part["subscribers"].items():

@@ -16,6 +16,7 @@ from millstream.plan.schema import Field
 
 REMOTE = "p:"  # consumers that are other processors
 HELD = "held:"  # consumers that hold streams for a query that is being deployed
+UNDER_WAY = ("preparing", "ready", "taking")  # phases of a move to this processor
 MOVING = "m:"  # consumers that hold streams for a move
 
 
@@ -240,6 +241,16 @@ class Ownership:
 
     def moves(self) -> list[Move]:
         return [_move(row) for row in self.ledger.rows("SELECT * FROM moves ORDER BY move")]
+
+    def arriving(self) -> set[str]:
+        """Streams that this processor is about to own."""
+        return {
+            operator
+            for move in self.moves()
+            if move.role == "new" and move.phase in UNDER_WAY
+            for text in move.record["request"]["texts"]
+            for operator in text["operators"]
+        }
 
     def set_move(self, move: str, role: str, phase: str, record: Mapping[str, Any]) -> None:
         self.ledger.change(

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream.engine import faults
-from millstream.engine.ownership import Copy, Ownership, Place
+from millstream.engine.ownership import UNDER_WAY, Copy, Ownership, Place
 from millstream.engine.segments import Segment, disk_errors, sync
 from millstream.engine.transfer import Page, Peer, Peers, RefusedError
 from millstream.errors import MillstreamError
@@ -93,8 +93,10 @@ class Receiver:
         if not self._needed(stream, source.processor):
             try:
                 further = self.peers(source).unexpect(stream, self.me)
-            except RefusedError:
-                pass  # it knows nothing of the stream: so much the better
+            except RefusedError as refusal:
+                if refusal.code == "busy":
+                    return
+                # else it knows nothing of the stream: so much the better
             except MillstreamError:
                 return
         with self.ledger.transaction():
@@ -110,7 +112,7 @@ class Receiver:
         return any(
             (stream, processor) == (expected, place["processor"])
             for move in self.ownership.moves()
-            if move.role == "new" and move.phase in ("preparing", "ready", "taking")
+            if move.role == "new" and move.phase in UNDER_WAY
             for expected, place in move.record["expected"]
         )
 

@@ -213,6 +213,8 @@ class Distributor:
 
     def unexpect(self, stream: str, consumer: str) -> Place | None:
         """Keeps a stream no longer for a consumer; gives who has taken it over, with its cursor."""
+        if stream in self.ownership.arriving():
+            raise RefusedError("busy", f"stream {stream} is on its way here, with its consumers")
         with self.ledger.transaction() as ledger:
             ledger.drop_cursor(remote(consumer), stream)
         self._passed(stream)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from millstream.engine.ownership import UNDER_WAY
 from millstream.engine.transfer import PeerAwayError, RefusedError
 from millstream.errors import MillstreamError
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS = 20.0
 PATIENCE_SECONDS = (0.02, 2.0)
-UNDER_WAY = ("preparing", "ready", "taking")
 
 
 class MoveDriver:
