@@ -23,6 +23,7 @@ from millstream.control.commands import (
     Compile,
     Complete,
     Configure,
+    Disconnect,
     Envelope,
     Held,
     Hold,
@@ -180,6 +181,18 @@ def _note(turn: Turn, processor: str, command: Command, reply: Reply) -> None:
                 turn.live(processor, actual=after(live.actual, command, reply))
             if isinstance(command, Hold) and isinstance(reply, Held):
                 plans.held(turn, processor, command, reply)
+            elif isinstance(command, Disconnect):
+                _farewell(turn, processor, command.stream)
+
+
+def _farewell(turn: Turn, consumer: str, stream: str) -> None:
+    """Who ends a copy says so to its source: nobody is believed to keep the stream for it now."""
+    for name, live in list(turn.state.live.items()):
+        kept = live.actual.expected.get(stream, ()) if live.actual else ()
+        if live.actual is not None and consumer in kept:
+            left = tuple(c for c in kept if c != consumer)
+            expected = {**live.actual.expected, stream: left}
+            turn.live(name, actual=replace(live.actual, expected=expected))
 
 
 def _refused(turn: Turn, processor: str, command: Command, reply: Refusal) -> None:

@@ -211,7 +211,7 @@ def increments(state: ManagerState, plan: Blueprint, processor: str) -> list[Com
         *(StartStream(s) for s in sorted(want.started - set(have.started))),
         *_unhosts(have, want, plan),
         *_disconnects(processor, have, want, plan),
-        *_unexpects(state, processor, have, want, plan),
+        *_unexpects(state, have, want, plan),
         *(Forget(s) for s in sorted(set(have.declared) - set(want.declared))),
     ]
 
@@ -255,7 +255,7 @@ def _expects(have: Inventory, want: Wanted, plan: Blueprint) -> list[Command]:
 
 
 def _unexpects(
-    state: ManagerState, processor: str, have: Inventory, want: Wanted, plan: Blueprint
+    state: ManagerState, have: Inventory, want: Wanted, plan: Blueprint
 ) -> list[Command]:
     found: list[Command] = []
     for stream, consumers in have.expected.items():
@@ -263,10 +263,9 @@ def _unexpects(
             if stream in plan.frozen or stream in plan.fetching.get(consumer, ()):
                 continue  # the rest of a tail may come from there
             theirs = state.live[consumer].actual if consumer in state.live else None
-            source = theirs.connected.get(stream) if theirs else None
-            ended = theirs is not None and (source is None or source.processor != processor)
-            # who is no processor of ours belongs to a manager below, and ends by itself
-            if ended and consumer in state.processors:
+            # Whom a consumer asks by now is not known: it may have followed a pointer. Who is no
+            # processor of ours belongs to a manager below, and ends by itself.
+            if theirs is not None and stream not in theirs.connected:
                 found.append(Unexpect(stream, consumer))
     return found
 

@@ -68,8 +68,9 @@ def measured(state: ManagerState) -> Measured:
     }
     up = tuple(p for p in state.processors.values() if answers(state, p.id))
     reported = frozenset(p.id for p in up if state.live[p.id].version)
+    running = {name: state.operators[name] for name in table}
     return Measured(
-        graph_of(state),
+        graph_of(replace(state, operators=running)),
         table,
         tuple(ProcessorDescription(p.id, p.properties) for p in up),
         figures,

@@ -239,11 +239,14 @@ def _fix_start(turn: Turn, query: Query, reading: Mapping[str, set[str]]) -> Non
     """Once everything a query will read is held, its start; one that has its start already keeps
     it if what it came to share is retained since then."""
     state = turn.state
-    places = {s: hold_places(state, s, reading) for s in (*query.sources, *query.shared)}
+    places = {s: hold_places(state, s, reading) for s in query.sources}
+    if not all(places.values()) and not query.given:
+        return
+    for stream in query.shared:  # what nobody uses any more is made anew, for this query alone
+        if stream in state.operators and not retiring(state, stream):
+            places[stream] = hold_places(state, stream, reading)
     marks = state.marks.get(query.name, {})
-    if any((p, s) not in marks for s, where in places.items() for p in where) or (
-        any(not where for where in places.values()) and not query.given
-    ):
+    if any((p, s) not in marks for s, where in places.items() for p in where):
         return
     turn.remove("marks", query.name)
     kept = max((marks[p, s].retained_from for s, where in places.items() for p in where), default=0)

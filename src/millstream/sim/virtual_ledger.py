@@ -73,6 +73,7 @@ class VirtualLedger:
     holds: dict[str, tuple[str, ...]] = field(default_factory=dict)
     pulls: dict[str, Pull] = field(default_factory=dict)
     moves: dict[str, HandOver] = field(default_factory=dict)
+    farewells: list[tuple[str, Peer]] = field(default_factory=list)  # to be said to sources
     # every time a stream was handed over: from which number on, to whom (with the new epoch)
     pointers: dict[str, list[tuple[int, Peer]]] = field(default_factory=dict)
 

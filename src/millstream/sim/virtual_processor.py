@@ -191,9 +191,7 @@ class VirtualProcessor(VirtualWork):
         pull.users.discard(user)
         if not pull.users:
             del self.ledger.pulls[stream]
-            source = self.around.peer(self.name, pull.source.url)
-            if source is not None:
-                source.ledger.cursors.pop((f"p:{self.name}", stream), None)
+            self.ledger.farewells.append((stream, pull.source))
             if not self.ledger.owns(stream) and stream not in self.ledger.pointers:
                 self.forget_stream(stream)
 
@@ -307,6 +305,8 @@ class VirtualProcessor(VirtualWork):
                 if number == WHEREVER and source in ledger.pulls:
                     reads[source] = ledger.pulls[source].first
             move.cursors[name] = reads
+            read = (r[2:] for r in ledger.readers(name) if r.startswith("p:"))
+            move.consumers[name] = tuple(sorted(read))
             stream.epoch = 0
             ledger.drop_reader(f"op:{name}")
             for source, number in reads.items():  # the rest of the tails stays until complete

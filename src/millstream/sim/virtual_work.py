@@ -61,6 +61,7 @@ class VirtualWork:
     def work(self) -> None:
         """What goes on without a manager: ingest, pulls, steps, moves, retention."""
         self._ingest()
+        self._say_farewells()
         for name in sorted(self.ledger.pulls):
             self._pull(name)
         for query in self.ledger.queries.values():
@@ -72,6 +73,17 @@ class VirtualWork:
             elif move.forgettable:
                 self._forget_handed(name, move)
         self.ledger.retain()
+
+    def _say_farewells(self) -> None:
+        """Sources need not keep what is not pulled any more; who is away hears it later."""
+        for stream, source in list(self.ledger.farewells):
+            pull = self.ledger.pulls.get(stream)
+            again = pull is not None and pull.source.processor == source.processor
+            there = self.around.peer(self.name, source.url)
+            if there is not None and not again:
+                there.ledger.cursors.pop((f"p:{self.name}", stream), None)
+            if there is not None or again:
+                self.ledger.farewells.remove((stream, source))
 
     def _ingest(self) -> None:
         for name in sorted(self.ledger.started):
@@ -190,7 +202,8 @@ class VirtualWork:
             stream = ledger.stream(stream_name)
             ledger.pulls.pop(stream_name, None)
             stream.following, stream.epoch, stream.since = following, epoch, following
-            for consumer in move.consumers.get(stream_name, ()):
+            told = (*move.consumers.get(stream_name, ()), *record.consumers.get(stream_name, ()))
+            for consumer in set(told) - {self.name}:
                 ledger.cursors.setdefault((f"p:{consumer}", stream_name), following)
         for operator in move.operators:
             ledger.states[operator] = record.states[operator]
