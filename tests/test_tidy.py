@@ -36,6 +36,7 @@ DOORS = {
     "uvicorn": ("server",),
     "httpx": ("server", "client", "bench"),
     "sqlglot": ("cql",),
+    "openpyxl": ("runs",),
     "prompt_toolkit": ("commands",),
     "prometheus_client": ("server",),
     "selenium": ("bench",),
