@@ -16,6 +16,8 @@ from control_calls import Control, until
 from millstream.control.commands import Connect, Disconnect, Report, Stop, TakeInventory
 from millstream.engine.ownership import Place
 from millstream.engine.transfer import PeerAwayError, RefusedError
+from millstream.errors import ResourceError, StateError
+from millstream.server import execution_engine, stream_receiver
 from millstream.server.peers import PeerDirectory
 from millstream.server.processor_app import ProcessorServer, ProcessorSettings
 
@@ -164,6 +166,43 @@ def test_an_old_process_of_a_home_is_not_believed(pair: Pair) -> None:
         receiver._believe(replace(copy, home_epoch=2), page)
     with pytest.raises(Exception, match="taken over"):
         pair.publish(10, 2)
+
+
+def test_a_full_disk_is_told_and_waited_out(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_receiver, "PATIENCE_SECONDS", (0.01, 0.05))
+    receiver = pair.servers[1].processor.receiver
+    store, tries = receiver._store, []
+
+    def full(path: str, chunks: Any) -> int:
+        tries.append(path)
+        if len(tries) < 4:
+            raise ResourceError("the disk is full")
+        return store(path, chunks)
+
+    monkeypatch.setattr(receiver, "_store", full)
+    pair.publish(10, 1)
+    pair.controls[1].do(Connect(STREAM, pair.controls[0].peer(1)))
+    until(lambda: pair.copied() == [(2, 10, 1)])
+    (report,) = pair.controls[1].do(Report())
+    assert report.notices == (f"stream {STREAM} cannot be stored: the disk is full",)
+    files = {Path(p).name for p in tries[:3]}
+    assert not files & set(pair.servers[1].processor.engine.store.files())
+
+
+def test_trouble_with_the_machine_is_not_the_end(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execution_engine, "AGAIN_SECONDS", 0.1)
+    engine = pair.servers[0].engine
+    before = engine._loop
+    before._fail(ResourceError("the disk is full"))
+    until(lambda: engine._loop not in (None, before))
+    assert engine._loop.failure is None
+    assert "the engine has stopped: the disk is full" in pair.controls[0].do(Report())[0].notices
+    assert not engine.fenced.is_set()
+    engine._loop._fail(StateError("another process has taken over this home"))
+    until(engine.fenced.is_set)
+    assert "taken over" in pair.servers[0].wait()
 
 
 def test_stop_ends_the_process_in_order(pair: Pair) -> None:
