@@ -213,6 +213,19 @@ def test_commands_tell_what_goes_on(
     assert "one is gone" in capsys.readouterr().out
 
 
+def test_goals_reach_the_processors_that_they_concern(
+    manager: Process, world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submit_both(manager)
+    url = manager.client.url
+    assert run(["qos", url, "delay <= 2s"]) == 0
+    assert "delay <= 2s" in capsys.readouterr().out
+    assert run(["qos", url, "output_rate maximise", "--query", "two"]) == 0
+    assert run(["qos", url, "delay <= 2s", "--query", "nobody"]) == 2
+    told = [p.virtual.carried_out for p in world.processors.values()]
+    wait(lambda: all(commands.count("configure") == 2 for commands in told))
+
+
 def test_which_manager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MILLSTREAM_MANAGER", raising=False)
     with pytest.raises(UsageError, match="which manager"):

@@ -176,11 +176,6 @@ class ManagerClient(HttpClient):
     def remove_processor(self, name: str) -> None:
         self.ask("DELETE", f"{self.url}/processors/{_part(name)}")
 
-    def quality(
-        self, quality: Mapping[str, Any] | None, schedule: Mapping[str, Any] | None = None
-    ) -> Answer:
-        return self._post("/quality", {"quality": quality, "schedule": schedule})
-
     def change(self, settings: Mapping[str, Any]) -> Answer:
         return self._post("/settings", settings)
 

@@ -86,7 +86,7 @@ def manager(
             redistribute=redistribute,
             parameters=Parameters(percent_difference=percent, check_s=check),
             beat_s=beat,
-            silent_after_s=3 * beat,
+            silent_after_s=max(3 * beat, 6.0),
         ),
     )
     home.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,9 @@
     POST   /moves                         {"operator", "to", "subplan", "dry_run"}
     POST   /redistribution                carry out what the policy wants
     POST   /processors/NAME/drain         {"back"}         DELETE /processors/NAME
-    POST   /quality                       {"quality", "schedule"} to all processors
+    GET    /qos                           PUT /qos         goals, as a run takes them
+    POST   /settings                      other strategies from now on
+    POST   /control                       as a processor of a manager above (manager_tier.py)
     GET    /health
 
 Listens on loopback; beyond it every request carries a token. Bodies are bounded and validated.
@@ -31,7 +33,7 @@ from millstream.balance.cost_models import COST_MODELS
 from millstream.balance.redistribution import POLICIES
 from millstream.control import tiers
 from millstream.control.admission import PLACERS
-from millstream.control.commands import Configure, Join, from_json
+from millstream.control.commands import Join, from_json
 from millstream.control.manager_decisions import SQPR
 from millstream.control.manager_state import (
     Change,
@@ -44,7 +46,6 @@ from millstream.control.manager_state import (
     ManagerState,
     Remove,
     RequestMove,
-    Say,
     Settings,
     StartStreams,
     Submit,
@@ -56,6 +57,7 @@ from millstream.runs.lock import FolderLock
 from millstream.server import manager_answers as answers
 from millstream.server.access import AnswerError, add_error_answers, authorise, json_body
 from millstream.server.manager_driver import ManagerDriver
+from millstream.server.manager_quality import add_quality_routes
 from millstream.server.manager_store import ManagerStore
 from millstream.server.manager_tier import add_tier_routes
 from millstream.server.registration import Registration
@@ -137,11 +139,6 @@ class _Move(_Body):
 class _Drain(_Body):
     back: bool = False
     wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 0.0
-
-
-class _Quality(_Body):
-    quality: Annotated[dict[str, Any], Field(max_length=200)] | None = None
-    schedule: Annotated[dict[str, Any], Field(max_length=200)] | None = None
 
 
 def _read(kind: type[BaseModel], body: dict[str, Any]) -> Any:
@@ -240,6 +237,7 @@ class ManagerServer:
         self._add_streams(app)
         self._add_queries(app)
         self._add_moves(app)
+        add_quality_routes(app, self.driver, self.settings.token)
         add_tier_routes(app, self.driver, self.settings.token)
         return app
 
@@ -324,13 +322,6 @@ class ManagerServer:
             authorise(request, self.settings.token)
             self._feed(Remove(name))
             return {}
-
-        @app.post("/quality")
-        async def quality(request: Request) -> dict[str, Any]:
-            asked = await self._asked(request, _Quality)
-            names = tuple(self.driver.state.processors)
-            self._feed(Say(names, (Configure(asked.schedule, asked.quality),)))
-            return {"processors": list(names)}
 
         @app.post("/settings")
         async def change(request: Request) -> dict[str, Any]:
