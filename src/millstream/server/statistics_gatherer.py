@@ -92,7 +92,7 @@ class StatisticsGatherer:
         for operator in list(engine.operators.values()):
             row = statistics.get(operator.id)
             waiting = [s for part in engine.runner.pending(operator).values() for s in part]
-            reached = self._reached(operator)
+            reached = self._reached(operator) if self._wants("state_rows", "state_bytes") else []
             found[operator.id] = {
                 "rows_in": row["rows_in"] if row else 0,
                 "rows_out": row["rows_out"] if row else 0,
@@ -106,6 +106,10 @@ class StatisticsGatherer:
             if operator.id in self.processor.pauses:
                 found[operator.id]["pause_s"] = round(self.processor.pauses[operator.id], 4)
         return found
+
+    def _wants(self, *names: str) -> bool:
+        """Whether anybody asked for one of these: what costs time is not worked out for nobody."""
+        return self.wanted is None or not self.wanted.isdisjoint(names)
 
     def _reached(self, operator: Any) -> list[Any]:
         """What an operator's windows can still reach: its state."""
