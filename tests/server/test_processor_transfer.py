@@ -113,6 +113,27 @@ def test_a_producer_that_was_away_is_found_at_its_new_address(pair: Pair) -> Non
     until(lambda: pair.copied() == [(3, 20, 2)])
 
 
+def test_a_relay_is_a_copy_that_is_copied(pair: Pair) -> None:
+    first, second = pair.controls
+    third = pair.opened(2)
+    control = Control("p2", third.url)
+    try:
+        second.do(Connect(STREAM, first.peer(1)))
+        until(lambda: pair.copied() != [])
+        control.do(Connect(STREAM, second.peer(1)))
+        for number in range(3):
+            pair.publish(10, number)
+        head = third.processor.engine.ledger.stream
+        until(lambda: head(STREAM) is not None and head(STREAM)["next"] == 4)
+        assert (head(STREAM)["rows"], head(STREAM)["watermark"]) == (30, 2)
+        relay = pair.servers[1].processor
+        until(lambda: relay.ownership.consumers_with("p:", STREAM) == {"p2": 4})
+        assert relay.engine.ledger.segments(STREAM) == [], "passed on, and not kept"
+    finally:
+        control.close()
+        third.stop()
+
+
 def test_who_waits_hears_at_once(pair: Pair) -> None:
     peer = PeerDirectory()
     asked = peer(Place("p0", pair.servers[0].url))
