@@ -2,7 +2,7 @@
 
     ```csv title="doors.csv"     a file of that name (toml, json and csv alike)
     ```sh                        every line is run and must succeed, unless it says `# exits with N`
-    ```console                   lines with `$` are run; the lines below must appear, in this order
+    ```console                   lines with `$` are run; the lines below must appear
     ```python                    run in this process; names last for the page
     ```sql                       must be a right query, as far as the language goes
     ... &                        a process in the background, awaited until it says where it listens
@@ -173,7 +173,7 @@ def _console(text: str, place: str) -> None:
             continue
         at = next((i for i, one in enumerate(printed) if wanted in one), None)
         assert at is not None, f"{place}: {wanted!r} is not in\n" + "\n".join(printed)
-        printed = printed[at + 1 :]
+        del printed[at]
 
 
 def _plain(line: str) -> str:
