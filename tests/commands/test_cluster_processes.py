@@ -16,8 +16,9 @@ import pytest
 
 from millstream.cli import run
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
-from millstream.errors import MillstreamError
+from millstream.errors import MillstreamError, UsageError
 from millstream.server.local_cluster import LAUNCH, LocalCluster
+from millstream.session import Session
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 
@@ -166,3 +167,20 @@ def test_one_answer_whatever_happens(
     assert client.streams() == {}
     again = subprocess.run([*command, "--manager", cluster.url], check=False, timeout=60)
     assert again.returncode == 0
+
+
+def test_a_session_works_on_a_cluster_as_without(cluster: LocalCluster) -> None:
+    with Session(manager=cluster.url) as session:
+        session.stream("n", columns={"at": "long", "n": "int"}, time="timestamp_seconds(at)")
+        large = session.query("SELECT n FROM n WHERE n > 10", name="over_ten")
+        count = session.query("SELECT count(*) AS c FROM n", name="counts")
+        with pytest.raises(UsageError):
+            session.query("SELECT nothing FROM n")
+        told = session.push("n", [{"at": i, "n": i} for i in range(20)])
+        assert told["rows"] == 20
+        session.finish("n")
+        assert sorted(row.n for row in large) == list(range(11, 20))
+        assert [r["c"] for r in count.table().to_pylist()] == [20]
+        for query in session.queries():
+            query.drop()
+        assert session.queries() == ()

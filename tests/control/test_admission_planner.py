@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from millstream.control.admission import Placed, Refused
 from millstream.control.admission_planner import by_planner
+from millstream.control.manager_events import Submit
 from millstream.control.manager_state import (
     Figures,
     Live,
@@ -13,7 +14,6 @@ from millstream.control.manager_state import (
     Query,
     Statistics,
     StreamRecord,
-    Submit,
 )
 from millstream.sim.managed_checkers import in_the_end
 from millstream.sim.managed_cluster import QUICK, ManagedCluster, tree

@@ -7,16 +7,8 @@ import pytest
 
 from millstream.control.commands import Join
 from millstream.control.manager import step
-from millstream.control.manager_state import (
-    DeclareStream,
-    Joined,
-    ManagerState,
-    Move,
-    OperatorRecord,
-    Query,
-    Settings,
-    Submit,
-)
+from millstream.control.manager_events import DeclareStream, Joined, Submit
+from millstream.control.manager_state import ManagerState, Move, OperatorRecord, Query, Settings
 from millstream.errors import StateError
 from millstream.server.manager_store import ManagerStore
 

@@ -3,7 +3,7 @@
 from random import Random
 
 from millstream.control.commands import Compiled
-from millstream.control.manager_state import Drain, Drop, RequestMove, StartStreams, Submit
+from millstream.control.manager_events import Drain, Drop, RequestMove, StartStreams, Submit
 from millstream.sim.managed_checkers import always, in_the_end
 from millstream.sim.managed_cluster import ManagedCluster, Trouble, tree
 

@@ -4,14 +4,7 @@ import pytest
 from managed_runs import random_run
 
 from millstream.control.commands import Command, Seal
-from millstream.control.manager_state import (
-    Drain,
-    Drop,
-    Remove,
-    RequestMove,
-    StartStreams,
-    Submit,
-)
+from millstream.control.manager_events import Drain, Drop, Remove, RequestMove, StartStreams, Submit
 from millstream.sim.managed_checkers import always, in_the_end
 from millstream.sim.managed_cluster import ManagedCluster, Trouble, tree
 from millstream.sim.virtual_processor import VirtualProcessor

@@ -15,7 +15,7 @@ from typing import assert_never
 from millstream.control import manager_decisions as decisions
 from millstream.control import manager_monitor as monitor
 from millstream.control import manager_plans as plans
-from millstream.control import migration, tiers
+from millstream.control import migration, reconciliation, tiers
 from millstream.control.admission import descriptions
 from millstream.control.commands import (
     COMMANDS_MAX,
@@ -41,9 +41,9 @@ from millstream.control.commands import (
     TakeOver,
     Undo,
 )
-from millstream.control.manager_connections import after, blueprint, increments
-from millstream.control.manager_state import (
-    NOBODY,
+from millstream.control.manager_belief import after
+from millstream.control.manager_connections import blueprint, increments
+from millstream.control.manager_events import (
     Change,
     DeclareStream,
     Drain,
@@ -53,19 +53,17 @@ from millstream.control.manager_state import (
     FromAbove,
     Introduced,
     Joined,
-    ManagerState,
     Remove,
     Replied,
     RequestMove,
     Say,
     Send,
-    Sent,
     StartStreams,
-    StreamRecord,
     Submit,
     Tick,
     Unanswered,
 )
+from millstream.control.manager_state import NOBODY, ManagerState, Sent, StreamRecord
 from millstream.control.manager_turn import Turn
 from millstream.errors import UsageError
 
@@ -163,7 +161,7 @@ def _note(turn: Turn, processor: str, command: Command, reply: Reply) -> None:
             monitor.note_report(turn, processor, reply)
         case TakeInventory(), Inventory():
             turn.live(processor, state="up", actual=reply)
-            strays = migration.reconcile(turn, processor, reply)
+            strays = reconciliation.reconcile(turn, processor, reply)
             if strays:
                 known = turn.state.outbox.get(processor, ())
                 turn.in_table("outbox", processor, (*known, *strays))

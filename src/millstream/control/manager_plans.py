@@ -34,16 +34,9 @@ from millstream.control.manager_connections import (
     readers,
 )
 from millstream.control.manager_decisions import place_query
+from millstream.control.manager_events import Drop, Submit
 from millstream.control.manager_monitor import forget_figures
-from millstream.control.manager_state import (
-    FROZEN,
-    NOBODY,
-    Drop,
-    ManagerState,
-    OperatorRecord,
-    Query,
-    Submit,
-)
+from millstream.control.manager_state import FROZEN, NOBODY, ManagerState, OperatorRecord, Query
 from millstream.control.manager_turn import Turn
 from millstream.errors import UsageError
 from millstream.plan.distribution import problems

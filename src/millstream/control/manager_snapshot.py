@@ -9,13 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from millstream.control.diagnosis import alarms, cause_of, costs_of, error_with_row
-from millstream.control.manager_state import (
-    FROZEN,
-    Figures,
-    ManagerState,
-    OperatorRecord,
-    Query,
-)
+from millstream.control.manager_state import FROZEN, Figures, ManagerState, OperatorRecord, Query
 from millstream.control.snapshot import (
     Connection,
     DecisionSnapshot,

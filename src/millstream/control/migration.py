@@ -20,7 +20,6 @@ from millstream.control.commands import (
     Complete,
     Done,
     Host,
-    Inventory,
     Peer,
     Prepare,
     Progress,
@@ -32,21 +31,14 @@ from millstream.control.commands import (
     TakeOver,
     Undo,
 )
-from millstream.control.commands import MoveRecord as Told
 from millstream.control.manager_connections import (
     outside_inputs,
     owner_of,
     placed_operators,
     readers,
 )
-from millstream.control.manager_state import (
-    FROZEN,
-    NOBODY,
-    UNSEALED,
-    ManagerState,
-    Move,
-    RequestMove,
-)
+from millstream.control.manager_events import RequestMove
+from millstream.control.manager_state import FROZEN, NOBODY, UNSEALED, ManagerState, Move
 from millstream.control.manager_turn import Turn
 from millstream.errors import UsageError
 
@@ -375,64 +367,3 @@ def tell_again(turn: Turn) -> None:
     for move in list(turn.state.moves.values()):
         if move.phase in ("preparing", "taking"):
             turn.move(move.id, told=frozenset())
-
-
-# -- reconciliation -------------------------------------------------------------------------------
-
-
-def reconcile(turn: Turn, processor: str, have: Inventory) -> list[Command]:
-    """What a processor says of moves, against what is remembered; gives what to tell it at once."""
-    said: list[Command] = []
-    for name, told in have.moves.items():
-        move = turn.state.moves.get(name)
-        if move is None or move.over:
-            said += _stray(turn, processor, name, told, move)
-        elif told.role == "old" and told.phase == "sealed" and move.phase in (*UNSEALED, "sealing"):
-            turn.move(move.id, phase="sealing", told=frozenset({"asked"}))
-    _believe_owners(turn, processor, have)
-    return said
-
-
-def _stray(turn: Turn, processor: str, name: str, told: Told, move: Move | None) -> list[Command]:
-    """A move that is over, or that nobody here knows."""
-    if move is not None and move.phase == "done":
-        return [Complete(name)]
-    sealed = told.phase in ("sealed", "taking", "owner")
-    if not sealed:
-        return [Undo(name)]
-    mine = all(
-        o not in turn.state.operators or turn.state.operators[o].processor == processor
-        for o in told.operators
-    )
-    if told.role == "new" and told.phase == "owner" and mine:
-        return [Complete(name)]
-    if told.peer in turn.state.processors:  # handed over: there is only forward
-        old, new = (processor, told.peer) if told.role == "old" else (told.peer, processor)
-        phase = "sealing" if told.role == "old" else "taking"
-        adopted = Move(
-            name, told.operators, old, new, "found under way", phase, turn.now_s,
-            told=frozenset({"asked"}),
-        )  # fmt: skip
-        turn.put(adopted)
-        turn.decide("notice", f"the move {name} from {old} to {new} was found under way")
-    return []
-
-
-def _believe_owners(turn: Turn, processor: str, have: Inventory) -> None:
-    """Processors know who owns a stream: the highest epoch counts."""
-    moving = {o for m in turn.state.moves.values() if m.phase in FROZEN for o in m.operators}
-    for stream, epoch in have.owned.items():
-        record = turn.state.operators.get(stream)
-        if record is None or stream in moving or epoch < record.epoch:
-            continue
-        if record.processor == processor:
-            if epoch != record.epoch:
-                turn.put(replace(record, epoch=epoch))
-        elif epoch > record.epoch and record.processor != NOBODY:
-            turn.put(replace(record, processor=processor, epoch=epoch))
-            turn.decide(
-                "notice",
-                f"{record.label or stream} is on {processor}, not on {record.processor}",
-                "its owner says so, with a higher epoch",
-                subjects=(stream,),
-            )

@@ -35,7 +35,7 @@ from millstream.control import tiers
 from millstream.control.admission import PLACERS
 from millstream.control.commands import Join, from_json
 from millstream.control.manager_decisions import SQPR
-from millstream.control.manager_state import (
+from millstream.control.manager_events import (
     Change,
     DeclareStream,
     Drain,
@@ -43,13 +43,12 @@ from millstream.control.manager_state import (
     Event,
     ForgetStream,
     Joined,
-    ManagerState,
     Remove,
     RequestMove,
-    Settings,
     StartStreams,
     Submit,
 )
+from millstream.control.manager_state import ManagerState, Settings
 from millstream.engine.transfer import RefusedError
 from millstream.errors import UsageError
 from millstream.place.patterns import PATTERNS

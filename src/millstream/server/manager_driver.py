@@ -29,18 +29,16 @@ from millstream.control.commands import (
     encode,
 )
 from millstream.control.manager import step
-from millstream.control.manager_state import (
+from millstream.control.manager_events import (
     Event,
     FromAbove,
     Introduced,
-    ManagerState,
-    OutsideStream,
     Replied,
     Send,
-    Settings,
     Tick,
     Unanswered,
 )
+from millstream.control.manager_state import ManagerState, OutsideStream, Settings
 from millstream.errors import UsageError
 from millstream.server.manager_store import ManagerStore
 

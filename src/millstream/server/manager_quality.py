@@ -12,7 +12,8 @@ from fastapi import FastAPI, Request
 from millstream.config.qos_table import quality_of
 from millstream.control.commands import Configure
 from millstream.control.manager_connections import placed_operators
-from millstream.control.manager_state import ManagerState, Say
+from millstream.control.manager_events import Say
+from millstream.control.manager_state import ManagerState
 from millstream.errors import UsageError
 from millstream.server.access import authorise, json_body
 from millstream.server.manager_driver import ManagerDriver

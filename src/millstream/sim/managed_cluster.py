@@ -14,18 +14,16 @@ from random import Random
 
 from millstream.control.commands import Compiled, CompiledOperator, Reply
 from millstream.control.manager import step
-from millstream.control.manager_state import (
+from millstream.control.manager_events import (
     DeclareStream,
     Event,
     Joined,
-    ManagerState,
     Replied,
     Send,
-    Settings,
     Tick,
     Unanswered,
-    started_again,
 )
+from millstream.control.manager_state import ManagerState, Settings, started_again
 from millstream.errors import UsageError
 from millstream.sim.kernel import Kernel
 from millstream.sim.virtual_ledger import Rows

@@ -1,0 +1,71 @@
+"""What a processor says it has, against what the manager remembers: the processor is right.
+
+Used when a processor joins, comes back, or a manager was started again: moves go on from what their
+two owners say, records of moves that are over are cleared, and the owner of a stream is whoever has
+it with the highest epoch.
+"""
+
+from dataclasses import replace
+
+from millstream.control.commands import Command, Complete, Inventory, Undo
+from millstream.control.commands import MoveRecord as Told
+from millstream.control.manager_state import FROZEN, NOBODY, UNSEALED, Move
+from millstream.control.manager_turn import Turn
+
+
+def reconcile(turn: Turn, processor: str, have: Inventory) -> list[Command]:
+    """What a processor says of moves, against what is remembered; gives what to tell it at once."""
+    said: list[Command] = []
+    for name, told in have.moves.items():
+        move = turn.state.moves.get(name)
+        if move is None or move.over:
+            said += _stray(turn, processor, name, told, move)
+        elif told.role == "old" and told.phase == "sealed" and move.phase in (*UNSEALED, "sealing"):
+            turn.move(move.id, phase="sealing", told=frozenset({"asked"}))
+    _believe_owners(turn, processor, have)
+    return said
+
+
+def _stray(turn: Turn, processor: str, name: str, told: Told, move: Move | None) -> list[Command]:
+    """A move that is over, or that nobody here knows."""
+    if move is not None and move.phase == "done":
+        return [Complete(name)]
+    sealed = told.phase in ("sealed", "taking", "owner")
+    if not sealed:
+        return [Undo(name)]
+    mine = all(
+        o not in turn.state.operators or turn.state.operators[o].processor == processor
+        for o in told.operators
+    )
+    if told.role == "new" and told.phase == "owner" and mine:
+        return [Complete(name)]
+    if told.peer in turn.state.processors:  # handed over: there is only forward
+        old, new = (processor, told.peer) if told.role == "old" else (told.peer, processor)
+        phase = "sealing" if told.role == "old" else "taking"
+        adopted = Move(
+            name, told.operators, old, new, "found under way", phase, turn.now_s,
+            told=frozenset({"asked"}),
+        )  # fmt: skip
+        turn.put(adopted)
+        turn.decide("notice", f"the move {name} from {old} to {new} was found under way")
+    return []
+
+
+def _believe_owners(turn: Turn, processor: str, have: Inventory) -> None:
+    """Processors know who owns a stream: the highest epoch counts."""
+    moving = {o for m in turn.state.moves.values() if m.phase in FROZEN for o in m.operators}
+    for stream, epoch in have.owned.items():
+        record = turn.state.operators.get(stream)
+        if record is None or stream in moving or epoch < record.epoch:
+            continue
+        if record.processor == processor:
+            if epoch != record.epoch:
+                turn.put(replace(record, epoch=epoch))
+        elif epoch > record.epoch and record.processor != NOBODY:
+            turn.put(replace(record, processor=processor, epoch=epoch))
+            turn.decide(
+                "notice",
+                f"{record.label or stream} is on {processor}, not on {record.processor}",
+                "its owner says so, with a higher epoch",
+                subjects=(stream,),
+            )
