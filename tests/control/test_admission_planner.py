@@ -1,10 +1,14 @@
-"""Admission in the manager: what fits, what is reused, who refuses and why; dry runs, queues."""
+"""Admission with reuse in the manager: what is taken, where it goes, why something is refused."""
 
 from dataclasses import replace
+from typing import Any
 
-from millstream.control.admission import Placed, Refused
-from millstream.control.admission_planner import by_planner
-from millstream.control.manager_events import Submit
+import pytest
+
+from millstream.control.admission import Placed, Refused, Wait
+from millstream.control.admission_planner import by_reuse
+from millstream.control.distances import distances_ms
+from millstream.control.estimates import estimates
 from millstream.control.manager_state import (
     Figures,
     Live,
@@ -15,119 +19,151 @@ from millstream.control.manager_state import (
     Statistics,
     StreamRecord,
 )
-from millstream.sim.managed_checkers import in_the_end
-from millstream.sim.managed_cluster import QUICK, ManagedCluster, tree
-
-PLANS = {
-    "one": tree("one", ("o:f", "s:a"), ("o:j", "o:f", "s:b"), ("o:r", "o:j")),
-    "two": tree("two", ("o:f", "s:a"), ("o:g", "o:f")),
-}
 
 
-def state(cpu: float = 1.0, **more: object) -> ManagerState:
-    """Two processors, a stream each, and a filter of the first that runs and is measured."""
-    live = Live(state="up", version=1)
-    running = OperatorRecord("o:f", "map", "filter", ("s:a",), 40, processor="p1")
-    figures = Figures(
-        10.0,
-        {"rows_in": 1e5, "rows_out": 2e4, "seconds": 4.0},
-        {"rows_out": 200.0, "seconds": 0.04},
-    )
-    base = Figures(10.0, {"rows": 1e5}, {"rows": 1000.0})
+def processor(name: str, **properties: Any) -> Processor:
+    return Processor(name, f"http://{name}", 1, properties)
+
+
+def state_of(
+    *processors: Processor,
+    streams: dict[str, str],
+    operators: tuple[OperatorRecord, ...] = (),
+    queries: tuple[Query, ...] = (),
+    statistics: Statistics | None = None,
+) -> ManagerState:
     return ManagerState(
-        processors={
-            name: Processor(name, f"http://{name}", 1, {"cpu": cpu, "site": site, **more})
-            for name, site in (("p1", "Worcester"), ("p2", "Boston"))
-        },
-        live={"p1": live, "p2": live},
-        streams={"a": StreamRecord("a", {}, "p1"), "b": StreamRecord("b", {}, "p2")},
-        operators={"o:f": running},
-        statistics=Statistics(
-            operators={"o:f": figures}, streams={"s:a": base, "s:b": base, "o:f": figures}
-        ),
+        processors={p.id: p for p in processors},
+        live={p.id: Live(state="up") for p in processors},
+        streams={n: StreamRecord(n, {"rate": 1_000}, place) for n, place in streams.items()},
+        operators={o.id: o for o in operators},
+        queries={q.name: q for q in queries},
+        statistics=statistics or Statistics(),
     )
 
 
-def query(**more: object) -> tuple[Query, dict[str, OperatorRecord]]:
-    """A join over the filter that runs, and a projection of it."""
-    found = Query("q", "text", operators=("o:f", "o:j", "o:r"), result="o:r")
-    records = {
-        "o:f": state().operators["o:f"],
-        "o:j": OperatorRecord("o:j", "join", "join", ("o:f", "s:b"), 60),
-        "o:r": OperatorRecord("o:r", "map", "project", ("o:j",), 20),
-    }
-    return replace(found, **more), records  # type: ignore[arg-type]
+def operator(name: str, kind: str, *inputs: str, at: str = "") -> OperatorRecord:
+    return OperatorRecord(f"o:{name}", kind, f"{kind} {name}", inputs, 100, {}, at)
 
 
-def test_what_runs_is_reused_and_the_rest_has_a_price() -> None:
-    verdict = by_planner(state(), *query())
+def query(name: str, *operators: OperatorRecord, **more: Any) -> Query:
+    return Query(
+        name, "SELECT", operators=tuple(o.id for o in operators), result=operators[-1].id,
+        sources=("a", "b"), **more,
+    )  # fmt: skip
+
+
+def ask(state: ManagerState, wanted: Query, *operators: OperatorRecord) -> Any:
+    return by_reuse(state, wanted, {o.id: o for o in operators})
+
+
+JOIN = operator("join", "join", "s:a", "s:b")
+
+
+def test_a_query_goes_where_its_streams_are() -> None:
+    state = state_of(processor("p1"), processor("p2"), streams={"a": "p2", "b": "p2"})
+    verdict = ask(state, query("q", JOIN), JOIN)
     assert isinstance(verdict, Placed)
-    assert verdict.table["o:f"] == "p1"
-    assert verdict.reused == ("o:f",)
-    assert set(verdict.table) == {"o:f", "o:j", "o:r"}
-    # measured maps cost 4 s for 100,000 rows; a join has not been measured yet
-    join, project = 1200 * 2e-5, 600 * 4e-5
-    assert verdict.cpu is not None
-    assert abs(verdict.cpu - join - project) < 1e-9
+    assert verdict.table == {"o:join": "p2"}
+    assert verdict.bandwidth == 0
+    assert verdict.cpu == pytest.approx(0.02 + 2_000 * 2e-5)
+    assert verdict.sentence.startswith("1 new operators on p2, 0 reused; about 0.060 CPU")
+
+
+def test_what_runs_is_reused_and_stays() -> None:
+    running = replace(JOIN, processor="p1")
+    state = state_of(
+        processor("p1"), processor("p2"), streams={"a": "p2", "b": "p2"}, operators=(running,)
+    )
+    top = operator("top", "map", "o:join")
+    verdict = ask(state, query("q", running, top), running, top)
+    assert isinstance(verdict, Placed)
+    assert verdict.table == {"o:join": "p1", "o:top": "p1"}
+    assert verdict.reused == ("o:join",)
+    assert verdict.bandwidth == 0
+
+
+def test_a_full_processor_sends_a_query_elsewhere() -> None:
+    state = state_of(processor("p1", cpu=0.05), processor("p2"), streams={"a": "p1", "b": "p1"})
+    verdict = ask(state, query("q", JOIN), JOIN)
+    assert isinstance(verdict, Placed)
+    assert verdict.table == {"o:join": "p2"}
+    assert {(f["stream"], f["from"], f["to"]) for f in verdict.detail["crosses"]} == {
+        ("s:a", "p1", "p2"), ("s:b", "p1", "p2"),
+    }  # fmt: skip
+    assert verdict.bandwidth == pytest.approx(2 * 1_000 * 64)
 
 
 def test_a_refusal_names_the_resource_and_what_would_fit() -> None:
-    verdict = by_planner(state(cpu=0.045), *query())
+    state = state_of(processor("p1", cpu=0.05), streams={"a": "p1", "b": "p1"})
+    verdict = ask(state, query("q", JOIN), JOIN)
     assert isinstance(verdict, Refused)
-    assert verdict.resource == "cpu"
-    assert verdict.host in ("p1", "p2")
-    assert "would fit" in verdict.fits
+    assert (verdict.resource, verdict.host) == ("cpu", "p1")
+    assert "0.06 needed, 0.045 free" in verdict.sentence
+    assert "a smaller window" in verdict.fits
+    assert "75%" in verdict.fits
 
 
-def test_results_come_to_the_site_where_they_are_wanted() -> None:
-    for site, place in (("Boston", "p2"), ("p1", "p1")):
-        verdict = by_planner(state(), *query(deliver_to=site))
-        assert isinstance(verdict, Placed)
-        assert verdict.table["o:r"] == place
-    verdict = by_planner(state(), *query(deliver_to="Paris"))
+def test_bandwidth_binds_too() -> None:
+    state = state_of(
+        processor("p1", cpu=0.05, bandwidth_out=100_000), processor("p2"),
+        streams={"a": "p1", "b": "p1"},
+    )  # fmt: skip
+    verdict = ask(state, query("q", JOIN), JOIN)
     assert isinstance(verdict, Refused)
-    assert (verdict.resource, verdict.host) == ("site", "Paris")
+    assert verdict.resource in ("bandwidth_out", "cpu")
 
 
-def test_a_latency_bound_that_no_plan_keeps_is_refused() -> None:
-    far = state(**{"distance_ms:p1": 80.0, "distance_ms:p2": 80.0})
-    assert isinstance(by_planner(far, *query(deliver_to="p1", latency_s=0.3)), Placed)
-    verdict = by_planner(far, *query(deliver_to="p1", latency_s=0.01))
-    assert isinstance(verdict, Refused)
-    assert verdict.resource == "latency"
+def test_measured_figures_win_and_what_was_promised_is_kept() -> None:
+    running = replace(JOIN, processor="p1")
+    figures = Figures(
+        10.0, {"rows_in": 5_000, "rows_out": 100, "seconds": 1.0},
+        {"rows_in": 500.0, "rows_out": 10.0, "seconds": 0.1},
+    )  # fmt: skip
+    stream = Figures(10.0, {"rows": 1_000, "bytes": 20_000}, {"rows": 250.0})
+    waiting = operator("map", "map", "s:a", at="p1")
+    promised = query("old", waiting, admission={"estimates": {"o:map": [7, 70, 0.7]}})
+    state = state_of(
+        processor("p1"), streams={"a": "p1", "b": "p1"}, operators=(running, waiting),
+        queries=(promised,),
+        statistics=Statistics(operators={"o:join": figures}, streams={"s:a": stream}),
+    )  # fmt: skip
+    new = operator("new", "join", "s:a", "o:map")
+    known = estimates(state, {"o:new": new})
+    assert known["s:a"].bytes_out == 250 * 20
+    assert (known["o:join"].rows_out, known["o:join"].cpu) == (10.0, 0.1)
+    assert known["o:map"].cpu == 0.7
+    assert known["o:new"].cpu == pytest.approx(0.02 + 257 * 1.0 / 5_000)
+    assert known["o:new"].rows_out == pytest.approx(257 * 100 / 5_000)
+    verdict = ask(state, query("q", new), new)  # 0.9 - 0.1 - 0.7 of CPU are left
+    assert isinstance(verdict, Placed)
+    full = replace(state, processors={"p1": processor("p1", cpu=0.9)})
+    assert isinstance(ask(full, query("q", new), new), Refused)
 
 
-def planned_cluster() -> ManagedCluster:
-    cluster = ManagedCluster(1, ("p1", "p2"), PLANS, settings=replace(QUICK, placer="sqpr"))
-    cluster.run(0.5)
-    cluster.declare("a", "b", rows=30)
-    return cluster
+def test_results_are_wanted_somewhere_and_in_time() -> None:
+    near = processor("near", site="north", **{"distance.far": 200, "distance.mid": 50})
+    mid = processor("mid", **{"distance.far": 60})
+    far = processor("far", site="south")
+    state = state_of(near, mid, far, streams={"a": "near", "b": "near"})
+    wanted = query("q", JOIN, deliver_to="south", latency_s=0.25)
+    verdict = ask(state, wanted, JOIN)
+    assert isinstance(verdict, Placed)
+    assert verdict.detail["delay_ms"] <= 250
+    late = ask(state, replace(wanted, latency_s=0.05), JOIN)
+    assert isinstance(late, Refused)
+    assert late.resource == "latency"
+    nowhere = ask(state, replace(wanted, deliver_to="east"), JOIN)
+    assert isinstance(nowhere, Wait)
 
 
-def test_a_dry_run_changes_nothing() -> None:
-    cluster = planned_cluster()
-    cluster.feed(Submit("one", "one", dry_run=True))
-    cluster.run(5)
-    told = cluster.state.considered["one"]
-    assert told["verdict"] == "admitted"
-    assert set(told["places"]) == {"o:f", "o:j", "o:r"}
-    assert not cluster.state.queries
-    assert not cluster.state.operators
-    assert not any(p.ledger.queries for p in cluster.processors.values())
-
-
-def test_a_queued_query_runs_when_there_is_room() -> None:
-    cluster = planned_cluster()
-    small = {n: replace(p, properties={"cpu": 0.0}) for n, p in cluster.state.processors.items()}
-    cluster.state = replace(cluster.state, processors=small)
-    cluster.feed(Submit("two", "two"))
-    cluster.feed(Submit("one", "one", queue=True))
-    cluster.run(6)
-    assert cluster.state.refusals["two"].code == "cpu"
-    assert cluster.state.queries["one"].phase == "queued"
-    large = {n: replace(p, properties={"cpu": 8.0}) for n, p in small.items()}
-    cluster.state = replace(cluster.state, processors=large)
-    cluster.run(40)
-    assert cluster.state.queries["one"].phase == "running"
-    assert cluster.state.queries["one"].admission["cpu"] > 0
-    assert in_the_end(cluster) == []
+def test_distances_from_what_is_given_and_measured() -> None:
+    a = processor("a", **{"distance.b": 10})
+    measured = Statistics(processors={"b": Figures(1.0, {"distance_ms.c": 5.0})})
+    state = state_of(a, processor("b"), processor("c"), processor("d"), streams={},
+                     statistics=measured)  # fmt: skip
+    known = distances_ms(state, ["a", "b", "c", "d"])
+    assert known["b", "a"] == 10  # both directions
+    assert known["a", "c"] == 15  # over b
+    assert known["a", "d"] == 10  # nobody knows: as far as the farthest
+    assert distances_ms(state_of(processor("x"), streams={}), ["x"]) == {}

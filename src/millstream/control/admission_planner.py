@@ -1,244 +1,278 @@
-"""Admission by SQPR's planner: does a query fit, where, what does it reuse and cost.
+"""Admission with reuse: a query is taken if it fits, placed where it costs least, or refused.
 
-What runs is given: the stream of a running operator is there, at its processor, and costs nothing
-more; capacities are what measured use leaves. The planner places the operators that are new, and
-its answer has passed the independent checker before it is given on (`place/admission.py`). Rates,
-selectivities and costs are those reported for operators of the same kind, else `ASSUMED`. Rates are
-bytes a second, CPU is seconds a second, memory bytes, distances milliseconds.
-
-Processors say of themselves (properties): `cpu`, `memory`, `bandwidth_in`, `bandwidth_out`, `site`,
-and `distance_ms:OTHER` for latency bounds.
+The placer `sqpr` builds a planning problem (SQPR, section III) from what the manager knows: what
+processors have left of CPU and bandwidth, the streams that exist and where, what the new operators
+cost by estimate, distances, where the result is wanted and how late it may be. Running operators
+stay where they are; the planner's answer is checked by the independent checker before use.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from math import inf
+from typing import Any
 
-from millstream.control.admission import PLACERS, Placed, Refused, Verdict, Wait, descriptions
-from millstream.control.manager_connections import owner_of
+from millstream.control.admission import (
+    PLACERS,
+    Placed,
+    Refused,
+    Verdict,
+    Wait,
+    descriptions,
+)
+from millstream.control.distances import distances_ms
+from millstream.control.estimates import Estimate, estimates
 from millstream.control.manager_state import NOBODY, ManagerState, OperatorRecord, Query
-from millstream.errors import MillstreamError
-from millstream.place.admission import Admission
-from millstream.place.online import Decision
-from millstream.place.problem import Host, Link, Links, Operator, Stream
+from millstream.place.check import check_solution
+from millstream.place.planners import plan_all
+from millstream.place.problem import (
+    LEAST_RESOURCES,
+    Host,
+    Link,
+    Links,
+    Operator,
+    Problem,
+    Stream,
+)
 from millstream.place.problem import Query as Wish
+from millstream.place.solution import Solution
 from millstream.plan.distribution import ProcessorDescription
 
-SQPR = "sqpr"
+BANDWIDTH = 12.5e6  # bytes a second of a processor that says nothing: 100 Mbit/s
+HEADROOM = 0.9  # of a processor's CPU that is given away
 
 
-@dataclass(frozen=True, slots=True)
-class Assumed:
-    """Where nothing of the kind has been measured yet."""
-
-    rows_per_s: float = 1000.0  # of a base stream that does not say
-    row_bytes: float = 50.0
-    selectivity: float = 0.5  # rows out for each row in
-    cpu_s_a_row: float = 2e-5
-
-
-ASSUMED = Assumed()
-
-
-@PLACERS.member(SQPR)
-def by_planner(
-    state: ManagerState, query: Query, operators: Mapping[str, OperatorRecord]
-) -> Verdict:
-    """SQPR's planner over what is left of the processors."""
-    described = descriptions(state)
-    if not described:
+@PLACERS.member("sqpr")
+def by_reuse(state: ManagerState, query: Query, operators: Mapping[str, OperatorRecord]) -> Verdict:
+    """Where the query costs least with all that runs, or what it would need."""
+    processors = descriptions(state)
+    if not processors:
         return Wait("no processor answers")
-    running = {name: o.processor for name, o in operators.items() if o.processor != NOBODY}
-    fresh = [o for o in operators.values() if o.processor == NOBODY]
-    site = _site(query, described)
-    if isinstance(site, Refused):
-        return site
-    if site is not None and running.get(query.result, site) != site:
-        made = running[query.result]
-        return Refused(
-            "site", site, f"its result is made on {made} for others", f"--deliver-to {made}"
-        )
-    if not fresh:
-        sentence = f"all of it runs already, on {', '.join(sorted(set(running.values())))}"
-        return Placed(running, sentence, tuple(running), 0.0, 0.0)
-    estimates = Estimates(state)
-    try:
-        admission = _problem(state, described, fresh, estimates)
-        bound = None if query.latency_s is None else query.latency_s * 1000
-        wish = Wish(query.name, query.result, site, bound)
-        decision = admission.submit(wish)
-    except MillstreamError as error:
-        return Wait(str(error))
-    if decision.refusal is not None:
-        share = admission.what_would_fit(wish)
-        fits = f"at {share:.0%} of its rate and cost it would fit" if share else ""
-        host = decision.refusal.host or ""
-        return Refused(decision.refusal.reason, host, decision.refusal.detail, fits)
-    table = {**running, **dict(decision.started)}
-    if site is not None and table.get(query.result) != site:
-        # the plan relays the result; subscribers ask its maker, so it is made where it is wanted
-        need = estimates.cpu(operators[query.result])
-        left = next(_host(state, d, estimates).cpu for d in described if d.id == site)
-        left -= sum(estimates.cpu(operators[o]) for o, host in decision.started if host == site)
-        if need > left:
-            return Refused("cpu", site, f"{need:.3f} needed at {site}, {max(0.0, left):.3f} free")
-        table[query.result] = site
-    return _placed(table, operators, decision, estimates)
-
-
-def _placed(
-    table: Mapping[str, str],
-    operators: Mapping[str, OperatorRecord],
-    decision: Decision,
-    estimates: "Estimates",
-) -> Verdict:
-    started = {o: table[o] for o, _ in decision.started}
-    missing = [o for o in operators if o not in table]
-    if missing:
-        return Wait(f"the plan has no place for {missing[0]}")
-    reused = tuple(o for o in operators if o not in started)
-    places = ", ".join(sorted(set(started.values())))
-    sentence = (
-        f"{len(started)} operators on {places}, {len(reused)} reused; {decision.cpu:.3f} CPU and "
-        f"{decision.bandwidth / 1000:.1f} kB/s more"
-    )
-    detail = {
-        "delivered_at": decision.host,
-        "shipped": [list(flow) for flow in decision.shipped],
-        "measured": estimates.measured,
-    }
-    return Placed(table, sentence, reused, decision.cpu, decision.bandwidth, detail)
-
-
-def _site(query: Query, described: tuple[ProcessorDescription, ...]) -> str | Refused | None:
-    """The processor at which results are wanted: by id, or by its property `site`."""
-    if not query.deliver_to:
-        return None
-    for one in described:
-        if query.deliver_to in (one.id, one.properties.get("site")):
-            return one.id
-    known = sorted({str(one.properties.get("site") or one.id) for one in described})
-    return Refused(
-        "site", query.deliver_to, f"no processor answers at {query.deliver_to}",
-        f"sites: {', '.join(known)}",
-    )  # fmt: skip
-
-
-def _problem(
-    state: ManagerState,
-    described: tuple[ProcessorDescription, ...],
-    fresh: list[OperatorRecord],
-    estimates: "Estimates",
-) -> Admission:
-    hosts = [_host(state, one, estimates) for one in described]
-    admission = Admission(hosts, _links(described))
-    alive, made = {h.id for h in hosts}, {o.id for o in fresh}
-    given: dict[str, Stream] = {}
-    for operator in fresh:
-        for name in operator.inputs:
-            place = owner_of(state, name)
-            if name not in made and place in alive:
-                given[name] = Stream(name, estimates.bytes_per_s(name), place)
-    new = [Stream(o.id, estimates.bytes_per_s(o.id, o)) for o in fresh]
-    ways = [Operator(o.id, o.inputs, o.id, estimates.cpu(o)) for o in fresh]
-    admission.learn([*given.values(), *new], ways)
-    return admission
-
-
-def _host(state: ManagerState, one: ProcessorDescription, estimates: "Estimates") -> Host:
-    """What measured use leaves of a processor."""
-    used = estimates.used_cpu(one.id)
-    received = sent = 0.0
-    for edge, figures in state.statistics.edges.items():
-        stream, _, target = edge.partition(">")
-        rate = figures.rates.get("bytes", 0.0)
-        received += rate if target == one.id else 0.0
-        sent += rate if owner_of(state, stream) == one.id else 0.0
-    return Host(
-        one.id,
-        max(0.0, one.number("cpu", 1.0) - used),
-        max(0.0, one.number("bandwidth_in", inf) - received),
-        max(0.0, one.number("bandwidth_out", inf) - sent),
-    )
-
-
-def _links(described: tuple[ProcessorDescription, ...]) -> Links | None:
-    """Distances between processors, where they say them."""
-    found = [
-        Link(one.id, other.id, distance=one.number(f"distance_ms:{other.id}", 0.0))
-        for one in described
-        for other in described
-        if one.id != other.id
+    new = {n: o for n, o in operators.items() if o.processor == NOBODY}
+    known = estimates(state, new)
+    homeless = [
+        s.name for s in state.streams.values() if s.name in query.sources and not s.processor
     ]
-    told = any(f"distance_ms:{b.id}" in a.properties for a in described for b in described)
-    return Links(listed=tuple(found)) if told else None
+    if homeless:
+        return Wait(f"stream {homeless[0]} enters nowhere yet")
+    best: Placed | None = None
+    refusal: Verdict = Wait("no processor answers at that site")
+    for target in _targets(processors, query.deliver_to):
+        verdict = _planned(state, query, operators, new, known, processors, target)
+        if isinstance(verdict, Placed):
+            cheaper = best is None or (verdict.bandwidth or 0.0) < (best.bandwidth or 0.0)
+            best = verdict if cheaper else best
+        else:
+            refusal = verdict
+    return best or refusal
 
 
-class Estimates:
-    """Rates and costs of what would run, from reports of what runs."""
+def _targets(processors: tuple[ProcessorDescription, ...], site: str) -> tuple[str | None, ...]:
+    """Processors at which a result may be handed over; None where anywhere will do."""
+    if not site:
+        return (None,)
+    return tuple(p.id for p in processors if site in (p.id, str(p.properties.get("site", ""))))
 
-    def __init__(self, state: ManagerState) -> None:
-        self._state = state
-        self.measured = False
-        self._kinds: dict[str, tuple[float, float, float]] = {}  # rows in, rows out, seconds
-        for name, figures in state.statistics.operators.items():
-            record = state.operators.get(name)
-            rows = figures.values.get("rows_in", 0.0)
-            if record is None or rows <= 0:
-                continue
-            known = self._kinds.get(record.kind, (0.0, 0.0, 0.0))
-            self._kinds[record.kind] = (
-                known[0] + rows,
-                known[1] + figures.values.get("rows_out", 0.0),
-                known[2] + figures.values.get("seconds", 0.0),
-            )
-        self._rows: dict[str, float] = {}
 
-    def rows_per_s(self, stream: str, fresh: OperatorRecord | None = None) -> float:
-        if stream not in self._rows:
-            self._rows[stream] = self._rows_of(stream, fresh)
-        return self._rows[stream]
+def _planned(
+    state: ManagerState,
+    query: Query,
+    operators: Mapping[str, OperatorRecord],
+    new: Mapping[str, OperatorRecord],
+    known: Mapping[str, Estimate],
+    processors: tuple[ProcessorDescription, ...],
+    target: str | None,
+) -> Verdict:
+    problem = problem_of(state, query, new, known, processors, target)
+    outcome = plan_all(problem, "sqpr")
+    (decision,) = outcome.decisions
+    if decision.refusal is not None:
+        told = decision.refusal
+        host = told.host or ""
+        return Refused(
+            told.reason, host, f"query {query.name} does not fit: {told.detail}",
+            what_fits(operators.values(), told.detail),
+        )  # fmt: skip
+    table = {o.id: o.processor for o in operators.values() if o.processor != NOBODY}
+    for placed in outcome.solution.operators:
+        table.setdefault(placed.operator, placed.host)
+    there = set(_flowing(state))
+    flows = tuple(f for f in _direct(state, new, table) if f not in there)
+    wrong = _too_much(problem, outcome.solution, flows)
+    if wrong is not None:
+        return wrong
+    reused = tuple(name for name in operators if name not in new)
+    crossing = sum(known[s].bytes_out for s, _, _ in flows if s in known)
+    cpu = sum(known[name].cpu for name in new)
+    delay_ms = _delay_ms(state, query, operators, table, target)
+    detail: dict[str, Any] = {
+        "crosses": [
+            {"stream": s, "from": a, "to": b, "bytes_per_s": round(known[s].bytes_out)}
+            for s, a, b in flows
+            if s in known
+        ],
+        "delay_ms": delay_ms,
+        "estimates": {
+            name: [known[name].rows_out, known[name].bytes_out, known[name].cpu] for name in new
+        },
+        "measured": sorted(name for name in known if known[name].measured),
+    }
+    return Placed(table, _sentence(table, new, reused, cpu, crossing, delay_ms), reused, cpu,
+                  crossing, detail)  # fmt: skip
 
-    def _rows_of(self, stream: str, fresh: OperatorRecord | None) -> float:
-        state = self._state
-        for figures, key in (
-            (state.statistics.streams.get(stream), "rows"),
-            (state.statistics.operators.get(stream), "rows_out"),
-        ):
-            if figures is not None and key in figures.rates:
-                self.measured = True
-                return figures.rates[key]
-        record = fresh or state.operators.get(stream)
-        if record is None:
-            table = state.streams.get(stream.removeprefix("s:"))
-            rate = table.table.get("rate") if table is not None else None
-            return float(rate) if isinstance(rate, int | float) else ASSUMED.rows_per_s
-        return self._rows_in(record) * self.selectivity(record.kind)
 
-    def _rows_in(self, record: OperatorRecord) -> float:
-        return sum(self.rows_per_s(s) for s in record.inputs)
+def problem_of(
+    state: ManagerState,
+    query: Query,
+    new: Mapping[str, OperatorRecord],
+    known: Mapping[str, Estimate],
+    processors: tuple[ProcessorDescription, ...],
+    target: str | None = None,
+) -> Problem:
+    """What is left of every processor, what exists where, and what is to be placed."""
+    cpu_used, sent, received = _used(state, known)
+    hosts = tuple(
+        Host(
+            p.id,
+            max(0.0, _number(p, "cpu", 1.0) * HEADROOM - cpu_used.get(p.id, 0.0)),
+            max(0.0, _number(p, "bandwidth_in", BANDWIDTH) - received.get(p.id, 0.0)),
+            max(0.0, _number(p, "bandwidth_out", BANDWIDTH) - sent.get(p.id, 0.0)),
+        )
+        for p in processors
+    )
+    up = {h.id for h in hosts}
+    owner = {s.id: s.processor for s in state.streams.values()}
+    owner |= {o.id: o.processor for o in state.operators.values() if o.processor != NOBODY}
+    streams = [Stream(s, known[s].bytes_out, h) for s, h in owner.items() if s in known and h in up]
+    streams += [Stream(name, known[name].bytes_out) for name in new]
+    made = {s.id for s in streams}
+    parts = tuple(
+        Operator(o.id, o.inputs, o.id, known[o.id].cpu)
+        for o in new.values()
+        if all(i in made for i in o.inputs)
+    )
+    bound = None if query.latency_s is None else query.latency_s * 1000
+    wish = Wish(query.name, query.result, target, bound)
+    links = _links(state, sorted(up))
+    return Problem(hosts, tuple(streams), parts, (wish,), links, LEAST_RESOURCES)
 
-    def selectivity(self, kind: str) -> float:
-        rows_in, rows_out, _ = self._kinds.get(kind, (0.0, 0.0, 0.0))
-        return rows_out / rows_in if rows_in else ASSUMED.selectivity
 
-    def bytes_per_s(self, stream: str, fresh: OperatorRecord | None = None) -> float:
-        record = fresh or self._state.operators.get(stream)
-        width = record.row_bytes if record is not None and record.row_bytes else ASSUMED.row_bytes
-        return self.rows_per_s(stream, fresh) * width
+def _number(processor: ProcessorDescription, name: str, otherwise: float) -> float:
+    value = processor.properties.get(name, otherwise)
+    return float(value) if isinstance(value, int | float) else otherwise
 
-    def cpu(self, record: OperatorRecord) -> float:
-        rows_in, _, seconds = self._kinds.get(record.kind, (0.0, 0.0, 0.0))
-        each = seconds / rows_in if rows_in else ASSUMED.cpu_s_a_row
-        return self._rows_in(record) * each
 
-    def used_cpu(self, processor: str) -> float:
-        """CPU seconds a second of the operators on a processor, measured or expected."""
-        used = 0.0
-        for record in self._state.operators.values():
-            if record.processor != processor:
-                continue
-            figures = self._state.statistics.operators.get(record.id)
-            known = figures.rates.get("seconds") if figures is not None else None
-            used += known if known is not None else self.cpu(record)
-        return used
+def _used(
+    state: ManagerState, known: Mapping[str, Estimate]
+) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
+    """CPU, outgoing and incoming bytes a second that running operators take, by processor."""
+    cpu: dict[str, float] = {}
+    sent: dict[str, float] = {}
+    received: dict[str, float] = {}
+    for operator in state.operators.values():
+        if operator.processor != NOBODY and operator.id in known:
+            cpu[operator.processor] = cpu.get(operator.processor, 0.0) + known[operator.id].cpu
+    for stream, source, taker in _flowing(state):
+        if stream in known:
+            sent[source] = sent.get(source, 0.0) + known[stream].bytes_out
+            received[taker] = received.get(taker, 0.0) + known[stream].bytes_out
+    return cpu, sent, received
+
+
+def _flowing(state: ManagerState) -> Iterator[tuple[str, str, str]]:
+    """Streams that cross between processors now."""
+    running = {o.id: o for o in state.operators.values() if o.processor != NOBODY}
+    return _direct(state, running, {name: o.processor for name, o in running.items()})
+
+
+def _direct(
+    state: ManagerState, operators: Mapping[str, OperatorRecord], table: Mapping[str, str]
+) -> Iterator[tuple[str, str, str]]:
+    """Streams that must cross from their owner to a reader, each pair once."""
+    owner = {s.id: s.processor for s in state.streams.values()}
+    owner |= {o.id: o.processor for o in state.operators.values() if o.processor != NOBODY}
+    owner |= table
+    seen: set[tuple[str, str, str]] = set()
+    for operator in operators.values():
+        here = table.get(operator.id, "")
+        for stream in operator.inputs:
+            flow = (stream, owner.get(stream, ""), here)
+            if flow[1] and here and flow[1] != here and flow not in seen:
+                seen.add(flow)
+                yield flow
+
+
+def _too_much(
+    problem: Problem, solution: Solution, flows: tuple[tuple[str, str, str], ...]
+) -> Refused | None:
+    """The independent checker's word on what would really flow: streams come from their owners."""
+    broken = check_solution(problem, solution)
+    if broken:
+        return Refused(broken[0].rule, broken[0].where, f"the plan is not valid: {broken[0]}")
+    rates = {s.id: s.rate for s in problem.streams}
+    for host in problem.hosts:
+        out = sum(rates.get(s, 0.0) for s, a, _ in flows if a == host.id)
+        if out > host.bandwidth_out * (1 + 1e-9):
+            return Refused(
+                "bandwidth_out", host.id,
+                f"bandwidth_out of host {host.id}: {out:.4g} needed, {host.bandwidth_out:.4g} free",
+            )  # fmt: skip
+    return None
+
+
+def _links(state: ManagerState, hosts: list[str]) -> Links:
+    known = distances_ms(state, hosts)
+    if not known:
+        return Links()
+    return Links(listed=tuple(Link(a, b, inf, known[a, b]) for a in hosts for b in hosts if a != b))
+
+
+def _delay_ms(
+    state: ManagerState,
+    query: Query,
+    operators: Mapping[str, OperatorRecord],
+    table: Mapping[str, str],
+    target: str | None,
+) -> float | None:
+    """The longest way of a row from where it enters to where the result is wanted."""
+    known = distances_ms(state, sorted({*table.values(), *state.processors}))
+    if not known:
+        return None
+    entered = {s.id: s.processor for s in state.streams.values()}
+
+    def late(stream: str) -> tuple[str, float]:
+        if stream not in operators:
+            return entered.get(stream, table.get(stream, "")), 0.0
+        here = table[stream]
+        ways = [late(i) for i in operators[stream].inputs]
+        return here, max((d + known.get((p, here), 0.0) for p, d in ways), default=0.0)
+
+    place, delay = late(query.result)
+    return round(delay + (known.get((place, target), 0.0) if target else 0.0), 3)
+
+
+def what_fits(operators: Any, detail: str) -> str:
+    """What a user could change, by what the query is made of."""
+    share = next((w for w in detail.split() if w.endswith("%")), "")
+    kinds = {o.kind for o in operators}
+    ways = []
+    if "combine" in kinds:
+        ways.append("a longer slide")
+    if kinds & {"join", "interval"}:
+        ways.append("a smaller window")
+    ways.append("a stronger filter")
+    ways.append("more of that resource, or another processor")
+    about = f" (about {share} of the load would fit)" if share else ""
+    return f"{', '.join(ways)}{about}"
+
+
+def _sentence(
+    table: Mapping[str, str],
+    new: Mapping[str, OperatorRecord],
+    reused: tuple[str, ...],
+    cpu: float,
+    crossing: float,
+    delay_ms: float | None,
+) -> str:
+    places = ", ".join(sorted({table[name] for name in new})) or "what runs already"
+    told = f"{len(new)} new operators on {places}, {len(reused)} reused"
+    told += f"; about {cpu:.3f} CPU seconds a second and {crossing:,.0f} bytes a second more"
+    return told if delay_ms is None else f"{told}; results after {delay_ms:g} ms on the way"

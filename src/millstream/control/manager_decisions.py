@@ -16,7 +16,6 @@ from millstream.balance.redistribution import (
     Situation,
     redistribute,
 )
-from millstream.control import admission_planner  # noqa: F401  (registers itself)
 from millstream.control.admission import (
     PLACERS,
     Verdict,
