@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.share.dataflow import base_stream
 from millstream.plan.nodes import sources_of
 from millstream.plan.windows import BEGINNING
+from millstream.share.dataflow import base_stream
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine
