@@ -48,7 +48,10 @@ QUERIES_MAX = 20_000
 def submit(turn: Turn, asked: Submit) -> None:
     if asked.name in turn.state.queries:
         known = turn.state.queries[asked.name]
-        if (known.cql, known.from_beginning) == (asked.cql, asked.from_beginning):
+        same = (known.cql, known.from_beginning) == (asked.cql, asked.from_beginning)
+        if known.phase == "dropping":
+            raise UsageError(f"query {asked.name} is being dropped", hint="try again in a moment")
+        if same and not asked.dry_run:
             return  # said twice
         raise UsageError(f"query {asked.name} exists already", hint="drop it first")
     if len(turn.state.queries) >= QUERIES_MAX:

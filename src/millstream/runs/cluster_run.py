@@ -104,6 +104,8 @@ class ClusterRun:
     def run(self, poll: Callable[[], None]) -> dict[str, Any]:
         """To the end of all finite input; `poll` may raise to stop it."""
         started = time.monotonic()
+        if self.job.engine or self.job.spark:
+            self._shown.say("[engine] and [spark] do not count here: processors have their own")
         self._submit(poll)
         self._shown.say(f"{len(self.job.queries)} queries run on {self.client.url}")
         looked = told = time.monotonic()
