@@ -25,8 +25,9 @@ MEMORY = frozenset({"queue_rows", "queue_rows_max", "queue_bytes"})
 DELAY = frozenset({"delay", "delay_max", "oldest"})
 RATE = frozenset({"output_rate", "throughput"})
 # At equal weights a result that waits costs as much as eight rows in memory: on plan 1 of the lab
-# this keeps the order good for memory at 50-50, on plan 2, whose join makes delay dear, the one good
-# for delay; at 70-30 both have the latter. (With four, plan 2 lost 2 to 5 % at 50-50 on some seeds.)
+# this keeps the order good for memory at 50-50, on plan 2, whose join makes delay dear, the one
+# good for delay; at 70-30 both have the latter. (With four, plan 2 lost 2 to 5 % at 50-50 on some
+# seeds.)
 DELAY_ROWS = 8.0
 # Rows delivered later are delivered all the same, unless the load stays above 1 for good: a rate
 # goal counts next to nothing beside others. (Alone it decides: only proportions matter.)
