@@ -128,7 +128,7 @@ def scheduling_figures(loop: "Loop", now: float) -> dict[str, Any]:
             "algorithm": scheduler.algorithm,
             "selector": scheduler.settings.selector,
             "candidates": list(scheduler.settings.candidates),
-            "switches": scheduler.switches,
+            "switches": max(0, scheduler.switches - 1),  # the first was no change
             "seconds_in_charge": {k: round(v, 3) for k, v in scheduler.in_charge(now).items()},
             "seconds_choosing": round(steps.seconds, 6),
             "barren_picks": dict(scheduler.starvation),
