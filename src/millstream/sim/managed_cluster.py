@@ -6,13 +6,14 @@ the answer too; processors pause and come back at other addresses. A run is a fu
 Nothing here judges: `managed_checkers` does.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import Protocol
 
-from millstream.control.commands import Compiled, CompiledOperator, Reply
+from millstream.control.commands import Compiled, CompiledOperator, Envelope, Reply
 from millstream.control.manager import step
 from millstream.control.manager_events import (
     DeclareStream,
@@ -48,6 +49,7 @@ class Trouble:
     kill_manager_every_s: float = 0.0
     pause_every_s: float = 0.0
     down_s: float = 3.0  # mean
+    elsewhere: float = 0.3  # of a killed processor coming back at another address
 
 
 @dataclass(slots=True)
@@ -76,6 +78,18 @@ class Truth:
         log.append(rows)
 
 
+class Target(Protocol):
+    """Somebody who takes a manager's messages."""
+
+    @property
+    def up(self) -> bool: ...
+
+    @property
+    def url(self) -> str: ...
+
+    def take(self, envelope: Envelope, told: Callable[[tuple[Reply, ...]], None]) -> None: ...
+
+
 class ManagedCluster:
     """The world: implements `Surroundings` for its processors."""
 
@@ -86,11 +100,14 @@ class ManagedCluster:
         plans: Mapping[str, Compiled],
         trouble: Trouble | None = None,
         settings: Settings = QUICK,
+        beside: "ManagedCluster | None" = None,  # shares its time, its network and its log
     ) -> None:
-        self.kernel = Kernel(seed)
+        self.kernel: Kernel = beside.kernel if beside else Kernel(seed)
         self.plans = plans
         self.trouble = trouble or Trouble()
-        self.truth = Truth()
+        self.truth: Truth = beside.truth if beside else Truth()
+        self.world: list[ManagedCluster] = beside.world if beside else []
+        self.world.append(self)
         self.sources: dict[str, int] = {}
         self.processors = {name: VirtualProcessor(name, self) for name in names}
         self.paused: set[str] = set()
@@ -112,12 +129,17 @@ class ManagedCluster:
     # -- surroundings ---------------------------------------------------------------------------
 
     def peer(self, me: str, url: str) -> VirtualWork | None:
-        found = next((p for p in self.processors.values() if p.url == url), None)
-        if found is None or not self._reachable(found.name) or me in self.paused:
+        found = next((w for c in self.world if (w := c.at(url)) is not None), None)
+        if found is None or me in self.paused:
             return None
         if self._troubled and self._random("cut").random() < self.trouble.cut:
             return None
         return found
+
+    def at(self, url: str) -> VirtualWork | None:
+        """Who answers at an address of this cluster."""
+        found = next((p for p in self.processors.values() if p.url == url), None)
+        return found if found is not None and self._reachable(found.name) else None
 
     def gap(self, what: str) -> None:
         self.truth.faults.append(what)
@@ -129,7 +151,7 @@ class ManagedCluster:
         self.truth.publish(stream, epoch, number, rows)
 
     def rows(self, stream: str) -> int:
-        return self.sources.get(stream, 0)
+        return max(c.sources.get(stream, 0) for c in self.world)
 
     @property
     def _troubled(self) -> bool:
@@ -214,7 +236,7 @@ class ManagedCluster:
         )
 
         def arrive() -> None:
-            target = self.processors[send.processor]
+            target = self.target(send.processor)
             if send.url != target.url or not target.up:
                 timer.cancel()
                 self.kernel.after(
@@ -223,9 +245,11 @@ class ManagedCluster:
             elif send.processor in self.paused:
                 self.kernel.after(0.5, arrive)  # taken up when it goes on
             else:
-                replies = target.control(send.envelope)
-                if not self._lost():
-                    self.kernel.after(self._delay(), lambda: answer(replies))
+                target.take(send.envelope, told)
+
+        def told(replies: tuple[Reply, ...]) -> None:
+            if not self._lost():
+                self.kernel.after(self._delay(), lambda: answer(replies))
 
         def answer(replies: tuple[Reply, ...]) -> None:
             if self.manager_up and self.state.epoch == life:
@@ -236,6 +260,10 @@ class ManagedCluster:
             self.kernel.after(self._delay(), arrive)
         if self._troubled and self._random("repeat").random() < self.trouble.repeat:
             self.kernel.after(10 * self._delay(), arrive)
+
+    def target(self, name: str) -> Target:
+        """Who takes messages under a name."""
+        return self.processors[name]
 
     def _give_up(self, life: int, send: Send, why: str) -> None:
         if self.manager_up and self.state.epoch == life:
@@ -282,14 +310,16 @@ class ManagedCluster:
     def _plan_faults(self) -> None:
         trouble, chance = self.trouble, self._random("faults")
         names = sorted(self.processors)
-        for at in _times(chance, trouble.kill_every_s, trouble.until_s):
-            name, moved = chance.choice(names), chance.random() < 0.3
+        kills = trouble.kill_every_s if names else 0.0
+        for at in _times(chance, kills, trouble.until_s):
+            name, moved = chance.choice(names), chance.random() < trouble.elsewhere
             down = chance.expovariate(1 / trouble.down_s)
             self.kernel.at(at, partial(self.kill, name, down, moved=moved))
         for at in _times(chance, trouble.kill_manager_every_s, trouble.until_s):
             down = chance.expovariate(1 / trouble.down_s)
             self.kernel.at(at, partial(self.kill_manager, down))
-        for at in _times(chance, trouble.pause_every_s, trouble.until_s):
+        pauses = trouble.pause_every_s if names else 0.0
+        for at in _times(chance, pauses, trouble.until_s):
             name, down = chance.choice(names), chance.expovariate(1 / trouble.down_s)
             self.kernel.at(at, partial(self.pause, name, down))
 

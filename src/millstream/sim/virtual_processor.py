@@ -6,6 +6,7 @@ for processors in experiments. It decides nothing that a real one would not, and
 ledger is one transaction: a crash falls between two of them.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from millstream.control import commands as c
@@ -40,6 +41,14 @@ class VirtualProcessor(VirtualWork):
         return c.Join(self.name, self.url, self.ledger.epoch)
 
     # -- control --------------------------------------------------------------------------------
+
+    def take(self, envelope: Envelope, told: Callable[[tuple[Reply, ...]], None]) -> None:
+        """A message whose answer is known at once."""
+        told(self.control(envelope))
+
+    def control_stream(self, command: c.Expect) -> Reply:
+        """What another processor's manager says of one stream."""
+        return self._expect(command)
 
     def control(self, envelope: Envelope) -> tuple[Reply, ...]:
         """Carries out a message; old ones are refused as a whole."""

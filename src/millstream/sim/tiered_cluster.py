@@ -1,0 +1,165 @@
+"""A manager of managers in virtual time: every manager is the production state machine.
+
+The top manager's processors are managers with virtual processors of their own. They share one time,
+one network and one log of commits, so that the checkers judge rows across all tiers.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from millstream.control import tiers
+from millstream.control.commands import (
+    Compile,
+    Compiled,
+    Envelope,
+    Expect,
+    Peer,
+    Refusal,
+    Reply,
+)
+from millstream.control.manager_events import Event, FromAbove, Introduced, Joined
+from millstream.sim.managed_cluster import ManagedCluster, Target, Trouble
+from millstream.sim.virtual_processor import VirtualProcessor
+from millstream.sim.virtual_work import VirtualWork
+
+LOOK_S = 0.1
+EVERYTHING = 1 << 60  # acknowledged: nothing is kept for the manager itself
+PATIENCE_S = 2.0  # after which a command that takes long is answered with "ask again"
+
+
+class Pointing(VirtualWork):
+    """A manager that is asked for rows: it says who has them."""
+
+    def __init__(self, manager: "LowerManager") -> None:
+        super().__init__(manager.name, manager)
+        self._manager = manager
+
+    def serve(self, name: str, consumer: str, following: int) -> Peer | None:
+        found = tiers.whereabouts(self._manager.state, name)
+        # one more than the epoch there: a pointer is followed only to a later owner
+        return Peer(found[0], found[1], found[2] + 1) if found else None
+
+
+class LowerManager(ManagedCluster):
+    """A manager with processors, as a processor of the one above."""
+
+    def __init__(
+        self, name: str, names: tuple[str, ...], top: "TieredCluster", trouble: Trouble | None
+    ) -> None:
+        self.name, self.top = name, top
+        self._introducing: set[tuple[str, str]] = set()
+        super().__init__(0, names, top.plans, trouble, beside=top)
+        self.kernel.every(1.0, self._join, first=self.kernel.now + 0.2)
+
+    @property
+    def url(self) -> str:
+        return f"virtual://{self.name}"
+
+    @property
+    def up(self) -> bool:
+        return self.manager_up
+
+    def at(self, url: str) -> VirtualWork | None:
+        if url == self.url:
+            return Pointing(self) if self.manager_up else None
+        return super().at(url)
+
+    def _join(self) -> None:
+        known = self.top.state.processors.get(self.name)
+        if self.manager_up and (known is None or known.epoch != self.state.epoch):
+            self.top.feed(Joined(tiers.joining(self.state, self.name, self.url)))
+
+    def feed(self, event: Event) -> None:
+        super().feed(event)
+        for stream, consumer in tiers.introductions(self.state) if self.manager_up else ():
+            if (stream.id, consumer) not in self._introducing:
+                self._introducing.add((stream.id, consumer))
+                self.kernel.after(
+                    LOOK_S, partial(self._introduce, stream.id, stream.source, consumer)
+                )
+
+    def _introduce(self, stream: str, source: Peer, consumer: str) -> None:
+        """The owner keeps a stream for one of our processors, and no more for this manager."""
+        self._introducing.discard((stream, consumer))
+        owner = self._owner(source.url, stream)
+        if owner is None:
+            return  # tried again with the next event
+        owner.control_stream(Expect(stream, consumer))
+        owner.ledger.cursors[f"p:{self.name}", stream] = EVERYTHING
+        self.feed(Introduced(stream, consumer))
+
+    def _owner(self, url: str, stream: str) -> "VirtualProcessor | None":
+        for cluster in self.world:
+            if isinstance(cluster, LowerManager) and cluster.url == url:
+                found = tiers.whereabouts(cluster.state, stream)
+                return self._owner(found[1], stream) if found else None
+            known = cluster.at(url)
+            if isinstance(known, VirtualProcessor):
+                return known
+        return None
+
+    def take(self, envelope: Envelope, told: Callable[[tuple[Reply, ...]], None]) -> None:
+        """A message from above; its answer comes when everything in it is known."""
+        if tiers.stale(self.state, envelope):
+            told(tuple(Refusal("stale", "overtaken") for _ in envelope.commands))
+            return
+        self.feed(FromAbove(envelope))
+        self._answer(envelope, told, self.kernel.now + PATIENCE_S)
+
+    def _answer(
+        self, envelope: Envelope, told: Callable[[tuple[Reply, ...]], None], until_s: float
+    ) -> None:
+        if not self.manager_up:
+            return
+        replies: list[Reply] = []
+        for command in envelope.commands:
+            if isinstance(command, Compile):
+                known = self.plans.get(command.cql)
+                replies.append(known or Refusal("mistake", "no such text"))
+                continue
+            reply = tiers.answer(self.state, command)
+            if reply is None:
+                if self.kernel.now < until_s:
+                    self.kernel.after(LOOK_S, partial(self._answer, envelope, told, until_s))
+                    return
+                reply = Refusal("busy", "not known yet")
+            replies.append(reply)
+        told(tuple(replies))
+
+
+class TieredCluster(ManagedCluster):
+    """The top manager."""
+
+    def __init__(
+        self,
+        seed: int,
+        lower: Mapping[str, tuple[str, ...]],
+        plans: Mapping[str, Compiled],
+        trouble: Trouble | None = None,
+    ) -> None:
+        super().__init__(seed, (), plans, trouble)
+        self.lower = {name: LowerManager(name, own, self, trouble) for name, own in lower.items()}
+
+    def target(self, name: str) -> Target:
+        return self.lower[name]
+
+    def problems(self) -> list[str]:
+        """What is wrong over all tiers: owners, numbers, queries that do not run."""
+        owners: dict[str, list[str]] = {}
+        for cluster in self.lower.values():
+            for name, processor in cluster.processors.items():
+                for stream, held in processor.ledger.streams.items():
+                    if held.epoch:
+                        owners.setdefault(stream, []).append(name)
+        found = [f"{s} is owned by {' and '.join(n)}" for s, n in owners.items() if len(n) > 1]
+        found += self.truth.faults
+        for query in self.state.queries.values():
+            if query.phase != "running":
+                found.append(f"query {query.name} is {query.phase}: {query.reason}")
+        for cluster in self.lower.values():
+            found += [
+                f"{cluster.name}: {q.name} is {q.phase}: {q.reason}"
+                for q in cluster.state.queries.values()
+                if q.phase != "running"
+            ]
+        return found
