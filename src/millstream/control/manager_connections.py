@@ -77,6 +77,15 @@ def placed_operators(query: Query) -> tuple[str, ...]:
     return (query.result,) if query.phase == "failed" and query.result else ()
 
 
+def kept_operators(state: ManagerState, query: Query) -> tuple[str, ...]:
+    """The operators that stay for a query: those that run for it, and all of one that is being
+    dropped while a part of it moves, because a move can only end with its inputs there."""
+    if query.phase == "dropping":
+        moved = {o for m in state.moves.values() if m.phase in FROZEN for o in m.operators}
+        return query.operators if not moved.isdisjoint(query.operators) else ()
+    return placed_operators(query)
+
+
 def outside_inputs(state: ManagerState, move: Move) -> tuple[str, ...]:
     """Streams that moving operators read from operators that do not move with them."""
     moved = set(move.operators)
@@ -96,7 +105,7 @@ def moving(state: ManagerState, streams: Iterable[str]) -> bool:
 
 def readers(state: ManagerState) -> dict[str, set[str]]:
     """By stream: the processors with an operator in use that reads it."""
-    used = {o for q in state.queries.values() for o in placed_operators(q)}
+    used = {o for q in state.queries.values() for o in kept_operators(state, q)}
     found: dict[str, set[str]] = {}
     for name in sorted(used & state.operators.keys()):
         operator = state.operators[name]
@@ -111,7 +120,7 @@ def blueprint(state: ManagerState) -> Blueprint:
     plan = Blueprint({p: Wanted() for p in state.processors}, set(), {})
     _want_streams(state, plan)
     for query in state.queries.values():
-        for name in placed_operators(query):
+        for name in kept_operators(state, query):
             operator = state.operators.get(name)
             if operator is not None and operator.processor in plan.processors:
                 wanted = plan.processors[operator.processor]

@@ -29,6 +29,7 @@ from millstream.control.manager_connections import (
     blueprint,
     deployed,
     hold_places,
+    kept_operators,
     moving,
     placed_operators,
     readers,
@@ -374,7 +375,7 @@ def _gone(state: ManagerState, plan: Blueprint, query: Query) -> bool:
 def collect(turn: Turn) -> None:
     """Forgets operators that nobody uses once no processor has anything of them."""
     state = turn.state
-    used = {o for q in state.queries.values() for o in placed_operators(q)}
+    used = {o for q in state.queries.values() for o in kept_operators(state, q)}
     used |= {o for m in state.moves.values() if m.phase in FROZEN for o in m.operators}
     coming = {o for q in state.queries.values() if q.phase in EARLY for o in q.operators}
     unused = state.operators.keys() - used

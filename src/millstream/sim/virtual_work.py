@@ -150,6 +150,8 @@ class VirtualWork:
         """Segments from a number on, which acknowledges those before; or where to ask instead."""
         stream = self.ledger.streams.get(name)
         key = (f"p:{consumer}", name)
+        if following == 0 and stream is not None and stream.epoch:  # a copy begins: keep it
+            self.ledger.cursors.setdefault(key, stream.first)
         if stream is None or key not in self.ledger.cursors:
             return self._pointer(name, following)
         position = max(self.ledger.cursors[key], following)
