@@ -311,7 +311,7 @@ class ClusterRun:
         """Takes the job off the cluster; streams stay where others read them."""
         for query in self.job.queries:
             with suppress(MillstreamError):
-                self.client.drop(query.name, wait_s=10.0)
+                self.client.drop(query.name, wait_s=30.0)
         for stream in self.job.streams:
             with suppress(MillstreamError):
                 self.client.forget_stream(stream.name)
