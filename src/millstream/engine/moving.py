@@ -6,6 +6,7 @@ on from what the ledger has, so that a crash anywhere is only a delay. Decides n
 moves where.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -37,7 +38,8 @@ class NewOwner:
         self.warm_rounds = ROUNDS
         self.missing: dict[str, int] = {}  # rows, as last seen
         self._expected: dict[str, set[tuple[str, str]]] = {}  # by move, of this process
-        self.handed_at: dict[str, float] = {}  # when the old owner last committed a step
+        # when the old owner last committed a step, and when this processor became the owner
+        self.handed_at: dict[str, tuple[float, float]] = {}
         self.on_owner: list[Callable[[str], None]] = []
 
     def prepare(self, request: MoveRequest) -> None:
@@ -263,12 +265,14 @@ class NewOwner:
                 with self.ledger.transaction():
                     gone = self._own(known, request, record, states)
                 self.handed_at |= {
-                    name: part["committed"]
+                    name: (part["committed"], time.time())
                     for name, part in record["streams"].items()
                     if part["committed"] is not None
                 }
                 for text in request.texts:
                     self.hosting.run(text)
+        for listener in self.on_owner:
+            listener(known.id)
         faults.reach("take.committed")
         self.hosting.remove(gone)
         self.receiver.say_farewells()
@@ -278,8 +282,6 @@ class NewOwner:
         with suppress(MillstreamError):  # `complete` says so again
             old.taken(known.id)
         faults.reach("take.told")
-        for listener in self.on_owner:
-            listener(known.id)
         return True
 
     def _caught_up(self, request: MoveRequest, record: Mapping[str, Any]) -> bool:

@@ -46,7 +46,7 @@ class Processor:
         self.receiver = Receiver(self.id, self.engine, self.ownership, peers)
         self.old_owner = OldOwner(self.id, self.hosting, self._quiesce)
         self.new_owner = NewOwner(self.id, self.hosting, self.receiver, peers)
-        self.pauses: dict[str, float] = {}  # how long operators stood still
+        self.pauses: dict[str, dict[str, float]] = {}  # how long operators stood still
         self.quiesce: Callable[[frozenset[str]], None] | None = None  # set by whoever runs steps
         self.engine.on_step.append(self._stepped)
         self.distributor.on_acknowledged.append(self._acknowledged)
@@ -80,9 +80,14 @@ class Processor:
         """Notes when operators last committed: a move's pause lies between two such moments."""
         now = time.time()
         self.old_owner.committed[report.operator] = now
-        before = self.new_owner.handed_at.pop(report.operator, None)
-        if before is not None:
-            self.pauses[report.operator] = max(0.0, now - before)
+        handed = self.new_owner.handed_at.pop(report.operator, None)
+        if handed is not None:
+            last, owned = handed
+            self.pauses[report.operator] = {
+                "pause_s": max(0.0, now - last),
+                "handover_s": max(0.0, owned - last),  # from the old owner's last commit
+                "first_step_s": report.seconds,
+            }
 
     def _acknowledged(self, stream: str) -> None:
         if self.ownership.owned(stream) is None and self.ownership.handed(stream):

@@ -103,8 +103,8 @@ class StatisticsGatherer:
                 "state_rows": sum(s.rows for s in reached),
                 "state_bytes": sum(s.size for s in reached),
             }
-            if operator.id in self.processor.pauses:
-                found[operator.id]["pause_s"] = round(self.processor.pauses[operator.id], 4)
+            for name, seconds in self.processor.pauses.get(operator.id, {}).items():
+                found[operator.id][name] = round(seconds, 4)
         return found
 
     def _wants(self, *names: str) -> bool:
