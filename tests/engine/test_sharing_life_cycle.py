@@ -13,6 +13,7 @@ import pytest
 from engine_runner import arrived, declare, rows_of, settle
 from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
+from sharing_traps import JOINS, OTHERS, READINGS, SELECTIONS, SLIDING
 
 from millstream.engine.engine import Engine, EngineSettings
 from millstream.plan.windows import BEGINNING
@@ -94,6 +95,7 @@ class Player:
     def __init__(self, spark: Any, folder: Path) -> None:
         self.spark, self.folder = spark, folder
         self._plays = 0
+        self.shared = 0  # segments in files with rows of several queries
 
     def play(self, script: Script, sharing: str = "subsuming") -> dict[str, Outcome]:
         self._plays += 1
@@ -126,6 +128,11 @@ class Player:
             appender.finish()
         settle(engine)
         outcomes |= {name: outcome(engine, name) for name in engine.queries}
+        self.shared += sum(
+            segment.tag is not None
+            for o in engine.operators
+            for segment in engine.ledger.segments(o)
+        )
         assert set(engine.store.files()) == engine.ledger.named_files()
         engine.close()
         return outcomes
@@ -241,6 +248,33 @@ def player(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Player:
 
 def test_queries_come_and_go(player: Player) -> None:
     check_seed(0, player, 2, 2)
+    assert player.shared
+
+
+LATER: tuple[Query, ...] = (
+    SELECTIONS[5],
+    *SLIDING[1:4],
+    *JOINS[:2],
+    JOINS[7],
+    JOINS[16],
+)
+
+
+@pytest.mark.parametrize("resting", [frozenset(), frozenset({0})], ids=("behind", "abreast"))
+def test_a_query_that_comes_later_sees_rows_from_its_start_on(
+    resting: frozenset[int], player: Player
+) -> None:
+    """Every query twice, the second time when there are rows already: in files that the first has
+    read, or in files that both read at once."""
+    example = Example((READINGS, OTHERS), cut((READINGS, OTHERS), 5), (*LATER, *LATER))
+    moments = {name: Moments(0, None) for name in example.texts()}
+    later = list(moments)[len(LATER) :]
+    moments |= {name: Moments(1, None) for name in later}
+    script = Script(example, moments, resting, frozenset({1}), 500)
+    outcomes = player.play(script)
+    assert all(outcomes[name].start > BEGINNING for name in later)
+    told = problems(script, outcomes, {})
+    assert not told, "\n".join(told)
 
 
 @pytest.mark.soak

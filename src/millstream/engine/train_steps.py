@@ -50,9 +50,10 @@ class TrainRunner:
 
     def _run(self, unit: Unit, rows_max: int) -> TrainReport | None:
         started, clock = time.time(), time.perf_counter()
-        steps = self._prepare(unit, rows_max)
-        if steps is None:
+        prepared = self._prepare(unit, rows_max)
+        if prepared is None:
             return None
+        unit, steps = prepared
         answer = evaluate_together(unit.members, steps, self.runner.reader)
         faults.reach("step.evaluated")
         files = _files(steps)
@@ -68,7 +69,9 @@ class TrainRunner:
         faults.reach("step.committed")
         done = time.perf_counter()
         members = tuple(
-            _report(step, written.get(step.operator.id, ()), share * (done - clock), started)
+            _report(
+                step, written.get(step.operator.id, ()), share * (done - clock), started, collected
+            )
             for step, share in zip(steps, shares, strict=True)
         )
         whole = StepReport(
@@ -86,27 +89,47 @@ class TrainRunner:
         )
         return TrainReport(whole, members)
 
-    def _prepare(self, unit: Unit, rows_max: int) -> list[Step] | None:
-        """Each operator's step over the same segments, or, for panes, the same files.
+    def _prepare(self, unit: Unit, rows_max: int) -> tuple[Unit, list[Step]] | None:
+        """Each operator's step over the same segments, or, for panes, the same time.
 
         None where they differ by now: rows may have come since the unit was formed.
         """
+        if unit.operators[0].kind == "combine":
+            # members may have published other steps: all of them end at the same head
+            return self._panes(unit, rows_max) or self._panes(unit, EVERYTHING)
         lead = self.runner.prepare(unit.operators[0], rows_max, unit.limits)
         if lead is None:
             return None
         steps = [lead]
         for operator in unit.operators[1:]:
-            if operator.kind == "combine":
-                limits = self._up_to(lead.after, operator.inputs[0], operator.id)
-            else:
-                limits = {s: self._end_of(lead, s) for s in operator.inputs}
+            limits = {s: self._end_of(lead, s) for s in operator.inputs}
             step = self.runner.prepare(operator, EVERYTHING, limits)
             if step is None:
                 return None
             steps.append(step)
-        if lead.operator.kind == "combine" and len({_panes_read(s) for s in steps}) > 1:
-            return None  # a step between two of them
-        return _with_all_tails(steps) if lead.operator.kind == "join" else steps
+        return unit, _with_all_tails(steps) if lead.operator.kind == "join" else steps
+
+    def _panes(self, unit: Unit, rows_max: int) -> tuple[Unit, list[Step]] | None:
+        """Steps from one watermark to another, of the members that have anything on the way."""
+        prepared = (self.runner.prepare(o, rows_max) for o in unit.operators)
+        first = next((step for step in prepared if step is not None), None)
+        if first is None:
+            return None
+        members, steps = [], []
+        for member in unit.members:
+            (stream,) = member.operator.inputs
+            limits = self._up_to(first.after, stream, member.operator.id)
+            step = self.runner.prepare(member.operator, EVERYTHING, limits)
+            if step is not None:
+                members.append(member)
+                steps.append(step)
+            elif self.runner.ledger.cursor(member.operator.id, stream)[1] != first.after:
+                return None
+        reads = {_panes_read(s) for s in steps}
+        if len(reads) > 1 or None in reads:
+            return None
+        operators = tuple(m.operator for m in members)
+        return replace(unit, operators=operators, members=tuple(members)), steps
 
     def _end_of(self, lead: Step, stream: str) -> int:
         """Where the first step stops reading a stream."""
@@ -161,12 +184,12 @@ class TrainRunner:
                 ledger.record_step(name, {}, rows_in, rows_out, share * seconds, shared=True)
 
 
-def _panes_read(step: Step) -> tuple[object, ...]:
-    """From where to where a step's windows go; its own where its panes are not in shared files."""
+def _panes_read(step: Step) -> tuple[int, int] | None:
+    """From where to where a step's windows go; None where its panes are not in shared files."""
     (source,) = step.inputs.values()
     if any(s.file and s.tag is None for s in (*source.tail, *source.new)):
-        return (step.operator.id,)
-    return (source.before, source.after)
+        return None
+    return source.before, source.after
 
 
 def _with_all_tails(steps: Sequence[Step]) -> list[Step]:
@@ -202,7 +225,9 @@ def _shares(steps: Sequence[Step], written: Mapping[str, Sequence[Written]]) -> 
     return [w / sum(weights) for w in weights]
 
 
-def _report(step: Step, own: Sequence[Written], seconds: float, started: float) -> StepReport:
+def _report(
+    step: Step, own: Sequence[Written], seconds: float, started: float, collected: bool
+) -> StepReport:
     new = [s for i in step.inputs.values() for s in i.new]
     return StepReport(
         step.operator.id,
@@ -215,5 +240,5 @@ def _report(step: Step, own: Sequence[Written], seconds: float, started: float) 
         tail_segments=sum(1 for i in step.inputs.values() for s in i.tail if s.file),
         started=started,
         arrived=arrived_of(new),
-        collected=True,
+        collected=collected,
     )
