@@ -115,10 +115,13 @@ def bad_start(seed: int, quick: bool, progress: Progress) -> Outcome:
 
 def _why_less(plain: Run, factor: float) -> str:
     if plain.rows_out > 0.9 * factor * plain.rows_wanted:
-        return "three processors keep up with this plan also as Round Robin deals it"
+        return (
+            "three processors keep up with this plan also as Round Robin deals it; what falls then "
+            "is the input, and moves that follow it only cost"
+        )
     return (
         "the operator whose output has fallen most is the root, and wherever it goes it is what "
-        "costs most: a move helps by what it leaves behind, not by a factor of two"
+        "costs most: a move helps by what it leaves behind"
     )
 
 

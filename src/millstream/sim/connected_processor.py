@@ -26,7 +26,7 @@ class Machine:
     connections_half: float = 36.0  # so many connections leave the engine half of the CPU
     send_s: float = 110e-6  # a row sent, or received, over the network
     receive_s: float = 110e-6
-    memory_rows: float = 1_400_000.0
+    memory_rows: float = 1_500_000.0
     collector: float = 0.1  # CPU for keeping memory clean, times live rows over free ones
 
     def engine_share(self, connections: int) -> float:
