@@ -29,6 +29,7 @@ from millstream.errors import MillstreamError, UsageError
 from millstream.server.remote_source import DEFAULT_URL, RemoteSource
 
 SORTS = ("delay", "load", "rows", "name")
+FRESH_S, FRESH_WAIT_S = 2.0, 20.0  # figures of now, and how long a single picture waits for them
 STYLES = {"failed": "red", "parked": "yellow", "silent": "red", "lost": "red", "moving": "magenta"}
 
 
@@ -57,9 +58,19 @@ def top(
         typer.echo(json.dumps(to_json(source.snapshot())))
         return
     if once or not console.is_terminal:
-        console.print(picture(source.snapshot(), time.time(), sort=sort, limit=limit))
+        console.print(picture(_fresh(source), time.time(), sort=sort, limit=limit))
         return
     _follow(source, console, every, sort, limit)
+
+
+def _fresh(source: RemoteSource) -> Snapshot:
+    """A single picture waits for figures of now; a busy system may need some seconds."""
+    deadline = time.time() + FRESH_WAIT_S
+    found = source.snapshot()
+    while time.time() - found.taken > FRESH_S and time.time() < deadline:
+        time.sleep(0.5)
+        found = source.snapshot()
+    return found
 
 
 def _follow(source: RemoteSource, console: Console, every: float, sort: str, limit: int) -> None:

@@ -22,13 +22,15 @@ from millstream.control.snapshot import (
     Snapshot,
     StreamSnapshot,
 )
-from millstream.plan.windows import BEGINNING, FOREVER
 
 BEATS_FRESH = 2.5  # reports after which a figure that was not told again has stopped moving
 BACKLOG_ROWS_MAX = 2_000_000  # where a processor makes its sources wait, unless told otherwise
 STATES = {"up": "running", "joining": "joining", "silent": "silent"}
 PHASES = {"deploying": "starting", "compiling": "starting", "holding": "starting",
           "binding": "starting", "placing": "starting", "queued": "waiting"}  # fmt: skip
+# Figures travel as floats, which tell the very first and last instants only nearly; what a calendar
+# can name lies well inside.
+EARLIEST, LATEST = -(2**55), 2**57
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NONE = Figures(0.0, {})
 
@@ -277,8 +279,8 @@ class _Reader:
             if query.phase != "running" or query.result not in marks:
                 continue
             reached = [marks[s] for s in (f"s:{n}" for n in query.sources) if s in marks]
-            usual = [m for m in reached if m not in (BEGINNING, FOREVER)]
-            if usual and marks[query.result] not in (BEGINNING, FOREVER):
+            usual = [m for m in reached if EARLIEST < m < LATEST]
+            if usual and EARLIEST < marks[query.result] < LATEST:
                 lags.append(max(0, min(usual) - marks[query.result]))
         return round(max(lags) / 1e6, 3) if lags else None
 
@@ -286,12 +288,12 @@ class _Reader:
 def event_time(at: float | None) -> str | None:
     """An event time for people: ISO, `end`, or nothing yet.
 
-    >>> event_time(1_000_000), event_time(None)
-    ('1970-01-01T00:00:01Z', None)
+    >>> event_time(1_000_000), event_time(None), event_time(float(2**63 - 1))
+    ('1970-01-01T00:00:01Z', None, 'end')
     """
-    if at is None or at == BEGINNING:
+    if at is None or at <= EARLIEST:
         return None
-    if at == FOREVER:
+    if at >= LATEST:
         return "end"
     return (EPOCH + timedelta(microseconds=int(at))).isoformat().replace("+00:00", "Z")
 
