@@ -1,7 +1,7 @@
 """Cost models: the seed's equations by hand, and what every model promises."""
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.balance.cost_models import COST_MODELS, CostMemory, measured
@@ -56,6 +56,7 @@ def test_shares_of_an_operator_that_feeds_two_processors() -> None:
 
 
 @pytest.mark.parametrize("name", COST_MODELS.names())
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs(), data=st.data())
 def test_every_model(name: str, graph: OperatorGraph, data: st.DataObject) -> None:
     """Between 0 and 1; a cost for each processor that reported, and for each of its operators."""

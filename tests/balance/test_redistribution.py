@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.balance.cost_models import COST_MODELS, CostMemory, CostTable, measured
@@ -151,6 +151,7 @@ def test_an_invalid_distribution_is_decided_anew_and_given_up_after_a_few_tries(
 
 
 @pytest.mark.parametrize(("model", "policy"), list(product(COST_MODELS.names(), POLICIES.names())))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs(), data=st.data())
 def test_any_model_with_any_policy(
     model: str, policy: str, graph: OperatorGraph, data: st.DataObject
@@ -206,6 +207,7 @@ def test_any_model_with_any_policy(
         assert problems(graph, table, places) == ()
 
 
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from(["p1", "p2", "p3"]), st.floats(0, 0.3)), max_size=6))
 def test_balance_never_widens_the_gap(placed: list[tuple[str, float]]) -> None:
     seen = situation({f"f{n}": item for n, item in enumerate(placed)})

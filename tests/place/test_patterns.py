@@ -4,7 +4,7 @@ import doctest
 from math import ceil
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.errors import UsageError
@@ -45,6 +45,7 @@ def test_grouping_adds_a_parents_other_descendants_when_they_fit() -> None:
 
 
 @pytest.mark.parametrize("name", PATTERNS.names())
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs(), count=st.integers(1, 5), data=st.data())
 def test_every_pattern(name: str, graph: OperatorGraph, count: int, data: st.DataObject) -> None:
     """Valid, deterministic, and what runs stays; also when processors or operators are gone."""
@@ -61,6 +62,7 @@ def test_every_pattern(name: str, graph: OperatorGraph, count: int, data: st.Dat
 
 
 @pytest.mark.parametrize("name", ["round_robin", "grouping"])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs(), count=st.integers(1, 5))
 def test_the_seeds_patterns_give_each_as_many(name: str, graph: OperatorGraph, count: int) -> None:
     table = distribute(graph, machines(count), name)

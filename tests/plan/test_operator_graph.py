@@ -3,7 +3,7 @@
 import doctest
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.plan import distribution, operator_graph
@@ -70,6 +70,7 @@ def test_a_stream_crosses_once_to_many_readers() -> None:
     assert connections_by_processor(graph, table) == {"p1": 2, "p2": 3}
 
 
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs(), st.randoms(use_true_random=False))
 def test_counts_fit_each_other(graph: OperatorGraph, random: object) -> None:
     table = {o.id: f"p{random.randint(1, 3)}" for o in graph}  # type: ignore[attr-defined]

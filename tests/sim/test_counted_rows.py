@@ -1,7 +1,7 @@
 """Counted rows: equations 3.1 to 3.3 by hand, and joins that give the same however they lag."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from millstream.sim.counted_rows import Costs, CountedQueue, WindowState, unary, window_join
@@ -48,7 +48,7 @@ def test_a_state_forgets_and_counts_within_a_window() -> None:
     assert state.within(1500.0, 1510.0, left=False) == 10
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.booleans(), min_size=250, max_size=250))
 def test_a_join_gives_twice_its_input_however_it_lags(runs: list[bool]) -> None:
     """Pairs are found once each: output does not depend on when steps run."""
