@@ -83,8 +83,9 @@ class Processor:
         handed = self.new_owner.handed_at.pop(report.operator, None)
         if handed is not None:
             last, owned = handed
+            waiting = max(last, report.arrived)  # without input nothing stands still
             self.pauses[report.operator] = {
-                "pause_s": max(0.0, now - last),
+                "pause_s": max(0.0, now - waiting),
                 "handover_s": max(0.0, owned - last),  # from the old owner's last commit
                 "first_step_s": report.seconds,
             }
