@@ -203,7 +203,9 @@ def _call(draw: st.DrawFn, refs: Refs, function: str) -> Expr:
         kind = argument.type if function in ("min", "max") else "integer"
         template = "count(DISTINCT {0})" if function == "count distinct" else f"{function}({{0}})"
     else:
-        kinds = ["integer", "double"] + (["decimal"] if function == "sum" else [])
+        # of a single NaN, DuckDB's variances are 0 and Spark's NaN
+        kinds = ["integer"] if function.startswith(("var_", "stddev_")) else ["integer", "double"]
+        kinds += ["decimal"] if function == "sum" else []
         known = [kind for kind in kinds if refs.of(kind)] or ["integer"]
         argument = scalar(draw, refs, draw(st.sampled_from(known)))
         kind = argument.type if function == "sum" else "double"
