@@ -36,6 +36,7 @@ class NewOwner:
         self.ledger = hosting.ledger
         self.warm: set[str] = set()  # moves for which this process has warmed up
         self.warm_rounds = ROUNDS
+        self.cold: dict[str, str] = {}  # operators that could not be tried out, and why
         self.missing: dict[str, int] = {}  # rows, as last seen
         self._expected: dict[str, set[tuple[str, str]]] = {}  # by move, of this process
         # when the old owner last committed a step, and when this processor became the owner
@@ -89,7 +90,9 @@ class NewOwner:
             return False
         if known.id not in self.warm:
             for operator in self.operators(request).values():
-                warm_up(self.engine, operator, self.warm_rounds)
+                problem = warm_up(self.engine, operator, self.warm_rounds)
+                if problem:
+                    self.cold[operator.id] = problem
             self.warm.add(known.id)
             faults.reach("prepare.warm")
             return True  # time has passed: look again at what is missing

@@ -6,7 +6,7 @@ result is thrown away. Changes nothing.
 
 from typing import TYPE_CHECKING
 
-from millstream.engine.failures import data_error
+from millstream.engine.failures import first_line
 from millstream.engine.operators import LOGIC, SELF_READING
 from millstream.engine.operators.base import Input, Step
 from millstream.engine.segments import Segment
@@ -19,23 +19,31 @@ if TYPE_CHECKING:
 ROUNDS = 2  # the second one runs on code that the first one generated
 
 
-def warm_up(engine: "Engine", operator: Operator, rounds: int = ROUNDS) -> None:
-    """Evaluates an operator on its inputs as they lie here, and throws the result away."""
-    for _ in range(rounds):
-        with engine.runner.removals.reading():
-            step = _sample(engine, operator)
-            if step is None:
-                return
-            try:
-                for output in LOGIC[operator.kind].evaluate(step).outputs:
-                    if _size(step) <= engine.settings.collect_bytes_max:
-                        output.data.toArrow()  # as a step of this size does
-                    else:
-                        output.data.write.format("noop").mode("overwrite").save()
-            except Exception as error:
-                if data_error(error) is None:
-                    raise
-                return  # the query will say so itself when its turn comes
+def warm_up(engine: "Engine", operator: Operator, rounds: int = ROUNDS) -> str:
+    """Evaluates an operator on its inputs as they lie here, and throws the result away.
+
+    Gives what went wrong, if anything did: a cold operator is slower, and nothing else.
+    """
+    try:
+        for _ in range(rounds):
+            try_out(engine, operator)
+    except Exception as error:
+        return first_line(error)
+    return ""
+
+
+def try_out(engine: "Engine", operator: Operator) -> bool:
+    """One evaluation; says whether there was anything to evaluate."""
+    with engine.runner.removals.reading():
+        step = _sample(engine, operator)
+        if step is None:
+            return False
+        for output in LOGIC[operator.kind].evaluate(step).outputs:
+            if _size(step) <= engine.settings.collect_bytes_max:
+                output.data.toArrow()  # as a step of this size does
+            else:
+                output.data.write.format("noop").mode("overwrite").save()
+    return True
 
 
 def _size(step: Step) -> int:
