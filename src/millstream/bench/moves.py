@@ -50,6 +50,8 @@ SLACK_SECONDS = 0.5  # allowed beside one warm step
 FLOW_ROWS = 2_000  # of each stream, a file
 FLOW_SECONDS = 0.5  # between files
 MOVES = 4
+STEPS_LEAST = 3  # of the stretch without a move
+STILL_SECONDS_MAX = 40.0
 START_SECONDS = 120.0
 Say = Callable[[str], None]
 
@@ -257,7 +259,7 @@ class _Measured:
 
     def around(self, old: ProcessorClient, new: ProcessorClient, move: Callable[[], float]) -> None:
         """A stretch without and one with a move, each as long."""
-        before = self._rate(old, lambda: self._flow(4.0))
+        before = self._rate(old)
         self.still.append(before[0])
         if before[1]:
             self.steps.append(before[1])
@@ -277,12 +279,15 @@ class _Measured:
             self.flow.write(FLOW_ROWS)
             time.sleep(FLOW_SECONDS)
 
-    def _rate(self, client: ProcessorClient, meanwhile: Callable[[], None]) -> tuple[float, float]:
-        """Rows a second, and seconds a step."""
+    def _rate(self, client: ProcessorClient) -> tuple[float, float]:
+        """Rows a second, and seconds a step, over a few steps."""
         clock, before = time.monotonic(), figures(client, self.operator)
-        meanwhile()
-        after, span = figures(client, self.operator), time.monotonic() - clock
-        steps = after["steps"] - before.get("steps", 0)
+        while True:
+            self._flow(1.0)
+            after, span = figures(client, self.operator), time.monotonic() - clock
+            steps = after["steps"] - before.get("steps", 0)
+            if steps >= STEPS_LEAST or span > STILL_SECONDS_MAX:
+                break
         seconds = after["seconds"] - before.get("seconds", 0)
         rows = after["rows_out"] - before.get("rows_out", 0)
         return rows / span, seconds / steps if steps else 0.0

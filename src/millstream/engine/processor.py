@@ -86,7 +86,7 @@ class Processor:
             waiting = max(last, report.arrived)  # without input nothing stands still
             self.pauses[report.operator] = {
                 "pause_s": max(0.0, now - waiting),
-                "handover_s": max(0.0, owned - last),  # from the old owner's last commit
+                "handover_s": max(0.0, owned - waiting),  # until this processor was the owner
                 "first_step_s": report.seconds,
             }
 
