@@ -153,7 +153,8 @@ def partial(
         for j, part in enumerate(parts_of(call, order))
     ]
     columns.append(F.expr("max(_ts)").alias("_latest"))
-    return data.groupBy(*[F.expr(text).alias(name) for name, text in keys]).agg(*columns)
+    grouped = data.groupBy(*[F.expr(text).alias(name) for name, text in keys]).agg(*columns)
+    return grouped if keys else grouped.where("_latest IS NOT NULL")  # no rows, no group
 
 
 def merge(data: DataFrame, keys: Sequence[str], calls: Sequence[AggregateCall]) -> DataFrame:
@@ -166,7 +167,8 @@ def merge(data: DataFrame, keys: Sequence[str], calls: Sequence[AggregateCall]) 
             aggregates.append(F.expr(part.of_parts.format(a=name)).alias(name))
             shapes.append(f"{part.shape.format(a=name)} AS {name}")
     aggregates.append(F.expr("max(_latest)").alias("_latest"))
-    return data.groupBy(*keys).agg(*aggregates).selectExpr(*shapes, "_latest")
+    merged = data.groupBy(*keys).agg(*aggregates).selectExpr(*shapes, "_latest")
+    return merged if keys else merged.where("_latest IS NOT NULL")
 
 
 def finals(keys: Sequence[str], calls: Sequence[AggregateCall]) -> list[str]:

@@ -63,8 +63,6 @@ def _from_stream(step: Step, node: Aggregate, version: int) -> Frame:
     rows = _new_rows(step, node)
     texts = [(k, sql(e)) for k, e in zip(keys, node.keys, strict=True)]
     touched = partial(rows.data, texts, node.calls, order_struct(rows))
-    if not keys:  # without keys Spark has a group even where there is no row
-        touched = touched.where("_latest IS NOT NULL")
     width = len(node.fields)
     known = [s for s in step.own if s.rows]
     if not known:
