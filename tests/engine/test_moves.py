@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_runner import arrived
 from processors_together import FIRST, Cluster, ClusterRunner, CrashPlan
 
 from millstream.engine import faults
 from millstream.engine.ownership import Place
 from millstream.engine.transfer import RefusedError
-from oracle.harness import Example, cut, judge
+from millstream.engine.warming import try_out
+from oracle.harness import Example, cut, files_of, judge
 from oracle.model import (
     SECOND,
     Column,
@@ -164,6 +166,27 @@ def test_crashes_in_the_middle_of_a_move(spark: Any, tmp_path: Path) -> None:
     assert not left
     problems = judge(example, results)
     assert not problems, "\n\n".join(problems)
+
+
+def test_every_kind_can_be_tried_out_before_it_runs(spark: Any, tmp_path: Path) -> None:
+    """Warming up evaluates an operator of any kind on what lies there, and changes nothing."""
+    streams = made_up(60, 8)
+    cluster = Cluster(spark, tmp_path, 1)
+    cluster.declare(streams)
+    for name, cql in Example(streams, cut(streams, 30), QUERIES).texts().items():
+        cluster.deploy(name, cql, lambda _: FIRST)
+    engine = cluster.alive[FIRST].engine
+    for stream in streams:
+        for table in files_of(stream, (30, 30)):
+            engine.appenders[stream.name].append(arrived(table), {})
+    for operator in engine.operators.values():
+        cluster.step(cluster.alive[FIRST], operator)
+    heads = {row["id"]: tuple(row) for row in engine.ledger.streams()}
+    tried = {o.kind: try_out(engine, o) for o in engine.operators.values()}
+    assert set(tried) == {"map", "join", "partial", "combine", "interval", "running", "distinct"}
+    assert all(tried.values())
+    assert {row["id"]: tuple(row) for row in engine.ledger.streams()} == heads
+    cluster.close()
 
 
 @pytest.fixture

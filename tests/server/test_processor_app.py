@@ -1,5 +1,7 @@
 """Processors over HTTP: commands, data, rows, a move, refusals. Both share one Spark session."""
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -121,6 +123,80 @@ def test_a_query_over_two_processors_moves_while_rows_come(controls: list[Contro
     again = second.do(Report(report.version))[0]
     assert again.operators == {}
     assert again.edges == {}
+
+
+def test_an_operator_that_shares_its_job_and_files_moves_alone(controls: list[Control]) -> None:
+    """Three filters run in one job and write one file; one of them leaves with its own rows."""
+    first, second = controls
+    declare(controls, {**TABLE, "name": "t"})
+    texts = {f"mod{i}": f"SELECT name, n FROM t WHERE n % 5 = {i}" for i in range(3)}
+    found = {q: deploy(q, cql, lambda o: first, first, ["s:t"]) for q, cql in texts.items()}
+    start(first, "t")
+
+    def send(sequence: int, batch: list[dict[str, Any]]) -> None:
+        body = {"producer": "p", "sequence": sequence, "rows": batch}
+        first.client.post("/streams/t/rows", json=body).raise_for_status()
+
+    send(1, rows(0, 50))
+    until(lambda: settled(*controls))
+    (operator,) = found["mod1"]["places"]
+    host = Host("mod1", texts["mod1"], found["mod1"]["start"], (operator,), True)
+    move("m3", [host], first, second, {"s:t": first.peer(1)}, {})
+    send(2, rows(50, 50))
+    first.client.post("/streams/t/end").raise_for_status()
+    until(lambda: settled(*controls))
+    for number, (query, control) in enumerate([("mod0", first), ("mod1", second), ("mod2", first)]):
+        assert sorted(r["n"] for r in control.rows(query)) == [
+            n for n in range(100) if n % 5 == number
+        ], query
+    assert first.client.get("/queries/mod1/rows").status_code == 409, "it is not here any more"
+
+
+def test_moves_back_and_forth_while_everything_runs(controls: list[Control]) -> None:
+    """Loops, receivers and moves in their own threads; rows are posted all the time."""
+    first, second = controls
+    declare(controls, {**TABLE, "name": "u"})
+    texts = {"joined": JOIN.replace("FROM s", "FROM u").replace("JOIN s", "JOIN u"), "counted": (
+        "SELECT name, count(*) AS c FROM u [RANGE 5 SECONDS SLIDE 5 SECONDS] GROUP BY name"
+    )}  # fmt: skip
+    found = {q: deploy(q, cql, lambda o: first, first, ["s:u"]) for q, cql in texts.items()}
+    start(first, "u")
+    done = threading.Event()
+    sent: list[int] = []
+
+    def post_rows() -> None:
+        with httpx.Client(base_url=first.url, timeout=60) as client:
+            while not done.is_set() or len(sent) < 10:
+                batch = rows(40 * len(sent), 40)
+                body = {"producer": "p", "sequence": len(sent) + 1, "rows": batch}
+                client.post("/streams/u/rows", json=body).raise_for_status()
+                sent.append(len(batch))
+                time.sleep(0.2)
+            client.post("/streams/u/end").raise_for_status()
+
+    poster = threading.Thread(target=post_rows)
+    poster.start()
+    try:
+        for number in range(6):
+            old, new = (first, second) if number % 2 == 0 else (second, first)
+            hosts = [
+                Host(q, texts[q], found[q]["start"], tuple(found[q]["places"]), True) for q in texts
+            ]
+            inputs = {} if new is first else {"s:u": first.peer(1)}
+            move(f"b{number}", hosts, old, new, inputs, {})
+    finally:
+        done.set()
+        poster.join()
+    until(lambda: settled(*controls))
+    every = rows(0, sum(sent))
+    expected = sorted(
+        (x["n"], y["n"])
+        for x in every
+        for y in every[x["n"] + 1 : x["n"] + 30]
+        if x["name"] == y["name"] and y["at"] - x["at"] <= 5
+    )
+    assert sorted((r["n"], r["m"]) for r in first.rows("joined")) == expected
+    assert sum(r["c"] for r in first.rows("counted")) == len(every)
 
 
 def test_results_are_read_once_and_then_need_not_be_kept(controls: list[Control]) -> None:
