@@ -177,7 +177,7 @@ def test_moves_back_and_forth_while_everything_runs(controls: list[Control]) -> 
     poster = threading.Thread(target=post_rows)
     poster.start()
     try:
-        for number in range(6):
+        for number in range(4):
             old, new = (first, second) if number % 2 == 0 else (second, first)
             hosts = [
                 Host(q, texts[q], found[q]["start"], tuple(found[q]["places"]), True) for q in texts
