@@ -13,7 +13,7 @@ import pytest
 from engine_runner import arrived
 from small_engines import stream
 
-from millstream.engine import operators, segments
+from millstream.engine import frames, operators, segments
 from millstream.engine.engine import Engine, EngineSettings
 from millstream.engine.maintenance import FAN_IN
 
@@ -78,6 +78,7 @@ def _scanned(plan: Any) -> int:
 @pytest.fixture
 def engine(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     monkeypatch.setattr(segments, "ROW_GROUP_ROWS", GROUP_ROWS)
+    monkeypatch.setattr(frames, "SKIPPED_ROWS_MIN", 0)  # skip as if there were many
     opened = Engine(tmp_path / "home", spark, EngineSettings())
     for name in ("a", "b"):
         opened.add_stream(stream(name, COLUMNS, "ts", source="push"))

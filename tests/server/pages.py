@@ -23,7 +23,7 @@ BROWSER_MARKS = [
         reason=f"{LACKING}; {chromium.HINT}",
     ),
 ]
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Page:
@@ -40,7 +40,16 @@ class Page:
         return self.until(lambda: self.driver.find_element("css selector", selector), selector)
 
     def click(self, selector: str) -> None:
-        self.until(lambda: self.find(selector).click() or True, f"a click on {selector}")
+        """Clicks once it can be clicked: a click on a disabled button does nothing."""
+
+        def clicked() -> bool:
+            found = self.find(selector)
+            if not found.is_enabled():
+                return False
+            found.click()
+            return True
+
+        self.until(clicked, f"a click on {selector}")
 
     def text(self, selector: str) -> str:
         return str(self.until(lambda: self.find(selector).text, selector))

@@ -24,6 +24,7 @@ from millstream.plan.sql_text import predicate_sql, sql
 from millstream.plan.windows import BEGINNING, FOREVER, Now, Range, Rows, Unbounded
 
 HIDDEN = ("_ts", "_until", "_pos", "_op")
+SKIPPED_ROWS_MIN = 200_000  # below, reading them all costs less than generated code of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,11 @@ def steady(value: int, column: str = "_ts") -> str:
     know. `column` is any column of whole numbers.
     """
     return f"array({value}L)[CAST({column} & 0L AS INT)]"
+
+
+def time_bound(value: int, rows: int) -> str:
+    """A bound on time for that many rows: of many, written so that Parquet skips what is beyond."""
+    return f"{value}L" if rows > SKIPPED_ROWS_MIN else steady(value)
 
 
 def until_text(window: Range | Now | Unbounded | Rows) -> str:

@@ -22,7 +22,9 @@ JAVA_HINT = (
 )
 JAVA_LEAST = 17
 OWN_OPTIONS = "MILLSTREAM_JAVA_OPTIONS"  # of the environment: more options for the Java process
-COMPILE_ALL = "-XX:-DontCompileHugeMethods"
+# a shared job's generated methods are long: HotSpot leaves those to its interpreter, and its
+# default cache of compiled code is too small for thousands of them
+COMPILE_ALL = "-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m"
 
 
 def require_java() -> None:
@@ -109,7 +111,6 @@ def session(
         "spark.ui.retainedStages": "50",
         "spark.ui.retainedTasks": "1000",
         "spark.sql.ui.retainedExecutions": "50",
-        # a shared job's generated methods are long; HotSpot leaves those to its interpreter
         "spark.driver.extraJavaOptions": f"{COMPILE_ALL} {os.environ.get(OWN_OPTIONS, '')}".strip(),
         "spark.executor.extraJavaOptions": COMPILE_ALL,
         "spark.log.level": "FATAL",  # what fails is told by us, not by pages of Java stacks

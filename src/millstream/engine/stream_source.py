@@ -35,6 +35,7 @@ FILE_FORMATS = ("csv", "json", "parquet", "text", "orc")  # their schema is the 
 TRIGGERS = ("available_now",)
 PIECE_ROWS = 65_536
 WAIT_SECONDS = 0.1
+STOP_SECONDS = 30.0  # for what a source is doing when it is stopped
 MALFORMED = "malformed, or a value of another type than declared"
 NEW_RUN = "choose an empty folder for a new run"
 
@@ -58,6 +59,7 @@ class StreamSource:
         self._staging = home / "staging" / name
         self._spark = spark.newSession()
         self._query: Any = None
+        self._watcher: threading.Thread | None = None
         self._stopping = threading.Event()
         self.failure: BaseException | None = None
         self._finite = _trigger(definition) == "available_now"
@@ -79,15 +81,19 @@ class StreamSource:
         writer = writer.queryName(f"millstream {self.definition.name}")
         writer = writer.trigger(availableNow=True) if self._finite else writer
         self._query = writer.start()
-        threading.Thread(
+        self._watcher = threading.Thread(
             target=self._watch, args=(self._query,), name="millstream-source", daemon=True
-        ).start()
+        )
+        self._watcher.start()
 
     def stop(self) -> None:
         self._stopping.set()
         if self._query is not None:
             self._query.stop()
             self._query = None
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join(STOP_SECONDS)  # it may still be about to use the ledger
+            self._watcher = None
 
     def silent_since(self) -> float:
         """When rows last came; now, where a batch is under way."""
@@ -104,7 +110,8 @@ class StreamSource:
         else:
             if self._finite and not self._stopping.is_set():
                 self.appender.finish()
-        self._appended(self.definition.name)
+        if not self._stopping.is_set():
+            self._appended(self.definition.name)
 
     def _told(self, error: Exception) -> Exception:
         return UsageError(

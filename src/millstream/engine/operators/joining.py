@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.engine.frames import Frame, Leaf, lower, outermost_window, steady
+from millstream.engine.frames import Frame, Leaf, lower, outermost_window, time_bound
 from millstream.engine.operators.base import Answer, Input, Output, Step
 from millstream.engine.segments import Segment
 from millstream.plan.expressions import (
@@ -28,7 +28,6 @@ from millstream.plan.windows import BEGINNING, FOREVER, Now, Range, reach
 from millstream.share.dataflow import Operator, leaves, stream_of
 
 OLD = "_old"  # hidden column: the row was there before this step
-SKIPPED_ROWS_MIN = 200_000  # below, reading them all costs less than code of its own
 BROADCAST_BYTES = 16 << 20  # new rows below this are sent to all tasks instead of shuffled
 
 
@@ -175,25 +174,21 @@ def _member(step: Step, member: Node, segments: Sequence[Segment], horizon: int)
     if window is not None and isinstance(window.window, Range | Now) and horizon > BEGINNING:
         bound = horizon - reach(window.window)
 
+    rows = sum(s.rows for s in segments)
+
     def leaf(node: Node) -> Frame:
         stream = stream_of(node)
         frame = step.read(stream, [s for s in segments if s.stream == stream])
         if bound == BEGINNING:
             return frame
-        return frame.where(f"_ts >= {_limit(segments, bound)}")
+        return frame.where(f"_ts >= {time_bound(bound, rows)}")
 
     frame = lower(member, leaf)
     if "_until" not in frame.hidden:
         return frame.with_hidden(_until=f"{FOREVER}L")
     if window is not None or horizon == BEGINNING:
         return frame
-    return frame.where(f"_until > {_limit(segments, horizon)}")
-
-
-def _limit(segments: Sequence[Segment], value: int) -> str:
-    """A bound on time: of many rows, written so that Parquet skips what is out of reach."""
-    many = sum(s.rows for s in segments) > SKIPPED_ROWS_MIN
-    return f"{value}L" if many else steady(value)
+    return frame.where(f"_until > {time_bound(horizon, rows)}")
 
 
 @dataclass(frozen=True, slots=True)

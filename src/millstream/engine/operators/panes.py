@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.engine.frames import Frame, lower, order_struct, steady
+from millstream.engine.frames import Frame, lower, order_struct, steady, time_bound
 from millstream.engine.operators.aggregates import finals, merge, names_of, partial, parts_of
 from millstream.engine.operators.base import Answer, Output, Step
 from millstream.engine.segments import Segment
@@ -129,10 +129,11 @@ class CombineLogic:
         oldest = max(first - window.length if first > BEGINNING else BEGINNING, node.start)
         # on the stored time, which is a pane's last instant
         last_instant = pane_length(node) - 1
+        rows = sum(s.rows for s in parts)
         if oldest > BEGINNING:
-            partials = partials.where(f"_ts >= {steady(oldest + last_instant)}")
+            partials = partials.where(f"_ts >= {time_bound(oldest + last_instant, rows)}")
         if last < FOREVER:
-            partials = partials.where(f"_ts < {steady(last + last_instant)}")
+            partials = partials.where(f"_ts < {time_bound(last + last_instant, rows)}")
         data = _as_partials(partials, node)
         combined = _windows(data, node, window, first, last)
         time = "_end - 1L" if isinstance(node.grouping, Instant) else "_end"
