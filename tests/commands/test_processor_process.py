@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -31,6 +30,7 @@ from millstream.control.commands import (
     TakeOver,
 )
 from millstream.engine.transfer import PeerAwayError, RefusedError
+from millstream.server.kept_port import KeptPort
 from millstream.server.processor_client import ProcessorClient
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
@@ -44,21 +44,12 @@ TOTAL = "SELECT name, count(*) AS c, sum(n) AS t FROM s GROUP BY name"
 SEED = 3
 
 
-def free_port() -> int:
-    """A port below those that the system gives to clients: it is free again after a kill."""
-    chance = random.Random()
-    while True:
-        port = chance.randrange(20_000, 30_000)
-        with socket.socket() as tried:
-            if tried.connect_ex(("127.0.0.1", port)):
-                return port
-
-
 class Daemon:
     """A processor as a process, on a port of its own."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        self.port = free_port()
+        self.kept = KeptPort()
+        self.port = self.kept.number
         self.name, self.home = name, folder / name
         self.client = ProcessorClient(name, f"http://127.0.0.1:{self.port}")
         self.process: subprocess.Popen[str] | None = None

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from pages import BROWSER_MARKS, Page
+from selenium.webdriver.common.keys import Keys
 
 from millstream.bench import browser as chromium
 from millstream.bench.synthetic_system import FAILED, SLOW, SyntheticSystem
@@ -106,6 +107,24 @@ def test_the_editor_underlines_explains_previews_and_registers(page: Page) -> No
     page.shows("mine", "h1")
     # that a text is wrong is an answer with status 400, which Chromium notes
     assert [c for c in page.complaints() if "/api/explain" not in c] == []
+
+
+def test_the_editor_offers_what_may_follow(page: Page) -> None:
+    page.open("#/editor")
+    area = page.find("#cql")
+    area.clear()
+    area.send_keys("SELECT ho")
+    page.shows("host", "#offers")
+    area.send_keys(Keys.TAB)
+    area.send_keys(" FROM str")
+    page.shows("stream_3", "#offers")
+    page.click("#offers li:first-child")
+    page.until(
+        lambda: area.get_attribute("value") == "SELECT host FROM stream_1", "the taken words"
+    )
+    page.shows("stream stream_1", "#meaning")
+    assert not page.driver.find_elements("css selector", "#offers")
+    assert [c for c in page.complaints() if "/api/explain" not in c] == []  # unfinished texts
 
 
 def test_figures_move_and_what_is_stale_says_so(driver: Any, system: SyntheticSystem) -> None:

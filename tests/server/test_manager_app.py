@@ -13,7 +13,8 @@ from millstream.bench.virtual_endpoint import HttpProcessor, World
 from millstream.cli import run
 from millstream.client.manager_client import ManagerAwayError, ManagerClient, manager_url
 from millstream.errors import StateError, UsageError
-from millstream.server.local_cluster import LAUNCH, free_port
+from millstream.server.kept_port import KeptPort
+from millstream.server.local_cluster import LAUNCH
 from millstream.server.manager_app import ManagerSettings
 from millstream.sim.managed_cluster import tree
 
@@ -27,7 +28,8 @@ class Process:
     """A manager as a process of its own."""
 
     def __init__(self, home: Path, *options: str) -> None:
-        self.home, self.port, self.options = home, free_port(), options
+        self.home, self.kept, self.options = home, KeptPort(), options
+        self.port = self.kept.number
         self.client = ManagerClient(f"http://127.0.0.1:{self.port}", token="secret")
         self.start()
 
@@ -60,6 +62,7 @@ class Process:
     def close(self) -> None:
         if self.process.poll() is None:
             self.kill()
+        self.kept.close()
         self.client.close()
 
 

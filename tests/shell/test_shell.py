@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from millstream import cli
 from millstream.bench.synthetic_system import SyntheticSystem
 from millstream.commands.shell import history_file
-from millstream.control.snapshot import Results, Snapshot
+from millstream.control.snapshot import Results, Snapshot, known_names
+from millstream.cql.completion import Known
 from millstream.errors import CqlError, UsageError
 from millstream.server.dashboard.serving import DashboardServer
 from millstream.shell import interpreter, words
-from millstream.shell.backends import Batch, RemoteBackend, follow, known_names
+from millstream.shell.backends import Batch, RemoteBackend, follow
 from millstream.shell.interpreter import Interpreter, Leave, pieces_of
-from millstream.shell.words import COMMANDS, Known, candidates
+from millstream.shell.words import COMMANDS, at_prompt
 
 KNOWN = Known(
     {"requests": ("host", "status"), "doors": ("door",), "sys.steps": ("seconds",)},
@@ -51,14 +52,14 @@ KNOWN = Known(
     ],
 )
 def test_what_may_follow(before: str, wanted: set[str]) -> None:
-    assert wanted <= set(candidates(before, KNOWN)[1])
+    assert wanted <= set(at_prompt(before, KNOWN)[1])
     if before.endswith(("MIN", r"\t", "[ra", "h")) or not wanted:
-        assert set(candidates(before, KNOWN)[1]) == wanted
+        assert set(at_prompt(before, KNOWN)[1]) == wanted
 
 
 @given(st.text(alphabet=" \\[].,;aefhorst()'\n", max_size=30))
 def test_completion_continues_the_word_whatever_stands_there(before: str) -> None:
-    word, found = candidates(before, KNOWN)
+    word, found = at_prompt(before, KNOWN)
     assert before.endswith(word)
     assert all(text.lower().startswith(word.lower()) for text in found)
 

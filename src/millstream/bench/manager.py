@@ -18,7 +18,8 @@ from typing import Any
 from millstream.bench.virtual_endpoint import HttpProcessor, World
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
 from millstream.control.commands import Compiled
-from millstream.server.local_cluster import LAUNCH, free_port
+from millstream.server.kept_port import KeptPort
+from millstream.server.local_cluster import LAUNCH
 from millstream.sim.managed_cluster import tree
 
 LIMITS = {"bytes_per_s": 1000.0, "resident_mb": 150.0, "kb_a_query": 20.0}
@@ -48,7 +49,8 @@ class Manager:
     """A manager's process."""
 
     def __init__(self, home: Path) -> None:
-        self.port = free_port()
+        self._kept = KeptPort()
+        self.port = self._kept.number
         self.process = subprocess.Popen(
             [
                 sys.executable, "-c", LAUNCH, "manager", "--home", str(home), "--port",
@@ -77,6 +79,7 @@ class Manager:
     def close(self) -> None:
         self.process.terminate()
         self.process.wait()
+        self._kept.close()
         self.client.close()
 
 

@@ -1,12 +1,16 @@
 """`millstream processor`: a query processor as a daemon, until it is told to stop.
 
 Exit codes: 0 after SIGTERM, SIGINT or a manager's `stop`; 2 for a mistake in the settings; 3 where
-another process has the home by now.
+another process has the home by now; 70 for a fault of ours while it stopped.
 """
 
+import faulthandler
+import os
 import re
 import signal
 import sys
+import threading
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +20,10 @@ import typer
 from millstream.errors import UsageError
 
 FENCED_CODE = 3
+INTERNAL_CODE = 70
+PATIENCE_S = 12.0  # for steps in hand, when the processor is to stop
+CUT_S = 2.0  # between cuts
+TELL_S = 25.0  # after which it tells where it stands
 
 
 def register(app: typer.Typer) -> None:
@@ -76,16 +84,47 @@ def processor(
         say=lambda text: typer.echo(text, err=True),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: server.stopping.set())
+        signal.signal(number, lambda *_: setattr(server, "asked_to_stop", True))
     server.start()
     typer.echo(f"processor {server.processor.id} listens on {server.url}")
     sys.stdout.flush()
     reason = server.wait()
-    server.stop()
-    session.stop()
+    _stop(server, session)
     if reason:
         typer.echo(f"error: {reason}", err=True)
         raise typer.Exit(FENCED_CODE)
+
+
+def _stop(server: Any, session: Any) -> None:
+    """Ends everything in bounded time.
+
+    What takes longer than a while is cut off: it has committed nothing, and is done again by the
+    next process of this home. Where even that does not help, the output says where every thread
+    stands, and the process goes: threads of the endpoint would keep it for ever.
+    """
+    faulthandler.dump_traceback_later(TELL_S)
+    ended = threading.Event()
+    threading.Thread(
+        target=_cut_off, args=(ended, session), name="millstream-impatience", daemon=True
+    ).start()
+    try:
+        server.stop()
+        ended.set()
+        session.stop()
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(INTERNAL_CODE)
+    faulthandler.cancel_dump_traceback_later()
+
+
+def _cut_off(ended: threading.Event, session: Any) -> None:
+    """Cancels Spark's jobs, those in hand and those begun since, until all parts have ended."""
+    wait_s = PATIENCE_S
+    while not ended.wait(wait_s):
+        typer.echo("what is under way takes too long and is cut off", err=True)
+        session.sparkContext.cancelAllJobs()
+        wait_s = CUT_S
 
 
 def _session(master: str, heap: str, home: Path) -> Any:

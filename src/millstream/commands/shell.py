@@ -110,9 +110,9 @@ def _session(backend: "Backend") -> Any:
     from prompt_toolkit.history import FileHistory  # noqa: PLC0415
     from prompt_toolkit.key_binding import KeyBindings  # noqa: PLC0415
 
-    from millstream.shell.backends import known_names  # noqa: PLC0415
+    from millstream.control.snapshot import known_names  # noqa: PLC0415
     from millstream.shell.interpreter import complete  # noqa: PLC0415
-    from millstream.shell.words import candidates  # noqa: PLC0415
+    from millstream.shell.words import at_prompt  # noqa: PLC0415
 
     class Words(Completer):
         """What may follow at the cursor."""
@@ -122,7 +122,7 @@ def _session(backend: "Backend") -> Any:
                 known = known_names(backend.snapshot())
             except MillstreamError:
                 return
-            word, found = candidates(document.text_before_cursor, known)
+            word, found = at_prompt(document.text_before_cursor, known)
             for text in found:
                 yield Completion(text, start_position=-len(word))
 

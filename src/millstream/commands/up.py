@@ -6,11 +6,13 @@ Exit codes: 0 after a signal; 2 for a mistake; 3 where something could not be st
 import json
 import signal
 import sys
-import threading
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+WATCH_S = 0.5
 
 
 def register(app: typer.Typer) -> None:
@@ -37,22 +39,19 @@ def up(
 ) -> None:
     """Start a cluster on this machine; stop it with Ctrl-C."""
     from millstream.config import load_job  # noqa: PLC0415
-    from millstream.server.local_cluster import (  # noqa: PLC0415
-        LocalCluster,
-        free_port,
-        submit_job,
-    )
+    from millstream.server.kept_port import KeptPort  # noqa: PLC0415
+    from millstream.server.local_cluster import LocalCluster, submit_job  # noqa: PLC0415
 
     wanted = load_job(job) if job is not None else None
-    stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
+    signals: list[int] = []  # no event: a handler may interrupt whoever holds its lock
+    for wished in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(wished, lambda number, _: signals.append(number))
 
     def say(text: str) -> None:
         typer.echo(text, err=True)
 
-    pages = ui_port or free_port()
-    options = ("--pattern", pattern, *(("--ui-at", str(pages)) if ui else ()))
+    pages = KeptPort(ui_port)
+    options = ("--pattern", pattern, *(("--ui-at", str(pages.number)) if ui else ()))
     cluster = LocalCluster(
         home, processors, port=port, spark=spark, heap=heap, manager_options=options, say=say,
     )  # fmt: skip
@@ -61,7 +60,7 @@ def up(
         cluster.start()
         told = cluster.describe()
         if ui:
-            told["dashboard"] = f"http://127.0.0.1:{pages}/"
+            told["dashboard"] = f"http://127.0.0.1:{pages.number}/"
         if json_output:
             typer.echo(json.dumps(told))
         else:
@@ -75,8 +74,10 @@ def up(
         if wanted is not None:
             for query in submit_job(cluster.client, wanted):
                 say(f"query {query['name']} is {query['state']}")
-        while not stopping.wait(0.5):
+        while not signals:
             cluster.watch()
+            time.sleep(WATCH_S)
         say("stopping")
     finally:
         cluster.stop()
+        pages.close()

@@ -19,7 +19,7 @@ from millstream.control.admission import (
     descriptions,
 )
 from millstream.control.distances import distances_ms
-from millstream.control.estimates import Estimate, estimates
+from millstream.control.estimates import Estimate, estimates, ingest_cpu
 from millstream.control.manager_state import NOBODY, ManagerState, OperatorRecord, Query
 from millstream.place.check import check_solution
 from millstream.place.planners import plan_all
@@ -163,8 +163,8 @@ def _number(processor: ProcessorDescription, name: str, otherwise: float) -> flo
 def _used(
     state: ManagerState, known: Mapping[str, Estimate]
 ) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
-    """CPU, outgoing and incoming bytes a second that running operators take, by processor."""
-    cpu: dict[str, float] = {}
+    """CPU, outgoing and incoming bytes a second that what runs takes, by processor."""
+    cpu = ingest_cpu(state, known, state.processors)
     sent: dict[str, float] = {}
     received: dict[str, float] = {}
     for operator in state.operators.values():

@@ -13,39 +13,46 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from millstream.errors import UsageError
 
+# What a message may hold at most: it comes from another process.
+Name = Annotated[str, Field(min_length=1, max_length=300)]
+Names = Annotated[tuple[Name, ...], Field(max_length=5000)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=1 << 62)]
+Many: Any = Field(max_length=100_000)
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How a tree is mapped; the same in all its messages."""
 
-    tree: str
-    epoch: int
-    proxy: str
+    tree: Name
+    epoch: Count
+    proxy: Name
     algorithm: Literal["edge", "edge_plus", "in_network"]
-    k: int = 32
-    latency_bound: float | None = None
-    candidates: tuple[str, ...] = ()  # peers the proxy knows to be well located
+    k: Count = 32
+    latency_bound: Amount | None = None
+    candidates: Names = ()  # peers the proxy knows to be well located
 
 
 @dataclass(frozen=True, slots=True)
 class ZoneOperator:
     """An operator of a zone; children are operators of the zone or its boundary children."""
 
-    id: str
-    rate: float
-    children: tuple[str, ...]
-    common: tuple[str, ...]  # cl: places where all children have a source below them
+    id: Name
+    rate: Amount
+    children: Names
+    common: Names  # cl: places where all children have a source below them
 
 
 @dataclass(frozen=True, slots=True)
 class Zone:
     """A subtree that one coordinator places; operators in post-order, its root last."""
 
-    id: str  # the root operator's
-    operators: tuple[ZoneOperator, ...]
-    boundary: tuple[str, ...]  # children placed by other coordinators, sources included
-    upstream: str | None  # the zone above; none for the root zone, whose coordinator is the proxy
-    wanted: tuple[str, ...]  # common places of the operators above: costs there will be asked for
+    id: Name  # the root operator's
+    operators: Annotated[tuple[ZoneOperator, ...], Field(min_length=1, max_length=5000)]
+    boundary: Names  # children placed by other coordinators, sources included
+    upstream: Name | None  # the zone above; none for the root zone, whose coordinator is the proxy
+    wanted: Names  # common places of the operators above: costs there will be asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +63,10 @@ class Configuration:
     were direct; empty where no bound is set.
     """
 
-    location: str
-    cost: float
-    delays: tuple[float, ...] = ()
-    children: tuple[str, ...] = ()
+    location: Name
+    cost: Amount
+    delays: Annotated[tuple[Amount, ...], Many] = ()
+    children: Names = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +83,10 @@ class OperatorMapped:
     """Coordinator to host: this operator runs with you; the highest revision counts."""
 
     settings: Settings
-    operator: str
-    revision: int
+    operator: Name
+    revision: Count
     configuration: Configuration
-    alternatives: tuple[Configuration, ...] = ()
+    alternatives: Annotated[tuple[Configuration, ...], Many] = ()
     kind: Literal["OPERATOR_MAPPED"] = "OPERATOR_MAPPED"
 
 
@@ -92,15 +99,15 @@ class Map:
     """
 
     settings: Settings
-    operator: str
-    rate: float
+    operator: Name
+    rate: Amount
     configuration: Configuration | None
-    path: tuple[str, ...]
-    alternatives: tuple[Configuration, ...] = ()
-    descendants: tuple[str, ...] = ()  # dl: the places of the sources below
-    candidates: tuple[str, ...] = ()
-    view: tuple[tuple[str, str, float], ...] = ()
-    members: tuple[str, ...] = ()  # peers that the placement below depends on
+    path: Annotated[tuple[Name, ...], Field(min_length=1, max_length=5000)]
+    alternatives: Annotated[tuple[Configuration, ...], Many] = ()
+    descendants: Names = ()  # dl: the places of the sources below
+    candidates: Names = ()
+    view: Annotated[tuple[tuple[Name, Name, Amount], ...], Many] = ()
+    members: Names = ()  # peers that the placement below depends on
     kind: Literal["MAP"] = "MAP"
 
 
@@ -109,8 +116,8 @@ class InvalidateMap:
     """To a former host: forget the operator, or (None) all of the tree's older epochs."""
 
     settings: Settings
-    operator: str | None
-    revision: int
+    operator: Name | None
+    revision: Count
     kind: Literal["INVALIDATE_MAP"] = "INVALIDATE_MAP"
 
 
@@ -119,9 +126,9 @@ class OperatorRemapped:
     """To a child's coordinator: its operator is wanted elsewhere; the highest revision counts."""
 
     settings: Settings
-    operator: str
-    location: str
-    revision: int
+    operator: Name
+    location: Name
+    revision: Count
     kind: Literal["OPERATOR_REMAPPED"] = "OPERATOR_REMAPPED"
 
 
@@ -130,9 +137,9 @@ class Measure:
     """To a peer: how far is it from you to these?"""
 
     settings: Settings
-    zone: str
-    reply_to: str
-    targets: tuple[str, ...]
+    zone: Name
+    reply_to: Name
+    targets: Names
     kind: Literal["MEASURE"] = "MEASURE"
 
 
@@ -141,9 +148,9 @@ class Measured:
     """The answer; targets that did not respond are left out."""
 
     settings: Settings
-    zone: str
-    origin: str
-    distances: tuple[tuple[str, float], ...]
+    zone: Name
+    origin: Name
+    distances: Annotated[tuple[tuple[Name, Amount], ...], Many]
     kind: Literal["MEASURED"] = "MEASURED"
 
 

@@ -23,6 +23,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from millstream.cql.completion import Known
+
 VERSION = 1  # of this contract; grows with a change that an older reader would misunderstand
 
 DECISION_KINDS = (
@@ -317,3 +319,9 @@ class SnapshotSource(Protocol):
     def results(self, query: str, after: int = 0) -> Results:
         """The latest rows of a result with numbers above `after`, oldest first."""
         ...
+
+
+def known_names(snapshot: Snapshot) -> Known:
+    """The names that completion of queries knows."""
+    streams = {s.name: tuple(name for name, _ in s.columns) for s in snapshot.streams}
+    return Known(streams, tuple(q.name for q in snapshot.queries))

@@ -192,6 +192,8 @@ class Loop:
                 raise
             if full := disk_full(error):
                 raise full from error
+            if self._stop.is_set():
+                raise  # after the restart it is tried again
             if data_error(error) is None:
                 self.scheduler.trains.give_up(unit)  # too much for one job
             # each by itself: who fails alone fails, and the others have lost nothing

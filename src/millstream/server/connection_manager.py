@@ -66,7 +66,8 @@ from millstream.errors import MillstreamError, UsageError
 from millstream.plan.nodes import sources_of
 from millstream.server.access import code_of
 from millstream.server.move_driver import MoveDriver
-from millstream.share.dataflow import base_stream, result_stream
+from millstream.share.dataflow import Operator, base_stream, result_stream
+from millstream.share.groups import candidate
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
@@ -255,9 +256,7 @@ class ConnectionManager:
         sources = sorted({base_stream(s.stream) for s in sources_of(plan.root)})
         return Compiled(
             tuple(
-                CompiledOperator(
-                    o.id, o.kind, o.label, o.inputs, 8 + sum(width(f.type) for f in o.node.schema)
-                )
+                CompiledOperator(o.id, o.kind, o.label, o.inputs, _width(o), _properties(o))
                 for o in operators
             ),
             result_stream(plan),
@@ -300,6 +299,17 @@ class ConnectionManager:
             },
             {m.id: _record(m) for m in ownership.moves() if m.phase not in ENDED},
         )
+
+
+def _width(operator: Operator) -> int:
+    """About how many bytes a row of its output takes."""
+    return 8 + sum(width(f.type) for f in operator.node.schema)
+
+
+def _properties(operator: Operator) -> dict[str, Any]:
+    """The class of operators with which it could run in one job: what it costs depends on that."""
+    found = candidate(operator)
+    return {"family": found.family} if found is not None else {}
 
 
 def _stale() -> Refusal:

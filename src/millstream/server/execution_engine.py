@@ -7,19 +7,23 @@ the end.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.loop import Loop
 from millstream.engine.scheduling import StepScheduler
 from millstream.engine.steps import StepReport
 from millstream.errors import MillstreamError, StateError
+from millstream.schedule.costs import CostLine
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
 
 AGAIN_SECONDS = 3.0
 WATCH_SECONDS = 0.2
+UNTYPICAL_STEPS = 2  # an operator's first ones: Spark generates and compiles code
+COSTS_KEEP = 0.95  # of the past at each step: half of it is forgotten in 14 steps
+FIXED_SECONDS_MAX = 0.2  # what of steps that are all alike is taken as the same for any rows
 
 
 class ExecutionEngine:
@@ -33,6 +37,7 @@ class ExecutionEngine:
         self.fenced = threading.Event()  # another process has this home now
         self.busy_seconds = 0.0
         self.steps = 0
+        self._costs: dict[str, tuple[int, CostLine]] = {}  # steps seen, what they cost
         processor.engine.on_step.append(self._count)
         processor.quiesce = self._quiesce
 
@@ -85,6 +90,17 @@ class ExecutionEngine:
     def _count(self, report: StepReport) -> None:
         self.busy_seconds += report.seconds
         self.steps += 1
+        seen, line = self._costs.get(report.operator) or (0, CostLine(COSTS_KEEP))
+        if seen >= UNTYPICAL_STEPS:
+            line.learn(report.rows_in, report.seconds)
+        self._costs[report.operator] = (seen + 1, line)
+
+    def costs(self, operators: Collection[str]) -> dict[str, tuple[float, float]]:
+        """Fixed and marginal seconds of steps, as measured; only of these operators."""
+        self._costs = {o: found for o, found in self._costs.items() if o in operators}
+        return {
+            o: line.parts(FIXED_SECONDS_MAX) for o, (_, line) in self._costs.items() if line.weight
+        }
 
     def _watch(self) -> None:
         """Begins again after trouble with the machine."""
@@ -109,7 +125,7 @@ class ExecutionEngine:
         """New settings; the loop begins again with them."""
         engine = self.processor.engine
         engine.settings_changed(**settings)
-        if self._loop is not None and "schedule" in settings:
+        if self._loop is not None and "schedule" in settings and not self._stopping.is_set():
             self._loop.stop()
             self._begin()
 

@@ -1,13 +1,13 @@
 """A manager and processors as processes of this machine: started, watched, stopped together.
 
-Homes lie in one folder, ports are chosen once and kept there, so that everything is found again
-after a restart. A process that dies is started again on its home. Decides nothing else.
+Homes lie in one folder with a note of their ports, so that everything is found again after a
+restart; while the cluster is there, its ports are kept (`kept_port`). A process that dies is
+started again on its home. Decides nothing else.
 """
 
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,17 +19,12 @@ from typing import Any
 
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
 from millstream.errors import MillstreamError, ResourceError, UsageError
+from millstream.server.kept_port import KeptPort, keep_port
 
 START_S = 120.0
 STOP_S = 30.0
 AGAIN_S = 1.0
 LAUNCH = "from millstream.cli import main; main()"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(slots=True)
@@ -90,7 +85,8 @@ class LocalCluster:
             raise UsageError("a cluster has at least one processor")
         self.folder, self._say = folder.absolute(), say
         names = [f"p{n}" for n in range(1, processors + 1)]
-        ports = self._ports(names, port)
+        self._kept = self._ports(names, port)
+        ports = {name: kept.number for name, kept in self._kept.items()}
         home = self.folder / "manager"
         self.manager = Member(
             "manager",
@@ -116,19 +112,18 @@ class LocalCluster:
     def url(self) -> str:
         return self.manager.url
 
-    def _ports(self, names: Sequence[str], port: int) -> dict[str, int]:
-        """Ports of former times, so that everybody is found again."""
+    def _ports(self, names: Sequence[str], port: int) -> dict[str, KeptPort]:
+        """Ports of former times where nobody else has them, so that everybody is found again."""
         file = self.folder / "ports.json"
         known: dict[str, int] = {}
         with suppress(OSError, ValueError):
             known = dict(json.loads(file.read_text()))
-        if port:
-            known["manager"] = port
-        for name in ("manager", *names):
-            known.setdefault(name, free_port())
+        kept = {"manager": KeptPort(port) if port else keep_port(known.get("manager"))}
+        kept |= {name: keep_port(known.get(name)) for name in names}
+        known |= {name: found.number for name, found in kept.items()}
         self.folder.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(known, indent=1))
-        return known
+        return kept
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -194,6 +189,8 @@ class LocalCluster:
                     self._say(f"{member.name} did not stop in time and is killed")
                     member.process.kill()
                     member.process.wait()
+        for kept in self._kept.values():
+            kept.close()
         self.client.close()
 
     def describe(self) -> dict[str, Any]:

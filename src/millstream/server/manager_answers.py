@@ -111,6 +111,7 @@ def query(state: ManagerState, name: str) -> Answer:
         "operators": [operator(state, o) for o in known.operators if o in state.operators],
         "admission": dict(known.admission),
         "rows": figures.values.get("rows", 0.0) if figures else 0.0,
+        "watermark_us": figures.values.get("watermark_us") if figures else None,
         "culprits": told.get("culprits", []),
     }
 

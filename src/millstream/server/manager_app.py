@@ -55,12 +55,13 @@ from millstream.place.patterns import PATTERNS
 from millstream.runs.lock import FolderLock
 from millstream.server import manager_answers as answers
 from millstream.server.access import AnswerError, add_error_answers, authorise, json_body
+from millstream.server.kept_port import bound_socket
 from millstream.server.manager_driver import ManagerDriver
 from millstream.server.manager_quality import add_quality_routes
 from millstream.server.manager_store import ManagerStore
 from millstream.server.manager_tier import add_tier_routes
 from millstream.server.registration import Registration
-from millstream.server.rows_api import _bound, is_loopback
+from millstream.server.rows_api import is_loopback
 
 WAIT_S_MAX = 300.0
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -168,7 +169,7 @@ class ManagerServer:
             say=say,
         )
         self._say = say
-        self._socket = _bound(settings.host, settings.port)
+        self._socket = bound_socket(settings.host, settings.port)
         self.port = int(self._socket.getsockname()[1])
         self.app = self._app()
         self._server: uvicorn.Server | None = None

@@ -42,10 +42,11 @@ from millstream.errors import ResourceError, UsageError
 from millstream.server.access import add_error_answers, authorise, json_body
 from millstream.server.connection_manager import ConnectionManager, Parts
 from millstream.server.execution_engine import ExecutionEngine
+from millstream.server.kept_port import bound_socket
 from millstream.server.peers import PeerDirectory
 from millstream.server.processor_view import ProcessorView
 from millstream.server.registration import Registration
-from millstream.server.rows_api import _bound, is_loopback, rows_app
+from millstream.server.rows_api import is_loopback, rows_app
 from millstream.server.statistics_gatherer import StatisticsGatherer
 from millstream.server.stream_distributor import StreamDistributor
 from millstream.server.stream_feeder import StreamFeeder
@@ -103,6 +104,8 @@ class ProcessorServer:
         self.receiver = StreamReceiver(self.processor, self.notice)
         self.distributor = StreamDistributor(self.processor, settings.token)
         self.stopping = threading.Event()
+        # set by a signal's handler: an event's lock may be held by the very thread it interrupts
+        self.asked_to_stop = False
         self.connections = ConnectionManager(
             Parts(
                 self.processor,
@@ -117,7 +120,7 @@ class ProcessorServer:
         self.connections.properties.update(settings.properties)
         self.processor.engine.on_notice.append(self.notice)
         self.processor.new_owner.on_owner.append(self._owner)
-        self._socket = _bound(settings.host, settings.port)
+        self._socket = bound_socket(settings.host, settings.port)
         self.port = int(self._socket.getsockname()[1])
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -178,7 +181,7 @@ class ProcessorServer:
 
     def wait(self) -> str:
         """Returns when the processor is to end: why, or nothing where it was asked to."""
-        while not self.stopping.wait(0.2):
+        while not self.stopping.wait(0.2) and not self.asked_to_stop:
             if self.engine.fenced.is_set():
                 return "another process has taken over this home"
             if self.registration is not None and self.registration.refused.is_set():

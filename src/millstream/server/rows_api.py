@@ -14,7 +14,6 @@ The endpoint listens on loopback; beyond it, every request carries a token.
 import hmac
 import ipaddress
 import json
-import socket
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from millstream.errors import MillstreamError, ResourceError, StateError, UsageError
+from millstream.server.kept_port import bound_socket
 
 if TYPE_CHECKING:
     from millstream.engine.push_source import PushSource
@@ -198,7 +198,7 @@ class RowsServer:
         app = rows_app(doors, token=token, request_bytes_max=request_bytes_max, busy=busy)
         if more is not None:
             more(app)
-        self._socket = _bound(host, port)
+        self._socket = bound_socket(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         settings = uvicorn.Config(
             app, log_level="warning", lifespan="off", access_log=False, log_config=None
@@ -228,17 +228,3 @@ class RowsServer:
         if self._thread.is_alive():
             self._thread.join()
         self._socket.close()
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        found.bind((host, port))
-    except OSError as error:
-        found.close()
-        raise UsageError(
-            f"cannot listen on {host}:{port}", detail=error.strerror or "", hint="another port?"
-        ) from None
-    return found

@@ -88,7 +88,8 @@ class StatisticsGatherer:
     def _operators(self) -> dict[str, Figures]:
         engine = self.processor.engine
         statistics = engine.ledger.operator_statistics()
-        found = {}
+        costs = self._engine.costs(set(engine.operators))
+        found: dict[str, Figures] = {}
         for operator in list(engine.operators.values()):
             row = statistics.get(operator.id)
             waiting = [s for part in engine.runner.pending(operator).values() for s in part]
@@ -103,6 +104,9 @@ class StatisticsGatherer:
                 "state_rows": sum(s.rows for s in reached),
                 "state_bytes": sum(s.size for s in reached),
             }
+            if operator.id in costs:
+                fixed_s, row_s = costs[operator.id]
+                found[operator.id] |= {"fixed_s": round(fixed_s, 5), "row_s": round(row_s, 9)}
             for name, seconds in self.processor.pauses.get(operator.id, {}).items():
                 found[operator.id][name] = round(seconds, 4)
         return found

@@ -8,6 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -46,15 +47,15 @@ class StreamDistributor:
     def published(self, streams: frozenset[str]) -> None:
         """Called after each commit, from any thread."""
         if self._loop is not None and not self._loop.is_closed():
-            try:
+            with suppress(RuntimeError):  # the endpoint is closing
                 self._loop.call_soon_threadsafe(self._ring, streams)
-            except RuntimeError:
-                return  # the endpoint is closing
 
     def close(self) -> None:
         """Answers everybody who still waits."""
         self._closing = True
-        self.published(frozenset(self._waiting))
+        if self._loop is not None and not self._loop.is_closed():
+            with suppress(RuntimeError):  # the endpoint is closing
+                self._loop.call_soon_threadsafe(self._ring_all)
 
     def _sealed(self, move: str) -> None:
         known = self.processor.ownership.move(move)
@@ -66,6 +67,10 @@ class StreamDistributor:
             event = self._waiting.pop(stream, None)
             if event is not None:
                 event.set()
+
+    def _ring_all(self) -> None:
+        """In the endpoint's own thread: nobody else may look through those who wait."""
+        self._ring(frozenset(self._waiting))
 
     async def _until(
         self, name: str, wait: float, look: Callable[[], T], enough: Callable[[T], bool]

@@ -16,7 +16,6 @@ from millstream.control.snapshot import DecisionSnapshot, Explanation, Snapshot,
 from millstream.cql.catalog import StreamDefinition
 from millstream.errors import MillstreamError, UsageError
 from millstream.session.session import Session
-from millstream.shell.words import Known
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,12 +56,6 @@ class Backend(Protocol):
     def push(self, stream: str, row: dict[str, Any]) -> None: ...
 
     def close(self) -> None: ...
-
-
-def known_names(snapshot: Snapshot) -> Known:
-    """For completion."""
-    streams = {s.name: tuple(name for name, _ in s.columns) for s in snapshot.streams}
-    return Known(streams, tuple(q.name for q in snapshot.queries))
 
 
 def follow(source: SnapshotSource, name: str) -> Iterator[Batch]:

@@ -5,6 +5,7 @@
     GET    /api/snapshot             the latest snapshot
     GET    /api/history              [time, rows in/s, rows out/s, backlog, lag], oldest first
     GET    /api/queries/NAME/results?after=N
+    POST   /api/complete             {"before": "..."}: what may follow this text
     POST   /api/explain              {"cql": "..."}
     POST   /api/preview              {"cql": "...", "rows": 20}
     POST   /api/queries              {"name": "...", "cql": "..."}
@@ -33,8 +34,9 @@ from fastapi.staticfiles import StaticFiles
 from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from millstream.control.snapshot import SnapshotSource
+from millstream.control.snapshot import SnapshotSource, known_names
 from millstream.control.snapshot_json import to_json
+from millstream.cql.completion import Known, candidates
 from millstream.errors import CqlError, MillstreamError, ResourceError, StateError, UsageError
 from millstream.server.dashboard.feed import Feed
 from millstream.server.dashboard.metrics import CONTENT_TYPE, exposition
@@ -42,6 +44,7 @@ from millstream.server.rows_api import is_loopback
 
 STATIC = Path(__file__).parent / "static"
 BODY_BYTES_MAX = 256 << 10
+CANDIDATES_MAX = 12
 CHANGE_HEADER = "x-millstream"
 COOKIE = "millstream_token"
 STALE_INTERVALS = 5.0
@@ -124,6 +127,15 @@ def _questions(app: FastAPI, source: SnapshotSource, feed: Feed) -> None:
     @app.get("/api/queries/{name}/results")
     async def results(name: str, after: int = 0) -> JSONResponse:
         return JSONResponse(to_json(await run_in_threadpool(source.results, name, after)))
+
+    @app.post("/api/complete")
+    async def complete(request: Request) -> JSONResponse:
+        before = (await _body(request)).get("before")
+        if not isinstance(before, str):
+            raise UsageError("before is missing")
+        known = known_names(feed.snapshot) if feed.snapshot is not None else Known()
+        word, found = candidates(before, known)
+        return JSONResponse({"word": word, "candidates": found[:CANDIDATES_MAX]})
 
     @app.post("/api/explain")
     async def explain(request: Request) -> JSONResponse:

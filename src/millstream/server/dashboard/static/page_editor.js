@@ -29,6 +29,48 @@ function reuse(o) {
   return o.shared_with.length ? `in one job with ${users}${o.words ? `: ${o.words}` : ""}` : "new";
 }
 
+const LINE_PX = 20.25, INSET_X_PX = 12, INSET_Y_PX = 10; // as .editor in app.css has them
+const OFFERING = /[\w.]$|\b(?:FROM|JOIN)\s+$|\[\s*$/i; // texts after which something is offered
+
+// What may follow at the cursor: asked for while one types; Tab takes it, arrows choose, Esc closes.
+function useOffers(area, setText) {
+  const [offers, setOffers] = useState(null);
+  const asked = useRef(0);
+  const close = () => { asked.current += 1; setOffers(null); };
+  const look = (box) => {
+    const before = box.value.slice(0, box.selectionStart), number = asked.current += 1;
+    if (!OFFERING.test(before)) { setOffers(null); return; }
+    ask("POST", "/api/complete", { before }).then((told) => {
+      if (number !== asked.current) return;
+      const lines = before.split("\n");
+      setOffers(told.candidates.length ? { ...told, chosen: 0, moved: false,
+        top: INSET_Y_PX + lines.length * LINE_PX - box.scrollTop,
+        left: `calc(${INSET_X_PX}px + ${lines[lines.length - 1].length - told.word.length}ch)` } : null);
+    }, close);
+  };
+  const take = (word) => {
+    const box = area.current, at = box.selectionStart, from = at - offers.word.length;
+    const text = box.value.slice(0, from) + word + box.value.slice(at);
+    close();
+    setText(text);
+    requestAnimationFrame(() => { box.focus(); box.selectionStart = box.selectionEnd = from + word.length; });
+  };
+  const keys = (e) => {
+    if (!offers || e.ctrlKey || e.metaKey) return false;
+    const step = { ArrowDown: 1, ArrowUp: -1 }[e.key], many = offers.candidates.length;
+    if (step) setOffers({ ...offers, moved: true, chosen: (offers.chosen + step + many) % many });
+    else if (e.key === "Tab" || (e.key === "Enter" && offers.moved)) take(offers.candidates[offers.chosen]);
+    else if (e.key === "Escape") close();
+    else return false;
+    e.preventDefault();
+    return true;
+  };
+  const list = offers && html`<ul class="offers" id="offers" role="listbox" style=${{ top: `${offers.top}px`, left: offers.left }}>
+    ${offers.candidates.map((word, i) => html`<li key=${word} role="option" aria-selected=${i === offers.chosen} class=${i === offers.chosen ? "chosen" : ""}
+      onMouseDown=${(e) => { e.preventDefault(); take(word); }}>${word}</li>`)}</ul>`;
+  return { look, keys, close, list };
+}
+
 export function Editor() {
   const [text, setText] = useState(sessionStorage.getItem(DRAFT) || "");
   const [name, setName] = useState("");
@@ -39,6 +81,7 @@ export function Editor() {
   const [busy, setBusy] = useState("");
   const [said, say] = useState(null);
   const area = useRef(null), under = useRef(null);
+  const offers = useOffers(area, setText);
   useEffect(() => {
     sessionStorage.setItem(DRAFT, text);
     if (!text.trim()) { setMeaning(null); setError(null); setChecked(""); return undefined; }
@@ -64,14 +107,15 @@ export function Editor() {
     setText(text.slice(0, at) + word + text.slice(box.selectionEnd));
     requestAnimationFrame(() => { box.focus(); box.selectionStart = box.selectionEnd = at + word.length; });
   };
-  const keys = (e) => { if (e.key === "Enter" && (e.ctrlKey || e.metaKey) && meaning && current) { e.preventDefault(); look(); } };
+  const keys = (e) => { if (offers.keys(e)) return; if (e.key === "Enter" && (e.ctrlKey || e.metaKey) && meaning && current) { e.preventDefault(); look(); } };
   const streams = [...store.streams.values()];
   return html`<main><h1>Editor</h1><div class="columns thirds"><div>
       <div class="card">
-        <div class="editor"><pre ref=${under} aria-hidden="true"><${Underlay} text=${text} error=${error} /></pre>
+        <div class="with-offers"><div class="editor"><pre ref=${under} aria-hidden="true"><${Underlay} text=${text} error=${error} /></pre>
           <textarea id="cql" ref=${area} spellcheck=${false} aria-label="query" value=${text} placeholder="SELECT … FROM … [RANGE 5 MINUTES]"
-            onInput=${(e) => setText(e.target.value)} onKeyDown=${keys}
-            onScroll=${(e) => { under.current.scrollTop = e.target.scrollTop; }}></textarea></div>
+            onInput=${(e) => { setText(e.target.value); offers.look(e.target); }} onChange=${(e) => setText(e.target.value)}
+            onKeyDown=${keys} onBlur=${offers.close}
+            onScroll=${(e) => { under.current.scrollTop = e.target.scrollTop; }}></textarea></div>${offers.list}</div>
         ${error && html`<div class="said bad" id="mistake"><b>${error.line ? `line ${error.line}, column ${error.column}: ` : ""}${error.error}</b>${error.hint && html`<div>hint: ${error.hint}</div>`}</div>`}
         ${meaning && html`<div class="said good" id="admission">${meaning.admission.sentence || "right"}</div>`}
         ${meaning && meaning.warnings.map((w) => html`<div class="said bad" key=${w}>${w}</div>`)}
