@@ -100,6 +100,7 @@ def pair(tmp_path: Path) -> Iterator[list[Daemon]]:
         for daemon in daemons:
             daemon.kill()
             daemon.client.close()
+            daemon.kept.close()
 
 
 def insist(daemon: Daemon, *commands: Any, seconds: float = 300) -> list[Any]:

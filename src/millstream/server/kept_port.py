@@ -1,0 +1,53 @@
+"""A port of this machine that is kept for a process that is about to be started, again and again.
+
+A port that was only looked for is anybody's until it is bound: the system gives it to the next
+outgoing connection. So the parent binds it and keeps it bound, without listening; whoever binds it
+with SO_REUSEADDR, as all our endpoints do, may listen there, and nobody else is given it. Nobody
+is answered while nobody listens. Where a system does not let two sockets share an address (BSD),
+the port is only chosen.
+"""
+
+import socket
+
+from millstream.errors import UsageError
+
+LOOPBACK = "127.0.0.1"
+
+
+class KeptPort:
+    """A port; close it when those it was kept for have ended."""
+
+    def __init__(self, port: int = 0, host: str = LOOPBACK) -> None:
+        self._socket = bound_socket(host, port)
+        self.number = int(self._socket.getsockname()[1])
+        try:
+            bound_socket(host, self.number).close()
+        except UsageError:
+            self._socket.close()  # not for two at once: better taken by chance than never
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def keep_port(known: int | None) -> KeptPort:
+    """The port of former times, or another where somebody else has that by now."""
+    if known:
+        try:
+            return KeptPort(known)
+        except UsageError:
+            pass
+    return KeptPort()
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket that can listen there; a UsageError where it cannot."""
+    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        raise UsageError(
+            f"cannot listen on {host}:{port}", detail=error.strerror or "", hint="another port?"
+        ) from None
+    return found
