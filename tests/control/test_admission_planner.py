@@ -8,7 +8,7 @@ import pytest
 from millstream.control.admission import Placed, Refused, Wait
 from millstream.control.admission_planner import by_reuse
 from millstream.control.distances import distances_ms
-from millstream.control.estimates import estimates
+from millstream.control.estimates import CYCLE_S, estimates
 from millstream.control.manager_state import (
     Figures,
     Live,
@@ -117,8 +117,8 @@ def test_bandwidth_binds_too() -> None:
 def test_measured_figures_win_and_what_was_promised_is_kept() -> None:
     running = replace(JOIN, processor="p1")
     figures = Figures(
-        10.0, {"rows_in": 5_000, "rows_out": 100, "seconds": 1.0},
-        {"rows_in": 500.0, "rows_out": 10.0, "seconds": 0.1},
+        10.0, {"rows_in": 5_000, "rows_out": 100, "seconds": 3.0, "fixed_s": 0.25, "row_s": 1e-4},
+        {"rows_in": 500.0, "rows_out": 10.0, "seconds": 0.9},
     )  # fmt: skip
     stream = Figures(10.0, {"rows": 1_000, "bytes": 20_000}, {"rows": 250.0})
     waiting = operator("map", "map", "s:a", at="p1")
@@ -128,17 +128,88 @@ def test_measured_figures_win_and_what_was_promised_is_kept() -> None:
         queries=(promised,),
         statistics=Statistics(operators={"o:join": figures}, streams={"s:a": stream}),
     )  # fmt: skip
+    state = replace(state, streams={**state.streams, "a": StreamRecord("a", {}, "p1")})
     new = operator("new", "join", "s:a", "o:map")
     known = estimates(state, {"o:new": new})
     assert known["s:a"].bytes_out == 250 * 20
-    assert (known["o:join"].rows_out, known["o:join"].cpu) == (10.0, 0.1)
+    # by its fixed and marginal cost at the streams' rates, not by how busy small batches kept it
+    assert known["o:join"].cpu == pytest.approx(0.25 / CYCLE_S + 1_250 * 1e-4)
+    assert known["o:join"].rows_out == pytest.approx(1_250 * 100 / 5_000)
     assert known["o:map"].cpu == 0.7
-    assert known["o:new"].cpu == pytest.approx(0.02 + 257 * 1.0 / 5_000)
+    assert known["o:new"].cpu == pytest.approx(0.25 / CYCLE_S + 257 * 1e-4)
     assert known["o:new"].rows_out == pytest.approx(257 * 100 / 5_000)
-    verdict = ask(state, query("q", new), new)  # 0.9 - 0.1 - 0.7 of CPU are left
+    full = replace(state, processors={"p1": processor("p1", cpu=1.0)})
+    assert isinstance(ask(full, query("q", new), new), Refused)  # 0.9 - 0.7 - 0.175 are left
+    roomy = replace(state, processors={"p1": processor("p1", cpu=1.2)})
+    assert isinstance(ask(roomy, query("q", new), new), Placed)
+
+
+def test_a_declared_rate_is_the_least_that_is_planned_for() -> None:
+    """A source that an overloaded processor holds up looks slow, and must not make room."""
+    slow = Statistics(streams={"s:a": Figures(10.0, {}, {"rows": 100.0})})
+    fast = Statistics(streams={"s:a": Figures(10.0, {}, {"rows": 3_000.0})})
+    state = state_of(processor("p1"), streams={"a": "p1"})
+    assert estimates(replace(state, statistics=slow), {})["s:a"].rows_out == 1_000
+    assert estimates(replace(state, statistics=fast), {})["s:a"].rows_out == 3_000
+
+
+def test_files_without_a_rate_always_fit() -> None:
+    state = state_of(processor("p1", cpu=0.0), streams={"a": "p1", "b": "p1"})
+    assert isinstance(ask(state, query("q", JOIN), JOIN), Refused)
+    files = {n: replace(s, table={"path": "x.csv"}) for n, s in state.streams.items()}
+    verdict = ask(replace(state, streams=files), query("q", JOIN), JOIN)
     assert isinstance(verdict, Placed)
-    full = replace(state, processors={"p1": processor("p1", cpu=0.9)})
-    assert isinstance(ask(full, query("q", new), new), Refused)
+    assert "by pattern" in verdict.sentence
+    late = query("q", JOIN, deliver_to="p1")  # a pattern knows no sites
+    assert isinstance(ask(replace(state, streams=files), late, JOIN), Refused)
+
+
+def test_a_stream_that_enters_nowhere_yet_is_waited_for() -> None:
+    state = state_of(processor("p1"), streams={"a": "p1", "b": ""})
+    assert ask(state, query("q", JOIN), JOIN) == Wait("stream b enters nowhere yet")
+
+
+def test_rows_that_enter_cost_something_too() -> None:
+    state = state_of(processor("p1", cpu=0.07), streams={"a": "p1", "b": "p1"})
+    assert isinstance(ask(state, query("q", JOIN), JOIN), Placed)  # 0.06 of 0.063
+    flowing = {n: replace(s, start_wanted=True) for n, s in state.streams.items()}
+    assert isinstance(ask(replace(state, streams=flowing), query("q", JOIN), JOIN), Refused)
+
+
+def measured(fixed_s: float, row_s: float) -> Figures:
+    return Figures(9.0, {"rows_in": 9_000, "rows_out": 900, "fixed_s": fixed_s, "row_s": row_s})
+
+
+def family(record: OperatorRecord, name: str) -> OperatorRecord:
+    return replace(record, properties={"family": name})
+
+
+def test_one_more_of_a_family_costs_a_share_and_a_new_job_all_of_the_fixed_part() -> None:
+    """Four filters run in one job, and each was measured at its share of it."""
+    four = [family(operator(f"m{i}", "map", "s:a", at="p1"), "map:x") for i in range(4)]
+    state = state_of(
+        processor("p1"), streams={"a": "p1"}, operators=tuple(four),
+        statistics=Statistics(operators={o.id: measured(0.05, 1e-5) for o in four}),
+    )  # fmt: skip
+    more = family(operator("more", "map", "s:a"), "map:x")
+    other = family(operator("other", "map", "s:a"), "map:y")
+    alone = operator("alone", "distinct", "s:a")
+    known = estimates(state, {o.id: o for o in (more, other, alone)})
+    assert known["o:more"].cpu == pytest.approx(0.05 / CYCLE_S + 0.01)
+    assert known["o:other"].cpu == pytest.approx(0.2 / CYCLE_S + 0.01)
+    assert known["o:alone"].cpu == pytest.approx(0.1 / CYCLE_S + 0.02)  # by the catalog
+    assert known["o:more"].rows_out == known["o:other"].rows_out == pytest.approx(100)
+
+
+def test_counts_alone_are_split_by_the_usual_fixed_cost() -> None:
+    """A processor that tells no cost lines, such as one of an older version."""
+    counted = Figures(9.0, {"rows_in": 10_000, "rows_out": 1, "steps": 10, "seconds": 3.0})
+    running = replace(JOIN, processor="p1")
+    state = state_of(
+        processor("p1"), streams={"a": "p1", "b": "p1"}, operators=(running,),
+        statistics=Statistics(operators={"o:join": counted}),
+    )  # fmt: skip
+    assert estimates(state, {})["o:join"].cpu == pytest.approx(0.1 / CYCLE_S + 2_000 * 2e-4)
 
 
 def test_results_are_wanted_somewhere_and_in_time() -> None:

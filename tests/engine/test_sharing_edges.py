@@ -276,6 +276,12 @@ def test_shared_segments_are_merged_and_let_go(engine: Engine) -> None:
     results = {q.stream for q in engine.queries.values()}
     assert not any(s.rows for stream in results for s in engine.ledger.segments(stream))
     assert set(engine.store.files()) == engine.ledger.named_files()
+    before = layouts(engine)
+    engine.drop_query(next(iter(STEADY)))
+    used = {s.tag for r in engine.ledger.streams() for s in tags(engine, r["id"])}
+    assert layouts(engine) <= used, "what no file needs any more is forgotten"
+    for number in before - used:
+        engine.layouts.places(number)  # a step under way may still ask
     again = Engine(engine.home, engine.spark)
     assert layouts(again) <= {s.tag for r in again.ledger.streams() for s in tags(again, r["id"])}
     again.close()

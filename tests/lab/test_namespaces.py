@@ -26,7 +26,7 @@ class Healthy(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"{{}}")
     def log_message(self, *a): pass
-ThreadingHTTPServer(("0.0.0.0", {PORT}), Healthy).serve_forever()
+ThreadingHTTPServer(("127.0.0.1", {PORT}), Healthy).serve_forever()
 """
 PROBE = """\
 import json, sys, time
@@ -64,7 +64,7 @@ def measured(network: Namespaces) -> Estimates:
     """Round trips from every host to the others, by processes that run there."""
     estimates = Estimates()
     for origin in network.hosts:
-        peers = {other: network.url(origin, other) for other in network.hosts if other != origin}
+        peers = {other: network.url(other) for other in network.hosts if other != origin}
         told = network.output(origin, [sys.executable, "-c", PROBE, origin, json.dumps(peers)])
         for target, ms in json.loads(told).items():
             assert ms is not None, f"{target} did not answer {origin}"

@@ -225,8 +225,40 @@ def test_goals_reach_the_processors_that_they_concern(
     assert "delay <= 2s" in capsys.readouterr().out
     assert run(["qos", url, "output_rate maximise", "--query", "two"]) == 0
     assert run(["qos", url, "delay <= 2s", "--query", "nobody"]) == 2
-    told = [p.virtual.carried_out for p in world.processors.values()]
-    wait(lambda: all(commands.count("configure") == 2 for commands in told))
+    assert run(["qos", url, "delay <= 2s", "--query", "two", "--schedule", "x.toml"]) == 2
+    place = manager.client.query("two")["processor"]
+    here = world.processors[place].virtual
+    wait(lambda: "two" in here.quality.get("queries", {}))
+    wait(lambda: all(p.virtual.quality.get("goals") for p in world.processors.values()))
+    manager.kill()
+    capsys.readouterr()
+    manager.start()
+    assert run(["qos", url]) == 0
+    shown = capsys.readouterr().out
+    assert "delay <= 2s" in shown
+    assert "output_rate maximise" in shown
+    here.quality = {}
+    told = here.carried_out.count("configure")
+    wait(lambda: here.carried_out.count("configure") > told)
+    assert here.quality["goals"] == "delay <= 2s"
+
+
+def test_a_cluster_schedules_as_a_job_file_says(
+    manager: Process, world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.csv").write_text("1\n")
+    job = tmp_path / "job.toml"
+    text = (
+        '[streams.s]\npath = "rows.csv"\ncolumns = { n = "long" }\n'
+        'time = "timestamp_seconds(n)"\n[queries.q]\ncql = "SELECT n FROM s"\n'
+    )
+    job.write_text(text)
+    assert run(["qos", manager.client.url, "--schedule", str(job)]) == 2
+    assert "no [schedule]" in capsys.readouterr().err
+    job.write_text(text + '[schedule]\nalgorithm = "chain"\n')
+    assert run(["qos", manager.client.url, "--schedule", str(job)]) == 0
+    wait(lambda: all(p.virtual.schedule == {"algorithm": "chain"} for p in
+                     world.processors.values()))  # fmt: skip
 
 
 def test_which_manager(monkeypatch: pytest.MonkeyPatch) -> None:

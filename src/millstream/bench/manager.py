@@ -54,7 +54,7 @@ class Manager:
         self.process = subprocess.Popen(
             [
                 sys.executable, "-c", LAUNCH, "manager", "--home", str(home), "--port",
-                str(self.port), "--quiet",
+                str(self.port), "--placer", "pattern", "--quiet",
             ],
             stdout=subprocess.DEVNULL,
         )  # fmt: skip

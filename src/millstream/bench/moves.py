@@ -7,7 +7,6 @@ operator that stays: its warm step, and its rows a second, are measured in the s
 """
 
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -42,6 +41,7 @@ from millstream.control.commands import (
 )
 from millstream.engine.transfer import PeerAwayError
 from millstream.errors import ResourceError
+from millstream.server.kept_port import KeptPort
 from millstream.server.processor_client import ProcessorClient
 
 WINDOWS = (10_000, 100_000, 1_000_000)  # rows of each side
@@ -60,9 +60,8 @@ class Daemon:
     """A processor as a process."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = int(free.getsockname()[1])
+        self._kept = KeptPort()
+        port = self._kept.number
         self.home = folder / name
         self.client = ProcessorClient(name, f"http://127.0.0.1:{port}")
         command = [sys.executable, "-c", "from millstream.cli import main; main()", "processor"]
@@ -90,6 +89,7 @@ class Daemon:
         except (PeerAwayError, subprocess.TimeoutExpired):
             self._process.kill()
         self.client.close()
+        self._kept.close()
 
 
 class Flow:

@@ -228,7 +228,7 @@ def _compare(folder: Path, count: int) -> dict[str, int]:
     whole = count <= WHOLE_PLAIN_MAX
     theirs = folder / ("plain-data" if whole else "plain-part") / str(count)
     mine = folder / "ours-data" / str(count)
-    last = None if whole else _last_instant(folder / "part")
+    last = {} if whole else {"at": _last(folder / "part" / "a"), "bt": _last(folder / "part" / "b")}
     total = 0
     for ask in mix(count):
         a = _read(theirs / ask.name)
@@ -237,9 +237,9 @@ def _compare(folder: Path, count: int) -> dict[str, int]:
             raise ResourceError(f"{ask.name} of {count} queries has no result on one side")
         if ask.kind == "average":
             b = b.filter(pc.less_equal(b["ts"], pc.max(a["ts"])))
-        elif last is not None:
-            for column in ("at", "bt") if ask.kind == "join" else ("at",):
-                b = b.filter(pc.less_equal(b[column], last))
+        else:
+            for column in set(last) & set(b.column_names):
+                b = b.filter(pc.less_equal(b[column], last[column]))
         names = a.column_names
         if not _equal(_sorted(a), _sorted(b.select(names))):
             raise ResourceError(
@@ -250,9 +250,9 @@ def _compare(folder: Path, count: int) -> dict[str, int]:
     return {"queries": count, "rows": total}
 
 
-def _last_instant(folder: Path) -> Any:
-    files = sorted((folder / "a").iterdir())
-    return pc.max(pq.read_table(files[-1])["at"])
+def _last(folder: Path) -> Any:
+    """The last instant of a stream's files."""
+    return pc.max(_plain_types(pq.read_table(max(folder.iterdir())))["at"])
 
 
 def _read(folder: Path) -> pa.Table | None:

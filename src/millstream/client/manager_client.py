@@ -166,6 +166,14 @@ class ManagerClient(HttpClient):
         }  # fmt: skip
         return self._post("/moves", body, wait_s)
 
+    def place(self, query: str, *, wait_s: float = 0.0, **how: Any) -> Answer:
+        """A running query placed anew by distance; `how` as the manager's endpoint takes it."""
+        path = f"/queries/{_part(query)}/placement"
+        return self._post(path, {**how, "wait_s": wait_s}, wait_s + 75.0)
+
+    def replace(self, *, gain: float | None = None, dry_run: bool = False) -> Answer:
+        return self._post("/replacement", {"gain": gain, "dry_run": dry_run})
+
     def redistribute(self) -> Answer:
         return self._post("/redistribution", {})
 
@@ -175,6 +183,16 @@ class ManagerClient(HttpClient):
 
     def remove_processor(self, name: str) -> None:
         self.ask("DELETE", f"{self.url}/processors/{_part(name)}")
+
+    def quality(self) -> Answer:
+        """The goals of the cluster and of its queries."""
+        return dict(self._get("/qos"))
+
+    def set_quality(self, table: Mapping[str, Any] | None, query: str | None = None) -> Answer:
+        """Goals as a job file's table has them, of a query or of all together; None forgets."""
+        whose = {} if query is None else {"query": query}
+        wish = {"forget": True} if table is None else dict(table)
+        return dict(self.ask("PUT", f"{self.url}/qos", {**wish, **whose}).json())
 
     def change(self, settings: Mapping[str, Any]) -> Answer:
         return self._post("/settings", settings)

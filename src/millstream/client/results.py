@@ -22,6 +22,7 @@ from millstream.errors import StateError
 from millstream.plan.windows import FOREVER
 
 LOOK_AGAIN_S = 1.0
+TIERS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,8 @@ class ResultReader(StreamReader):
         self.query, self.relation = query, bool(told["relation"])
         self.columns = tuple((str(n), str(t)) for n, t in told["columns"])
         super().__init__(manager, str(told["result"]), str(told["url"]), following or 1, query)
+        if told.get("below"):
+            self._descend()
         if following is None:
             self.following = self._kept_from()
 
@@ -104,6 +107,14 @@ class ResultReader(StreamReader):
             return str(self.manager.query(self.query)["url"])
         except ManagerAwayError:
             return self.url
+
+    def _descend(self) -> None:
+        """Down to the processor that has the rows: a manager in between only says where it is."""
+        for _ in range(TIERS_MAX):
+            moved = self._page(0.0)["moved"]
+            if moved is None:
+                return
+            self.url = str(moved["to"]["url"])
 
     def shown(self, stored: pa.Table) -> pa.Table:
         return user_table(stored, [n for n, _ in self.columns], changes=self.relation)

@@ -21,6 +21,11 @@ BENCHMARKS = {
     "scheduling": ("millstream.bench.scheduling", "run", "scheduling algorithms on one processor"),
     "choosing": ("millstream.bench.choosing", "run", "what the scheduler itself costs a step"),
     "planning": ("millstream.bench.planning", "run_planning_bench", "planners with reuse"),
+    "admission": (
+        "millstream.bench.admission",
+        "run",
+        "whether admitted queries keep up on a real processor, and twice as many do not",
+    ),
     "moves": ("millstream.bench.moves", "run", "the pause of a move against its state's size"),
     "control": ("millstream.bench.control", "run", "what control requests cost a processor"),
     "manager": (

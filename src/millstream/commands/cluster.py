@@ -159,6 +159,11 @@ def status(manager: Manager = None, json_output: Json = False) -> None:
         typer.echo(f"stream {name:<16} {rows:>12,} rows  enters at {stream['processor']}{begun}")
     counts = ", ".join(f"{n} {phase}" for phase, n in sorted(told["queries"].items())) or "none"
     typer.echo(f"queries: {counts}; operators: {told['operators']}; moves: {len(told['moves'])}")
+    for name, served in list(told.get("ratios", {}).items())[:1]:
+        typer.echo(
+            f"worst performance ratio: {served['ratio']:.1f} ({name}; "
+            f"{served['ratio_communication']:.1f} of it communication)"
+        )
     if told["superseded"]:
         typer.echo(f"this manager has stopped acting: {told['superseded']}")
 
@@ -223,7 +228,7 @@ def drain(
     manager: Manager = None,
     json_output: Json = False,
 ) -> None:
-    """Move everything away from a processor."""
+    """Move all operators away from a processor; tells which streams still enter there, and why."""
     patience = 0.0 if back else min(wait, 300.0)
     told = _asked(manager, lambda c: c.drain(processor, back=back, wait_s=patience))
     if json_output:
@@ -233,10 +238,20 @@ def drain(
         typer.echo(_moved(one))
     left = told["processor"]
     typer.echo(f"{processor} is {left['state']} with {left['operators']} operators")
-    if left["streams"] and not back:
-        typer.echo(f"rows of {', '.join(left['streams'])} still enter there")
+    if not back:
+        _tell_entering(told["entering"])
     if left["operators"] and not back:
         raise typer.Exit(1)
+
+
+def _tell_entering(streams: list[dict[str, Any]]) -> None:
+    for one in streams:
+        typer.echo(f"rows of {one['stream']} still enter there: {one['reason']}")
+    if any(not one["ended"] for one in streams):
+        typer.echo(
+            "they wait while it is down, and go on when its home is opened again, on any machine "
+            "that sees the home and the source: millstream processor --home DIR --manager URL"
+        )
 
 
 def tail(

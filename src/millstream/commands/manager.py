@@ -23,11 +23,15 @@ def manager(
     host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8360,
     placer: Annotated[
-        str, typer.Option(help="How new queries are placed: pattern, or a planner by name.")
-    ] = "pattern",
+        str,
+        typer.Option(
+            help="How new queries are placed: sqpr admits what fits, pattern refuses nothing. "
+            "Without it: sqpr, or pattern where one is given."
+        ),
+    ] = "",
     pattern: Annotated[
-        str, typer.Option(help="Distribution pattern: round_robin, grouping, ...")
-    ] = "grouping",
+        str | None, typer.Option(help="Distribution pattern: round_robin, grouping, ...")
+    ] = None,
     cost_model: Annotated[
         str, typer.Option(help="Cost model: network_output_rate, tuples_in_memory, cpu_time.")
     ] = "network_output_rate",
@@ -41,6 +45,18 @@ def manager(
         float, typer.Option(min=0, max=100, help="Difference of costs that is accepted, in %.")
     ] = 10.0,
     check: Annotated[float, typer.Option(min=1, help="Seconds between looks at costs.")] = 60.0,
+    replace_every: Annotated[
+        float,
+        typer.Option(min=0, help="Seconds between looks at distances; 0: queries stay placed."),
+    ] = 0.0,
+    replace_gain: Annotated[
+        float,
+        typer.Option(min=0, max=100, help="Traffic x distance that placing anew must save, in %."),
+    ] = 10.0,
+    replace_dry_run: Annotated[
+        bool,
+        typer.Option("--replace-dry-run", help="Only tell what would be placed anew."),
+    ] = False,
     beat: Annotated[float, typer.Option(min=0.1, help="Seconds between reports.")] = 5.0,
     above: Annotated[
         str | None, typer.Option(metavar="URL", help="A manager above: be a processor of it.")
@@ -66,7 +82,9 @@ def manager(
 ) -> None:
     """Run the manager of a cluster."""
     from millstream.balance.redistribution import Parameters  # noqa: PLC0415
+    from millstream.control.manager_decisions import SQPR  # noqa: PLC0415
     from millstream.control.manager_state import Settings  # noqa: PLC0415
+    from millstream.place.patterns import DEFAULT_PATTERN  # noqa: PLC0415
     from millstream.server.manager_app import ManagerServer, ManagerSettings  # noqa: PLC0415
 
     settings = ManagerSettings(
@@ -79,12 +97,15 @@ def manager(
         name=name,
         above=above,
         deciding=Settings(
-            placer=placer,
-            pattern=pattern,
+            placer=placer or (SQPR if pattern is None else "pattern"),
+            pattern=pattern or DEFAULT_PATTERN,
             cost_model=cost_model,
             policy=policy,
             redistribute=redistribute,
             parameters=Parameters(percent_difference=percent, check_s=check),
+            replace_s=replace_every,
+            replace_gain=replace_gain / 100,
+            replace=not replace_dry_run,
             beat_s=beat,
             silent_after_s=max(3 * beat, 6.0),
         ),

@@ -42,6 +42,9 @@ def processor(
     ] = "",
     host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 0,
+    advertise: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where others reach it, if elsewhere.")
+    ] = None,
     prop: Annotated[
         list[str] | None,
         typer.Option("--property", help="What it says of itself: KEY=VALUE; may be repeated."),
@@ -55,6 +58,16 @@ def processor(
         Path | None, typer.Option(help="Certificates that are believed (PEM).")
     ] = None,
     slots: Annotated[int, typer.Option(min=1, help="Steps in flight at once.")] = 2,
+    balance: Annotated[
+        str,
+        typer.Option(
+            help="Balance load with its peers while no manager leads: placement (seed 002), "
+            "or a load selection by name; off."
+        ),
+    ] = "off",
+    peers: Annotated[
+        str, typer.Option(help="Addresses of other processors, with commas between them.")
+    ] = "",
     shared_storage: Annotated[
         bool, typer.Option("--shared-storage", help="The home lies on a network file system.")
     ] = False,
@@ -71,7 +84,9 @@ def processor(
         key=_file(key),
         authority=_file(authority),
         manager=manager,
+        advertise=advertise,
         properties=properties_of(prop or ()),
+        balance=_balance(balance, peers),
     )
     home.mkdir(parents=True, exist_ok=True)
     session = _session(spark, heap, home)
@@ -125,6 +140,19 @@ def _cut_off(ended: threading.Event, session: Any) -> None:
         typer.echo("what is under way takes too long and is cut off", err=True)
         session.sparkContext.cancelAllJobs()
         wait_s = CUT_S
+
+
+def _balance(scheme: str, peers: str) -> Any:
+    from millstream.server.balancing import BalanceSettings  # noqa: PLC0415
+
+    addresses = tuple(url.strip() for url in peers.split(",") if url.strip())
+    if scheme == "off":
+        if addresses:
+            raise UsageError("peers are for balancing", hint="--balance placement")
+        return None
+    settings = BalanceSettings(scheme, addresses)
+    settings.node_settings()  # a name that does not exist is told before Spark starts
+    return settings
 
 
 def _session(master: str, heap: str, home: Path) -> Any:

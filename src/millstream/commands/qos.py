@@ -1,4 +1,4 @@
-"""`millstream qos`: the goals of a run that goes on, shown and changed.
+"""`millstream qos`: the goals of a run or a cluster that goes on, shown and changed.
 
 Exit codes: 0 done; 1 shown, and a limit is not met; 2 a mistake, or no such run.
 """
@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def qos(
-    run: Annotated[str, typer.Argument(help="The --out folder of a run, or its URL.")],
+    run: Annotated[str, typer.Argument(help="The --out folder of a run, its URL, or a manager's.")],
     goals: Annotated[
         str | None,
         typer.Argument(help="New goals: 'delay <= 2s, output_rate maximise 0.3', or a template."),
@@ -35,6 +35,10 @@ def qos(
     weight: Annotated[
         float | None, typer.Option(help="Of these goals beside those of other queries.")
     ] = None,
+    schedule: Annotated[
+        Path | None,
+        typer.Option(help="All processors of a cluster schedule as [schedule] of this job file."),
+    ] = None,
     forget: Annotated[bool, typer.Option("--forget", help="Drop a query's own goals.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -44,6 +48,10 @@ def qos(
     }
     if forget:
         wish["forget"] = True
+    if schedule is not None:
+        if wish or "://" not in run:
+            raise UsageError("--schedule goes with the URL of a manager, and alone")
+        wish["schedule"] = _schedule(schedule)
     if goals is not None:
         from millstream.schedule.wishes import specification_from_text  # noqa: PLC0415
 
@@ -58,6 +66,18 @@ def qos(
         show(figures, Console())
     if not wish and figures["met"] is False:
         raise typer.Exit(1)
+
+
+def _schedule(job: Path) -> dict[str, Any]:
+    """The `[schedule]` of a job file without mistakes, as it stands there."""
+    import tomllib  # noqa: PLC0415
+
+    from millstream.config import load_job  # noqa: PLC0415
+
+    table = tomllib.loads(load_job(job).text.places.text).get("schedule")
+    if not table:
+        raise UsageError(f"{job} has no [schedule]")
+    return dict(table)
 
 
 def _by_url(url: str, wish: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from millstream.control.snapshot_json import to_json
 from millstream.errors import MillstreamError, UsageError
 from millstream.server.remote_source import DEFAULT_URL, RemoteSource
 
-SORTS = ("delay", "load", "rows", "name")
+SORTS = ("delay", "load", "ratio", "rows", "name")
 FRESH_S, FRESH_WAIT_S = 2.0, 20.0  # figures of now, and how long a single picture waits for them
 STYLES = {"failed": "red", "parked": "yellow", "silent": "red", "lost": "red", "moving": "magenta"}
 
@@ -154,15 +154,19 @@ def _queries(queries: Sequence[QuerySnapshot], sort: str, limit: int) -> Rendera
         "delay": lambda q: (-(q.delay_s or 0.0), -(q.load_own + q.load_shared), q.name),
         "load": lambda q: (-(q.load_own + q.load_shared), q.name),
         "rows": lambda q: (-q.rows, q.name),
+        "ratio": lambda q: (-(q.ratio or 0.0), q.name),
         "name": lambda q: q.name,
     }
-    table = _table("query", "state ", "behind", "rows", "rows/s", "own", "shared", "goals ")
+    table = _table(
+        "query", "state ", "behind", "rows", "rows/s", "ratio", "own", "shared", "goals "
+    )
     for query in sorted(queries, key=keys[sort])[:limit]:
         missed = sum(g.met is False for g in query.goals)
         goals = f"{missed} missed" if missed else "met" if query.goals else ""
         table.add_row(
             Text(query.name), query.state, seconds(query.delay_s or 0.0), f"{query.rows:,}",
-            f"{query.rows_per_s:,.1f}", f"{query.load_own:.0%}", f"{query.load_shared:.0%}", goals,
+            f"{query.rows_per_s:,.1f}", f"{query.ratio:.1f}" if query.ratio is not None else "-",
+            f"{query.load_own:.0%}", f"{query.load_shared:.0%}", goals,
             style=STYLES.get(query.state, ""),
         )  # fmt: skip
     return _with_more(table, len(queries) - limit, "queries")

@@ -30,7 +30,10 @@ def up(
     port: Annotated[int, typer.Option(help="The manager's port; 0 takes a free one.")] = 0,
     spark: Annotated[str, typer.Option(help="Spark master of every processor.")] = "local[2]",
     heap: Annotated[str, typer.Option(help="Heap of every Spark driver.")] = "1g",
-    pattern: Annotated[str, typer.Option(help="Distribution pattern.")] = "grouping",
+    pattern: Annotated[
+        str | None,
+        typer.Option(help="Place queries by this distribution pattern, without admission."),
+    ] = None,
     ui: Annotated[bool, typer.Option(help="Serve the dashboard.")] = True,
     ui_port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.")] = 0,
     json_output: Annotated[
@@ -51,7 +54,10 @@ def up(
         typer.echo(text, err=True)
 
     pages = KeptPort(ui_port)
-    options = ("--pattern", pattern, *(("--ui-at", str(pages.number)) if ui else ()))
+    options = (
+        *(("--pattern", pattern) if pattern else ()),
+        *(("--ui-at", str(pages.number)) if ui else ()),
+    )
     cluster = LocalCluster(
         home, processors, port=port, spark=spark, heap=heap, manager_options=options, say=say,
     )  # fmt: skip

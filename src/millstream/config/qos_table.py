@@ -81,16 +81,17 @@ def table_of(quality: Quality) -> dict[str, Any]:
     >>> table["goals"], quality_of(table, ["q"]) == quality
     ([{'statistic': 'delay', 'minimise': 1.0, 'limit': 2.0}], True)
     """
-    table = _specification_table(quality.overall) | {"weight": quality.weight}
+    table = specification_table(quality.overall) | {"weight": quality.weight}
     if quality.by_query:
         table["queries"] = {
-            name: _specification_table(specification) | {"weight": weight}
+            name: specification_table(specification) | {"weight": weight}
             for name, (weight, specification) in quality.by_query.items()
         }
     return table
 
 
-def _specification_table(specification: Specification) -> dict[str, Any]:
+def specification_table(specification: Specification) -> dict[str, Any]:
+    """The table of one specification, without a weight beside others."""
     if specification.name in TEMPLATES.names():
         return {"template": specification.name}
     goals = []

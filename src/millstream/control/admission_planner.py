@@ -4,6 +4,9 @@ The placer `sqpr` builds a planning problem (SQPR, section III) from what the ma
 processors have left of CPU and bandwidth, the streams that exist and where, what the new operators
 cost by estimate, distances, where the result is wanted and how late it may be. Running operators
 stay where they are; the planner's answer is checked by the independent checker before use.
+
+A file that is read as fast as it is processed asks for no rate that could be met or missed: a query
+over such streams alone always fits, and is spread by the distribution pattern.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,6 +19,7 @@ from millstream.control.admission import (
     Refused,
     Verdict,
     Wait,
+    by_pattern,
     descriptions,
 )
 from millstream.control.distances import distances_ms
@@ -47,12 +51,15 @@ def by_reuse(state: ManagerState, query: Query, operators: Mapping[str, Operator
     if not processors:
         return Wait("no processor answers")
     new = {n: o for n, o in operators.items() if o.processor == NOBODY}
-    known = estimates(state, new)
-    homeless = [
-        s.name for s in state.streams.values() if s.name in query.sources and not s.processor
-    ]
+    read = {stream for o in operators.values() for stream in o.inputs}
+    base = [s for s in state.streams.values() if s.id in read]
+    homeless = [s.name for s in base if not s.processor]
     if homeless:
         return Wait(f"stream {homeless[0]} enters nowhere yet")
+    anywhere = not query.deliver_to and query.latency_s is None
+    if anywhere and base and all(at_any_rate(s.table) for s in base):
+        return by_pattern(state, query, operators)
+    known = estimates(state, new)
     best: Placed | None = None
     refusal: Verdict = Wait("no processor answers at that site")
     for target in _targets(processors, query.deliver_to):
@@ -63,6 +70,11 @@ def by_reuse(state: ManagerState, query: Query, operators: Mapping[str, Operator
         else:
             refusal = verdict
     return best or refusal
+
+
+def at_any_rate(table: Mapping[str, Any]) -> bool:
+    """Whether a stream comes as fast as it is taken: a finite file without a rate."""
+    return bool(table.get("path")) and not table.get("rate") and not table.get("follow")
 
 
 def _targets(processors: tuple[ProcessorDescription, ...], site: str) -> tuple[str | None, ...]:

@@ -75,6 +75,10 @@ def _query(
         query,
         rows_per_s=there.rows_per_s if there is not None else query.rows_per_s,
         goals=there.goals if there is not None else query.goals,
+        ratio=there.ratio if there is not None else query.ratio,
+        ratio_communication=there.ratio_communication
+        if there is not None
+        else query.ratio_communication,
         delay_s=max(waits) if waits else 0.0,
         cost_s_own=round(own, 3),
         cost_s_shared=round(shared, 3),

@@ -226,6 +226,14 @@ class Configure:
 
 
 @dataclass(frozen=True, slots=True)
+class Acquaint:
+    """The other processors and where they answer: how far are they? Who is not named is gone."""
+
+    peers: Annotated[tuple[Peer, ...], Field(max_length=1000)]
+    do: Literal["acquaint"] = "acquaint"
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """A question: what has changed since this version? Waits up to `wait_s` for a change of note
     (a query failed, a move's phase); figures alone do not end the wait."""
@@ -259,7 +267,7 @@ class Stop:
 Command = (
     Declare | StartStream | Forget | Compile | Hold | Release | Host | Unhost | Expect | Unexpect
     | Connect | Disconnect | Prepare | Progress | Seal | TakeOver | Undo | Complete | Configure
-    | Report | TakeInventory | Reset | Stop
+    | Acquaint | Report | TakeInventory | Reset | Stop
 )  # fmt: skip
 QUESTIONS = (Compile, Progress, Report, TakeInventory)
 
@@ -395,6 +403,8 @@ class Inventory:
     expected: Annotated[dict[Name, Names], Many]  # stream: consumers
     connected: Annotated[dict[Name, Peer], Many]
     moves: Annotated[dict[Name, MoveRecord], Many]
+    # streams that others have by now, with their epoch there
+    handed: Annotated[dict[Name, Peer], Many] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -359,7 +359,14 @@ def _peer_down(state: PeerState, event: PeerDown) -> Step:
             refused = replace(tree, phase="refused", since_s=event.now_s)
             state = _with_tree(state, refused)
             actions.append(Refuse(tree.tree.id, tree.settings.epoch, "source", detail))
-        elif tree.phase == "mapping" or event.peer in tree.members:
-            state, more = _restart(state, tree, event.now_s, attempts=tree.attempts)
+        elif event.peer in tree.members or (tree.phase == "mapping" and _counts_on(tree, event)):
+            named = tuple(peer for peer in tree.settings.candidates if peer != event.peer)
+            without = replace(tree, settings=replace(tree.settings, candidates=named))
+            state, more = _restart(state, without, event.now_s, attempts=tree.attempts)
             actions.extend(more)
     return state, tuple(actions)
+
+
+def _counts_on(tree: TreeState, event: PeerDown) -> bool:
+    """Whether a mapping under way may wait for the peer; told twice it is begun anew once."""
+    return not tree.settings.candidates or event.peer in tree.settings.candidates

@@ -8,18 +8,25 @@ the lock is held, so that two processors may talk to each other at once.
 Processors know each other by name, so a zone's coordinator is found without routing: the
 processor with the highest digest of (zone, name) owns it, and a zone of one that fails falls to
 another while all other zones stay where they are (rendezvous hashing). Messages then meet no
-peers on their way; In-Network's candidates are named by the proxy instead.
+peers on their way; In-Network's candidates are named by the proxy instead. They travel in every
+message of the tree, and zones are looked up among them, so that all who take part agree.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from threading import Lock
 from typing import Any, Protocol
 
 from millstream.control.coordinator import step
-from millstream.control.coordinator_messages import Settings, decode, encode
+from millstream.control.coordinator_messages import (
+    InvalidateMap,
+    Message,
+    Settings,
+    decode,
+    encode,
+)
 from millstream.control.coordinator_state import (
     Action,
     Event,
@@ -66,6 +73,18 @@ def zone_owner(zone: str, peers: Sequence[str]) -> str:
     return max(sorted(peers), key=digest)
 
 
+TREES_COUNTED = 200
+
+
+@dataclass(slots=True)
+class TreeCounts:
+    """What a tree's mapping cost one processor; what stays within it counts as nothing."""
+
+    sent: Counter[str] = field(default_factory=Counter)  # by kind of message
+    received: int = 0  # and taken up, so that what followed from them is sent
+    probed_pairs: int = 0
+
+
 class PlacementDriver:
     """One processor's part in distributed placement."""
 
@@ -82,6 +101,7 @@ class PlacementDriver:
         self._transport = transport
         self._on_outcome = on_outcome
         self._lock = Lock()
+        self._counts: dict[str, TreeCounts] = {}
 
     def submit(self, tree: Tree, settings: Settings, levels: int = 1) -> None:
         """Places a tree with this processor as its proxy; all processors are candidates."""
@@ -94,7 +114,13 @@ class PlacementDriver:
 
     def receive(self, data: object) -> None:
         """A message from another processor; malformed data is the sender's `UsageError`."""
-        self._feed(Received(decode(data), (), self._transport.now_s()))
+        self.take(decode(data))
+
+    def take(self, message: Message) -> None:
+        """The same, decoded."""
+        self._feed(Received(message, (), self._transport.now_s()))
+        with self._lock:
+            self._counted(message.settings.tree).received += 1
 
     def peer_down(self, peer: str) -> None:
         self._feed(PeerDown(peer, self._transport.now_s()))
@@ -106,6 +132,33 @@ class PlacementDriver:
         """The operators of a tree that are placed here."""
         with self._lock:
             return tuple(sorted(self._state.running(tree)))
+
+    def counts(self, tree: str) -> TreeCounts:
+        """What this processor sent, took up and measured for a tree so far."""
+        with self._lock:
+            known = self._counted(tree)
+            return TreeCounts(Counter(known.sent), known.received, known.probed_pairs)
+
+    def trees(self) -> frozenset[str]:
+        """The trees of which anything is known here."""
+        with self._lock:
+            keys = (*self._state.zones, *self._state.hosted)
+            return frozenset(self._state.trees).union(tree for tree, _ in keys)
+
+    def forget(self, tree: str) -> None:
+        """Drops all that is known of a tree whose proxy has not been heard for long."""
+        later = Settings(tree, 1 << 62, self._state.name, "edge")
+        self._feed(Received(InvalidateMap(later, None, 0), (), self._transport.now_s()))
+        with self._lock:
+            trees = {name: known for name, known in self._state.trees.items() if name != tree}
+            self._state = replace(self._state, trees=trees)
+
+    def _counted(self, tree: str) -> TreeCounts:
+        if tree not in self._counts:
+            while len(self._counts) >= TREES_COUNTED:
+                del self._counts[next(iter(self._counts))]
+            self._counts[tree] = TreeCounts()
+        return self._counts[tree]
 
     def _feed(self, event: Event) -> None:
         """One event and all that follows from it on this processor, in order."""
@@ -119,11 +172,14 @@ class PlacementDriver:
     def _perform(self, action: Action) -> list[Event]:
         match action:
             case Send(ToZone(zone), message):
-                return self._send(zone_owner(zone, self._peers()), message)
+                among = message.settings.candidates or self._peers()
+                return self._send(zone_owner(zone, among), message)
             case Send(ToPeer(peer), message):
                 return self._send(peer, message)
             case Probe(targets, reason):
                 others = [target for target in targets if target != self._state.name]
+                with self._lock:
+                    self._counted(reason.settings.tree).probed_pairs += len(others)
                 found = {self._state.name: 0.0, **self._transport.probe(others)}
                 distances = tuple((target, found[target]) for target in targets if target in found)
                 return [Probed(reason, distances, self._transport.now_s())]
@@ -131,8 +187,10 @@ class PlacementDriver:
                 self._on_outcome(action)
         return []
 
-    def _send(self, peer: str, message: Any) -> list[Event]:
+    def _send(self, peer: str, message: Message) -> list[Event]:
         if peer == self._state.name:
             return [Received(message, (), self._transport.now_s())]
+        with self._lock:
+            self._counted(message.settings.tree).sent[message.kind] += 1
         self._transport.send(peer, encode(message))
         return []

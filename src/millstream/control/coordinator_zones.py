@@ -7,33 +7,36 @@ may have in common, because their costs are needed further up (section 4.2).
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
-from millstream.control.coordinator_messages import Zone, ZoneOperator
+from pydantic import Field
+
+from millstream.control.coordinator_messages import Amount, Name, Names, Zone, ZoneOperator
 from millstream.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class TreeSource:
-    id: str
-    location: str
-    rate: float
+    id: Name
+    location: Name
+    rate: Amount
 
 
 @dataclass(frozen=True, slots=True)
 class TreeOperator:
-    id: str
-    inputs: tuple[str, ...]
-    rate: float
+    id: Name
+    inputs: Annotated[Names, Field(min_length=1)]
+    rate: Amount
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
     """The processing tree that a proxy has placed; a source is read once."""
 
-    id: str
-    sources: tuple[TreeSource, ...]
-    operators: tuple[TreeOperator, ...]
-    root: str
+    id: Name
+    sources: Annotated[tuple[TreeSource, ...], Field(max_length=5000)]
+    operators: Annotated[tuple[TreeOperator, ...], Field(max_length=5000)]
+    root: Name
 
     def __post_init__(self) -> None:
         names = [s.id for s in self.sources] + [o.id for o in self.operators]
@@ -44,6 +47,8 @@ class Tree:
             )
         if self.root not in {operator.id for operator in self.operators}:
             raise UsageError(f"tree {self.id!r} has no operator to place")
+        if len(in_post_order(self)) != len(self.operators):
+            raise UsageError(f"tree {self.id!r} has operators that do not lead to its root")
 
 
 def below(tree: Tree) -> dict[str, tuple[str, ...]]:

@@ -15,15 +15,18 @@ from typing import assert_never
 from millstream.control import manager_decisions as decisions
 from millstream.control import manager_monitor as monitor
 from millstream.control import manager_plans as plans
+from millstream.control import manager_quality as quality
 from millstream.control import migration, reconciliation, tiers
 from millstream.control.admission import descriptions
 from millstream.control.commands import (
     COMMANDS_MAX,
+    Acquaint,
     Command,
     Compile,
     Complete,
     Configure,
     Disconnect,
+    Done,
     Envelope,
     Held,
     Hold,
@@ -56,8 +59,9 @@ from millstream.control.manager_events import (
     Remove,
     Replied,
     RequestMove,
-    Say,
     Send,
+    SetGoals,
+    SetSchedule,
     StartStreams,
     Submit,
     Tick,
@@ -83,9 +87,21 @@ def step(state: ManagerState, event: Event, now_s: float) -> tuple[ManagerState,
     monitor.watch(turn)
     plans.advance(turn)
     migration.advance(turn)
+    quality.tidy(turn)
     for move in decisions.review(turn):
         _move_if_possible(turn, RequestMove((move.operator,), move.target, move.reason))
+    for wish in _placed_anew(turn):
+        _move_if_possible(turn, wish)
     return _send(turn)
+
+
+def _placed_anew(turn: Turn) -> tuple[RequestMove, ...]:
+    """Periodic re-placement; its libraries are loaded where it is asked for."""
+    if not turn.state.settings.replace_s:
+        return ()
+    from millstream.control import replacement  # noqa: PLC0415
+
+    return replacement.review(turn)
 
 
 def _handle(turn: Turn, event: Event) -> None:
@@ -119,10 +135,10 @@ def _handle(turn: Turn, event: Event) -> None:
             _remove(turn, processor)
         case Change(settings):
             turn.set(settings=settings)
-        case Say(processors, commands):
-            for name in processors:
-                waiting = turn.state.outbox.get(name, ())
-                turn.in_table("outbox", name, (*waiting, *commands))
+        case SetGoals():
+            quality.set_goals(turn, event)
+        case SetSchedule():
+            quality.set_schedule(turn, event)
         case FromAbove(envelope):
             tiers.receive(turn, envelope)
         case Introduced(stream, consumer):
@@ -169,8 +185,12 @@ def _note(turn: Turn, processor: str, command: Command, reply: Reply) -> None:
             plans.compiled(turn, command, reply)
         case _ if isinstance(command, MOVE_COMMANDS):
             migration.note(turn, processor, command, reply)
+        case Configure(), _:
+            quality.note(turn, processor, command, reply)
         case Reset(), _:
             turn.live(processor, actual=None)
+        case Acquaint(peers), Done():
+            turn.live(processor, acquainted=peers)
         case _, Refusal():
             _refused(turn, processor, command, reply)
         case _:
@@ -224,7 +244,7 @@ def _unanswered(turn: Turn, event: Unanswered) -> None:
     _failed(turn, event.processor)
     if event.channel == "work":
         turn.live(event.processor, actual=None)  # it may have taken effect, or not
-        again = tuple(c for c in sent.commands if isinstance(c, Configure | Reset))
+        again = tuple(c for c in sent.commands if isinstance(c, Reset))
         if again:
             turn.in_table("outbox", event.processor, again)
 
@@ -351,9 +371,11 @@ def _send(turn: Turn) -> tuple[ManagerState, tuple[Send, ...]]:
             sends.append(_message(turn, name, "work", (TakeInventory(),)))
             continue
         said = (
+            *monitor.acquainting(turn, name),
             *turn.state.outbox.get(name, ()),
             *migration.commands_for(turn.state, name),
             *increments(turn.state, plan, name),
+            *quality.commands_for(turn.state, name),
         )[:MESSAGE_COMMANDS_MAX]
         if said:
             turn.remove("outbox", name)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.control.commands import Command, Envelope, Join, Reply
+from millstream.control.commands import Envelope, Join, Reply
 from millstream.control.manager_state import NOBODY, Settings
 
 
@@ -109,11 +109,18 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
-    """A command for processors from outside: configure, reset, stop."""
+class SetGoals:
+    """Goals of one query, or of all together (an empty name); an empty table forgets them."""
 
-    processors: tuple[str, ...]
-    commands: tuple[Command, ...]
+    query: str
+    table: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SetSchedule:
+    """How every processor schedules, as a `[schedule]` table; an empty one leaves it to them."""
+
+    table: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +140,7 @@ class Introduced:
 
 Event = (
     Joined | Replied | Unanswered | Tick | DeclareStream | StartStreams | ForgetStream | Submit
-    | Drop | RequestMove | Drain | Remove | Change | Say | FromAbove | Introduced
+    | Drop | RequestMove | Drain | Remove | Change | SetGoals | SetSchedule | FromAbove | Introduced
 )  # fmt: skip
 
 

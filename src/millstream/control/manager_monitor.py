@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from millstream.control.commands import Join, Reported
+from millstream.control.commands import Acquaint, Command, Join, Peer, Reported
 from millstream.control.manager_state import Figures, Live, Processor, Statistics
 from millstream.control.manager_turn import Turn
 from millstream.errors import UsageError
 
+ACQUAINTED_MAX = 150
 COUNTERS = ("rows_in", "rows_out", "rows", "bytes", "seconds", "steps", "cpu_s")
 
 
@@ -92,6 +93,21 @@ def watch(turn: Turn) -> None:
             turn.decide("failure", "no processor is left", "every one of them is silent")
 
 
+def acquainting(turn: Turn, processor: str) -> list[Command]:
+    """Who else is there, if that has changed; of very many those that follow it by name."""
+    known, live = turn.state.processors, turn.state.live[processor]
+    if live.roster is known:
+        return []
+    names = sorted(known)
+    at = names.index(processor)
+    others = [known[name] for name in (*names[at + 1 :], *names[:at])][:ACQUAINTED_MAX]
+    peers = tuple(Peer(other.id, other.url) for other in others)
+    if peers != live.acquainted:
+        return [Acquaint(peers)]
+    turn.live(processor, roster=known)  # not looked at again before the table has changed
+    return []
+
+
 def note_report(turn: Turn, processor: str, report: Reported) -> None:
     """Increments into the statistics table."""
     now, known = turn.now_s, turn.state.statistics
@@ -104,13 +120,23 @@ def note_report(turn: Turn, processor: str, report: Reported) -> None:
             _noted(known.operators, report.operators, now),
             _noted(known.streams, report.streams, now),
             _noted(known.edges, report.edges, now),
-            {**known.queries, **report.queries} if report.queries else known.queries,
+            _told_of(known.queries, report.queries),
         )
     )
     for name, told in report.queries.items():
         _note_query(turn, processor, name, told)
     for notice in report.notices:
         turn.decide("notice", f"{processor}: {notice}", about=("processor", processor))
+
+
+def _told_of(
+    known: Mapping[str, Mapping[str, Any]], news: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Mapping[str, Any]]:
+    """Of a query over several processors each tells its part: how well it is served, say, only the
+    one that makes its result."""
+    if not news:
+        return known
+    return {**known, **{name: {**known.get(name, {}), **told} for name, told in news.items()}}
 
 
 def _note_query(turn: Turn, processor: str, name: str, told: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from millstream.control import system_streams
 from millstream.control.admission import Placed, Refused, answers, descriptions
 from millstream.control.commands import (
     Compile,
@@ -136,6 +137,9 @@ def compiled(turn: Turn, command: Compile, reply: Reply) -> None:
 
 def _begin_hold(turn: Turn, query: Query, reply: Compiled) -> None:
     unknown = [s for s in reply.sources if s.removeprefix("s:") not in turn.state.streams]
+    if unknown and system_streams.declare(turn, unknown):
+        turn.query(query.name, sources=reply.sources)
+        return  # compiled again, once every processor knows them
     if unknown:
         missing = f"stream {unknown[0]} is not declared"
         turn.refuse(query.name, Refusal("mistake", missing))
@@ -295,6 +299,7 @@ def _place(turn: Turn, query: Query) -> None:
                 query.name, phase="queued", reason=verdict.sentence, start=None, operators=(),
                 shared=(), retry_s=turn.now_s + state.settings.queue_s,
             )  # fmt: skip
+            _decide_once(turn, query, f"query {query.name} is queued: {verdict.sentence}")
             return
         turn.refuse(query.name, Refusal(verdict.resource, verdict.sentence, hint=verdict.fits))
         return
@@ -310,6 +315,13 @@ def _place(turn: Turn, query: Query) -> None:
         return
     later = turn.now_s + state.settings.beat_s
     turn.query(query.name, attempts=attempts, reason=reason, retry_s=later)
+
+
+def _decide_once(turn: Turn, query: Query, sentence: str) -> None:
+    """A query that is tried again and again is not told of each time."""
+    since = [d for d in turn.state.decisions if d.subject == query.name]
+    if not since or since[-1].sentence != sentence:
+        turn.decide("notice", sentence, about=("query", query.name))
 
 
 def _deploy(turn: Turn, query: Query, verdict: Placed) -> None:
@@ -358,6 +370,7 @@ def advance(turn: Turn) -> None:
                 turn.query(query.name, phase="running")
             elif query.phase == "dropping" and _gone(turn.state, plan, query):
                 turn.remove("queries", query.name)
+    system_streams.tidy(turn)
     collect(turn)
 
 

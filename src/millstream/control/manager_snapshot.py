@@ -175,6 +175,7 @@ class _Reader:
         cause = cause_of(needed)
         waits = [o.waiting_s for o in needed if o.waiting_s is not None]
         failed = query.phase == "failed"
+        told = self.state.statistics.queries.get(query.name, {})
         return QuerySnapshot(
             query.name,
             query.cql,
@@ -191,6 +192,8 @@ class _Reader:
             delay_s=max(waits) if waits else 0.0,
             cost_s_own=round(own, 3),
             cost_s_shared=round(shared, 3),
+            ratio=told.get("ratio"),
+            ratio_communication=told.get("ratio_communication"),
             load_own=load_own,
             load_shared=load_shared,
             result=query.result,

@@ -36,6 +36,10 @@ class Settings:
     policy: str = DEFAULT_POLICY
     parameters: Parameters = field(default_factory=Parameters)
     redistribute: bool = False  # whether the policy's moves are carried out, or only asked for
+    replace_s: float = 0.0  # between looks at the network (control/replacement.py); 0: never
+    replace_gain: float = 0.1  # least part of a query's traffic x distance that must be saved
+    replace_planner: str = "optimal_tree"
+    replace: bool = True  # whether such moves are carried out, or only told
     beat_s: float = 5.0  # between reports of a processor
     silent_after_s: float = 15.0
     patience_s: float = 30.0  # for an answer to a message that changes something
@@ -189,6 +193,15 @@ class Above:
 
 
 @dataclass(frozen=True, slots=True)
+class Goals:
+    """Durable: the goals of a query, of all together, or how processors schedule (by `id`, see
+    manager_quality), as a table of a job file; an empty one takes back what was asked for."""
+
+    id: str
+    table: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """Durable: what was decided and why, in sentences."""
 
@@ -228,8 +241,11 @@ class Live:
     ask: Sent | None = None
     beat_due_s: float = 0.0
     look_again_s: tuple[float, ...] = ()  # when to ask anew what it has
+    acquainted: tuple[Peer, ...] = ()  # the others it has been told of
+    roster: Mapping[str, Processor] | None = None  # the table that these were taken from
     retry_at_s: float = 0.0
     failures: int = 0
+    told: Command | None = None  # which goals, since it joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +283,7 @@ class ManagerState:
     outside: Mapping[str, OutsideStream] = field(default_factory=dict)
     promises: Mapping[str, Promise] = field(default_factory=dict)
     above: Mapping[str, Above] = field(default_factory=dict)
+    goals: Mapping[str, Goals] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     counter: int = 0  # of moves and decisions, never used twice
     # live
@@ -281,11 +298,14 @@ class ManagerState:
     cost_memory: CostMemory = field(default_factory=CostMemory)
     policy_memory: Memory = field(default_factory=Memory)
     checked_s: float = 0.0  # when the policy last looked
+    replaced_s: float = 0.0  # when distances were last looked at
+    proposed: Mapping[str, str] = field(default_factory=dict)  # by query: the last wish
     superseded: str = ""  # why this manager must not act any more
 
 
 DURABLE = (
     "processors", "streams", "queries", "operators", "moves", "outside", "promises", "above",
+    "goals",
 )  # fmt: skip
 assert {f.name for f in fields(ManagerState)} > {*DURABLE, "decisions", "counter", "epoch"}
 
@@ -304,6 +324,7 @@ def started_again(known: ManagerState) -> ManagerState:
         outside=known.outside,
         promises=known.promises,
         above=known.above,
+        goals=known.goals,
         decisions=known.decisions,
         counter=known.counter,
     )

@@ -11,6 +11,7 @@ from millstream.control.commands import Refusal
 from millstream.control.manager_state import (
     Above,
     Decision,
+    Goals,
     Live,
     ManagerState,
     Move,
@@ -24,6 +25,7 @@ from millstream.control.manager_state import (
 
 Record = (
     Processor | StreamRecord | Query | OperatorRecord | Move | OutsideStream | Promise | Above
+    | Goals
 )  # fmt: skip
 
 REFUSALS_KEPT = 200
@@ -70,6 +72,8 @@ class Turn:
                 self._table("promises")[record.id] = record
             case Above():
                 self._table("above")[record.id] = record
+            case Goals():
+                self._table("goals")[record.id] = record
 
     def remove(self, table: str, key: str) -> None:
         self._table(table).pop(key, None)

@@ -7,7 +7,7 @@ it with the highest epoch.
 
 from dataclasses import replace
 
-from millstream.control.commands import Command, Complete, Inventory, Undo
+from millstream.control.commands import Command, Complete, Inventory, Peer, Undo
 from millstream.control.commands import MoveRecord as Told
 from millstream.control.manager_state import FROZEN, NOBODY, UNSEALED, Move
 from millstream.control.manager_turn import Turn
@@ -23,6 +23,7 @@ def reconcile(turn: Turn, processor: str, have: Inventory) -> list[Command]:
         elif told.role == "old" and told.phase == "sealed" and move.phase in (*UNSEALED, "sealing"):
             turn.move(move.id, phase="sealing", told=frozenset({"asked"}))
     _believe_owners(turn, processor, have)
+    _follow_pointers(turn)
     return said
 
 
@@ -69,3 +70,31 @@ def _believe_owners(turn: Turn, processor: str, have: Inventory) -> None:
                 "its owner says so, with a higher epoch",
                 subjects=(stream,),
             )
+
+
+def _follow_pointers(turn: Turn) -> None:
+    """A processor that has handed a stream on knows to whom: processors that balance without a
+    manager have moved operators while nobody here was looking. Whoever is asked first, nothing is
+    told to a former owner before its pointer has been followed."""
+    moving = {o for m in turn.state.moves.values() if m.phase in FROZEN for o in m.operators}
+    running = {o for q in turn.state.queries.values() if q.phase == "running" for o in q.operators}
+    for stream in sorted((running & turn.state.operators.keys()) - moving):
+        while (to := _handed_to(turn, stream)) is not None:
+            record = turn.state.operators[stream]
+            turn.put(replace(record, processor=to.processor, epoch=to.epoch))
+            turn.decide(
+                "notice",
+                f"{record.label or stream} is on {to.processor}, not on {record.processor}",
+                "its former owner has handed it over",
+                subjects=(stream,),
+            )
+
+
+def _handed_to(turn: Turn, stream: str) -> Peer | None:
+    """Who has a stream by now, as the one who is believed to have it says."""
+    record = turn.state.operators[stream]
+    live = turn.state.live.get(record.processor)
+    have = live.actual if live is not None else None
+    to = have.handed.get(stream) if have is not None and stream not in have.owned else None
+    known = to is not None and to.epoch > record.epoch and to.processor in turn.state.processors
+    return to if known else None

@@ -123,6 +123,8 @@ class QuerySnapshot:
     delay_s: float | None = None  # how long the oldest row that waits for it has been here
     cost_s_own: float = 0.0  # seconds of work that only this query needs
     cost_s_shared: float = 0.0  # its part of work that it shares
+    ratio: float | None = None  # delay of its results over their evaluation time (seed 002)
+    ratio_communication: float | None = None  # the part of it that transfers take
     load_own: float = 0.0  # the same as seconds of work a second, lately
     load_shared: float = 0.0
     result: str = ""  # the operator that gives its result

@@ -11,9 +11,11 @@ manager; whole queries go by dropping and submitting them.
 from dataclasses import replace
 from typing import Any
 
+from millstream.control import manager_quality
 from millstream.control.commands import (
     Command,
     Compile,
+    Configure,
     Connect,
     Declare,
     Disconnect,
@@ -127,6 +129,8 @@ def _carry_out(turn: Turn, command: Command) -> None:
             turn.put(OutsideStream(stream, source, introduced))
         case Disconnect(stream):
             turn.remove("outside", stream)
+        case Configure():
+            manager_quality.from_above(turn, command)
 
 
 def _declare(turn: Turn, name: str, table: dict[str, Any], ingest: bool) -> None:

@@ -1,7 +1,8 @@
 """Streams about the system itself: declared always, opened when a query reads one.
 
 Their names begin with `sys.`; the time is `at`, when something was seen or happened. A system that
-runs feeds them (`engine/system_source.py`); here is only what they look like.
+runs feeds them (one engine: `engine/system_source.py`; a manager: `server/system_feed.py`); here is
+only what they look like.
 """
 
 from millstream.plan.schema import Field
@@ -24,12 +25,13 @@ COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
         ("bytes_out", "bigint"), ("seconds", "double"), ("commit_seconds", "double"),
         ("waited", "double"), ("tail_segments", "int"),
     ),
-    # every operator that came to this processor or left it
+    # every operator that came to a processor ("in"), left it ("out"), or, after a move that was
+    # undone, stayed there ("undone")
     "sys.moves": (
         ("at", "timestamp"), ("operator", "string"), ("kind", "string"), ("processor", "string"),
-        ("direction", "string"),
+        ("direction", "string"), ("reason", "string"),
     ),
-    # every query that was taken, dropped, parked or has failed
+    # every query that was taken, refused, queued, dropped, parked or has failed
     "sys.admissions": (
         ("at", "timestamp"), ("query", "string"), ("decision", "string"), ("reason", "string"),
         ("operators", "int"), ("shared", "int"),

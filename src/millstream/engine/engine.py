@@ -28,6 +28,7 @@ from millstream.engine.layouts import Layouts
 from millstream.engine.ledger import HOLD, Ledger
 from millstream.engine.maintenance import Maintenance
 from millstream.engine.operators.running import table as relation_table
+from millstream.engine.path_times import PathTimes
 from millstream.engine.segments import SegmentStore, parquet_pieces
 from millstream.engine.sources import SOURCES, LiveSource, kind_of
 from millstream.engine.steps import COLLECT_BYTES_MAX, StepReport, StepRunner
@@ -133,6 +134,7 @@ class Engine:
         self.on_arrival: list[Callable[[], None]] = []
         self.on_notice: list[Callable[[str], None]] = []  # what an operator should hear of
         self.own_statistics: list[OperatorStatistic | PlanStatistic] = []  # of the user's
+        self.path_times = PathTimes(self)
         self._sweep_orphans()
 
     def close(self) -> None:
@@ -376,6 +378,7 @@ class Engine:
             if not keep_result:
                 ledger.drop_consumer(f"q:{query.name}")
                 self.deliveries = [d for d in self.deliveries if d.result.query != query.name]
+            self.layouts.forget_unused()
             self.pause_operators()
         self.runner.removals.add(gone)
         self.maintenance.remove_files()

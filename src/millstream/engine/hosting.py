@@ -210,6 +210,7 @@ class Hosting:
         with self.engine.lock:
             operators = self.chosen(text)
             self._check_text(text)
+            self._check_inputs(operators)
             with self.ledger.transaction():
                 self.install(text)
                 for operator in operators:
@@ -256,6 +257,35 @@ class Hosting:
                     detail=row["cql"],
                     hint="drop it first, or choose another name",
                 )
+
+    def _check_inputs(self, operators: Sequence[Operator]) -> None:
+        here = {o.id for o in operators}
+        for operator in operators:
+            if operator.id in self.engine.operators:
+                continue
+            for stream in operator.inputs:
+                if stream not in here and self.left_behind(stream):
+                    raise _waiting_for_others(stream)
+
+    def left_behind(self, stream: str) -> bool:
+        """Whether all that is here of a stream is what others have yet to fetch from the time when
+        it was made here.
+
+        A new reader must not begin with that: it is as much as the slowest of them lacks, and not
+        what the present owner has kept.
+        """
+        return (
+            self.ownership.owned(stream) is None
+            and bool(self.ownership.handed(stream))
+            and self.ownership.copy(stream) is None
+            and bool(self.ledger.segments(stream))
+            and not any(stream in o.inputs for o in list(self.engine.operators.values()))
+        )
+
+    def may_copy(self, stream: str) -> None:
+        """Refuses a copy of a stream for as long as others fetch what was left behind of it."""
+        if self.left_behind(stream):
+            raise _waiting_for_others(stream)
 
     def unhost(self, query: str, operators: Sequence[str]) -> None:
         """A query uses operators here no more; those that no query uses are forgotten."""
@@ -356,3 +386,11 @@ class Hosting:
     def remove(self, files: Sequence[str]) -> None:
         self.engine.runner.removals.add(files)
         self.engine.maintenance.remove_files()
+
+
+def _waiting_for_others(stream: str) -> RefusedError:
+    return RefusedError(
+        "busy",
+        f"what was made here of stream {stream} is still being fetched by others",
+        hint="asked again when they have it, this begins anew",
+    )

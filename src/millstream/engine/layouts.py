@@ -5,20 +5,22 @@ its number.
 """
 
 import json
-import threading
 from collections.abc import Mapping
 
 from millstream.engine.ledger import Ledger
 from millstream.errors import StateError
 from millstream.share.together import Place
 
+REMEMBERED_MAX = 1_000
+
 
 class Layouts:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         ledger.on_drop.append(self._forget_stream)
+        # changed only by who holds the ledger's lock: one lock, so that no two wait for each other
         self._known: dict[int, Mapping[str, Place]] = {}
-        self._lock = threading.Lock()
+        self._last = 0
 
     def number(self, places: Mapping[str, Place]) -> int:
         """The layout's number, new if need be (inside a transaction)."""
@@ -26,17 +28,22 @@ class Layouts:
         rows = self._ledger.rows("SELECT id FROM layouts WHERE text = ?", (text,))
         if rows:
             return int(rows[0]["id"])
-        self._ledger.change("INSERT INTO layouts (text) VALUES (?)", (text,))
-        return int(self._ledger.rows("SELECT id FROM layouts WHERE text = ?", (text,))[0]["id"])
+        (most,) = self._ledger.rows("SELECT coalesce(max(id), 0) AS id FROM layouts")
+        # a number is never given again: files that were merged may still be read under it
+        self._last = max(self._last, int(most["id"])) + 1
+        self._ledger.change("INSERT INTO layouts VALUES (?, ?)", (self._last, text))
+        return self._last
 
     def places(self, number: int) -> Mapping[str, Place]:
-        with self._lock:
+        known = self._known.get(number)
+        if known is not None:
+            return known
+        with self._ledger.alone():
+            rows = self._ledger.rows("SELECT text FROM layouts WHERE id = ?", (number,))
+            if rows:
+                self._known[number] = _read(rows[0]["text"])
             if number not in self._known:
-                rows = self._ledger.rows("SELECT text FROM layouts WHERE id = ?", (number,))
-                if not rows:
-                    raise StateError(f"layout {number} is not in the ledger")
-                told = json.loads(rows[0]["text"])
-                self._known[number] = {s: Place(w, b, c) for s, (w, b, c) in told.items()}
+                raise StateError(f"layout {number} is not in the ledger")
             return self._known[number]
 
     def _forget_stream(self, stream: str) -> None:
@@ -44,19 +51,30 @@ class Layouts:
 
         A stream of the same name may come again, and old rows are not its own.
         """
-        with self._lock:
-            self._known.clear()
+        for number, places in list(self._known.items()):
+            if stream in places:
+                self._known[number] = {s: p for s, p in places.items() if s != stream}
         pattern = f'%"{stream}"%'
         for row in self._ledger.rows("SELECT * FROM layouts WHERE text LIKE ?", (pattern,)):
             told = json.loads(row["text"])
             told.pop(stream, None)
             text = json.dumps(told)
             self._ledger.change("UPDATE layouts SET text = ? WHERE id = ?", (text, row["id"]))
+            self._known.pop(int(row["id"]), None)  # read anew, also if this is undone
 
     def forget_unused(self) -> None:
-        """Drops layouts that no segment names (inside a transaction)."""
-        with self._lock:
-            self._known.clear()
-        self._ledger.change(
-            "DELETE FROM layouts WHERE id NOT IN (SELECT tag FROM segments WHERE tag IS NOT NULL)"
-        )
+        """Drops layouts that no segment names (inside a transaction).
+
+        A step under way may still read files that were merged meanwhile: it is answered from
+        memory.
+        """
+        unused = "id NOT IN (SELECT tag FROM segments WHERE tag IS NOT NULL)"
+        for row in self._ledger.rows(f"SELECT * FROM layouts WHERE {unused}"):
+            self._known.setdefault(int(row["id"]), _read(row["text"]))
+        for number in sorted(self._known)[:-REMEMBERED_MAX]:
+            del self._known[number]
+        self._ledger.change(f"DELETE FROM layouts WHERE {unused}")
+
+
+def _read(text: str) -> Mapping[str, Place]:
+    return {s: Place(w, b, c) for s, (w, b, c) in json.loads(text).items()}

@@ -158,6 +158,12 @@ class Ledger:
             for listener in self.on_publish:
                 listener(published)
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else reads or writes meanwhile; not a transaction."""
+        with self._lock:
+            yield
+
     def rows(self, sql: str, args: Sequence[Any] = ()) -> list[sqlite3.Row]:
         """For modules that keep tables of their own here."""
         return self._rows(sql, args)

@@ -170,6 +170,14 @@ class Ownership:
             for r in rows
         ]
 
+    def handed_on(self) -> list[Handed]:
+        """The latest hand-over of every stream that has not come back."""
+        latest: dict[str, Handed] = {}
+        for row in self.ledger.rows("SELECT * FROM handed ORDER BY epoch"):
+            place = Place(row["processor"], row["url"])
+            latest[row["stream"]] = Handed(row["stream"], row["next"], row["epoch"], place)
+        return [h for h in latest.values() if self.owned(h.stream) is None]
+
     def forget_handed(self, stream: str) -> None:
         self.ledger.change("DELETE FROM handed WHERE stream = ?", (stream,))
 

@@ -44,6 +44,7 @@ class Processor:
         self.hosting = Hosting(self.engine, self.ownership)
         self.distributor = Distributor(self.engine, self.ownership)
         self.receiver = Receiver(self.id, self.engine, self.ownership, peers)
+        self.receiver.may_copy = self.hosting.may_copy
         self.old_owner = OldOwner(self.id, self.hosting, self._quiesce)
         self.new_owner = NewOwner(self.id, self.hosting, self.receiver, peers)
         self.pauses: dict[str, dict[str, float]] = {}  # how long operators stood still
@@ -91,7 +92,8 @@ class Processor:
             }
 
     def _acknowledged(self, stream: str) -> None:
-        if self.ownership.owned(stream) is None and self.ownership.handed(stream):
+        gone = self.ownership.owned(stream) is None and self.ownership.copy(stream) is None
+        if gone and self.ownership.handed(stream):
             self.hosting.tidy(stream)
 
     # -- one round, for drivers without threads -------------------------------------------------

@@ -6,7 +6,8 @@ not keep a stream any longer is told until it has heard.
 """
 
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ class Receiver:
         self._acknowledged: dict[str, int] = {}  # what this process has said
         self._leaving = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
+        self.may_copy: Callable[[str], None] = lambda stream: None  # noqa: ARG005
 
     def connect(self, stream: str, source: Place, epoch: int, *, kept: bool = True) -> None:
         """From now on a stream is pulled; said again, a new address of the source counts.
@@ -43,6 +45,7 @@ class Receiver:
         """
         if self.ownership.owned(stream) is not None:
             return
+        self.may_copy(stream)
         with self.ledger.transaction() as ledger:
             ledger.add_stream(stream, "base" if stream.startswith("s:") else "copy")
             known = self.ownership.copy(stream)
@@ -59,7 +62,8 @@ class Receiver:
                 )
 
     def _position(self, stream: str) -> int | None:
-        """Where a new copy goes on: after what this processor has made of the stream itself."""
+        """Where a new copy goes on: for readers that were here before, after what this processor
+        has made of the stream itself; else where its source begins."""
         handed = self.ownership.handed(stream)
         head = self.ledger.stream(stream)
         if handed and head is not None and self.ledger.segments(stream):
@@ -142,7 +146,9 @@ class Receiver:
         with self._locks.setdefault(stream, threading.Lock()):
             if self.ownership.copy(stream) != copy:
                 return 1  # somebody else has it by now
+            begun = time.monotonic()
             self._take(copy, page, peer)
+            self.engine.path_times.pulled(stream, page.path, time.monotonic() - begun)
         self._acknowledge(peer, stream, page.segments[-1].last + 1)
         faults.reach("pull.acknowledged")
         return len(page.segments)

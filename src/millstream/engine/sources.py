@@ -13,6 +13,7 @@ from millstream.engine.appending import Appender
 from millstream.engine.file_ingest import FileIngest
 from millstream.engine.push_source import PushSource
 from millstream.engine.stream_source import StreamSource
+from millstream.engine.system_door import SystemDoor, about_the_system
 from millstream.engine.system_source import SystemSource
 from millstream.errors import UsageError
 from millstream.registry import Registry
@@ -75,4 +76,5 @@ def _system(engine: "Engine", definition: StreamDefinition, appender: Appender) 
 @SOURCES.member("push")
 @SOURCES.member("http")
 def _push(engine: "Engine", definition: StreamDefinition, appender: Appender) -> Opened:
-    return PushSource(definition, appender, engine.spark, engine.arrived)
+    kind = SystemDoor if about_the_system(definition) else PushSource
+    return kind(definition, appender, engine.spark, engine.arrived)

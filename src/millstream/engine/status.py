@@ -18,6 +18,7 @@ def status(engine: "Engine") -> Mapping[str, Any]:
     streams = {row["id"]: row for row in ledger.streams()}
     costs = query_costs(engine)
     statistics = ledger.operator_statistics()
+    ratios = engine.path_times.ratios()
 
     def behind(consumer: str, stream: str) -> int:
         following, _ = ledger.cursor(consumer, stream)
@@ -56,6 +57,7 @@ def status(engine: "Engine") -> Mapping[str, Any]:
                 "watermark": mark(streams[query.stream]["watermark"])
                 if query.stream in streams
                 else None,
+                **(ratios[query.name].figures() if query.name in ratios else {}),
             }
             for query in engine.queries.values()
         },

@@ -10,15 +10,13 @@ to its end.
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from millstream.cql.catalog import StreamDefinition
-from millstream.cql.system_streams import PREFIX, SOURCE
-from millstream.engine.appending import FILE, REASON, RECORD, ROW, Appender
+from millstream.cql.system_streams import PREFIX
+from millstream.engine.appending import Appender
 from millstream.engine.steps import StepReport
+from millstream.engine.system_rows import operator_rows, step_row, table_of, watches
 from millstream.plan.nodes import Plan, sources_of
 from millstream.share.dataflow import base_stream
 
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 EVERY_SECONDS = 1.0
 ROWS_KEPT = 20_000  # between two appends; older ones are let go and counted
 PROCESSOR = "local"
-_TYPES = {"timestamp": pa.timestamp("us", tz="UTC"), "string": pa.string(), "int": pa.int32(),
-          "bigint": pa.int64(), "double": pa.float64()}  # fmt: skip
 
 
 def open_used(engine: "Engine", plan: Plan) -> None:
@@ -102,17 +98,8 @@ class SystemSource:
         return any(stream in o.inputs for o in list(self._engine.operators.values()))
 
     def stepped(self, report: StepReport) -> None:
-        operator = self._engine.operators.get(report.operator)
-        if operator is None or self._watches(report.operator) or not self.used():
-            return
-        now = time.time()
-        self.note(
-            operator=report.operator, kind=operator.kind, processor=PROCESSOR,
-            rows_in=report.rows_in, rows_out=report.rows_out, bytes_in=report.bytes_in,
-            bytes_out=report.bytes_out, seconds=report.seconds,
-            commit_seconds=report.commit_seconds, waited=max(0.0, now - report.arrived),
-            tail_segments=report.tail_segments,
-        )  # fmt: skip
+        if self.used() and (row := step_row(self._engine, report, PROCESSOR)) is not None:
+            self.note(**row)
 
     def note(self, **row: Any) -> None:
         """One row, at the present time."""
@@ -135,21 +122,8 @@ class SystemSource:
                 self._look_for_moves()
 
     def _look_at_operators(self) -> None:
-        engine = self._engine
-        statistics: Mapping[str, Any] = engine.ledger.operator_statistics()
-        for operator in list(engine.operators.values()):
-            if self._watches(operator.id):
-                continue
-            waiting = [s for found in engine.runner.pending(operator).values() for s in found]
-            figures = statistics.get(operator.id)
-            known = {k: figures[k] if figures else 0 for k in ("rows_in", "rows_out", "steps")}
-            self.note(
-                operator=operator.id, kind=operator.kind, processor=PROCESSOR,
-                queries=sum(1 for _ in engine.queries_of(operator.id)),
-                seconds=float(figures["seconds"]) if figures else 0.0,
-                queue_rows=sum(s.rows for s in waiting), queue_bytes=sum(s.size for s in waiting),
-                **known,
-            )  # fmt: skip
+        for row in operator_rows(self._engine, PROCESSOR):
+            self.note(**row)
 
     def _look_at_queries(self) -> None:
         engine = self._engine
@@ -182,14 +156,7 @@ class SystemSource:
         self._seen = dict(now)
 
     def _moved(self, operator: str, kind: str, direction: str) -> None:
-        self.note(operator=operator, kind=kind, processor=PROCESSOR, direction=direction)
-
-    def _watches(self, operator: str) -> bool:
-        """Whether an operator only serves queries over the system itself."""
-        users = list(self._engine.queries_of(operator))
-        return bool(users) and all(
-            all(s.stream.startswith(PREFIX) for s in sources_of(q.plan.root)) for q in users
-        )
+        self.note(operator=operator, kind=kind, processor=PROCESSOR, direction=direction, reason="")
 
     # -- appending ------------------------------------------------------------------------------
 
@@ -216,23 +183,5 @@ class SystemSource:
             any(engine.runner.pending(o).values())
             for o in list(engine.operators.values())
             if not any(i.startswith(base_stream(PREFIX)) for i in o.inputs)
-            and not self._watches(o.id)
+            and not watches(engine, o.id)
         )
-
-
-def table_of(rows: list[dict[str, Any]], definition: StreamDefinition) -> pa.Table:
-    """Rows as an appender takes them."""
-    arrays, names = [], []
-    for index, field in enumerate(definition.columns):
-        values = [row.get(field.name) for row in rows]
-        arrays.append(pa.array(values, _TYPES[field.type]))
-        names.append(f"c{index}")
-    count = len(rows)
-    arrays += [
-        pa.array([row["at"] for row in rows], pa.int64()),
-        pa.nulls(count, pa.string()),
-        pa.nulls(count, pa.string()),
-        pa.array([SOURCE] * count, pa.string()),
-        pa.array(range(count), pa.int64()),
-    ]
-    return pa.table(arrays, [*names, "_ts", REASON, RECORD, FILE, ROW])

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import pyarrow.parquet as pq
 
 from millstream.engine.ownership import Handed, Ownership, Place, remote
+from millstream.engine.path_times import PathTime
 from millstream.engine.segments import Segment
 from millstream.errors import MillstreamError, StateError
 from millstream.plan.windows import BEGINNING
@@ -48,6 +49,7 @@ class Page:
     behind_rows: int = 0  # rows after this page
     retained_from: int = BEGINNING
     last_rows: Mapping[str, int] = field(default_factory=dict)  # of base streams
+    path: PathTime = field(default_factory=PathTime)  # what the rows have cost on their way
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -59,6 +61,7 @@ class Page:
             "behind_rows": self.behind_rows,
             "retained_from": self.retained_from,
             "last_rows": dict(self.last_rows),
+            "path": [self.path.evaluation_s, self.path.communication_s],
         }
 
     @staticmethod
@@ -73,6 +76,7 @@ class Page:
             data["behind_rows"],
             data["retained_from"],
             data["last_rows"],
+            PathTime(*data.get("path", ())),
         )
 
 
@@ -155,6 +159,7 @@ class Distributor:
             behind_rows=sum(s.rows for s in segments[len(taken) :]),
             retained_from=int(head["retained_from"]) if head else BEGINNING,
             last_rows=self._last_rows(),
+            path=self.engine.path_times.path(stream),
         )
 
     def _successor(self, stream: str, after: int, epoch: int) -> Handed | None:

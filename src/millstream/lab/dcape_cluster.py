@@ -71,7 +71,10 @@ def queries_over(first: str, second: str, count: int) -> dict[str, str]:
 def cluster(processors: int, say: Callable[[str], None]) -> Iterator[LocalCluster]:
     """Started, and stopped whatever happens."""
     with tempfile.TemporaryDirectory(prefix="millstream-lab-") as folder:
-        made = LocalCluster(Path(folder), processors, spark="local[1]", heap="512m", say=say)
+        made = LocalCluster(
+            Path(folder), processors, spark="local[1]", heap="512m", say=say,
+            manager_options=("--placer", "pattern"),
+        )  # fmt: skip
         try:
             say(f"starting a manager and {processors} processors")
             made.start()

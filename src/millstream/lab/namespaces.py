@@ -1,23 +1,28 @@
 """Machines on one machine: Linux network namespaces, joined by a switch, with distances.
 
 Each host is a namespace with a veth pair into a bridge in a namespace of its own, so that nothing
-touches the machine's own network. Distances between hosts are made by small proxies in the
-sender's namespace that hold every byte back for the one-way distance (kernels without `tc netem`
-can do that too). Needs root and `ip`; `why_impossible` says what is missing. Linux only.
+touches the machine's own network. A host has one process, which listens on loopback there; others
+reach it at the host's address through a small proxy beside it, which holds every byte back for the
+one-way distance to whoever asks (kernels without `tc netem` can do that too). So a host has one
+address for all, as on a real network, and what crosses is counted by the kernel on its link.
+Needs root and `ip`; `why_impossible` says what is missing. Linux only.
 """
 
 import asyncio
+import ctypes
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import TracebackType
 
 IP = "ip"
 PORT = 8360  # of the process in every namespace
-PROXIES = 9000  # plus the number of the target
+CLONE_NEWNET = 0x40000000
 
 
 def why_impossible() -> str | None:
@@ -68,15 +73,38 @@ class Namespaces:
     def address(self, host: str) -> str:
         return f"10.77.0.{self.hosts.index(host) + 1}"
 
-    def url(self, origin: str, target: str) -> str:
-        """How the process at one host reaches the one at another: through the distance."""
-        if origin == target:
-            return f"http://{self.address(origin)}:{PORT}"
-        return f"http://{self.address(origin)}:{PROXIES + self.hosts.index(target)}"
+    def url(self, host: str) -> str:
+        """How the process at a host is reached, from everywhere: through the distance."""
+        return f"http://{self.address(host)}:{PORT}"
 
-    def start(self, host: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    @contextmanager
+    def inside(self, host: str) -> Iterator[None]:
+        """Lets the sockets that this thread opens be the host's."""
+        here = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        try:
+            there = os.open(f"/var/run/netns/{self._name(host)}", os.O_RDONLY)
+            try:
+                _enter(there)
+            finally:
+                os.close(there)
+            try:
+                yield
+            finally:
+                _enter(here)
+        finally:
+            os.close(here)
+
+    def start(
+        self, host: str, command: Sequence[str], log: Path | None = None
+    ) -> subprocess.Popen[bytes]:
         """Runs a command in a host's namespace; it ends with this context."""
-        process = subprocess.Popen(self._inside(host, command), stdin=subprocess.DEVNULL)
+        with log.open("ab") if log is not None else nullcontext() as output:
+            process = subprocess.Popen(
+                self._inside(host, command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT if log is not None else None,
+            )
         self._started.append(process)
         return process
 
@@ -89,8 +117,9 @@ class Namespaces:
 
     def sent_bytes(self, host: str) -> int:
         """Bytes that have left a host by its link, counted by the kernel."""
-        told = self.output(host, [IP, "-s", "-j", "link", "show", "eth0"])
-        return int(json.loads(told)[0]["stats64"]["tx"]["bytes"])
+        command = [IP, "-n", self._name(host), "-s", "-j", "link", "show", "eth0"]
+        told = subprocess.run(command, capture_output=True, check=True, timeout=60.0)
+        return int(json.loads(told.stdout)[0]["stats64"]["tx"]["bytes"])
 
     # ---- inside
 
@@ -117,25 +146,24 @@ class Namespaces:
             _ip("-n", name, "address", "add", f"{self.address(host)}/24", "dev", "eth0")
             for link in ("lo", "eth0"):
                 _ip("-n", name, "link", "set", link, "up")
-        for origin in self.hosts:
+        for host in self.hosts:
             ways = {
-                PROXIES + self.hosts.index(target): (
-                    self.address(target),
+                self.address(start): (
                     one_way_ms,
-                    self.distances_ms.get((target, origin), one_way_ms),
+                    self.distances_ms.get((host, start), one_way_ms),
                 )
-                for (start, target), one_way_ms in self.distances_ms.items()
-                if start == origin
+                for (start, end), one_way_ms in self.distances_ms.items()
+                if end == host
             }
-            if ways:
-                self.start(origin, [sys.executable, "-c", _RUN_PROXIES, json.dumps(ways)])
+            given = [self.address(host), json.dumps(ways)]
+            self.start(host, [sys.executable, "-c", _RUN_PROXY, *given])
 
     def _remove(self) -> None:
         for process in self._started:
             process.terminate()
         for process in self._started:
             try:
-                process.wait(5)
+                process.wait(30)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -144,38 +172,43 @@ class Namespaces:
             subprocess.run([IP, "netns", "del", name], capture_output=True, check=False)
 
 
-_RUN_PROXIES = """\
+_RUN_PROXY = """\
 import asyncio, json, sys
 from millstream.lab.namespaces import hold_back
-asyncio.run(hold_back({int(k): tuple(v) for k, v in json.loads(sys.argv[1]).items()}))
+asyncio.run(hold_back(sys.argv[1], {k: tuple(v) for k, v in json.loads(sys.argv[2]).items()}))
 """
+
+
+def _enter(namespace: int) -> None:
+    """Puts the calling thread into a network namespace."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace, CLONE_NEWNET):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def _ip(*arguments: str) -> None:
     subprocess.run([IP, *arguments], check=True, capture_output=True)
 
 
-async def hold_back(ways: Mapping[int, tuple[str, float, float]]) -> None:
-    """Forwards each port to PORT of its target, every byte late by the distance of its way."""
-    servers = [
-        await _forward(port, target, there_ms / 1000, back_ms / 1000)
-        for port, (target, there_ms, back_ms) in ways.items()
-    ]
-    await asyncio.gather(*(server.serve_forever() for server in servers))
+async def hold_back(address: str, ways_ms: Mapping[str, tuple[float, float]]) -> None:
+    """Forwards a host's PORT to its process, every byte late by the way from who asks, and back."""
 
-
-async def _forward(port: int, target: str, there_s: float, back_s: float) -> asyncio.Server:
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        origin = str(writer.get_extra_info("peername")[0])
+        there_ms, back_ms = ways_ms.get(origin, (0.0, 0.0))
         try:
-            far_reader, far_writer = await asyncio.open_connection(target, PORT)
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", PORT)
         except OSError:
             writer.close()
             return
         await asyncio.gather(
-            _carry(reader, far_writer, there_s), _carry(far_reader, writer, back_s)
+            _carry(reader, far_writer, there_ms / 1000),
+            _carry(far_reader, writer, back_ms / 1000),
         )
 
-    return await asyncio.start_server(accept, "0.0.0.0", port)
+    server = await asyncio.start_server(accept, address, PORT)
+    await server.serve_forever()
 
 
 async def _carry(

@@ -5,6 +5,8 @@ Its exponents are partly garbled in print; they are given here as they follow fr
 
 from dataclasses import dataclass
 
+from millstream.place.network_problem import PlacementProblem
+
 
 def probability_of_saving(fanout: int, height: int) -> float:
     """P_S: that a tree of d^h sources beats the baseline at all, costs being independent.
@@ -42,4 +44,40 @@ def message_bounds(fanout: int, height: int, levels: int = 1) -> MessageBounds:
     topology = (fanout - 1) * sum(
         fanout ** (2 * (height - j * levels)) for j in range(1, height // levels + 1)
     )
+    return MessageBounds(zones, initialization, topology, initialization + topology)
+
+
+def tree_bounds(problem: PlacementProblem, levels: int = 1) -> MessageBounds:
+    """The same reasoning on a tree at hand, which need not be full, nor all of one fan-out.
+
+    One ADD_SUBTREE a zone, two messages a source; and for every zone the pairs of sources below
+    different boundary children, which is what the seed's sum counts by depth.
+
+    >>> from millstream.place.network_problem import problem_from_json
+    >>> chain = {"nodes": ["a"], "distance": [[0]], "root": "g", "proxy": "a",
+    ...          "sources": [{"id": "s", "node": "a", "rate": 1.0}],
+    ...          "operators": [{"id": "f", "inputs": ["s"], "rate": 1.0},
+    ...                        {"id": "g", "inputs": ["f"], "rate": 1.0}]}
+    >>> tree_bounds(problem_from_json(chain))
+    MessageBounds(zones=2, initialization=4, topology=0, total=4)
+    """
+    depth = {len(problem.tree) - 1: 0}
+    for at in range(len(problem.tree) - 1, -1, -1):
+        depth.update(dict.fromkeys(problem.tree[at].children, depth[at] + 1))
+    below: list[int] = []
+    zones = topology = 0
+    reaching: list[list[int]] = []  # of a zone's part so far: sources below each boundary child
+    for at, vertex in enumerate(problem.tree):
+        below.append(1 if vertex.node is not None else sum(below[c] for c in vertex.children))
+        reaching.append([])
+        if vertex.node is not None:
+            continue
+        for child in vertex.children:
+            cut = problem.tree[child].node is not None or depth[child] % levels == 0
+            reaching[at] += [below[child]] if cut else reaching[child]
+        if depth[at] % levels == 0:
+            zones += 1
+            parts = reaching[at]
+            topology += (sum(parts) ** 2 - sum(part**2 for part in parts)) // 2
+    initialization = zones + 2 * sum(vertex.node is not None for vertex in problem.tree)
     return MessageBounds(zones, initialization, topology, initialization + topology)

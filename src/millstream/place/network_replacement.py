@@ -42,10 +42,15 @@ def reconsider(
     planner: str = DEFAULT_NETWORK_PLANNER,
     options: Options | None = None,
     patience: Patience | None = None,
+    present: PlacementProblem | None = None,
 ) -> Replacement:
-    """Keep or move, on the problem as it is now; `running` must place every operator."""
+    """Keep or move, on the problem as it is now; `running` must place every operator.
+
+    `present` is the problem as it stands for what runs, where its result is handed over at
+    another proxy than the problem's: one that may be handed over anywhere.
+    """
     patience = patience or Patience()
-    cost_now, delay_now = cost_and_delay(problem, running)
+    cost_now, delay_now = cost_and_delay(present or problem, running)
     broken = not within(delay_now, problem.latency_bound)
     outcome = plan(problem, planner, options)
     if isinstance(outcome, Infeasible):

@@ -10,6 +10,7 @@ the job's queries leave the cluster.
 import json
 import os
 import time
+import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from millstream.client.manager_client import ManagerAwayError, ManagerClient
 from millstream.client.relation import summed
 from millstream.client.results import Batch, ResultReader, StreamReader
 from millstream.config import Job
+from millstream.config.qos_table import table_of as quality_table
 from millstream.config.stream_json import table_of
 from millstream.engine.appending import REJECTED_NAMES
 from millstream.engine.delivery import FileSink, Result, user_table, write_file
@@ -33,6 +35,7 @@ from millstream.runs.display import Display, Silent
 from millstream.runs.folder import RunFolder
 from millstream.runs.statistics_export import cluster_statistics, keep_statistics
 from millstream.runs.summary import summarise
+from millstream.schedule.quality import Quality
 from millstream.share.dataflow import late_stream, rejected_stream
 
 LOOK_S = 2.0  # between questions to the manager
@@ -104,8 +107,7 @@ class ClusterRun:
     def run(self, poll: Callable[[], None]) -> dict[str, Any]:
         """To the end of all finite input; `poll` may raise to stop it."""
         started = time.monotonic()
-        if self.job.engine or self.job.spark:
-            self._shown.say("[engine] and [spark] do not count here: processors have their own")
+        self._say_what_does_not_count()
         self._submit(poll)
         self._shown.say(f"{len(self.job.queries)} queries run on {self.client.url}")
         looked = told = time.monotonic()
@@ -138,6 +140,31 @@ class ClusterRun:
 
     # -- the beginning --------------------------------------------------------------------------
 
+    def _say_what_does_not_count(self) -> None:
+        sections = tomllib.loads(self.job.text.places.text)
+        if "engine" in sections:
+            self._shown.say("[engine] does not count here: processors have their own settings")
+        if "schedule" in sections:
+            self._shown.say(
+                "[schedule] does not count here: a processor schedules all its queries alike; "
+                f"millstream qos {self.client.url} --schedule {self.job.text.shown} sets it for all"
+            )
+
+    def _set_goals(self) -> None:
+        """The job's goals are those of its queries: a cluster has other queries as well.
+
+        Goals of all queries together are shared out over those that have none of their own.
+        """
+        quality: Quality | None = self.job.engine.get("quality")
+        if quality is None:
+            return
+        table = quality_table(quality)
+        own = table.pop("queries", {})
+        others = [q.name for q in self.job.queries if q.name not in own]
+        whole = {**table, "weight": table["weight"] / max(len(others), 1)}
+        for name, goals in {**dict.fromkeys(others, whole), **own}.items():
+            self.client.set_quality(goals, name)
+
     def _submit(self, poll: Callable[[], None]) -> None:
         for stream in self.job.streams:
             if stream.source.get("source") in ("http", "push"):
@@ -155,6 +182,7 @@ class ClusterRun:
                 raise
             except UsageError as error:
                 raise query.located(error) from None
+        self._set_goals()
         self.folder.record(self.job, self.kind)
         for query in self.job.queries:
             self.results.append(self._result(query.name, poll))

@@ -6,7 +6,8 @@ copying of a move, goes on in a thread of its own (D-CAPE, section 4.3 and table
 """
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.config.qos_table import quality_of, schedule_of
 from millstream.config.stream_table import StreamReader
 from millstream.control.commands import (
+    Acquaint,
     Command,
     Compile,
     Compiled,
@@ -64,6 +66,7 @@ from millstream.engine.ownership import HELD, REMOTE, Move, Place
 from millstream.engine.transfer import RefusedError
 from millstream.errors import MillstreamError, UsageError
 from millstream.plan.nodes import sources_of
+from millstream.schedule.settings import ScheduleSettings
 from millstream.server.access import code_of
 from millstream.server.move_driver import MoveDriver
 from millstream.share.dataflow import Operator, base_stream, result_stream
@@ -99,7 +102,12 @@ class ConnectionManager:
         self.processor = parts.processor
         self.moves = MoveDriver(parts.processor, parts.statistics.notice, parts.receiver.look)
         self.properties: dict[str, Any] = {}
+        self._started_with = parts.processor.engine.settings.schedule
+        self._goals = False  # whether a manager has any for what runs here
+        self._schedule: Mapping[str, Any] = {}  # a manager's
+        self.on_acquainted: list[Callable[[dict[str, str]], None]] = []  # name to URL
         self.heard = threading.Event()  # a manager has asked something
+        self.heard_s = 0.0  # when it last did
         self._lock = threading.Lock()
 
     # -- envelopes ------------------------------------------------------------------------------
@@ -107,18 +115,19 @@ class ConnectionManager:
     def receive(self, envelope: Envelope) -> list[Reply]:
         """Carries out a message; gives a reply for each of its commands."""
         self.heard.set()
+        self.heard_s = time.monotonic()
         if envelope.to != self.processor.id:
             refused = Refusal("not_me", f"this is processor {self.processor.id}")
             return [refused for _ in envelope.commands]
         if envelope.number == 0:
             if envelope.manager < self._seen()[0]:
                 return [_stale() for _ in envelope.commands]
-            return [self._tried(c) for c in envelope.commands]
+            return [self.tried(c) for c in envelope.commands]
         with self._lock:
             if (envelope.manager, envelope.number) < self._seen():
                 return [_stale() for _ in envelope.commands]
             self._see(envelope.manager, envelope.number)
-            return [self._tried(c) for c in envelope.commands]
+            return [self.tried(c) for c in envelope.commands]
 
     def _seen(self) -> tuple[int, int]:
         text = self.processor.engine.ledger.meta(SEEN) or "0 0"
@@ -130,7 +139,8 @@ class ConnectionManager:
             with self.processor.engine.ledger.transaction() as ledger:
                 ledger.set_meta(SEEN, f"{epoch} {number}")
 
-    def _tried(self, command: Command) -> Reply:
+    def tried(self, command: Command) -> Reply:
+        """Carries one command out; a refusal is a reply."""
         try:
             return self.perform(command)
         except MillstreamError as error:
@@ -174,6 +184,8 @@ class ConnectionManager:
                 hosting.tidy(command.stream)
             case Configure():
                 self._configure(command)
+            case Acquaint():
+                self._acquaint(command)
             case Report():
                 return Reported(**self.parts.statistics.report(command.since))
             case TakeInventory():
@@ -268,13 +280,36 @@ class ConnectionManager:
     def _configure(self, command: Configure) -> None:
         engine = self.processor.engine
         if command.quality is not None:
-            engine.settings_changed(quality=quality_of(command.quality, list(engine.queries)))
-        if command.schedule is not None:
-            self.parts.engine.configure(schedule=schedule_of(command.schedule))
+            quality = quality_of(command.quality, list(engine.queries))
+            if quality != engine.settings.quality:
+                engine.settings_changed(quality=quality)
+        if command.quality is not None or command.schedule is not None:
+            self._reschedule(command)
         if command.properties is not None:
             self.properties.update(command.properties)
         if command.statistics is not None:
             self.parts.statistics.wanted = frozenset(command.statistics) or None
+
+    def _reschedule(self, command: Configure) -> None:
+        """As it was told; else, where there are goals, by them; else as it was started."""
+        if command.quality is not None:
+            self._goals = bool(command.quality)
+        if command.schedule is not None:
+            self._schedule = command.schedule
+        wanted = self._started_with
+        if self._schedule:
+            wanted = schedule_of(self._schedule)
+        elif self._goals:
+            wanted = ScheduleSettings()  # who has goals has the selector as well
+        if wanted != self.processor.engine.settings.schedule:
+            self.parts.engine.configure(schedule=wanted)
+
+    def _acquaint(self, command: Acquaint) -> None:
+        peers = {peer.processor: peer.url for peer in command.peers}
+        for name, url in peers.items():
+            self.parts.peers.learn(name, url)
+        for listener in self.on_acquainted:
+            listener(peers)
 
     def _inventory(self) -> Inventory:
         ownership = self.processor.ownership
@@ -298,6 +333,10 @@ class ConnectionManager:
                 for c in ownership.copies()
             },
             {m.id: _record(m) for m in ownership.moves() if m.phase not in ENDED},
+            {
+                h.stream: Peer(h.to.processor, h.to.url or "-", h.epoch)
+                for h in ownership.handed_on()
+            },
         )
 
 

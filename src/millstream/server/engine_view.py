@@ -262,6 +262,7 @@ class EngineView:
         _, _, load_own, load_shared = costs_of(query.name, needed)
         cause = cause_of(needed)
         head = figures.streams.get(query.stream)
+        served = self.engine.path_times.ratios().get(query.name)
         return QuerySnapshot(
             query.name,
             query.cql,
@@ -278,6 +279,8 @@ class EngineView:
             delay_s=round(max(waits), 2) if waits else 0.0,
             cost_s_own=round(cost.own_s, 3) if cost is not None else 0.0,
             cost_s_shared=round(cost.shared_s, 3) if cost is not None else 0.0,
+            ratio=round(served.ratio, 2) if served is not None else None,
+            ratio_communication=round(served.communication, 2) if served is not None else None,
             load_own=load_own,
             load_shared=load_shared,
             result=query.stream,

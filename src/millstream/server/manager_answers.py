@@ -14,6 +14,25 @@ from millstream.errors import UsageError
 from millstream.server.manager_driver import Traffic
 
 Answer = dict[str, Any]
+POSITIONS = {
+    "file": "the place in its files",
+    "spark": "its checkpoint",
+    "http": "the last number of each producer",
+    "push": "the last number of each producer",
+}
+
+
+RATIO_FIGURES = ("ratio", "ratio_processing", "ratio_communication", "delay_s", "evaluation_s")
+
+
+def ratios(state: ManagerState) -> dict[str, dict[str, float]]:
+    """Performance ratios of the queries that have given results, the worst first (seed 002)."""
+    found = {
+        name: {figure: float(told[figure]) for figure in RATIO_FIGURES if figure in told}
+        for name, told in state.statistics.queries.items()
+        if name in state.queries and "ratio" in told
+    }
+    return dict(sorted(found.items(), key=lambda item: (-item[1]["ratio"], item[0])))
 
 
 def status(state: ManagerState, traffic: Traffic, started_s: float) -> Answer:
@@ -30,6 +49,7 @@ def status(state: ManagerState, traffic: Traffic, started_s: float) -> Answer:
         "queries": phases,
         "operators": len(placement(state)),
         "moves": [m.id for m in state.moves.values() if not m.over],
+        "ratios": ratios(state),
         "traffic": {
             "out_bytes": traffic.out_bytes,
             "in_bytes": traffic.in_bytes,
@@ -50,6 +70,10 @@ def settings(state: ManagerState) -> Answer:
         "redistribute": s.redistribute,
         "percent_difference": s.parameters.percent_difference,
         "check_s": s.parameters.check_s,
+        "replace_s": s.replace_s,
+        "replace_gain": s.replace_gain,
+        "replace_planner": s.replace_planner,
+        "replace": s.replace,
     }
 
 
@@ -87,6 +111,25 @@ def stream(state: ManagerState, name: str) -> Answer:
     }
 
 
+def entering(state: ManagerState, processor: str) -> list[Answer]:
+    """Base streams that stay at a processor although it is drained, and why.
+
+    Where a source goes on reading lies in the ledger of the processor that reads it: a place in
+    files, a checkpoint of Spark, the last number of each producer.
+    """
+    found = []
+    for known in state.streams.values():
+        if known.processor != processor:
+            continue
+        figures = state.statistics.streams.get(known.id)
+        ended = bool(figures and figures.values.get("ended"))
+        kind = str(known.table.get("source") or "file")
+        position = POSITIONS.get(kind, "its position")
+        reason = "it has ended: no more rows come" if ended else f"{position} lies in that home"
+        found.append({"stream": known.name, "source": kind, "ended": ended, "reason": reason})
+    return found
+
+
 def query(state: ManagerState, name: str) -> Answer:
     """A query with the place of its result: whom to ask for rows."""
     known = state.queries.get(name)
@@ -108,11 +151,15 @@ def query(state: ManagerState, name: str) -> Answer:
         "result": known.result,
         "processor": owner,
         "url": state.processors[owner].url if owner in state.processors else None,
+        "below": owner in state.processors
+        and state.processors[owner].properties.get("kind") == "manager",
         "operators": [operator(state, o) for o in known.operators if o in state.operators],
+        "sources": [s.removeprefix("s:") for s in known.sources],
         "admission": dict(known.admission),
         "rows": figures.values.get("rows", 0.0) if figures else 0.0,
         "watermark_us": figures.values.get("watermark_us") if figures else None,
         "culprits": told.get("culprits", []),
+        **{name: told.get(name) for name in RATIO_FIGURES},
     }
 
 

@@ -7,6 +7,7 @@
     POST   /streams/start                 rows may come
     POST   /moves                         {"operator", "to", "subplan", "dry_run"}
     POST   /redistribution                carry out what the policy wants
+    POST   /queries/NAME/placement  /replacement      by distance (manager_placement.py)
     POST   /processors/NAME/drain         {"back"}         DELETE /processors/NAME
     GET    /qos                           PUT /qos         goals, as a run takes them
     POST   /settings                      other strategies from now on
@@ -49,6 +50,7 @@ from millstream.control.manager_events import (
     Submit,
 )
 from millstream.control.manager_state import ManagerState, Settings
+from millstream.cql.system_streams import PREFIX
 from millstream.engine.transfer import RefusedError
 from millstream.errors import UsageError
 from millstream.place.patterns import PATTERNS
@@ -57,11 +59,13 @@ from millstream.server import manager_answers as answers
 from millstream.server.access import AnswerError, add_error_answers, authorise, json_body
 from millstream.server.kept_port import bound_socket
 from millstream.server.manager_driver import ManagerDriver
+from millstream.server.manager_placement import add_placement_routes
 from millstream.server.manager_quality import add_quality_routes
 from millstream.server.manager_store import ManagerStore
 from millstream.server.manager_tier import add_tier_routes
 from millstream.server.registration import Registration
 from millstream.server.rows_api import is_loopback
+from millstream.server.system_feed import SystemFeed
 
 WAIT_S_MAX = 300.0
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -204,6 +208,9 @@ class ManagerServer:
         self._server = server
         driving = asyncio.create_task(self.driver.run())
         serving = asyncio.create_task(server.serve(sockets=[self._socket]))
+        verify = self.settings.authority or True
+        feed = SystemFeed(lambda: self.driver.state, self.settings.token, verify)
+        feeding = asyncio.create_task(feed.run())
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
         loop = asyncio.get_running_loop()
@@ -216,9 +223,10 @@ class ManagerServer:
         done, _ = await asyncio.wait((driving, serving), return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True
         driving.cancel()
+        feeding.cancel()
         if registration is not None:
             await asyncio.to_thread(registration.stop)
-        await asyncio.gather(driving, serving, return_exceptions=True)
+        await asyncio.gather(driving, serving, feeding, return_exceptions=True)
         for task in done:
             if not task.cancelled() and task.exception() is not None:
                 raise task.exception() or RuntimeError
@@ -238,6 +246,8 @@ class ManagerServer:
         self._add_queries(app)
         self._add_moves(app)
         add_quality_routes(app, self.driver, self.settings.token)
+        verify = self.settings.authority or True
+        add_placement_routes(app, self.driver, self.settings.token, verify)
         add_tier_routes(app, self.driver, self.settings.token)
         return app
 
@@ -315,7 +325,9 @@ class ManagerServer:
                 return True if not busy else None
 
             await self.driver.until(away, asked.wait_s)
-            return {**self._moves_since(before), "processor": self._processor(name)}
+            left = answers.entering(self.driver.state, name)
+            told = {"processor": self._processor(name), "entering": left}
+            return {**self._moves_since(before), **told}
 
         @app.delete("/processors/{name}")
         async def remove(request: Request, name: str) -> dict[str, Any]:
@@ -342,6 +354,11 @@ class ManagerServer:
         @app.post("/streams")
         async def declare(request: Request) -> dict[str, Any]:
             asked = await self._asked(request, _Stream)
+            if str(asked.table.get("name")).startswith(PREFIX):
+                raise UsageError(
+                    f"names that begin with {PREFIX} are those of the system itself",
+                    hint="choose another name for the stream",
+                )
             self._feed(DeclareStream(asked.table, asked.processor, asked.start))
             return answers.stream(self.driver.state, str(asked.table["name"]))
 
@@ -417,7 +434,8 @@ class ManagerServer:
                 return True if all(state.moves[m].phase in settled for m in mine) else None
 
             await self.driver.until(over, asked.wait_s)
-            return {**planned, **self._moves_since(before)}
+            known = self.driver.state.moves
+            return {**planned, "moves": [answers.move(known[m]) for m in mine]}
 
         @app.post("/redistribution")
         async def redistribute(request: Request) -> dict[str, Any]:
@@ -426,6 +444,19 @@ class ManagerServer:
             for wish in planned["moves"]:
                 self._feed(RequestMove((wish["operator"],), wish["to"], wish["reason"]))
             return planned
+
+
+def replacement_setting(key: str, value: Any) -> float | bool:
+    """How periodic re-placement may be set: seconds, a part of 1, yes or no."""
+    if key == "replace":
+        if isinstance(value, bool):
+            return value
+        raise UsageError("replace is true or false")
+    most = 1.0 if key == "replace_gain" else 1e6
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value <= most:
+        raise UsageError(f"{key} is {value!r}", hint=f"a number from 0 to {most:g}")
+    return float(value)
 
 
 def changed(known: Settings, body: dict[str, Any]) -> Settings:
@@ -444,6 +475,8 @@ def changed(known: Settings, body: dict[str, Any]) -> Settings:
             changes[key] = value
         elif key in ("percent_difference", "check_s", "moves_max"):
             parameters[key] = value
+        elif key in ("replace_s", "replace_gain", "replace"):
+            changes[key] = replacement_setting(key, value)
         else:
             raise UsageError(
                 f"unknown setting {key!r}",

@@ -16,6 +16,7 @@ from millstream.control.manager_state import (
     DURABLE,
     Above,
     Decision,
+    Goals,
     ManagerState,
     Move,
     OperatorRecord,
@@ -37,6 +38,7 @@ KINDS: Mapping[str, type[Any]] = {
     "outside": OutsideStream,
     "promises": Promise,
     "above": Above,
+    "goals": Goals,
 }
 VERSION = 1
 
@@ -100,6 +102,7 @@ class ManagerStore:
             outside=tables["outside"],
             promises=tables["promises"],
             above=tables["above"],
+            goals=tables["goals"],
             decisions=tuple(decisions),
             counter=counter,
         )

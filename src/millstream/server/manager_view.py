@@ -11,13 +11,15 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 from millstream.client.manager_client import ManagerClient
-from millstream.control.admission import PLACERS, Placed, Refused
+from millstream.control.admission import Placed, Refused
 from millstream.control.cluster_snapshot import laid_over
 from millstream.control.commands import Compile, Compiled, Envelope, Refusal, decode_reply, encode
+from millstream.control.manager_decisions import place_query
 from millstream.control.manager_snapshot import snapshot_of
 from millstream.control.manager_state import ManagerState, OperatorRecord, Query
 from millstream.control.snapshot import (
@@ -247,7 +249,8 @@ def opinion(state: ManagerState, cql: str, compiled: Compiled) -> Admission:
         relation=compiled.relation,
     )
     try:
-        verdict = PLACERS.get(state.settings.placer)(state, query, operators)
+        known = replace(state, operators={**state.operators, **operators})
+        verdict = place_query(known, query)
     except (MillstreamError, ResourceError, KeyError, ValueError) as error:
         return Admission(None, f"nobody can tell now: {error}")
     if isinstance(verdict, Placed):

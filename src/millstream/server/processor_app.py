@@ -8,8 +8,12 @@ The seven components of D-CAPE's figure 4.1 (section 4.3), one module each:
     stream feeder                 server/stream_feeder.py
     stream distributor            server/stream_distributor.py
     connection manager            server/connection_manager.py, moves in server/move_driver.py
+    distances, placing together   server/distance_watch.py, server/placement_coordinator.py
+    balancing without a manager   server/balancing.py (seed 002), moves in server/peer_moves.py
 
     POST /control     one envelope of commands (control/commands.py)
+    POST /balance     news and commands of a peer that balances without a manager
+    GET  /balance     how this processor balances; POST /balance/peers tells it of others
     GET  /health
     the endpoints of the stream distributor, and of posted rows (rows_api.py)
 """
@@ -39,11 +43,16 @@ from millstream.control.commands import (
 from millstream.engine.engine import EngineSettings
 from millstream.engine.processor import Processor
 from millstream.errors import ResourceError, UsageError
-from millstream.server.access import add_error_answers, authorise, json_body
+from millstream.server.access import AnswerError, add_error_answers, authorise, json_body
+from millstream.server.balancing import BalanceSettings, Balancing
+from millstream.server.capacity import capacity
 from millstream.server.connection_manager import ConnectionManager, Parts
+from millstream.server.distance_watch import DistanceWatch
 from millstream.server.execution_engine import ExecutionEngine
 from millstream.server.kept_port import bound_socket
+from millstream.server.peer_book import PATH, PeerBook, decode_peer
 from millstream.server.peers import PeerDirectory
+from millstream.server.placement_coordinator import PlacementCoordinator
 from millstream.server.processor_view import ProcessorView
 from millstream.server.registration import Registration
 from millstream.server.rows_api import is_loopback, rows_app
@@ -51,6 +60,7 @@ from millstream.server.statistics_gatherer import StatisticsGatherer
 from millstream.server.stream_distributor import StreamDistributor
 from millstream.server.stream_feeder import StreamFeeder
 from millstream.server.stream_receiver import StreamReceiver
+from millstream.server.system_view import SystemView
 
 START_SECONDS_MAX = 30.0
 NOTED_SECONDS = 0.1
@@ -67,7 +77,9 @@ class ProcessorSettings:
     key: str | None = None
     authority: str | None = None  # whose certificates are believed
     manager: str | None = None
+    advertise: str | None = None  # URL at which others reach it, where that is not its own
     properties: Mapping[str, Any] = field(default_factory=dict)
+    balance: BalanceSettings | None = None  # with its peers, where no manager leads
 
     def __post_init__(self) -> None:
         if not is_loopback(self.host) and not self.token:
@@ -117,7 +129,23 @@ class ProcessorServer:
                 self._reset,
             )
         )
+        self.connections.properties.update(capacity(self.processor))
         self.connections.properties.update(settings.properties)
+        self.balancing = self._balancing()
+        self.distances = DistanceWatch(
+            self.processor.id,
+            self.connections.properties,
+            token=settings.token,
+            verify=settings.verify,
+        )
+        self.connections.on_acquainted.append(self.distances.acquaint)
+        self.statistics.others.append(self.distances.figures)
+        self.coordinator = PlacementCoordinator(
+            self.processor.id,
+            self.distances.distances,
+            token=settings.token,
+            verify=settings.verify,
+        )
         self.processor.engine.on_notice.append(self.notice)
         self.processor.new_owner.on_owner.append(self._owner)
         self._socket = bound_socket(settings.host, settings.port)
@@ -138,6 +166,8 @@ class ProcessorServer:
 
     @property
     def url(self) -> str:
+        if self.settings.advertise:
+            return self.settings.advertise
         host = self.settings.host
         shown = f"[{host}]" if ":" in host else host
         return f"{'https' if self.settings.certificate else 'http'}://{shown}:{self.port}"
@@ -162,12 +192,18 @@ class ProcessorServer:
         self.connections.moves.look()
         if self.registration is not None:
             self.registration.start()
+        if self.balancing is not None:
+            self.balancing.start()
 
     def stop(self) -> None:
         """Finishes the steps in hand; the home stays as it is."""
         self.stopping.set()
         if self.registration is not None:
             self.registration.stop()
+        if self.balancing is not None:
+            self.balancing.stop()
+        self.coordinator.close()
+        self.distances.close()
         self.connections.moves.stop()
         self.receiver.stop()
         self.engine.stop()
@@ -201,6 +237,29 @@ class ProcessorServer:
             self.notice,
             token=self.settings.token,
             verify=self.settings.verify,
+        )
+
+    def _balancing(self) -> Balancing | None:
+        settings = self.settings.balance
+        if settings is None:
+            return None
+        declared = self.processor.ownership.declared
+        book = PeerBook(
+            self.processor.id,
+            lambda: self.url,
+            lambda: [f"s:{name}" for name, d in declared().items() if d.ingest],
+            self.peers.learn,
+            token=self.settings.token,
+            verify=self.settings.verify,
+        )
+        return Balancing(
+            self.processor,
+            self.connections,
+            self.statistics,
+            settings,
+            lambda: self.url,
+            self.notice,
+            book,
         )
 
     def _join(self) -> Join:
@@ -251,11 +310,42 @@ class ProcessorServer:
 
         # a plain route: what a framework checks of bodies, `decode` has checked
         app.add_route("/control", control, methods=["POST"])
+        self._add_balancing(app)
+        self.coordinator.add_routes(app)
         self.distributor.add_routes(app)
         view = ProcessorView(self.processor.id, self.processor.engine, lambda: self.engine.loop)
         view.add_route(app, self.settings.token)
+        system = SystemView(self.processor.id, self.processor.engine)
+        system.add_route(app, self.settings.token)
         app.mount("/", rows_app(self.feeder.door, token=self.settings.token))
         return app
+
+    def _add_balancing(self, app: FastAPI) -> None:
+        def there() -> Balancing:
+            if self.balancing is None:
+                hint = "start it with --balance placement"
+                raise AnswerError(404, "unknown", "this processor does not balance", hint)
+            return self.balancing
+
+        @app.post(PATH)
+        async def peer(request: Request) -> dict[str, Any]:
+            authorise(request, self.settings.token)
+            envelope = decode_peer(await json_body(request, MESSAGE_BYTES_MAX))
+            return {"replies": await run_in_threadpool(there().receive, envelope)}
+
+        @app.get(PATH)
+        async def seen(request: Request) -> dict[str, Any]:
+            authorise(request, self.settings.token)
+            return await run_in_threadpool(there().seen)
+
+        @app.post(f"{PATH}/peers")
+        async def peers(request: Request) -> dict[str, Any]:
+            authorise(request, self.settings.token)
+            told = (await json_body(request)).get("peers")
+            if not isinstance(told, list) or not all(isinstance(url, str) for url in told):
+                raise AnswerError(400, "mistake", "peers is a list of addresses")
+            there().book.add(told)
+            return {}
 
     async def _note(self, envelope: Envelope) -> None:
         """Lets a report wait for something of note, at most as long as it asks."""

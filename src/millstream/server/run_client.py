@@ -35,5 +35,7 @@ def _asked(
         raise StateError(f"no run answers at {url}")
     if answer.is_success:
         return told
+    if isinstance(told.get("error"), dict):  # a manager's way
+        told = {**told["error"], "error": told["error"].get("message")}
     message = str(told.get("error") or told.get("detail") or f"status {answer.status_code}")
     raise UsageError(message, detail=str(told.get("detail", "")), hint=str(told.get("hint", "")))

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.ownership import REMOTE
@@ -35,6 +35,7 @@ class StatisticsGatherer:
         self._clock, self._busy = time.monotonic(), 0.0
         self._load = 0.0
         self.noted = threading.Event()  # something that nobody should wait to hear
+        self.others: list[Callable[[], Figures]] = []  # figures of other parts of the processor
 
     def notice(self, text: str) -> None:
         """Something a person should hear of."""
@@ -79,8 +80,13 @@ class StatisticsGatherer:
                 section: {k: _only(v, wanted) for k, v in entries.items()}
                 for section, entries in found.items()
             }
+        ratios = self.processor.engine.path_times.ratios()
         found["queries"] = {
-            q.name: {"state": q.state, "reason": q.reason}
+            q.name: {
+                "state": q.state,
+                "reason": q.reason,
+                **(ratios[q.name].figures() if q.name in ratios else {}),
+            }
             for q in list(self.processor.engine.queries.values())
         }
         return found
@@ -93,7 +99,7 @@ class StatisticsGatherer:
         for operator in list(engine.operators.values()):
             row = statistics.get(operator.id)
             waiting = [s for part in engine.runner.pending(operator).values() for s in part]
-            reached = self._reached(operator) if self._wants("state_rows", "state_bytes") else []
+            reached = self.reached(operator) if self._wants("state_rows", "state_bytes") else []
             found[operator.id] = {
                 "rows_in": row["rows_in"] if row else 0,
                 "rows_out": row["rows_out"] if row else 0,
@@ -115,7 +121,7 @@ class StatisticsGatherer:
         """Whether anybody asked for one of these: what costs time is not worked out for nobody."""
         return self.wanted is None or not self.wanted.isdisjoint(names)
 
-    def _reached(self, operator: Any) -> list[Any]:
+    def reached(self, operator: Any) -> list[Any]:
         """What an operator's windows can still reach: its state."""
         from millstream.engine.operators import LOGIC  # noqa: PLC0415
 
@@ -137,9 +143,11 @@ class StatisticsGatherer:
             head = engine.ledger.stream(owned.stream)
             if head is None:
                 continue
+            held = engine.ledger.segments(owned.stream)
             figures = {
                 "rows": head["rows"],
-                "bytes": sum(s.size for s in engine.ledger.segments(owned.stream)),
+                "bytes": sum(s.size for s in held),
+                "held_rows": sum(s.rows for s in held),
                 "watermark_us": head["watermark"],
                 "next": head["next"],
             }
@@ -180,6 +188,7 @@ class StatisticsGatherer:
             "steps": self._engine.steps,
             "settled": int(self._settled()),
             "cpu_s": round(cpu, 1),
+            **{name: value for figures in self.others for name, value in figures().items()},
         }
 
     def _settled(self) -> bool:

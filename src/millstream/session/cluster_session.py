@@ -19,6 +19,7 @@ from millstream.client.arrow_types import empty_table
 from millstream.client.manager_client import ManagerClient, manager_url
 from millstream.client.relation import summed
 from millstream.client.results import ResultReader
+from millstream.config.qos_table import specification_table
 from millstream.config.stream_json import table_of
 from millstream.cql.catalog import StreamDefinition
 from millstream.cql.parser import CreateQuery, CreateStream, parse
@@ -28,7 +29,14 @@ from millstream.plan.schema import Field
 from millstream.plan.windows import BEGINNING
 from millstream.session.query import EPOCH, QueryFailedError, Row
 from millstream.session.rows import as_mappings
-from millstream.session.session import Columns, _read, _resolved, _statements
+from millstream.session.session import (
+    Columns,
+    Goals,
+    _read,
+    _resolved,
+    _specification,
+    _statements,
+)
 
 POLL_S = 0.2
 
@@ -141,6 +149,10 @@ class ClusterQuery:
         for number, table in enumerate(self._batches(acknowledge=True), 1):
             sink.deliver(result, number, number, table)
         return self
+
+    def set_quality(self, goals: Goals, *, weight: float | None = None) -> None:
+        """What is wanted of this query, beside what is wanted of all; None forgets it."""
+        self._session.set_quality(goals, self.name, weight=weight)
 
     def drop(self) -> None:
         self._session.drop(self.name)
@@ -291,6 +303,26 @@ class ClusterSession:
 
     def drop(self, name: str) -> None:
         self.client.drop(name, wait_s=30.0)
+
+    def set_quality(
+        self, goals: Goals, query: str | None = None, *, weight: float | None = None
+    ) -> None:
+        """What is wanted of all queries together, or of one, as `Session.set_quality` takes it.
+
+        The manager keeps it and tells every processor that it concerns.
+        """
+        chosen = _specification(goals)
+        if chosen is None:
+            self.client.set_quality(None, query)
+            return
+        table = specification_table(chosen)
+        if weight is not None:
+            table["weight"] = weight
+        self.client.set_quality(table, query)
+
+    def quality(self) -> Mapping[str, Any]:
+        """The goals of the cluster; how they stand, each processor knows."""
+        return self.client.quality()
 
     def status(self) -> Mapping[str, Any]:
         """Processors, streams and queries with their figures."""

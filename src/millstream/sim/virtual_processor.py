@@ -8,9 +8,11 @@ ledger is one transaction: a crash falls between two of them.
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from millstream.control import commands as c
 from millstream.control.commands import Command, Envelope, Refusal, Reply
+from millstream.cql.system_streams import COLUMNS
 from millstream.sim.virtual_ledger import MANAGER, WHEREVER, HandOver, Pull, VirtualLedger
 from millstream.sim.virtual_work import Surroundings, VirtualWork, inputs_of
 
@@ -24,6 +26,9 @@ class VirtualProcessor(VirtualWork):
         self.up = True
         self.version = 0
         self.carried_out: list[str] = []
+        self.acquainted: tuple[str, ...] = ()
+        self.quality: dict[str, Any] = {}  # of this process: a home does not keep it
+        self.schedule: dict[str, Any] = {}
 
     @property
     def url(self) -> str:
@@ -35,6 +40,7 @@ class VirtualProcessor(VirtualWork):
         self.starts += moved
         self.ledger.epoch += 1
         self.version = 0
+        self.quality, self.schedule = {}, {}
         return self.join()
 
     def join(self) -> c.Join:
@@ -90,7 +96,8 @@ class VirtualProcessor(VirtualWork):
         found = self.plans.get(command.cql)
         if found is None:
             return Refusal("mistake", "no such text")
-        missing = [s for s in found.sources if s.removeprefix("s:") not in self.ledger.declared]
+        there = self.ledger.declared.keys() | COLUMNS.keys()
+        missing = [s for s in found.sources if s.removeprefix("s:") not in there]
         return Refusal("mistake", f"unknown stream {missing[0]}") if missing else found
 
     def _hold(self, command: c.Hold) -> Reply:
@@ -204,7 +211,19 @@ class VirtualProcessor(VirtualWork):
             if not self.ledger.owns(stream) and stream not in self.ledger.pointers:
                 self.forget_stream(stream)
 
-    def _configure(self, _: c.Configure) -> Reply:
+    def _configure(self, command: c.Configure) -> Reply:
+        """Goals of queries that are not here are refused, as the engine does."""
+        for query in (command.quality or {}).get("queries", {}):
+            if query not in self.ledger.queries:
+                return Refusal("mistake", f"unknown query {query}")
+        if command.quality is not None:
+            self.quality = dict(command.quality)
+        if command.schedule is not None:
+            self.schedule = dict(command.schedule)
+        return c.Done()
+
+    def _acquaint(self, command: c.Acquaint) -> Reply:
+        self.acquainted = tuple(peer.processor for peer in command.peers)
         return c.Done()
 
     def _reset(self, _: c.Reset) -> Reply:

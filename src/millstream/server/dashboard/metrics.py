@@ -80,6 +80,10 @@ def _queries(snapshot: Snapshot) -> Iterator[Metric]:
         "query_delay_seconds", "How long the oldest waiting row has been here", names,
         ((k, q.delay_s) for k, q in each),
     )  # fmt: skip
+    yield _gauges(
+        "query_performance_ratio", "Delay of its results over their evaluation time", names,
+        ((k, q.ratio) for k, q in each),
+    )  # fmt: skip
     yield _counters(
         "query_own_work_seconds", "Work that only this query needs", names,
         ((k, q.cost_s_own) for k, q in each),

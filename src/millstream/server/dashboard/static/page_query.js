@@ -56,6 +56,7 @@ export function Query({ name }) {
     <div class="tiles">
       <${Tile} what="rows" figure=${count(query.rows)} more="${rate(query.rows_per_s)} a second" />
       <${Tile} what="behind" figure=${seconds(query.delay_s)} more="oldest waiting row" />
+      ${typeof query.ratio === "number" && html`<${Tile} what="performance ratio" figure=${query.ratio.toFixed(1)} more="delay over evaluation time; ${(query.ratio_communication || 0).toFixed(1)} communication" />`}
       <${Tile} what="own work" figure=${seconds(query.cost_s_own)} more="${share(query.load_own)} of a core lately" />
       <${Tile} what="part of shared work" figure=${seconds(query.cost_s_shared)} more="${share(query.load_shared)} of a core lately" />
       <${Tile} what="shares with" figure=${sharers.size} unit=${sharers.size === 1 ? "query" : "queries"} more="${operators.filter((o) => o.queries.length > 1 || o.group).length} of ${operators.length} operators share work" />
