@@ -1,0 +1,106 @@
+"""Admission on a real processor: by measured costs, until it is full, and what is taken keeps up.
+
+That twice as many queries do not keep up is a matter of speed: `millstream bench admission`.
+"""
+
+import doctest
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from millstream.bench import admission, generic_operators
+from millstream.bench.admission import begin, behind, fill, queries, slope, write_streams
+from millstream.client.manager_client import ManagerAwayError, ManagerClient
+from millstream.control.admission_planner import HEADROOM
+from millstream.control.estimates import CYCLE_S
+from millstream.engine.engine import EngineSettings
+from millstream.schedule import costs
+from millstream.server import capacity
+from millstream.server.kept_port import keep_port
+from millstream.server.local_cluster import LAUNCH
+from millstream.server.processor_app import ProcessorServer, ProcessorSettings
+
+CPU = 0.3
+PATIENCE_S = 120.0
+
+
+@pytest.fixture
+def client(spark: Any, tmp_path: Path) -> Iterator[ManagerClient]:
+    """A manager as a process, and a processor here that offers little."""
+    port = keep_port(None)
+    arguments = ("manager", "--home", str(tmp_path / "manager"), "--port", str(port.number))
+    manager = subprocess.Popen(
+        [sys.executable, "-c", LAUNCH, *arguments, "--placer", "sqpr", "--beat", "0.5", "-q"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    found = ManagerClient(f"http://127.0.0.1:{port.number}")
+    settings = ProcessorSettings(manager=found.url, properties={"cpu": CPU})
+    processor = ProcessorServer("p1", tmp_path / "p1", spark, settings, EngineSettings(slots=1))
+    try:
+        processor.start()
+        until(lambda: answers(found))
+        yield found
+    finally:
+        processor.stop()
+        manager.terminate()
+        manager.wait(30)
+        found.close()
+        port.close()
+
+
+def until(look: Any) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := look()):
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.2)
+    return found
+
+
+def answers(client: ManagerClient) -> bool:
+    try:
+        told = client.status()["processors"]
+    except ManagerAwayError:
+        return False
+    return bool(told.get("p1", {}).get("state") == "up")
+
+
+@pytest.mark.spark
+@pytest.mark.process
+def test_an_admitted_set_is_full_by_measured_costs_and_keeps_up(
+    client: ManagerClient, tmp_path: Path
+) -> None:
+    write_streams(tmp_path, 600_000, seed=1)
+    began = begin(client, tmp_path)
+    admitted, refusal = fill(client, queries(1)[:20], lambda _: None)
+    names = [str(one["name"]) for one in admitted]
+    assert names
+    assert "does not fit: cpu of host p1" in refusal
+    assert client.status()["processors"]["p1"]["properties"]["cpu"] == CPU
+    assert all(one["admission"]["cpu"] <= CPU * HEADROOM for one in admitted)
+    for one in admitted[:-1]:  # what ran before the last was taken counts as measured
+        assert {o["id"] for o in one["operators"]} <= set(admitted[-1]["admission"]["measured"])
+
+    def all_near() -> bool:
+        _, results, source = behind(client, names, began)
+        return max(source, *results.values()) < 3 * CYCLE_S
+
+    until(all_near)
+    assert {q["state"] for q in client.queries()} == {"running"}
+
+
+def test_the_pace_is_that_of_the_slowest() -> None:
+    assert slope([0, 1, 2], [3, 3, 3]) == pytest.approx(0.0)
+    assert slope([0, 1, 2], [3, 3.5, 4]) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("module", [admission, generic_operators, capacity, costs])
+def test_examples_in_the_text(module: ModuleType) -> None:
+    found = doctest.testmod(module)
+    assert found.attempted
+    assert not found.failed
