@@ -40,7 +40,11 @@ class Process:
             [sys.executable, "-c", LAUNCH, *arguments, *fast],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         )  # fmt: skip
-        wait(self._answers)
+        try:
+            wait(self._answers)
+        except BaseException:
+            self.close()
+            raise
 
     def _answers(self) -> bool:
         assert self.process.poll() is None, self.process.communicate()[1]
@@ -56,7 +60,7 @@ class Process:
 
     def stop(self) -> int:
         self.process.terminate()
-        self.process.communicate(timeout=10)
+        self.process.communicate(timeout=60)
         return self.process.returncode
 
     def close(self) -> None:
@@ -66,7 +70,7 @@ class Process:
         self.client.close()
 
 
-def wait(look: Callable[[], bool], seconds: float = 20.0) -> None:
+def wait(look: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not look():
         assert time.monotonic() < deadline, "it never came to be"

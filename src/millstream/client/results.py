@@ -22,7 +22,7 @@ from millstream.errors import StateError
 from millstream.plan.windows import FOREVER
 
 LOOK_AGAIN_S = 1.0
-TIERS_MAX = 8
+DEPLOYED_S_MAX = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +109,17 @@ class ResultReader(StreamReader):
             return self.url
 
     def _descend(self) -> None:
-        """Down to the processor that has the rows: a manager in between only says where it is."""
-        for _ in range(TIERS_MAX):
-            moved = self._page(0.0)["moved"]
+        """Down to the processor that has the rows: a manager in between only says where it is,
+        and that only once it has deployed what it was told to."""
+        deadline = time.monotonic() + DEPLOYED_S_MAX
+        while True:
+            try:
+                moved = self._page(0.0)["moved"]
+            except StateError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+                continue
             if moved is None:
                 return
             self.url = str(moved["to"]["url"])
