@@ -1,0 +1,84 @@
+"""Rows about one engine, as the `sys.` streams have them.
+
+The same for an engine that stands alone (`system_source.py`) and for one processor of many, which a
+manager asks. Operators that only serve queries over the system itself are left out, so that
+watching does not feed on itself. Looks; keeps nothing.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millstream.cql.catalog import StreamDefinition
+from millstream.cql.system_streams import PREFIX, SOURCE
+from millstream.engine.appending import FILE, REASON, RECORD, ROW
+from millstream.engine.steps import StepReport
+from millstream.plan.nodes import sources_of
+
+if TYPE_CHECKING:
+    from millstream.engine.engine import Engine
+
+Row = dict[str, Any]
+_TYPES = {"timestamp": pa.timestamp("us", tz="UTC"), "string": pa.string(), "int": pa.int32(),
+          "bigint": pa.int64(), "double": pa.float64()}  # fmt: skip
+
+
+def watches(engine: "Engine", operator: str) -> bool:
+    """Whether an operator only serves queries over the system itself."""
+    users = list(engine.queries_of(operator))
+    return bool(users) and all(
+        all(s.stream.startswith(PREFIX) for s in sources_of(q.plan.root)) for q in users
+    )
+
+
+def operator_rows(engine: "Engine", processor: str) -> Iterator[Row]:
+    """Every operator as it stands now."""
+    statistics = engine.ledger.operator_statistics()
+    for operator in list(engine.operators.values()):
+        if watches(engine, operator.id):
+            continue
+        waiting = [s for found in engine.runner.pending(operator).values() for s in found]
+        figures = statistics.get(operator.id)
+        known = {k: figures[k] if figures else 0 for k in ("rows_in", "rows_out", "steps")}
+        yield {
+            "operator": operator.id, "kind": operator.kind, "processor": processor,
+            "queries": sum(1 for _ in engine.queries_of(operator.id)),
+            "seconds": float(figures["seconds"]) if figures else 0.0,
+            "queue_rows": sum(s.rows for s in waiting),
+            "queue_bytes": sum(s.size for s in waiting),
+            **known,
+        }  # fmt: skip
+
+
+def step_row(engine: "Engine", report: StepReport, processor: str) -> Row | None:
+    """A step that is done; none for one of a watching operator."""
+    operator = engine.operators.get(report.operator)
+    if operator is None or watches(engine, report.operator):
+        return None
+    return {
+        "operator": report.operator, "kind": operator.kind, "processor": processor,
+        "rows_in": report.rows_in, "rows_out": report.rows_out, "bytes_in": report.bytes_in,
+        "bytes_out": report.bytes_out, "seconds": report.seconds,
+        "commit_seconds": report.commit_seconds,
+        "waited": max(0.0, time.time() - report.arrived), "tail_segments": report.tail_segments,
+    }  # fmt: skip
+
+
+def table_of(rows: Sequence[Row], definition: StreamDefinition) -> pa.Table:
+    """Rows as an appender takes them; `at` in microseconds."""
+    arrays, names = [], []
+    for index, field in enumerate(definition.columns):
+        values = [row.get(field.name) for row in rows]
+        arrays.append(pa.array(values, _TYPES[field.type]))
+        names.append(f"c{index}")
+    count = len(rows)
+    arrays += [
+        pa.array([row["at"] for row in rows], pa.int64()),
+        pa.nulls(count, pa.string()),
+        pa.nulls(count, pa.string()),
+        pa.array([SOURCE] * count, pa.string()),
+        pa.array(range(count), pa.int64()),
+    ]
+    return pa.table(arrays, [*names, "_ts", REASON, RECORD, FILE, ROW])
