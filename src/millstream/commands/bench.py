@@ -27,6 +27,11 @@ BENCHMARKS = {
         "whether admitted queries keep up on a real processor, and twice as many do not",
     ),
     "moves": ("millstream.bench.moves", "run", "the pause of a move against its state's size"),
+    "balancing": (
+        "millstream.bench.balancing",
+        "run",
+        "three processors even out a skewed load by themselves, no manager",
+    ),
     "control": ("millstream.bench.control", "run", "what control requests cost a processor"),
     "manager": (
         "millstream.bench.manager",

@@ -252,6 +252,8 @@ class ProcessorServer:
             token=self.settings.token,
             verify=self.settings.verify,
         )
+        self.connections.on_acquainted.append(book.meet)
+        times = self.processor.engine.path_times
         return Balancing(
             self.processor,
             self.connections,
@@ -260,6 +262,7 @@ class ProcessorServer:
             lambda: self.url,
             self.notice,
             book,
+            lambda: {name: served.ratio for name, served in times.ratios().items()},
         )
 
     def _join(self) -> Join:

@@ -1,0 +1,233 @@
+"""A move without a manager: the old owner leads it, and this says what it says next.
+
+Two pure functions, `said` and `noted`, over one `Handover`: whom to tell what now, and what the
+answer makes of it. The commands are those of any move (control/commands.py), with the same commit
+point: the seal in the old owner's own ledger. Before it whatever goes wrong undoes the move; after
+it there is only forward. Since nobody sees the whole, all who have to do with the streams are
+engaged first: a processor is engaged in one move at a time, and one that is busy says so instead of
+making others wait. So at most one move touches a stream, as with a manager.
+
+    engaging    everybody near is asked     preparing  the target copies and warms up
+    sealing     the seal, in our ledger     taking     the target fetches the rest
+    completing  both may forget the move    undoing    the target forgets its copy
+    releasing   who was engaged is free     over
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from millstream.control.commands import (
+    Complete,
+    Done,
+    Name,
+    Names,
+    Peer,
+    Prepare,
+    Progress,
+    Progressed,
+    Refusal,
+    Reply,
+    Seal,
+    Sealed,
+    Undo,
+)
+from millstream.errors import UsageError
+
+OVER = "over"
+AGAIN = ("busy", "stale")  # refusals that may be otherwise a little later
+
+
+@dataclass(frozen=True, slots=True)
+class Engage:
+    """Take part in no other move for a while; `load` is what will come to the target."""
+
+    move: Name
+    load: Annotated[float, Field(ge=0, le=1000)] = 0.0
+    do: Literal["engage"] = "engage"
+
+
+@dataclass(frozen=True, slots=True)
+class Disengage:
+    move: Name
+    do: Literal["disengage"] = "disengage"
+
+
+PeerCommand = Engage | Disengage | Prepare | Progress | Undo | Complete
+
+
+@dataclass(frozen=True, slots=True)
+class PeerEnvelope:
+    """One message from a processor to another, without a manager: news, or commands of a move."""
+
+    sender: Name
+    url: Name
+    to: Name
+    streams: Names = ()  # base streams whose rows enter at the sender
+    news: Annotated[tuple[dict[str, Any], ...], Field(max_length=100)] = ()  # balance/wire.py
+    commands: Annotated[
+        tuple[Annotated[PeerCommand, Field(discriminator="do")], ...], Field(max_length=20)
+    ] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    to: str
+    command: PeerCommand | Seal
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """One move, led by its old owner."""
+
+    prepare: Prepare
+    me: str
+    target: Peer
+    near: tuple[str, ...]  # owners of inputs and readers of results, the two ends included
+    load: float = 0.0
+    phase: str = "engaging"
+    begun_s: float = 0.0
+    told: frozenset[str] = frozenset()  # who has confirmed the present phase
+    engaged: frozenset[str] = frozenset()
+    outcome: str = ""  # why it was undone; empty where it was not
+    sealed: Mapping[str, int] = field(default_factory=dict)  # streams: their new epoch
+    prepare_s_max: float = 120.0
+
+    def __post_init__(self) -> None:
+        if self.me == self.target.processor:
+            raise UsageError("operators move to another processor, not to their own")
+
+    @property
+    def id(self) -> str:
+        return self.prepare.move
+
+    @property
+    def moved(self) -> bool:
+        return bool(self.sealed)
+
+
+def resumed(move: str, operators: tuple[str, ...], me: str, target: Peer) -> Handover:
+    """A move found sealed after a restart: there is only forward."""
+    prepare = Prepare(move, (), {}, Peer(me, "-"), {})
+    return Handover(
+        prepare, me, target, (), phase="taking", sealed=dict.fromkeys(operators, 0)
+    )  # fmt: skip
+
+
+def said(move: Handover) -> Say | None:
+    """What is to be said now; None when the move is over."""
+    target = move.target.processor
+    match move.phase:
+        case "engaging":
+            return Say(_first(move.near, move.engaged), Engage(move.id, move.load))
+        case "preparing" if "new" not in move.told:
+            return Say(target, move.prepare)
+        case "preparing" | "taking":
+            return Say(target, Progress(move.id))
+        case "sealing":
+            return Say(move.me, Seal(move.id, move.prepare.operators, move.target))
+        case "completing":
+            return Say(move.me if "old" not in move.told else target, Complete(move.id))
+        case "undoing":
+            return Say(move.me if "old" not in move.told else target, Undo(move.id))
+        case "releasing":
+            return Say(min(move.engaged), Disengage(move.id))
+        case _:
+            return None
+
+
+def _first(near: tuple[str, ...], engaged: frozenset[str]) -> str:
+    """In one order everywhere: who comes first gets all, and nobody waits for another."""
+    return min(name for name in near if name not in engaged)
+
+
+def noted(
+    move: Handover, command: PeerCommand | Seal, reply: Reply | None, now_s: float
+) -> Handover:
+    """The move after an answer, or after silence."""
+    match command:
+        case Engage():
+            return _after_engage(move, reply)
+        case Prepare():
+            return _after_prepare(move, reply, now_s)
+        case Progress():
+            return _after_progress(move, reply, now_s)
+        case Seal():
+            return _after_seal(move, reply, now_s)
+        case Undo():
+            return _after_undo(move, reply)
+        case Complete():
+            return _after_complete(move, reply)
+        case _:  # who does not hear of its release is free when its lease ends
+            left = move.engaged - {min(move.engaged)}
+            return replace(move, engaged=left, phase="releasing" if left else OVER)
+
+
+def _after_engage(move: Handover, reply: Reply | None) -> Handover:
+    asked = _first(move.near, move.engaged)
+    if not isinstance(reply, Done):
+        why = reply.message if isinstance(reply, Refusal) else "no answer"
+        move = replace(move, outcome=f"{asked} takes no part: {why}")
+        return replace(move, phase="releasing" if move.engaged else OVER)
+    engaged = move.engaged | {asked}
+    whole = engaged.issuperset(move.near)
+    return replace(move, engaged=engaged, phase="preparing" if whole else "engaging")
+
+
+def _after_prepare(move: Handover, reply: Reply | None, now_s: float) -> Handover:
+    if isinstance(reply, Done):
+        return replace(move, told=frozenset({"new"}))
+    if isinstance(reply, Refusal) and reply.code not in AGAIN:
+        return undo(move, f"{move.target.processor} cannot take it: {reply.message}")
+    return _in_time(move, now_s)
+
+
+def _in_time(move: Handover, now_s: float) -> Handover:
+    if now_s - move.begun_s > move.prepare_s_max:
+        return undo(move, f"not ready after {move.prepare_s_max:.0f} s")
+    return move
+
+
+def _after_progress(move: Handover, reply: Reply | None, now_s: float) -> Handover:
+    phase = reply.phase if isinstance(reply, Progressed) else ""
+    if move.phase == "taking":
+        return replace(move, phase="completing", told=frozenset()) if phase == "owner" else move
+    if isinstance(reply, Progressed) and phase == "failed":
+        return undo(move, f"{move.target.processor} could not prepare: {reply.reason}")
+    if phase == "none":
+        return replace(_in_time(move, now_s), told=frozenset())  # say it again
+    if phase == "ready":
+        return replace(move, phase="sealing", told=frozenset())
+    return _in_time(move, now_s)
+
+
+def _after_seal(move: Handover, reply: Reply | None, now_s: float) -> Handover:
+    if isinstance(reply, Sealed):
+        epochs = {stream: told.epoch for stream, told in reply.streams.items()}
+        return replace(move, phase="taking", told=frozenset(), sealed=epochs)
+    if isinstance(reply, Refusal) and reply.code not in AGAIN:
+        return undo(move, f"it cannot be handed over: {reply.message}")
+    return _in_time(move, now_s)
+
+
+def undo(move: Handover, why: str) -> Handover:
+    """Before the seal: as if it had never begun."""
+    return replace(move, phase="undoing", told=frozenset(), outcome=why)
+
+
+def _after_undo(move: Handover, reply: Reply | None) -> Handover:
+    if "old" not in move.told:
+        if isinstance(reply, Refusal) and reply.code == "sealed":
+            sealed = dict.fromkeys(move.prepare.operators, 0)
+            return replace(move, phase="taking", told=frozenset(), outcome="", sealed=sealed)
+        return replace(move, told=frozenset({"old"}))
+    # A target that does not hear of it finds out from us: the move is undone in our ledger.
+    return replace(move, phase="releasing" if move.engaged else OVER)
+
+
+def _after_complete(move: Handover, reply: Reply | None) -> Handover:
+    if "old" not in move.told:
+        return replace(move, told=frozenset({"old"})) if isinstance(reply, Done) else move
+    return replace(move, phase="releasing" if move.engaged else OVER)

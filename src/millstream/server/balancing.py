@@ -1,0 +1,299 @@
+"""Balancing without a manager, between real processors: drives one node of seed 002's scheme.
+
+The very classes that the simulator drives (balance/balancer.py) decide; this turns the clock, what
+the engine took and what peers write into events, and commands into messages and live moves. While a
+manager leads, it watches and asks for nothing: the two exclude each other. No decision here.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from millstream.balance import balancer, wire
+from millstream.balance.balancer import Node, Settings
+from millstream.balance.busy_time import BusyTime, after_window
+from millstream.balance.load_information import Fluctuation, smallest_alpha
+from millstream.balance.protocol import (
+    Command,
+    Event,
+    FragmentsRead,
+    LoadShifted,
+    Message,
+    Move,
+    ReadFragments,
+    Received,
+    RefreshDue,
+    RoundStarted,
+    Send,
+    WindowClosed,
+)
+from millstream.balance.running import RunningFragment, neighbours, view
+from millstream.balance.selection import SELECTIONS
+from millstream.control.commands import Reply, encode_reply
+from millstream.control.handover import Handover, PeerEnvelope
+from millstream.errors import MillstreamError, UsageError
+from millstream.server.peer_book import PeerBook
+from millstream.server.peer_moves import PREFIX, PeerMoves
+from millstream.server.running_view import fragments_here, operators_here, surroundings
+
+if TYPE_CHECKING:
+    from millstream.engine.processor import Processor
+    from millstream.engine.steps import StepReport
+    from millstream.server.connection_manager import ConnectionManager
+    from millstream.server.statistics_gatherer import StatisticsGatherer
+
+PLACEMENT = "placement"  # the seed's scheme as it stands
+MANAGER_SILENCE_SECONDS = 30.0  # longer than a manager needs to give a processor up
+LOG_KEPT = 100
+# Steps on Spark take tenths of a second to seconds, so windows are longer than the seed's 100 ms;
+# a load that doubles within a window and stays for two is not yet a change.
+WINDOW_SECONDS = 0.5
+KAPPA = 1.2
+FLUCTUATION = Fluctuation(rise_windows=1, hold_windows=2, factor=2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceSettings:
+    """How a processor balances with its peers."""
+
+    scheme: str = PLACEMENT  # or the name of a load selection
+    peers: tuple[str, ...] = ()  # addresses; others make themselves known
+    window_s: float = WINDOW_SECONDS
+    round_s: float = 4.0
+    kappa: float = KAPPA
+    manager_silence_s: float = MANAGER_SILENCE_SECONDS
+    cpu: float = 1.0
+    seed: int = 0
+
+    def node_settings(self) -> Settings:
+        selection = Settings().selection if self.scheme == PLACEMENT else self.scheme
+        if selection not in SELECTIONS.names():
+            known = ", ".join((PLACEMENT, *SELECTIONS.names()))
+            raise UsageError(f"there is no balancing {self.scheme!r}", hint=f"one of {known}")
+        return Settings(
+            window_s=self.window_s,
+            round_s=self.round_s,
+            kappa=self.kappa,
+            alpha=smallest_alpha(FLUCTUATION, self.kappa),
+            selection=selection,
+        )
+
+
+@dataclass(slots=True)
+class _Clock:
+    window_s: float
+    round_s: float
+    refresh_s: float
+    busy: dict[str, float] = field(default_factory=dict)  # seconds by operator since the window
+
+
+class Balancing:
+    """The node of one processor, its clock and its mailbox."""
+
+    def __init__(
+        self,
+        processor: "Processor",
+        connections: "ConnectionManager",
+        statistics: "StatisticsGatherer",
+        settings: BalanceSettings,
+        url: Callable[[], str],
+        say: Callable[[str], None],
+        book: PeerBook,
+        ratios: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
+        self.processor, self.connections, self.statistics = processor, connections, statistics
+        self.settings, self._say, self._ratios = settings, say, ratios
+        self.rules = settings.node_settings()
+        self.book = book
+        self.book.add(settings.peers)
+        self.moves = PeerMoves(processor, connections, book, url, say, self.led)
+        self.moves.on_end.append(self._ended)
+        epoch = processor.engine.ledger.epoch
+        self.node = Node(processor.id, seed=settings.seed * 1009 + epoch, cpu=settings.cpu)
+        self.log: deque[str] = deque(maxlen=LOG_KEPT)
+        self.moved = self.undone = 0
+        self._busy_time = BusyTime()
+        self._lock = threading.RLock()
+        now_s = time.monotonic()
+        self._clock = _Clock(now_s, now_s, now_s - self.rules.refresh_s)
+        self._reasons: list[str] = []
+        self._fragments: dict[str, RunningFragment] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="millstream-balance", daemon=True)
+        processor.engine.on_step.append(self._stepped)
+        processor.new_owner.on_owner.append(self._arrived)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.moves.stop()
+        self.book.close()
+
+    def led(self) -> str:
+        """Why this processor takes no part in balancing now; empty if it does."""
+        heard_s = self.connections.heard_s
+        if heard_s and time.monotonic() - heard_s < self.settings.manager_silence_s:
+            return "a manager leads"
+        return ""
+
+    # -- the clock ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self.rules.window_s):
+            try:
+                self._beat(time.monotonic())
+            except MillstreamError as error:
+                self._say(f"balancing: {error.message}")
+            except Exception:
+                if self._stopping.is_set():
+                    return  # ledger and client are closed by now
+                raise
+
+    def _beat(self, now_s: float) -> None:
+        clock = self._clock
+        if now_s - clock.refresh_s >= self.rules.refresh_s or not self.node.partners.others:
+            clock.refresh_s = now_s
+            self.book.ask_around()
+            self.moves.sweep()
+            self._read()
+            near = neighbours(self._views(), self.processor.id)
+            others = self.book.names
+            met = tuple(name for name in near if name in others)
+            self._give(RefreshDue(now_s, met, others))
+        self._give(WindowClosed(now_s, self._measured(now_s)))
+        if now_s - clock.round_s >= self.rules.round_s:
+            clock.round_s = now_s
+            # Who takes part in a move asks for nothing: its load is about to change.
+            if not self.led() and self.moves.engaged is None:
+                self._give(RoundStarted(now_s))
+
+    def _stepped(self, report: "StepReport") -> None:
+        with self._lock:
+            busy = self._clock.busy
+            busy[report.operator] = busy.get(report.operator, 0.0) + report.seconds
+
+    def _measured(self, now_s: float) -> float:
+        with self._lock:
+            seconds, self._clock.busy = self._clock.busy, {}
+            span_s = now_s - self._clock.window_s
+            self._clock.window_s = now_s
+            slots = max(1, self.processor.engine.settings.slots)
+            self._busy_time, load = after_window(
+                self._busy_time,
+                seconds,
+                span_s * slots,
+                alpha=self.rules.alpha,
+                present=set(self.processor.engine.operators),
+            )
+            return load
+
+    # -- events and commands --------------------------------------------------------------------
+
+    def _give(self, event: Event) -> None:
+        with self._lock:
+            self.node, commands = balancer.step(self.node, event, self.rules)
+        self._obey(commands)
+
+    def _obey(self, commands: tuple[Command, ...]) -> None:
+        news: dict[str, list[Message]] = {}
+        moves: dict[str, list[Move]] = {}
+        for command in commands:
+            match command:
+                case Send(to, message):
+                    news.setdefault(to, []).append(message)
+                case Move():
+                    moves.setdefault(command.to, []).append(command)
+                case ReadFragments():
+                    self._read()
+                    self._give(FragmentsRead(time.monotonic(), self._views()))
+        for to, messages in news.items():
+            self.book.tell(to, messages)
+        for to, chosen in moves.items():
+            self._move(to, chosen)
+
+    def _read(self) -> None:
+        with self._lock:
+            loads = dict(self._busy_time.operators)
+        self._around = surroundings(self.processor, self.book.entered_at())
+        found = operators_here(self.processor, self.statistics, loads, self._ratios())
+        self._fragments = fragments_here(found, self._around)
+
+    def _views(self) -> list[Any]:
+        return [view(fragment, self._around) for fragment in self._fragments.values()]
+
+    def _move(self, to: str, chosen: list[Move]) -> None:
+        """Fragments to one processor go together: one copy of what they read, one seal."""
+        load = sum(move.load for move in chosen)
+        fragments = [self._fragments[m.fragment] for m in chosen if m.fragment in self._fragments]
+        problem = self.led() or self.moves.begin(fragments, to, load)
+        if problem:
+            self._give(LoadShifted(time.monotonic(), load))
+            self._note(f"nothing goes to {to}: {problem}")
+        else:
+            reason = "; ".join(dict.fromkeys(move.reason for move in chosen))
+            self._note(f"{len(fragments)} fragments go to {to}: {reason}")
+
+    def _ended(self, move: Handover) -> None:
+        to = move.target.processor
+        if move.moved:
+            self.moved += 1
+            self._note(f"{to} has taken over {len(move.prepare.operators)} operators ({move.id})")
+        else:
+            self.undone += 1
+            self._give(LoadShifted(time.monotonic(), move.load))
+            self._note(f"the move {move.id} to {to} is undone: {move.outcome}")
+
+    def _arrived(self, move: str) -> None:
+        """This processor has become the owner of what a peer handed over."""
+        known = self.moves.engaged
+        if move.startswith(PREFIX) and known is not None and known.move == move:
+            self._give(LoadShifted(time.monotonic(), known.load))
+
+    def _note(self, text: str) -> None:
+        self.log.append(text)
+        self._say(text)
+
+    # -- what peers and people ask --------------------------------------------------------------
+
+    def receive(self, envelope: PeerEnvelope) -> list[dict[str, Any]]:
+        """News and commands of a peer; replies to the commands."""
+        if envelope.to != self.processor.id:
+            raise UsageError(f"this is processor {self.processor.id}")
+        self.book.met(envelope.sender, envelope.url, envelope.streams)
+        for news in envelope.news:
+            self._give(Received(time.monotonic(), envelope.sender, wire.from_json(news)))
+        replies: list[Reply] = [self.moves.receive(command) for command in envelope.commands]
+        return [encode_reply(reply) for reply in replies]
+
+    def seen(self) -> dict[str, Any]:
+        """What a person, or a script, wants to know."""
+        with self._lock:
+            node, loads = self.node, dict(self._busy_time.operators)
+        engaged = self.moves.engaged
+        return {
+            "processor": self.processor.id,
+            "scheme": self.settings.scheme,
+            "led": self.led(),
+            "load": round(node.own.load, 4),
+            "round": node.round,
+            "partners": {
+                name: round(node.known[name].load, 4) if name in node.known else None
+                for name in sorted(node.partners.all)
+            },
+            "operators": {name: round(loads.get(name, 0.0), 4) for name in self._running()},
+            "engaged": engaged.move if engaged else None,
+            "moved": self.moved,
+            "undone": self.undone,
+            "lost_messages": self.book.lost,
+            "log": list(self.log),
+        }
+
+    def _running(self) -> list[str]:
+        return sorted(self.processor.engine.operators)

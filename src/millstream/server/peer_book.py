@@ -1,0 +1,139 @@
+"""Other processors that balance without a manager: where they answer, and messages to them.
+
+Addresses come from the command line, where only an URL is known at first, and from whoever writes.
+News go out in threads and may be lost: the protocol bears that (balance/protocol.py). Commands wait
+for their replies. Decides nothing.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import httpx
+
+from millstream.balance import wire
+from millstream.balance.protocol import Message
+from millstream.control.commands import Reply, decode_reply, from_json, to_json
+from millstream.control.handover import PeerCommand, PeerEnvelope
+
+PATH = "/balance"
+NEWS_SECONDS = 5.0
+COMMAND_SECONDS = 30.0
+SENDERS = 4
+
+
+class PeerBook:
+    """Who there is; `me` and `url` say who writes."""
+
+    def __init__(
+        self,
+        me: str,
+        url: Callable[[], str],
+        streams: Callable[[], Sequence[str]],
+        learn: Callable[[str, str], None],
+        *,
+        token: str | None = None,
+        verify: str | bool = True,
+    ) -> None:
+        self.me, self._url, self._streams, self._learn = me, url, streams, learn
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._client = httpx.Client(headers=headers, timeout=COMMAND_SECONDS, verify=verify)
+        self._pool = ThreadPoolExecutor(SENDERS, thread_name_prefix="millstream-news")
+        self._lock = threading.Lock()
+        self._urls: dict[str, str] = {}
+        self._entered: dict[str, str] = {}  # base stream: where its rows enter
+        self._unmet: set[str] = set()  # addresses whose processors are not known yet
+        self._closed = False
+        self.lost = 0  # messages that nobody took
+
+    def add(self, urls: Iterable[str]) -> None:
+        """Addresses to ask who is there."""
+        with self._lock:
+            self._unmet.update(url.rstrip("/") for url in urls if url)
+
+    def met(self, processor: str, url: str, streams: Iterable[str] = ()) -> None:
+        """Somebody has said where it is."""
+        if processor == self.me:
+            return
+        with self._lock:
+            self._urls[processor] = url.rstrip("/")
+            self._unmet.discard(url.rstrip("/"))
+            self._entered |= dict.fromkeys(streams, processor)
+        self._learn(processor, url)
+
+    def meet(self, peers: Mapping[str, str]) -> None:
+        """A manager has said who there is, by name and address."""
+        for name, url in peers.items():
+            self.met(name, url)
+
+    def ask_around(self) -> None:
+        """Asks the addresses that are still without a name."""
+        with self._lock:
+            unmet = sorted(self._unmet)
+        for url in unmet:
+            with suppress(httpx.HTTPError, ValueError, KeyError):
+                answer = self._client.get(f"{url}/health", timeout=NEWS_SECONDS)
+                name = str(answer.json()["processor"])
+                if name == self.me:
+                    with self._lock:
+                        self._unmet.discard(url)
+                else:
+                    self.met(name, url)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(sorted(self._urls))
+
+    def url_of(self, processor: str) -> str | None:
+        with self._lock:
+            return self._urls.get(processor)
+
+    def entered_at(self) -> dict[str, str]:
+        with self._lock:
+            return dict(self._entered)
+
+    # -- sending --------------------------------------------------------------------------------
+
+    def tell(self, to: str, messages: Sequence[Message]) -> None:
+        """News, as well as it goes."""
+        if not self._closed:
+            with suppress(RuntimeError):  # it is closing
+                self._pool.submit(self._tell, to, [wire.to_json(m) for m in messages])
+
+    def _tell(self, to: str, news: Sequence[dict[str, Any]]) -> None:
+        envelope = self._envelope(to, news=tuple(news))
+        if self._post(to, envelope, NEWS_SECONDS) is None:
+            self.lost += 1
+
+    def ask(self, to: str, command: PeerCommand) -> Reply | None:
+        """A command of a move; None where nobody answers."""
+        found = self._post(to, self._envelope(to, commands=(command,)), COMMAND_SECONDS)
+        if found is None or len(found.get("replies", ())) != 1:
+            return None
+        return decode_reply(command, found["replies"][0])  # type: ignore[arg-type]
+
+    def _envelope(self, to: str, **parts: Any) -> PeerEnvelope:
+        return PeerEnvelope(self.me, self._url(), to, tuple(self._streams()), **parts)
+
+    def _post(self, to: str, envelope: PeerEnvelope, seconds: float) -> dict[str, Any] | None:
+        url = self.url_of(to)
+        if url is None or self._closed:
+            return None
+        try:
+            answer = self._client.post(url + PATH, json=to_json(envelope), timeout=seconds)
+            found = answer.json() if answer.status_code == 200 else None
+        except (httpx.HTTPError, ValueError, RuntimeError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def close(self) -> None:
+        self._closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+
+def decode_peer(data: object) -> PeerEnvelope:
+    return from_json(PeerEnvelope, data)

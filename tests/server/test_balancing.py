@@ -1,0 +1,127 @@
+"""Processors that balance load by themselves: over HTTP, with real ledgers and moves."""
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import stdev
+
+import httpx
+import pytest
+from control_calls import until
+from plain_processors import PlainCluster, expected, plain
+
+from millstream.errors import UsageError
+from millstream.server.balancing import BalanceSettings
+
+QUICK = BalanceSettings(window_s=0.05, round_s=0.3, manager_silence_s=600.0)
+QUERIES = range(6)
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with plain(monkeypatch):
+        yield
+
+
+class Feeding:
+    """Rows come as long as this lasts."""
+
+    def __init__(self, cluster: PlainCluster) -> None:
+        self.cluster, self._stopping = cluster, threading.Event()
+        self.lock = threading.Lock()  # whoever holds it may stop the first processor
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(0.3):
+            with self.lock:
+                self.cluster.feed(5)
+
+    def __enter__(self) -> "Feeding":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+
+def skewed(folder: Path) -> PlainCluster:
+    """Three processors, and all queries on the first."""
+    cluster = PlainCluster(folder, 3, QUICK)
+    for query in QUERIES:
+        cluster.deploy(query, "p0")
+    return cluster
+
+
+def lead(cluster: PlainCluster, led: bool) -> None:
+    """A manager speaks, or has been silent for long."""
+    for server in cluster.alive.values():
+        server.connections.heard_s = time.monotonic() if led else 0.0
+
+
+def check_results(cluster: PlainCluster) -> None:
+    cluster.finish()
+    until(lambda: cluster.ended(QUERIES))
+    for query in QUERIES:
+        assert cluster.results(query) == expected(cluster.rows, query)
+    assert all(len(found) == 1 for found in cluster.owners().values()), "one owner a stream"
+
+
+def test_skewed_load_evens_out_and_results_stay_right(tmp_path: Path) -> None:
+    cluster = skewed(tmp_path)
+    lead(cluster, True)
+    with Feeding(cluster):
+        until(lambda: cluster.loads()["p0"] > 0.5)
+        before = stdev(cluster.loads().values())
+        lead(cluster, False)
+        until(lambda: stdev(cluster.loads().values()) < before / 2)
+        places = {name for found in cluster.owners().values() for _, name in found}
+        assert places == {"p0", "p1", "p2"}
+    check_results(cluster)
+    moved = [epoch for found in cluster.owners().values() for epoch, _ in found if epoch > 1]
+    assert moved, "a stream that has moved has a higher epoch"
+    seen = httpx.get(f"{cluster.alive['p0'].url}/balance").json()
+    assert seen["moved"] >= 1
+    assert any("asked for" in line for line in seen["log"]), "a person can read why"
+
+
+def test_processors_that_stop_in_the_middle_go_on_where_they_were(tmp_path: Path) -> None:
+    chance = random.Random(3)
+    cluster = skewed(tmp_path)
+    with Feeding(cluster) as feeding:
+        for name in ("p0", "p1", "p0", "p2"):
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline and not any(
+                s.processor.ownership.arriving() for s in cluster.alive.values()
+            ):
+                time.sleep(0.01)  # best while a move is under way; else whenever
+            time.sleep(chance.random() * 0.2)
+            with feeding.lock:
+                cluster.close(name)
+                cluster.open(name)
+        until(lambda: any(name != "p0" for f in cluster.owners().values() for _, name in f))
+    check_results(cluster)
+
+
+def test_while_a_manager_leads_nobody_balances(tmp_path: Path) -> None:
+    cluster = PlainCluster(tmp_path, 2, QUICK)
+    for query in QUERIES:
+        cluster.deploy(query, "p0")
+    lead(cluster, True)
+    with Feeding(cluster):
+        until(lambda: cluster.loads()["p0"] > 0.5)
+        balancing = cluster.alive["p1"].balancing
+        assert balancing is not None
+        until(lambda: balancing.node.known.get("p0") is not None)
+        assert balancing.node.round == 0, "who is led asks for nothing"
+        lead(cluster, False)
+        until(lambda: balancing.node.round > 0)
+        until(lambda: any(name == "p1" for f in cluster.owners().values() for _, name in f))
+    check_results(cluster)
+
+
+def test_an_unknown_scheme_is_told() -> None:
+    with pytest.raises(UsageError, match="no balancing 'best'"):
+        BalanceSettings("best").node_settings()
