@@ -30,6 +30,7 @@ EXAMPLES: tuple[c.Command, ...] = (
     c.TakeOver("m1"),
     c.Undo("m1"),
     c.Complete("m1"),
+    c.Acquaint((PEER,)),
     c.Configure(schedule={"algorithm": "chain"}, properties={"site": "Worcester"}),
     c.Report(7, 20.0),
     c.TakeInventory(),

@@ -8,6 +8,7 @@ between the last two. Decides nothing about queries.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import exp
 from typing import Any
 
 from millstream.control.commands import Acquaint, Command, Join, Peer, Reported
@@ -16,6 +17,7 @@ from millstream.control.manager_turn import Turn
 from millstream.errors import UsageError
 
 ACQUAINTED_MAX = 150
+STEADY_S = 20.0  # within which steady rates follow what was measured by two thirds
 COUNTERS = ("rows_in", "rows_out", "rows", "bytes", "seconds", "steps", "cpu_s")
 
 
@@ -164,11 +166,14 @@ def _figures(known: Figures | None, values: Mapping[str, float], now_s: float) -
     if known is None or now_s <= known.at_s:
         return Figures(now_s, {**(known.values if known else {}), **values})
     passed = now_s - known.at_s
-    rates = dict(known.rates)
+    rates, steady = dict(known.rates), dict(known.steady)
+    weight = 1 - exp(-passed / STEADY_S)
     for name in COUNTERS:
         if name in values and name in known.values:
             rates[name] = max(0.0, values[name] - known.values[name]) / passed
-    return Figures(now_s, {**known.values, **values}, rates)
+            before = steady.get(name, rates[name])
+            steady[name] = before + weight * (rates[name] - before)
+    return Figures(now_s, {**known.values, **values}, rates, steady)
 
 
 def forget_figures(turn: Turn, operators: set[str]) -> None:

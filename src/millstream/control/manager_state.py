@@ -250,11 +250,12 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The last figures of something, and rates between the last two."""
+    """The last figures of something, rates between the last two, and those of the last while."""
 
     at_s: float
     values: Mapping[str, float]
     rates: Mapping[str, float] = field(default_factory=dict)
+    steady: Mapping[str, float] = field(default_factory=dict)  # rates, smoothed over STEADY_S
 
 
 @dataclass(frozen=True, slots=True)

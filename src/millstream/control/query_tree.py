@@ -1,0 +1,249 @@
+"""A running query as a placement problem: what may move, what it reads, where its result goes.
+
+From the manager's state to `PlacementProblem` (seed 003, section 3.1) and back to words. Operators
+that others read too, within the query or in another one, stay where they are and count as sources
+for those above them; rates are bytes a second as they cross the network, measured where a stream
+crosses already. A query without a place for its result may hand it over anywhere. Decides nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from millstream.control.admission import answers, descriptions
+from millstream.control.distances import distances_ms
+from millstream.control.estimates import estimates
+from millstream.control.manager_connections import owner_of, placed_operators
+from millstream.control.manager_state import Figures, ManagerState, Query
+from millstream.errors import UsageError
+from millstream.place.network_check import cost_and_delay
+from millstream.place.network_outcome import Options, Outcome, Placed
+from millstream.place.network_planner import plan
+from millstream.place.network_problem import Operator, PlacementProblem, Source
+
+UNKNOWN_MS = 1.0  # between any two processors where nothing was measured: bytes alone count
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueryTree:
+    """`problem` hands the result over at its proxy; `proxies` are all places where it may be."""
+
+    query: str
+    problem: PlacementProblem
+    proxies: tuple[str, ...]
+    running: Mapping[str, str]  # the operators that may move, and where they are
+    staying: tuple[str, ...]  # operators of the query that others read too
+    streams: Mapping[str, str]  # sources of the problem to the streams they are
+    state_bytes: Mapping[str, float]
+    distances_known: bool
+    measured: bool  # whether the rates of all that it reads are
+
+    def present(self) -> PlacementProblem:
+        """As it runs: a result that may be handed over anywhere is where its operator is."""
+        if self.problem.proxy in self.proxies and len(self.proxies) == 1:
+            return self.problem
+        here = self.running[self.problem.root]
+        return self.towards(here if here in self.proxies else self.proxies[0])
+
+    def towards(self, proxy: str) -> PlacementProblem:
+        return self.problem if proxy == self.problem.proxy else replace_proxy(self.problem, proxy)
+
+    def planned(
+        self, planner: str, options: Options | None = None
+    ) -> tuple[PlacementProblem, Outcome]:
+        """What a planner gives, at the place of the result where it costs least."""
+        found = [(p, plan(p, planner, options)) for p in map(self.towards, self.proxies)]
+        here = self.running[self.problem.root]
+
+        def rank(one: tuple[PlacementProblem, Outcome]) -> tuple[bool, float, bool, str]:
+            problem, outcome = one
+            cost = outcome.cost if isinstance(outcome, Placed) else outcome.least_delay
+            return not isinstance(outcome, Placed), cost, problem.proxy != here, problem.proxy
+
+        return min(found, key=rank)
+
+
+def replace_proxy(problem: PlacementProblem, proxy: str) -> PlacementProblem:
+    return PlacementProblem(
+        problem.nodes, problem.distance, problem.sources, problem.operators, problem.root, proxy,
+        problem.latency_bound,
+    )  # fmt: skip
+
+
+def query_tree(state: ManagerState, name: str) -> QueryTree:
+    """The problem of a running query; a `UsageError` where nothing of it can be placed anew."""
+    query = state.queries.get(name)
+    if query is None:
+        raise UsageError(f"there is no query {name}")
+    if query.phase != "running" or not query.result:
+        raise UsageError(f"query {name} is {query.phase}", hint="it is placed anew while it runs")
+    free = _movable(state, query)
+    if query.result not in free:
+        raise UsageError(
+            f"all of query {name} is shared with others", detail="what several read stays"
+        )
+    rates = wire_rates(state)
+    inputs, sources, streams = _reading(state, query, free, rates)
+    operators = tuple(Operator(o, inputs[o], rates.get(o, 0.0)) for o in inputs)
+    running = {o.id: state.operators[o.id].processor for o in operators}
+    proxies = sites(state, query.deliver_to)
+    nodes = _nodes(state, {*(s.node for s in sources), *running.values(), *proxies})
+    known = distances_ms(state, nodes)
+    matrix = np.array(
+        [[known.get((a, b), 0.0 if a == b else UNKNOWN_MS) for b in nodes] for a in nodes]
+    )
+    bound = None if query.latency_s is None else query.latency_s * 1000
+    problem = PlacementProblem(nodes, matrix, sources, operators, query.result, proxies[0], bound)
+    base = estimates(state, {})
+    return QueryTree(
+        name,
+        problem,
+        proxies,
+        running,
+        tuple(o for o in query.operators if o not in running),
+        streams,
+        {o: _state_bytes(state, o) for o in running},
+        bool(known),
+        all(base[s].measured for s in streams.values() if s in base),
+    )
+
+
+def sites(state: ManagerState, site: str) -> tuple[str, ...]:
+    """Processors at which a result may be handed over: those of a site, or any that answers."""
+    there = [
+        p.id
+        for p in descriptions(state)
+        if not site or site in (p.id, str(p.properties.get("site", "")))
+    ]
+    if not there:
+        raise UsageError(f"no processor answers at {site}" if site else "no processor answers")
+    return tuple(sorted(there))
+
+
+def _nodes(state: ManagerState, needed: set[str]) -> tuple[str, ...]:
+    silent = sorted(name for name in needed if not answers(state, name))
+    if silent:
+        raise UsageError(f"processor {silent[0]} does not answer", hint="try again later")
+    return tuple(sorted({*needed, *(p.id for p in descriptions(state))}))
+
+
+def _movable(state: ManagerState, query: Query) -> set[str]:
+    """Operators that nobody else uses, and that one operator of the query reads."""
+    used: dict[str, int] = {}
+    for other in state.queries.values():
+        for name in placed_operators(other):
+            used[name] = used.get(name, 0) + 1
+    read: dict[str, int] = {}
+    for name in query.operators:
+        for stream in state.operators[name].inputs:
+            read[stream] = read.get(stream, 0) + 1
+    return {o for o in query.operators if used.get(o) == 1 and read.get(o, 0) <= 1}
+
+
+def _reading(
+    state: ManagerState, query: Query, free: set[str], rates: Mapping[str, float]
+) -> tuple[dict[str, tuple[str, ...]], tuple[Source, ...], dict[str, str]]:
+    """From the result downwards: inputs of what may move, and what is read as it is."""
+    inputs: dict[str, tuple[str, ...]] = {}
+    sources: list[Source] = []
+    streams: dict[str, str] = {}
+    pending = [query.result]
+    while pending:
+        name = pending.pop()
+        read: list[str] = []
+        for stream in state.operators[name].inputs:
+            if stream in free:
+                read.append(stream)
+                pending.append(stream)
+                continue
+            at = owner_of(state, stream)
+            if at not in state.processors:
+                raise UsageError(f"query {query.name} reads {stream} from beyond this manager")
+            again = sum(known == stream for known in streams.values())
+            source = f"{stream}#{again + 1}" if again else stream
+            streams[source] = stream
+            sources.append(Source(source, at, rates.get(stream, 0.0)))
+            read.append(source)
+        inputs[name] = tuple(read)
+    return inputs, tuple(sources), streams
+
+
+def wire_rates(state: ManagerState) -> dict[str, float]:
+    """Bytes a second of every stream as it would cross: as measured lately, else as estimated."""
+    found = {}
+    for stream, known in estimates(state, {}).items():
+        rows, width = _rows(state, stream), _width(state, stream)
+        rows = known.rows_out if rows is None else rows
+        usual = known.bytes_out / known.rows_out if known.rows_out else 0.0
+        found[stream] = rows * (usual if width is None else width)
+    return found
+
+
+def _rows(state: ManagerState, stream: str) -> float | None:
+    """Rows a second that an operator gave, or a base stream brought, in the last while."""
+    base = stream.startswith("s:")
+    table = state.statistics.streams if base else state.statistics.operators
+    figures = table.get(stream)
+    return figures.steady.get("rows" if base else "rows_out") if figures is not None else None
+
+
+def _width(state: ManagerState, stream: str) -> float | None:
+    """Bytes a row of a stream: where it crosses already, else in the segments of its owner."""
+    edges = state.statistics.edges
+    rows = size = 0.0
+    for reader in state.processors:
+        figures = edges.get(f"{stream}>{reader}")
+        if figures is not None:
+            rows += figures.steady.get("rows", 0.0)
+            size += figures.steady.get("bytes", 0.0)
+    if rows > 0 and size > 0:
+        return size / rows
+    held = state.statistics.streams.get(stream)
+    if held is not None and held.values.get("held_rows") and held.values.get("bytes"):
+        return held.values["bytes"] / held.values["held_rows"]
+    return None
+
+
+def _state_bytes(state: ManagerState, operator: str) -> float:
+    figures: Figures | None = state.statistics.operators.get(operator)
+    return figures.values.get("state_bytes", 0.0) if figures is not None else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a placement of a query will cost: traffic x distance, the slowest way, every crossing.
+
+    `crossings` are (stream, from, to, bytes a second); the way of the result to its place, which
+    whoever subscribes there takes, is the last one where there is any.
+    """
+
+    cost: float
+    delay_ms: float
+    crossings: tuple[tuple[str, str, str, float], ...]
+
+    @property
+    def bytes_per_s(self) -> float:
+        return sum(rate for *_, rate in self.crossings)
+
+
+def promise(tree: QueryTree, problem: PlacementProblem, placement: Mapping[str, str]) -> Promise:
+    """The checker's word on a placement, and what crosses between which processors."""
+    cost, delay = cost_and_delay(problem, placement)
+    return Promise(cost, delay, tuple(_crossings(tree, problem, placement)))
+
+
+def _crossings(
+    tree: QueryTree, problem: PlacementProblem, placement: Mapping[str, str]
+) -> Iterator[tuple[str, str, str, float]]:
+    at = {source.id: source.node for source in problem.sources} | dict(placement)
+    rates = problem.rates()
+    seen: set[tuple[str, str]] = set()
+    for operator in problem.operators:
+        for child in operator.inputs:
+            stream, here, there = tree.streams.get(child, child), at[child], at[operator.id]
+            if here != there and (stream, there) not in seen:
+                seen.add((stream, there))
+                yield stream, here, there, rates[child]
+    if at[problem.root] != problem.proxy:
+        yield problem.root, at[problem.root], problem.proxy, rates[problem.root]
