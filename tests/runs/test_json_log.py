@@ -5,8 +5,11 @@ import io
 import json
 from datetime import datetime
 
+import pytest
+
+from millstream.cli import run
 from millstream.runs import json_log
-from millstream.runs.json_log import JsonDisplay
+from millstream.runs.json_log import JsonDisplay, speaker
 
 STATUS = {
     "streams": {"s": {"rows": 7, "watermark": "2024-05-01T08:00:00Z", "ended": False}},
@@ -35,3 +38,14 @@ def test_every_line_is_an_object() -> None:
 
 def test_examples_in_the_text() -> None:
     assert doctest.testmod(json_log).failed == 0
+
+
+def test_daemons_speak_in_words_or_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    speaker("text", "notice")("p1 is back")
+    assert capsys.readouterr().err == "p1 is back\n"
+    speaker("json", "notice")("p1 is back", "warning")
+    told = json.loads(capsys.readouterr().err)
+    assert (told["event"], told["level"], told["message"]) == ("notice", "warning", "p1 is back")
+    for command in (["manager", "--home", "m"], ["processor", "--home", "p"]):
+        assert run([*command, "--log-format", "xml"]) == 2
+        assert "unknown log format 'xml'" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from millstream.errors import UsageError
-from millstream.runs.json_log import LOG_FORMATS, line
+from millstream.runs.json_log import speaker
 
 
 def register(app: typer.Typer) -> None:
@@ -110,19 +110,9 @@ def manager(
             silent_after_s=max(3 * beat, 6.0),
         ),
     )
+    say = speaker(log_format, "decision")
     home.mkdir(parents=True, exist_ok=True)
-
-    if log_format not in LOG_FORMATS:
-        raise UsageError(
-            f"unknown log format {log_format!r}", hint=f"one of {', '.join(LOG_FORMATS)}"
-        )
-
-    def say(text: str) -> None:
-        if not quiet:
-            told = line("decision", message=text) if log_format == "json" else text
-            typer.echo(told, err=True)
-
-    server = ManagerServer(home, settings, say)
+    server = ManagerServer(home, settings, (lambda _: None) if quiet else say)
 
     with ExitStack() as pages:
 

@@ -11,13 +11,14 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from millstream.errors import UsageError
+from millstream.runs.json_log import speaker
 
 FENCED_CODE = 3
 INTERNAL_CODE = 70
@@ -71,6 +72,9 @@ def processor(
     shared_storage: Annotated[
         bool, typer.Option("--shared-storage", help="The home lies on a network file system.")
     ] = False,
+    log_format: Annotated[
+        str, typer.Option(help="Notices as text or as json: one object a line.")
+    ] = "text",
 ) -> None:
     """Run a query processor."""
     from millstream.engine.engine import EngineSettings  # noqa: PLC0415
@@ -88,6 +92,7 @@ def processor(
         properties=properties_of(prop or ()),
         balance=_balance(balance, peers),
     )
+    say = speaker(log_format, "notice")
     home.mkdir(parents=True, exist_ok=True)
     session = _session(spark, heap, home)
     server = ProcessorServer(
@@ -96,7 +101,7 @@ def processor(
         session,
         settings,
         EngineSettings(slots=slots, local_disk=not shared_storage),
-        say=lambda text: typer.echo(text, err=True),
+        say=say,
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: setattr(server, "asked_to_stop", True))
@@ -104,13 +109,13 @@ def processor(
     typer.echo(f"processor {server.processor.id} listens on {server.url}")
     sys.stdout.flush()
     reason = server.wait()
-    _stop(server, session)
+    _stop(server, session, say)
     if reason:
-        typer.echo(f"error: {reason}", err=True)
+        say(f"error: {reason}", "error")
         raise typer.Exit(FENCED_CODE)
 
 
-def _stop(server: Any, session: Any) -> None:
+def _stop(server: Any, session: Any, say: Callable[..., None]) -> None:
     """Ends everything in bounded time.
 
     What takes longer than a while is cut off: it has committed nothing, and is done again by the
@@ -120,7 +125,7 @@ def _stop(server: Any, session: Any) -> None:
     faulthandler.dump_traceback_later(TELL_S)
     ended = threading.Event()
     threading.Thread(
-        target=_cut_off, args=(ended, session), name="millstream-impatience", daemon=True
+        target=_cut_off, args=(ended, session, say), name="millstream-impatience", daemon=True
     ).start()
     try:
         server.stop()
@@ -133,11 +138,11 @@ def _stop(server: Any, session: Any) -> None:
     faulthandler.cancel_dump_traceback_later()
 
 
-def _cut_off(ended: threading.Event, session: Any) -> None:
+def _cut_off(ended: threading.Event, session: Any, say: Callable[..., None]) -> None:
     """Cancels Spark's jobs, those in hand and those begun since, until all parts have ended."""
     wait_s = PATIENCE_S
     while not ended.wait(wait_s):
-        typer.echo("what is under way takes too long and is cut off", err=True)
+        say("what is under way takes too long and is cut off", "warning")
         session.sparkContext.cancelAllJobs()
         wait_s = CUT_S
 

@@ -7,10 +7,11 @@ Every line is an object with `time` (ISO, UTC), `level`, `event` and what belong
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from millstream.errors import UsageError
 from millstream.runs.display import PLAIN_SECONDS, Rate, figures
 
 LOG_FORMATS = ("text", "json")
@@ -25,6 +26,20 @@ def line(event: str, level: str = "info", **more: Any) -> str:
     """
     moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return json.dumps({"time": moment, "level": level, "event": event, **more}, default=str)
+
+
+def speaker(log_format: str, event: str) -> Callable[..., None]:
+    """How a daemon says something on standard error: words, or lines of JSON under this event."""
+    if log_format not in LOG_FORMATS:
+        raise UsageError(
+            f"unknown log format {log_format!r}", hint=f"one of {', '.join(LOG_FORMATS)}"
+        )
+
+    def say(text: str, level: str = "info") -> None:
+        told = line(event, level, message=text) if log_format == "json" else text
+        print(told, file=sys.stderr, flush=True)
+
+    return say
 
 
 class JsonDisplay:
