@@ -43,6 +43,8 @@ def place_query(state: ManagerState, query: Query) -> Verdict:
     name = state.settings.placer
     if query.deliver_to or query.latency_s is not None:
         name = SQPR  # a pattern knows neither sites nor latency
+    if query.given:
+        name = "pattern"  # a part of a query, which the manager above has admitted
     if name == SQPR:
         from millstream.control import admission_planner  # noqa: F401, PLC0415  (registers itself)
     return PLACERS.get(name)(state, query, operators)
