@@ -9,7 +9,7 @@ from millstream.errors import UsageError
 from millstream.plan.operator_graph import OperatorGraph
 from place.operator_graphs import chain, graphs, machines
 
-STATISTICS = ("queue_rows", "state_rows", "rows_out_per_s", "cpu_s_per_s")
+STATISTICS = ("queue_rows", "state_rows", "rows_out_per_s", "cpu_s_per_s", "ratio")
 
 
 def test_tuples_in_memory_as_a_share_of_what_fits() -> None:
@@ -25,6 +25,19 @@ def test_cpu_time_by_cores() -> None:
     seen = measured(chain(2), {"o0": "p1", "o1": "p2"}, machines(2, cpu=2), figures)
     costs, _ = COST_MODELS.get("cpu_time").costs(seen, CostMemory())
     assert costs.processors == {"p1": 0.5, "p2": 1.0}
+
+
+def test_cpu_time_counts_by_how_badly_its_queries_are_served() -> None:
+    figures = {
+        "o0": {"cpu_s_per_s": 0.4, "ratio": 1.0},  # nothing waits
+        "o1": {"cpu_s_per_s": 0.4, "ratio": 5.0},
+        "o2": {"cpu_s_per_s": 0.4},  # not known yet
+    }
+    table = {"o0": "p1", "o1": "p2", "o2": "p2"}
+    seen = measured(chain(3), table, machines(2, cpu=1), figures)
+    costs, _ = COST_MODELS.get("performance_ratio").costs(seen, CostMemory())
+    assert costs.operators == {"o0": 0.0, "o1": pytest.approx(0.32), "o2": pytest.approx(0.2)}
+    assert costs.processors == {"p1": 0.0, "p2": pytest.approx(0.52)}
 
 
 def test_output_rate_counts_what_crosses_and_compares_with_the_best_since_the_allocation() -> None:

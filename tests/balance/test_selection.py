@@ -83,3 +83,12 @@ def test_every_selection_is_total_deterministic_and_within_the_limit(
     left = [f for f in fragments if f not in chosen and f.load > 0]
     room = limit - sum(fragment.load for fragment in chosen)
     assert all(fragment.load > room - 1e-9 for fragment in left)  # as much as possible
+
+
+def test_of_equal_ones_the_worst_served_leaves_first() -> None:
+    key = SELECTIONS.get("ratio_aware")
+    well = FragmentView("a", 0.1, 10.0, "c", (), "q", 2.0)
+    badly = FragmentView("b", 0.1, 1000.0, "c", (), "r", 9.0)
+    home = FragmentView("c", 0.1, 1000.0, "b", (), "s", 1.0)
+    order = sorted([well, badly, home], key=lambda f: key(f, A_TO_B))
+    assert [f.id for f in order] == ["c", "b", "a"]

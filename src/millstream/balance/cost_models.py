@@ -7,7 +7,8 @@ any model. Processors that have not reported are left out: nothing is known of t
 what it must remember in a value that its caller hands back; it reads no clock and moves nothing.
 
 Statistics of operators: `queue_rows` (waiting at its inputs), `state_rows` (its windows),
-`rows_out_per_s`, `cpu_s_per_s` (CPU seconds a second). Properties of processors: `memory_rows`
+`rows_out_per_s`, `cpu_s_per_s` (CPU seconds a second), `ratio` (the worst performance ratio among
+its queries). Properties of processors: `memory_rows`
 (rows that fit), `cpu` (CPU seconds a second), each with a default.
 """
 
@@ -141,6 +142,34 @@ class NetworkOutputRate:
         return table, CostMemory(allocation, best)
 
 
+class ServedRatio:
+    """CPU time, weighed by how badly the queries that it serves are served (seed 002, section 2).
+
+    The objective there is the worst performance ratio, delay over evaluation time. An operator
+    weighs 1 - 1/ratio of its CPU time, with the worst ratio among its queries: nothing where rows
+    never wait, all of it where they wait for ever, half of it where nothing is known yet. So a
+    policy that evens these costs out takes from where the worst served queries are worked on.
+    """
+
+    name = "performance_ratio"
+    statistics: tuple[str, ...] = ("cpu_s_per_s", "ratio")
+    UNKNOWN = 2.0  # a ratio that halves
+
+    def costs(self, seen: Measured, memory: CostMemory) -> tuple[CostTable, CostMemory]:
+        capacity = _capacities(seen, "cpu", CPU)
+        costs: dict[str, float] = {}
+        operators: dict[str, float] = {}
+        for processor, room in capacity.items():
+            weighed = {name: self._weighed(seen, name) / room for name in seen.on(processor)}
+            operators |= {name: _unit(cost) for name, cost in weighed.items()}
+            costs[processor] = _unit(sum(weighed.values()))
+        return CostTable(self.name, costs, operators, capacity), memory
+
+    def _weighed(self, seen: Measured, operator: str) -> float:
+        ratio = seen.figure(operator, "ratio") or self.UNKNOWN
+        return seen.figure(operator, "cpu_s_per_s") * (1 - 1 / max(ratio, 1.0))
+
+
 def measured(
     graph: OperatorGraph,
     table: Distribution,
@@ -186,6 +215,6 @@ def _unit(value: float) -> float:
     return min(1.0, max(0.0, value))
 
 
-_MODELS: tuple[CostModel, ...] = (TuplesInMemory(), NetworkOutputRate(), CpuTime())
+_MODELS: tuple[CostModel, ...] = (TuplesInMemory(), NetworkOutputRate(), CpuTime(), ServedRatio())
 for _model in _MODELS:
     COST_MODELS.add(_model.name, _model)

@@ -3,8 +3,8 @@
 A selection is a sort key over the sender's fragments; `choose` takes them in that order while they
 fit what is asked and what may leave. `flow_aware` is the seed's: three classes by where the
 fragment's stream arrives, four sub-classes by where its neighbours run, then load density, all
-local knowledge. `elementary` and `intermediate` are the rivals it is compared with. None of them
-knows what a query means.
+local knowledge. `ratio_aware` prefers, of equal ones, those of badly served queries. `elementary`
+and `intermediate` are the rivals it is compared with. None of them knows what a query means.
 """
 
 from collections.abc import Callable, Iterable
@@ -58,6 +58,19 @@ def flow_aware(fragment: FragmentView, transfer: Transfer) -> tuple[float | str,
     return (
         flow_class(fragment, transfer),
         flow_subclass(fragment, transfer),
+        -load_density(fragment),
+        fragment.id,
+    )
+
+
+@SELECTIONS.member("ratio_aware")
+def ratio_aware(fragment: FragmentView, transfer: Transfer) -> tuple[float | str, ...]:
+    """As flow-aware, but of equal ones those of the worst served queries leave first: a light node
+    makes them wait least, and the worst ratio is what is to fall (section 2.1)."""
+    return (
+        flow_class(fragment, transfer),
+        flow_subclass(fragment, transfer),
+        -fragment.ratio,
         -load_density(fragment),
         fragment.id,
     )

@@ -58,11 +58,13 @@ def placement(state: ManagerState) -> Distribution:
 def measured(state: ManagerState) -> Measured:
     """What cost models see: the statistics table under their names."""
     table = placement(state)
+    ratios = _ratios(state)
     figures = {
         name: {
             **f.values,
             "rows_out_per_s": f.rates.get("rows_out", 0.0),
             "cpu_s_per_s": f.rates.get("seconds", 0.0),
+            "ratio": ratios.get(name, 0.0),
         }
         for name, f in state.statistics.operators.items()
         if name in table
@@ -77,6 +79,17 @@ def measured(state: ManagerState) -> Measured:
         figures,
         reported,
     )
+
+
+def _ratios(state: ManagerState) -> dict[str, float]:
+    """By operator the worst performance ratio of the queries it serves; only where it is known."""
+    found: dict[str, float] = {}
+    for query in state.queries.values():
+        told = state.statistics.queries.get(query.name, {}).get("ratio")
+        if told is not None and query.phase == "running":
+            for name in query.operators:
+                found[name] = max(found.get(name, 0.0), float(told))
+    return found
 
 
 def consider(state: ManagerState) -> tuple[CostTable, Decision, CostMemory, Memory]:
