@@ -17,6 +17,7 @@ from millstream.lab.network_setup import (
     Row,
     Workload,
     bounds_of,
+    gathered,
     instances,
     judged,
     mean,
@@ -29,25 +30,29 @@ from millstream.sim.topology_arrangements import SCENARIOS
 from millstream.sim.topology_trees import TreeModel
 
 ARRANGEMENTS = SCENARIOS.names()
+DEPTHS = (2, 3, 4, 5)  # of the trees of section 5
 _compared: dict[tuple[int, bool], list[Row]] = {}  # figures 6 and 7 show the same runs
 
 
 def compared(seed: int, quick: bool, progress: Progress) -> list[Row]:
     """All planners, three arrangements; tight and loose as in the seed, and without a bound."""
     if (seed, quick) not in _compared:
-        rows: list[Row] = []
-        for instance in instances(
-            [named(name) for name in ARRANGEMENTS], seed, scale(quick), progress
-        ):
-            scenario = SCENARIOS.get(instance.labels["arrangement"])
-            spread = {
-                "apd_ms": instance.arrangement.proxy_distance_ms,
-                "asd_ms": instance.arrangement.server_distance_ms,
-            }
-            bounds = {**bounds_of(scenario), "none": None}
-            rows.extend(row | spread for row in rows_of(instance, bounds))
-        _compared[seed, quick] = rows
+        _compared[seed, quick] = gathered(compared_on, seed, quick, progress)
     return _compared[seed, quick]
+
+
+def compared_on(seed: int, quick: bool, number: int) -> list[Row]:
+    rows: list[Row] = []
+    workloads = [named(name) for name in ARRANGEMENTS]
+    for instance in instances(workloads, seed, scale(quick), number):
+        scenario = SCENARIOS.get(instance.labels["arrangement"])
+        spread = {
+            "apd_ms": instance.arrangement.proxy_distance_ms,
+            "asd_ms": instance.arrangement.server_distance_ms,
+        }
+        bounds = {**bounds_of(scenario), "none": None}
+        rows.extend(row | spread for row in rows_of(instance, bounds))
+    return rows
 
 
 def run_ratio(seed: int, quick: bool, progress: Progress) -> Outcome:
@@ -176,15 +181,18 @@ def run_stretch(seed: int, quick: bool, progress: Progress) -> Outcome:
 
 def run_analysis(seed: int, quick: bool, progress: Progress) -> Outcome:
     """Full trees of each depth, zones of one and two levels, no bound; and section 5's figures."""
-    size = scale(quick)
+    rows = gathered(analysed_on, seed, quick, progress)
+    return Outcome(rows, (*_probability_findings(rows, seed), *_message_findings(rows, DEPTHS)))
+
+
+def analysed_on(seed: int, quick: bool, number: int) -> list[Row]:
     rows: list[Row] = []
-    depths = (2, 3, 4, 5)
     workloads = [
         Workload(name, SCENARIOS.get(name), TreeModel(depths=(d, d)), share=0.1)
         for name in ARRANGEMENTS
-        for d in depths
+        for d in DEPTHS
     ]
-    for instance in instances(workloads, seed, size, progress):
+    for instance in instances(workloads, seed, scale(quick), number):
         for levels in (1, 2):
             depth = instance.labels["depth"]
             bounds = message_bounds(2, depth, levels)
@@ -199,7 +207,7 @@ def run_analysis(seed: int, quick: bool, progress: Progress) -> Outcome:
             }
             found = rows_of(instance, {"none": None}, planners=(), levels=levels)
             rows.extend(row | extra for row in found)
-    return Outcome(rows, (*_probability_findings(rows, seed), *_message_findings(rows, depths)))
+    return rows
 
 
 def _probability_findings(rows: Sequence[Row], seed: int) -> tuple[Finding, ...]:

@@ -2,14 +2,19 @@
 
 Ten transit-stub networks, 100 random trees each; sources arranged as star, uniform or cluster;
 every planner centralised, the seed's three also by the distributed protocol over an overlay, and
-the optimum beside them. All in virtual time: a run is a function of its seed.
+the optimum beside them. All in virtual time: a run is a function of its seed. Networks are worked
+on by as many processes as there are processors; rows come in their order all the same.
 
 The seed's bounds of 120 and 300 ms cannot be kept at its own scale for `uniform` (the average
 source is 0.4 x 500 = 200 ms from the proxy): there they are scaled with the distance.
 """
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -87,28 +92,57 @@ def named(arrangement: str) -> Workload:
 
 
 def instances(
-    workloads: Sequence[Workload], seed: int, size: Scale, progress: Progress
+    workloads: Sequence[Workload], seed: int, size: Scale, number: int
 ) -> Iterator[Instance]:
-    for number in range(size.topologies):
-        topology = transit_stub(seed * 1000 + number, size.model)
-        overlay = Overlay(topology.nodes, topology.distance_ms)
-        for place, workload in enumerate(workloads):
-            rng = np.random.default_rng([seed, number, place])
-            progress(f"network {number + 1} of {size.topologies}: {workload.arrangement}")
-            for tree in range(max(1, round(size.trees * workload.share))):
-                depth = workload.model.drawn_depth(rng)
-                count = workload.model.fanout**depth
-                found = arrange(topology, workload.scenario, count, rng)
-                problem = random_tree(topology, found, workload.model, depth, rng)
-                labels: Row = {
-                    "topology": number,
-                    "tree": tree,
-                    "arrangement": workload.arrangement,
-                    "depth": depth,
-                    "fanout": workload.model.fanout,
-                    **dict(workload.labels),
-                }
-                yield Instance(topology, overlay, found, problem, labels)
+    """The trees on one of the networks."""
+    topology = transit_stub(seed * 1000 + number, size.model)
+    overlay = Overlay(topology.nodes, topology.distance_ms)
+    for place, workload in enumerate(workloads):
+        rng = np.random.default_rng([seed, number, place])
+        for tree in range(max(1, round(size.trees * workload.share))):
+            depth = workload.model.drawn_depth(rng)
+            count = workload.model.fanout**depth
+            found = arrange(topology, workload.scenario, count, rng)
+            problem = random_tree(topology, found, workload.model, depth, rng)
+            labels: Row = {
+                "topology": number,
+                "tree": tree,
+                "arrangement": workload.arrangement,
+                "depth": depth,
+                "fanout": workload.model.fanout,
+                **dict(workload.labels),
+            }
+            yield Instance(topology, overlay, found, problem, labels)
+
+
+# The rows of an experiment on one network: (seed, quick, number of the network).
+Part = Callable[[int, bool, int], list[Row]]
+
+
+def gathered(part: Part, seed: int, quick: bool, progress: Progress) -> list[Row]:
+    """The rows of all networks, in order; in one process where there is little to do."""
+    count = scale(quick).topologies
+    workers = 1 if quick else min(count, _processors())
+    numbers = range(count)
+    rows: list[Row] = []
+    if workers == 1:
+        for number in numbers:
+            progress(f"network {number + 1} of {count}")
+            rows += part(seed, quick, number)
+        return rows
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        found = pool.map(part, [seed] * count, [quick] * count, numbers)
+        for number, some in enumerate(found):
+            progress(f"network {number + 1} of {count} done")
+            rows += some
+    return rows
+
+
+def _processors() -> int:
+    """Those that this process may use, where a system can say so."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def rows_of(

@@ -19,6 +19,7 @@ from millstream.lab.network_setup import (
     Row,
     Workload,
     bounds_of,
+    gathered,
     instances,
     judged,
     mean,
@@ -47,20 +48,11 @@ _selective: dict[tuple[int, bool], list[Row]] = {}  # and so do 11 and 12
 
 def run_spread(seed: int, quick: bool, progress: Progress) -> Outcome:
     """Cluster with the proxy at a fixed distance and the sources ever farther apart."""
-    spreads = SPREADS[::2] if quick else SPREADS
-    workloads = [
-        Workload("cluster", Scenario(NEAR, spread, 0.235), labels=(("asd", spread),), share=SHARE)
-        for spread in spreads
-    ]
-    bounds = bounds_of(workloads[0].scenario)
-    rows = [
-        row
-        for instance in instances(workloads, seed, scale(quick), progress)
-        for row in rows_of(instance, bounds)
-    ]
+    spreads = _spreads(quick)
+    rows = gathered(spread_on, seed, quick, progress)
     seen = {
         bound: [mean(rows, "ratio", **ONLY, bound=bound, asd=spread) for spread in spreads]
-        for bound in bounds
+        for bound in ("tight", "loose")
     }
     slopes = {bound: float(np.polyfit(spreads, values, 1)[0]) for bound, values in seen.items()}
     return Outcome(
@@ -82,31 +74,40 @@ def run_spread(seed: int, quick: bool, progress: Progress) -> Outcome:
     )
 
 
+def _spreads(quick: bool) -> tuple[float, ...]:
+    return SPREADS[::2] if quick else SPREADS
+
+
+def spread_on(seed: int, quick: bool, number: int) -> list[Row]:
+    workloads = [
+        Workload("cluster", Scenario(NEAR, spread, 0.235), labels=(("asd", spread),), share=SHARE)
+        for spread in _spreads(quick)
+    ]
+    bounds = bounds_of(workloads[0].scenario)
+    found = instances(workloads, seed, scale(quick), number)
+    return [row for instance in found for row in rows_of(instance, bounds)]
+
+
 def shaped(seed: int, quick: bool, progress: Progress) -> list[Row]:
     if (seed, quick) not in _shaped:
-        delays = DELAYS_MS[::3] if quick else DELAYS_MS
-        bounds: Bounds = {f"{delay:.0f}": delay for delay in delays}
-        workloads = [
-            Workload(
-                "cluster",
-                named("cluster").scenario,
-                model,
-                (("shape", shape),),
-                share=1 / len(SHAPES),
-            )
-            for shape, model in SHAPES.items()
-        ]
-        _shaped[seed, quick] = [
-            row
-            for instance in instances(workloads, seed, scale(quick), progress)
-            for row in rows_of(
-                instance,
-                bounds,
-                planners=("in_network", "optimal_tree"),
-                distributed=("in_network",),
-            )
-        ]
+        _shaped[seed, quick] = gathered(shaped_on, seed, quick, progress)
     return _shaped[seed, quick]
+
+
+def shaped_on(seed: int, quick: bool, number: int) -> list[Row]:
+    delays = DELAYS_MS[::3] if quick else DELAYS_MS
+    bounds: Bounds = {f"{delay:.0f}": delay for delay in delays}
+    scenario = named("cluster").scenario
+    workloads = [
+        Workload("cluster", scenario, model, (("shape", shape),), share=1 / len(SHAPES))
+        for shape, model in SHAPES.items()
+    ]
+    planners = ("in_network", "optimal_tree")
+    return [
+        row
+        for instance in instances(workloads, seed, scale(quick), number)
+        for row in rows_of(instance, bounds, planners=planners, distributed=("in_network",))
+    ]
 
 
 def run_shape_ratio(seed: int, quick: bool, progress: Progress) -> Outcome:
@@ -168,18 +169,18 @@ def run_shape_stretch(seed: int, quick: bool, progress: Progress) -> Outcome:
 
 def selective(seed: int, quick: bool, progress: Progress) -> list[Row]:
     if (seed, quick) not in _selective:
-        workloads = [
-            replace(with_selectivity(named(name), value), share=SHARE)
-            for name in ("cluster", "star")
-            for value in SELECTIVITIES
-        ]
-        size = scale(quick)
-        _selective[seed, quick] = [
-            row
-            for instance in instances(workloads, seed, size, progress)
-            for row in rows_of(instance, {"loose": LOOSE_MS})
-        ]
+        _selective[seed, quick] = gathered(selective_on, seed, quick, progress)
     return _selective[seed, quick]
+
+
+def selective_on(seed: int, quick: bool, number: int) -> list[Row]:
+    workloads = [
+        replace(with_selectivity(named(name), value), share=SHARE)
+        for name in ("cluster", "star")
+        for value in SELECTIVITIES
+    ]
+    found = instances(workloads, seed, scale(quick), number)
+    return [row for instance in found for row in rows_of(instance, {"loose": LOOSE_MS})]
 
 
 def run_selectivity(seed: int, quick: bool, progress: Progress) -> Outcome:

@@ -1,0 +1,111 @@
+"""Processors on loopback that place trees together: real HTTP, given distances, no engine."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import httpx
+import numpy as np
+import uvicorn
+from fastapi import FastAPI
+
+from millstream.control.coordinator_state import Timing
+from millstream.control.coordinator_zones import Tree, TreeOperator, TreeSource
+from millstream.place.network_problem import Operator, PlacementProblem, Source
+from millstream.server.access import add_error_answers
+from millstream.server.kept_port import bound_socket
+from millstream.server.placement_coordinator import PlacementCoordinator
+from millstream.server.placement_messages import tree_json
+
+NODES = tuple(f"qp{i}" for i in range(6))
+TIMING = Timing(measure_s=20.0, mapping_s=60.0)  # nobody is given up on because a machine is busy
+
+
+def problem(seed: int, latency_bound: float | None = None) -> PlacementProblem:
+    rng = np.random.default_rng(seed)
+    points = rng.uniform(0, 100, (len(NODES), 2))
+    sources = tuple(Source(f"s{i}", NODES[i + 1], float(rng.uniform(1, 10))) for i in range(4))
+    return PlacementProblem(
+        NODES,
+        np.linalg.norm(points[:, None] - points[None], axis=2),
+        sources,
+        (
+            Operator("l", ("s0", "s1"), float(0.5 * (sources[0].rate + sources[1].rate))),
+            Operator("f", ("s2",), float(0.7 * sources[2].rate)),
+            Operator("r", ("f", "s3"), float(0.3 * (sources[2].rate + sources[3].rate))),
+            Operator("t", ("l", "r"), 1.0),
+        ),
+        "t",
+        NODES[0],
+        latency_bound,
+    )
+
+
+def tree_of(wanted: PlacementProblem, name: str = "tree") -> Tree:
+    return Tree(
+        name,
+        tuple(TreeSource(s.id, s.node, s.rate) for s in wanted.sources),
+        tuple(TreeOperator(o.id, o.inputs, o.rate) for o in wanted.operators),
+        wanted.root,
+    )
+
+
+class Served:
+    """An application on a port of loopback."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._socket = bound_socket("127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        config = uvicorn.Config(app, log_level="warning", lifespan="off", access_log=False)
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
+        self._thread.start()
+        while not self._server.started:
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+
+
+class App(Served):
+    """The part of a processor's endpoint that takes part in placing."""
+
+    def __init__(self, name: str, distances: Callable[[Sequence[str]], dict[str, float]]) -> None:
+        self.coordinator = PlacementCoordinator(name, distances, token="secret", timing=TIMING)
+        app = FastAPI()
+        add_error_answers(app)
+        self.coordinator.add_routes(app)
+        super().__init__(app)
+
+    def close(self) -> None:
+        self.coordinator.close()
+        super().close()
+
+
+class Network:
+    """Six processors; distances are those of a problem, so that every run gives the same."""
+
+    def __init__(self) -> None:
+        self.problem = problem(0)
+        self.apps = {name: App(name, self._from(name)) for name in NODES}
+        self.client = httpx.Client(headers={"Authorization": "Bearer secret"}, timeout=120.0)
+
+    def _from(self, name: str) -> Callable[[Sequence[str]], dict[str, float]]:
+        def distances(targets: Sequence[str]) -> dict[str, float]:
+            row = self.problem.distance[NODES.index(name)]
+            return {target: float(row[NODES.index(target)]) for target in targets}
+
+        return distances
+
+    def place(self, wanted: PlacementProblem, name: str, **more: object) -> httpx.Response:
+        self.problem = wanted
+        peers = {node: app.url for node, app in self.apps.items()}
+        body = {"tree": tree_json(tree_of(wanted, name)), "peers": peers, **more}
+        return self.client.post(f"{self.apps[NODES[0]].url}/placement/trees", json=body)
+
+    def close(self) -> None:
+        self.client.close()
+        for app in self.apps.values():
+            app.close()
