@@ -31,11 +31,14 @@ from millstream.server.local_cluster import LocalCluster
 
 Progress = Callable[[str], None]
 STREAMS = ("a", "b")
-RATE = 2_000  # rows a second, each
+RATE = 1_000  # rows a second, each
 KEYS = 500
 EPOCH_S = 1_000_000  # event time of the first row
 BEAT_S = 1.0
-MEASURED_S_MAX = 20.0  # to wait for figures of a query's steps
+MEASURED_S_MAX = 30.0  # to wait for figures of a query's steps
+MEASURED_STEPS = 6  # of each of its operators, before the next query is judged by them
+WARM_STEPS = 12  # of each nature, before anything counts: a new process compiles its code
+NATURES = 3
 COSTLY_US = 20.0  # of a row that a costly filter lets through
 KEEPS_UP = 0.95  # of the streams' pace, at least
 QUERIES_MAX = 60
@@ -46,14 +49,15 @@ class Plan:
     """How long, and how much."""
 
     slots: int = 2
+    refusals: int = 3  # of one query, one after another, until the processor counts as full
     cpu: float | None = None  # the processor's capacity; None: as it says itself
     queries_max: int = QUERIES_MAX
     settle_s: float = 15.0  # before figures are taken: code is compiled, batches find their size
     watch_s: float = 40.0
-    rows: int = 1_200_000  # of each stream: ten minutes
+    rows: int = 600_000  # of each stream: ten minutes
 
 
-QUICK = Plan(cpu=0.3, queries_max=8, settle_s=3.0, watch_s=6.0, rows=240_000)
+QUICK = Plan(cpu=0.3, queries_max=8, refusals=1, settle_s=3.0, watch_s=6.0, rows=240_000)
 
 
 @dataclass(slots=True)
@@ -122,7 +126,8 @@ def _compare(
 ) -> dict[str, Any]:
     began = begin(client, folder)
     wishes = queries(seed)
-    admitted, refusal = fill(client, wishes[: plan.queries_max], progress)
+    warm_up(client, wishes[-NATURES:])
+    admitted, refusal = fill(client, wishes[: plan.queries_max], progress, plan.refusals)
     (processor,) = client.status()["processors"].values()
     figures: dict[str, Any] = {
         "rate_rows_s": RATE, "streams": len(STREAMS), "slots": plan.slots,
@@ -195,7 +200,7 @@ def queries(seed: int) -> list[tuple[str, str]]:
     """Joins, sliding aggregates and costly filters by turns; none is a part of another."""
     chance = np.random.default_rng(seed + 1)
     found = []
-    for number in range(2 * QUERIES_MAX):
+    for number in range(2 * QUERIES_MAX + NATURES):
         selectivity = round(float(chance.uniform(0.2, 0.8)), 3)
         natures = (
             join("a", "b", "1 SECOND", selectivity, number),
@@ -203,7 +208,7 @@ def queries(seed: int) -> list[tuple[str, str]]:
             f" FROM b [RANGE 10 SECONDS SLIDE 2 SECONDS] GROUP BY k % {number + 2}",
             unary("a", COSTLY_US, selectivity, number),
         )
-        found.append((f"q{number:03}", natures[number % len(natures)]))
+        found.append((f"q{number:03}", natures[number % NATURES]))
     return found
 
 
@@ -227,27 +232,44 @@ def _mark(watermark_us: float | None) -> float:
     return -1.0 if watermark_us is None else max(-1.0, watermark_us / 1e6 - EPOCH_S)
 
 
+def warm_up(client: ManagerClient, wishes: Sequence[tuple[str, str]]) -> None:
+    """A query of each nature for a while: what follows finds a processor as it is after minutes."""
+    client.change({"placer": "pattern"})
+    for name, cql in wishes:
+        client.submit(name, cql, wait_s=120.0)
+    for name, _ in wishes:
+        _wait_until_measured(client, name, WARM_STEPS)
+        client.drop(name, wait_s=30.0)
+    client.change({"placer": "sqpr"})
+
+
 def fill(
-    client: ManagerClient, wishes: Sequence[tuple[str, str]], progress: Progress
+    client: ManagerClient, wishes: Sequence[tuple[str, str]], progress: Progress, refusals: int = 1
 ) -> tuple[list[dict[str, Any]], str]:
     """Submits until one is refused: those that were taken, and what was said of the other."""
     admitted: list[dict[str, Any]] = []
     for name, cql in wishes:
-        try:
-            answer = client.submit(name, cql, wait_s=120.0)
-        except MillstreamError as error:
-            return admitted, error.message
+        for attempt in range(1, refusals + 1):
+            try:
+                answer = client.submit(name, cql, wait_s=120.0)
+                break
+            except MillstreamError as error:
+                if attempt == refusals:
+                    return admitted, error.message
+                progress(f"{name}: {error.message}")
+                time.sleep(2 * CYCLE_S)  # what is full for a moment may have room again
         admitted.append(answer)
         progress(f"{name}: {answer['admission']['sentence']}")
-        _wait_until_measured(client, name)
+        _wait_until_measured(client, name, MEASURED_STEPS)
     return admitted, ""
 
 
-def _wait_until_measured(client: ManagerClient, name: str) -> None:
-    """The next decision is to know what this query costs."""
+def _wait_until_measured(client: ManagerClient, name: str, steps: int) -> None:
+    """What follows is to know what this query costs."""
     deadline = time.monotonic() + MEASURED_S_MAX
     while time.monotonic() < deadline:
-        if all("fixed_s" in o["figures"] for o in client.query(name)["operators"]):
+        known = [o["figures"] for o in client.query(name)["operators"]]
+        if all("fixed_s" in f and f["steps"] >= steps for f in known):
             return
         time.sleep(0.2)
 
@@ -276,7 +298,24 @@ def _watched(
         for name, seconds in results.items():
             pace.behind_s[name].append(seconds)
         time.sleep(BEAT_S)
-    return {**pace.figures(), "queries": len(names), "cpu": round(_cpu(client), 3)}
+    return {
+        **pace.figures(), "queries": len(names), "cpu": round(_cpu(client), 3),
+        "costs": _costs(client),
+    }  # fmt: skip
+
+
+def _costs(client: ManagerClient) -> dict[str, list[float]]:
+    """Fixed milliseconds of a step and microseconds of a row, means by kind of operator."""
+    kinds: dict[str, list[tuple[float, float]]] = {}
+    for operator in client.placement()["operators"]:
+        known = operator["figures"]
+        if "fixed_s" in known:
+            line = (known["fixed_s"] * 1e3, known["row_s"] * 1e6)
+            kinds.setdefault(str(operator["kind"]), []).append(line)
+    return {
+        kind: [round(fmean(f for f, _ in seen), 1), round(fmean(r for _, r in seen), 2)]
+        for kind, seen in kinds.items()
+    }
 
 
 def _cpu(client: ManagerClient) -> float:

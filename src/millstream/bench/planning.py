@@ -2,7 +2,8 @@
 
 `run_planning_bench` plans the workload of SQPR's section V.A (50 hosts, 1,000 queries) with every
 planner in a tight and in the paper's literal regime over several seeds, a large system, a system
-with binding links, and the mixed-integer planner at 15 hosts. Targets stand beside the figures.
+with binding links, and the mixed-integer planner at 15 hosts. Targets stand beside the figures;
+those of time are judged by CPU time, which is the wall clock's where nothing else runs.
 """
 
 from collections.abc import Callable
@@ -62,7 +63,8 @@ def _regime(name: str, problems: list[Problem], say: Progress) -> dict[str, Any]
         say(
             f"{name} {planner}: {line['admitted']:.1f} admitted, {line['before_first_refusal']:.1f}"
             f" before the first refusal, weight {line['weight']:.0f}; ms median"
-            f" {line['median_ms']:.2f}, p95 {line['p95_ms']:.2f}, max {line['max_ms']:.1f};"
+            f" {line['median_ms']:.2f}, p95 {line['p95_ms']:.2f}, max {line['max_ms']:.1f}"
+            f" (CPU {line['median_cpu_ms']:.2f}, {line['p95_cpu_ms']:.2f});"
             f" {line['seconds']:.1f} s in all"
         )
     return figures
@@ -81,6 +83,8 @@ def _planner_figures(outcomes: list[Outcome], weights: list[dict[str, float]]) -
         "median_ms": mean(item.median for item in times),
         "p95_ms": mean(item.p95 for item in times),
         "max_ms": max(item.max for item in times),
+        "median_cpu_ms": mean(outcome.cpu_ms.median for outcome in outcomes),
+        "p95_cpu_ms": mean(outcome.cpu_ms.p95 for outcome in outcomes),
         "seconds": mean(outcome.seconds_total for outcome in outcomes),
     }
 
@@ -165,11 +169,13 @@ def _milp(workload: Workload, seed: int, quick: bool, say: Progress) -> dict[str
         "median_ms": times.median,
         "p95_ms": times.p95,
         "max_ms": times.max,
+        "p95_cpu_ms": milp.cpu_ms.p95,
     }
     say(
         f"sqpr_milp, {workload.hosts} hosts: {figures['admitted']} admitted (sqpr"
         f" {figures['admitted_sqpr']}, heuristic {figures['admitted_heuristic']}), ms median"
         f" {times.median:.0f}, p95 {times.p95:.0f}, max {times.max:.0f}"
+        f" (CPU p95 {milp.cpu_ms.p95:.0f})"
     )
     return figures
 
@@ -196,10 +202,11 @@ def _targets(figures: dict[str, Any]) -> list[dict[str, Any]]:
         for measure in ("before_first_refusal", "weight"):
             best = max(part[other][measure] for other in ("heuristic", "soda"))
             target(f"{regime}: {measure} / best rival", mine[measure] / best, 1.0, at_least=True)
-        target(f"{regime}: median ms", mine["median_ms"], 1.0, at_least=False)
-        target(f"{regime}: p95 ms", mine["p95_ms"], 5.0, at_least=False)
-    target("large system: seconds in all", figures["large"]["sqpr"]["seconds"], 30, at_least=False)
-    target("sqpr_milp: p95 ms", figures["milp"]["p95_ms"], 2000, at_least=False)
+        target(f"{regime}: median ms of CPU", mine["median_cpu_ms"], 1.0, at_least=False)
+        target(f"{regime}: p95 ms of CPU", mine["p95_cpu_ms"], 5.0, at_least=False)
+    large = figures["large"]["sqpr"]["cpu_seconds"]
+    target("large system: CPU seconds in all", large, 30, at_least=False)
+    target("sqpr_milp: p95 ms of CPU", figures["milp"]["p95_cpu_ms"], 2000, at_least=False)
     return rows
 
 

@@ -7,7 +7,7 @@ at the result before anybody uses it. Decides nothing itself.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, process_time
 
 from millstream.errors import InternalError, UsageError
 from millstream.place.catalog import Catalog
@@ -17,7 +17,7 @@ from millstream.place.hierarchy import TieredPlanner
 from millstream.place.online import Decision, OnlinePlanner
 from millstream.place.problem import Problem
 from millstream.place.soda import SodaPlanner
-from millstream.place.solution import Solution, durations
+from millstream.place.solution import Durations, Solution, durations
 from millstream.place.sqpr import SqprPlanner
 from millstream.registry import Registry
 
@@ -73,6 +73,7 @@ class Outcome:
     decisions: tuple[Decision, ...]
     seconds_total: float  # planning and background work
     planner: OnlinePlanner
+    cpu_ms: Durations  # CPU time a query: what a busy machine does not spoil
 
     @property
     def before_first_refusal(self) -> int:
@@ -99,10 +100,12 @@ def plan_all(
     online = PLANNERS.get(planner)(Catalog.of(problem), PlannerOptions(seconds))
     decisions: list[Decision] = []
     times: list[float] = []
+    busy: list[float] = []
     for first in range(0, len(problem.queries), batch):
         queries = problem.queries[first : first + batch]
-        before = perf_counter()
+        before, before_cpu = perf_counter(), process_time()
         decisions.extend(online.submit(queries))
+        busy.extend([(process_time() - before_cpu) / len(queries)] * len(queries))
         times.extend([(perf_counter() - before) / len(queries)] * len(queries))
         for _ in queries:
             online.rest()
@@ -111,7 +114,7 @@ def plan_all(
     total = perf_counter() - started
     solution = solution_of(problem, online, decisions, times)
     verify(problem, solution)
-    return Outcome(solution, tuple(decisions), total, online)
+    return Outcome(solution, tuple(decisions), total, online, durations(busy))
 
 
 def solution_of(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 AGAIN_SECONDS = 3.0
 WATCH_SECONDS = 0.2
-UNTYPICAL_STEPS = 2  # an operator's first ones: Spark generates and compiles code
+UNTYPICAL_STEPS = 3  # an operator's first ones: Spark generates and compiles code
 COSTS_KEEP = 0.95  # of the past at each step: half of it is forgotten in 14 steps
 FIXED_SECONDS_MAX = 0.2  # what of steps that are all alike is taken as the same for any rows
 
