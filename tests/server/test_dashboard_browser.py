@@ -94,6 +94,8 @@ def test_the_editor_underlines_explains_previews_and_registers(page: Page) -> No
     page.until(lambda: page.text("#wrong") == "wrong", "the wrong word, once all is typed")
     page.shows("line 2, column 3: unknown column wrong", "#mistake")
     assert not page.find("#register").is_enabled()
+    font = "return getComputedStyle(document.querySelector(arguments[0])).font"
+    assert page.script(font, ".editor pre") == page.script(font, "#cql")  # the caret is in the text
     area.clear()
     area.send_keys("SELECT host FROM stream_1")
     page.shows("would be taken on processor-1", "#admission")
@@ -164,6 +166,16 @@ def test_dark_and_light(page: Page) -> None:
     page.find("header button")
     assert page.script(ground) != first  # it is remembered
     page.click("header button")
+
+
+def test_a_narrow_window_needs_no_scrolling_aside(page: Page) -> None:
+    wide = page.driver.get_window_size()
+    page.driver.set_window_size(760, 850)
+    for fragment in ("#/", "#/query/query%203", "#/processor/processor-1", "#/editor"):
+        page.open(fragment)
+        page.find("main .card")
+        assert page.script("return document.documentElement.scrollWidth - innerWidth") <= 0
+    page.driver.set_window_size(wide["width"], wide["height"])
 
 
 def test_a_large_system_stays_usable(driver: Any) -> None:

@@ -1,7 +1,7 @@
 // Draws boxes and arrows on a canvas: thousands of them in a few milliseconds. Pans, zooms, answers clicks.
 // Knows nothing of streams and queries: nodes have a place, lines of text and colours.
 const WIDTH = 184, HEIGHT = 50, FONT = 10.5, READABLE = 5.5; // a smaller text is left out
-const MOVE_MS = 700;
+const MOVE_MS = 700, GAP = 44; // between groups
 const TOOLS = 56, LEGEND = 56; // pixels above and below that other things cover
 
 export class GraphCanvas {
@@ -124,11 +124,13 @@ export class GraphCanvas {
     this.drawGroups(g, spot, scale);
     this.drawEdges(g, spot, scale);
     this.drawNodes(g, spot, scale);
+    this.drawNames(g, scale);
     this.drawn += 1;
     if (this.moving.size) this.soon();
   }
 
   drawGroups(g, spot, scale) {
+    this.corners = [];
     for (const group of this.groups) {
       let l = Infinity, t = Infinity, r = -Infinity, b = -Infinity;
       for (const n of this.nodes.values()) {
@@ -139,9 +141,24 @@ export class GraphCanvas {
       if (l > r) continue;
       g.fillStyle = this.colours.group; g.strokeStyle = this.colours.line; g.lineWidth = 1 / Math.min(1, scale);
       g.beginPath(); g.roundRect(l - WIDTH / 2 - 20, t - HEIGHT / 2 - 20, r - l + WIDTH + 40, b - t + HEIGHT + 40, 12); g.fill(); g.stroke();
-      const size = Math.min(44, Math.max(16, 13 / scale));
+      const size = Math.max(16, 13 / scale);
+      this.corners.push([group.label, l - WIDTH / 2 - 20, t - HEIGHT / 2 - 20]);
+      if (size > GAP) continue; // more than what lies between two groups: see drawNames
       g.fillStyle = this.colours.soft; g.font = `600 ${size}px system-ui, sans-serif`; g.textAlign = "left"; g.textBaseline = "bottom";
       g.fillText(group.label, l - WIDTH / 2 - 16, t - HEIGHT / 2 - 26);
+    }
+  }
+
+  // From far away names of groups lie on top of what they name, as large as other text on the page.
+  drawNames(g, scale) {
+    const size = 13 / scale;
+    if (size <= GAP) return;
+    g.font = `600 ${size}px system-ui, sans-serif`; g.textAlign = "left"; g.textBaseline = "top";
+    for (const [label, x, y] of this.corners) {
+      g.fillStyle = this.colours.card; g.globalAlpha = .85;
+      g.fillRect(x, y, g.measureText(label).width + size * .8, size * 1.5);
+      g.fillStyle = this.colours.ink; g.globalAlpha = 1;
+      g.fillText(label, x + size * .4, y + size * .3);
     }
   }
 

@@ -5,8 +5,9 @@ import { Chart, CostBar, Pill, Table, Tile, bytes, count, eventTime, html, link,
 
 export function slowestOf(queries) {
   const running = queries.filter((q) => q.state === "running" || q.state === "done");
-  const weight = (q) => [q.delay_s || 0, q.load_own + q.load_shared];
-  return running.sort((a, b) => weight(b)[0] - weight(a)[0] || weight(b)[1] - weight(a)[1])[0];
+  const late = running.some((q) => q.delay_s > 0.5); // equals stay in the order of the table below: no flicker
+  const weight = late ? (q) => q.delay_s || 0 : (q) => q.load_own + q.load_shared;
+  return running.sort((a, b) => weight(b) - weight(a))[0];
 }
 
 export function Overview() {

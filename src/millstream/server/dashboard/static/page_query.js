@@ -50,7 +50,7 @@ export function Query({ name }) {
       <button onClick=${drop} id="drop">drop</button></div>
     ${said && html`<div class="said bad">${said.error} ${said.hint}</div>`}
     ${query.error && html`<${Failure} error=${query.error} />`}
-    ${query.cause && html`<a class="card slow" id="cause" href=${link.operator(query.cause_operator)}>
+    ${query.cause && query.state !== "failed" && html`<a class="card slow" id="cause" href=${link.operator(query.cause_operator)}>
       <div class="soft">${query.delay_s > 0.5 ? `${seconds(query.delay_s)} behind; held up by` : "most work is done by"}</div>
       <div>${query.cause}</div></a>`}
     <div class="tiles">

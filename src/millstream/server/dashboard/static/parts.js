@@ -52,8 +52,8 @@ export const Pill = ({ state, children }) => html`<span class="pill ${STATES[sta
 
 export function Tile({ what, figure, unit, more, href, bad }) {
   const inner = html`<div class="what">${what}</div>
-    <div class="figure" style=${bad ? "color:var(--bad)" : ""}>${figure}${unit ? html` <small>${unit}</small>` : ""}</div>
-    <div class="more">${more || "\u00a0"}</div>`;
+    <div class="figure">${figure}${unit ? html` <small>${unit}</small>` : ""}</div>
+    <div class="more ${bad ? "bad" : ""}">${more || "\u00a0"}</div>`;
   return href ? html`<a class="tile" href=${href}>${inner}</a>` : html`<div class="tile">${inner}</div>`;
 }
 
@@ -104,7 +104,11 @@ export function Chart({ series, data, height = 170, max }) {
     resized.observe(box.current);
     return () => { resized.disconnect(); plot.current.destroy(); plot.current = null; };
   }, [labels, theme, Boolean(window.uPlot)]);
-  useEffect(() => { if (plot.current) plot.current.setData(data); });
+  useEffect(() => {
+    if (!plot.current) return;
+    plot.current.setData(data);
+    if (plot.current.cursor.idx == null) plot.current.setLegend({ idx: data[0].length - 1 }); // nobody points: the latest
+  });
   return html`<div class="chart" style="height:${height + 32}px" ref=${box}></div>`;
 }
 
@@ -127,7 +131,8 @@ export const Cql = ({ text }) => html`<pre class="cql">${coloured(text)}</pre>`;
 
 export function Rows({ results, empty = "no rows yet" }) {
   if (!results || !results.rows.length) return html`<p class="empty">${empty}</p>`;
-  return html`<div class="scroll"><table class="results"><thead><tr>${results.columns.map((c) => html`<th key=${c}>${c}</th>`)}</tr></thead>
+  const numeric = results.columns.map((_, j) => results.rows.some((row) => typeof row[j] === "number"));
+  return html`<div class="scroll"><table class="results"><thead><tr>${results.columns.map((c, j) => html`<th key=${c} class=${numeric[j] ? "number" : ""}>${c}</th>`)}</tr></thead>
     <tbody>${results.rows.map((row, i) => html`<tr key=${results.numbers ? results.numbers[i] : i} class=${results.numbers ? "fresh" : ""}>
       ${row.map((v, j) => html`<td key=${j} class="${typeof v === "number" ? "number" : ""} name">${cell(v)}</td>`)}</tr>`)}</tbody></table></div>`;
 }
