@@ -11,15 +11,19 @@ from rich.console import Console
 from millstream import cli
 from millstream.bench.synthetic_system import SLOW, SyntheticSystem
 from millstream.commands import top
-from millstream.commands.top import picture
+from millstream.commands.top import Room, picture, room_of
 from millstream.control.snapshot import Snapshot
 from millstream.control.snapshot_json import snapshot_from_json
 from millstream.server.dashboard.serving import DashboardServer
 
 
-def text(snapshot: Snapshot, now: float | None = None, **more: object) -> str:
-    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(picture(snapshot, now if now is not None else snapshot.taken, **more))
+def text(
+    snapshot: Snapshot, now: float | None = None, room: Room | None = None, width: int = 160,
+    **more: object,
+) -> str:  # fmt: skip
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    moment, shown = now if now is not None else snapshot.taken, room or Room(15, 100)
+    console.print(picture(snapshot, moment, shown, **more))
     console.file.close()
     return console.export_text()
 
@@ -41,7 +45,7 @@ def test_the_slowest_query_stands_first_with_its_cause(system: SyntheticSystem) 
 
 
 def test_order_of_queries(system: SyntheticSystem) -> None:
-    shown = text(system.snapshot(), sort="name", limit=3)
+    shown = text(system.snapshot(), room=Room(3, 2), sort="name")
     names = [line.split("  ")[0] for line in shown.splitlines() if line.startswith("query ")]
     assert names[-3:] == ["query 1", "query 10", "query 11"]
     assert SLOW not in names[-3:]
@@ -67,10 +71,13 @@ def test_against_a_server(system: SyntheticSystem, capsys: pytest.CaptureFixture
 
 
 def test_it_fits_the_terminal(system: SyntheticSystem) -> None:
-    taken = system.snapshot()
-    for height in (30, 40, 60):
-        limit = top.fitting_rows(height, taken, 100)
-        assert len(text(taken, limit=limit).splitlines()) <= height
+    many = SyntheticSystem(queries=500, operators=2000, processors=12)
+    for taken in (system.snapshot(), many.snapshot()):
+        for height in (60, 40, 30, 24):
+            shown = text(taken, room=room_of(height, taken, 100), width=80).splitlines()
+            assert len(shown) <= height
+            assert max(len(line) for line in shown) <= 80
+    assert "processors more" in shown[-1]
     assert doctest.testmod(top).failed == 0
 
 

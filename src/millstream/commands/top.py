@@ -8,6 +8,7 @@ mistake in the command; 3 nobody answers; 130 ended by Ctrl-C.
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -30,6 +31,7 @@ from millstream.server.remote_source import DEFAULT_URL, RemoteSource
 
 SORTS = ("delay", "load", "ratio", "rows", "name")
 FRESH_S, FRESH_WAIT_S = 2.0, 20.0  # figures of now, and how long a single picture waits for them
+ALARMS_SHOWN = 5
 STYLES = {"failed": "red", "parked": "yellow", "silent": "red", "lost": "red", "moving": "magenta"}
 
 
@@ -58,7 +60,9 @@ def top(
         typer.echo(json.dumps(to_json(source.snapshot())))
         return
     if once or not console.is_terminal:
-        console.print(picture(_fresh(source), time.time(), sort=sort, limit=limit))
+        found = _fresh(source)
+        room = Room(limit, len(found.processors))
+        console.print(picture(found, time.time(), room, sort=sort))
         return
     _follow(source, console, every, sort, limit)
 
@@ -79,8 +83,8 @@ def _follow(source: RemoteSource, console: Console, every: float, sort: str, lim
     trouble = ""
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            fitting = fitting_rows(console.height, last, limit)
-            shown = picture(last, time.time(), sort=sort, limit=fitting, trouble=trouble)
+            room = room_of(console.height, last, limit)
+            shown = picture(last, time.time(), room, sort=sort, trouble=trouble)
             live.update(shown, refresh=True)
             time.sleep(every)
             try:
@@ -89,20 +93,30 @@ def _follow(source: RemoteSource, console: Console, every: float, sort: str, lim
                 trouble = error.message
 
 
-def fitting_rows(height: int, snapshot: Snapshot, limit: int) -> int:
-    """Queries and operators that a terminal of so many lines has room for.
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much of a snapshot is shown; where room is short, long lines are cut."""
+
+    rows: int  # of queries, and of operators
+    processors: int
+    cut: bool = False
+
+
+def room_of(height: int, snapshot: Snapshot, limit: int) -> Room:
+    """What a terminal of so many lines has room for.
 
     >>> from millstream.control.snapshot import Overview
-    >>> fitting_rows(30, Snapshot(0.0, Overview("x")), 15)
-    9
+    >>> room_of(30, Snapshot(0.0, Overview("x")), 15)
+    Room(rows=8, processors=0, cut=True)
     """
-    alarms = min(5, len(snapshot.overview.alarms))
-    taken = 12 + alarms + len(snapshot.processors)  # headings, gaps and all other lines
-    return max(3, min(limit, (height - taken) // 2))
+    alarms = min(ALARMS_SHOWN, len(snapshot.overview.alarms))
+    left = height - 13 - alarms  # headings, gaps, and how many more there are
+    processors = min(len(snapshot.processors), max(2, left // 3))
+    return Room(max(2, min(limit, (left - processors) // 2)), processors, cut=True)
 
 
 def picture(
-    snapshot: Snapshot, now: float, *, sort: str = "delay", limit: int = 15, trouble: str = ""
+    snapshot: Snapshot, now: float, room: Room, *, sort: str = "delay", trouble: str = ""
 ) -> RenderableType:
     """A snapshot as a terminal shows it; old figures say so."""
     parts: list[RenderableType] = [_head(snapshot, now, trouble)]
@@ -110,13 +124,15 @@ def picture(
     if worst is not None and worst.cause:
         behind = f" {seconds(worst.delay_s)} behind" if worst.delay_s else ""
         parts.append(Text.assemble(("slowest ", "dim"), (worst.name, "bold"), behind,
-                                   (f"  {worst.cause}", "dim"), overflow="ellipsis"))  # fmt: skip
-    for alarm in snapshot.overview.alarms[:5]:
+                                   (f"  {worst.cause}", "dim"), no_wrap=room.cut,
+                                   overflow="ellipsis"))  # fmt: skip
+    for alarm in snapshot.overview.alarms[:ALARMS_SHOWN]:
         colour = "red" if alarm.severity == "error" else "yellow"
-        parts.append(Text(f"{alarm.severity} {alarm.sentence}", colour))
-    parts += [Text(), _queries(snapshot.queries, sort, limit)]
-    parts += [Text(), _operators(snapshot.operators, limit)]
-    parts += [Text(), _processors(snapshot.processors)]
+        told = f"{alarm.severity} {alarm.sentence}"
+        parts.append(Text(told, colour, no_wrap=room.cut, overflow="ellipsis"))
+    parts += [Text(), _queries(snapshot.queries, sort, room.rows)]
+    parts += [Text(), _operators(snapshot.operators, room.rows)]
+    parts += [Text(), _processors(snapshot.processors, room.processors)]
     return Group(*parts)
 
 
@@ -127,7 +143,7 @@ def _head(snapshot: Snapshot, now: float, trouble: str) -> Text:
     head = Text.assemble(
         (overview.title, "bold"), f"  {overview.state}  ",
         (f"{overview.rows_in_per_s:,.0f}", "bold"), " rows/s in  ",
-        (f"{overview.rows_out_per_s:,.0f}", "bold"), " rows/s out  backlog ",
+        (f"{overview.rows_out_per_s:,.0f}", "bold"), " out  backlog ",
         (f"{overview.backlog_rows:,}", "bold"), f"  {overview.steps:,} steps",
     )  # fmt: skip
     if trouble:
@@ -186,16 +202,20 @@ def _operators(operators: Sequence[OperatorSnapshot], limit: int) -> RenderableT
     return _with_more(table, len(operators) - limit, "operators")
 
 
-def _processors(processors: Sequence[ProcessorSnapshot]) -> RenderableType:
+def _processors(processors: Sequence[ProcessorSnapshot], limit: int) -> RenderableType:
+    """All of them, or the busiest after those that need attention."""
     table = _table("processor", "state ", "load", "memory", "operators", "steps/s", "schedules by ")
-    for one in processors:
+    shown = processors
+    if len(processors) > limit:
+        shown = sorted(processors, key=lambda p: (p.state not in STYLES, -p.load, p.id))[:limit]
+    for one in shown:
         memory = f"{one.memory_bytes / 2**20:,.0f} MiB" if one.memory_bytes is not None else "-"
         table.add_row(
             Text(one.id), one.state, f"{one.load:.0%}", memory, f"{one.operators:,}",
             f"{one.steps_per_s:,.1f}", one.algorithm or "-", style=STYLES.get(one.state, ""),
         )  # fmt: skip
-    return table
+    return _with_more(table, len(processors) - limit, "processors")
 
 
 def _with_more(table: Table, more: int, what: str) -> RenderableType:
-    return Group(table, Text(f"... and {more} {what} more", "dim")) if more > 0 else table
+    return Group(table, Text(f"... and {more:,} {what} more", "dim")) if more > 0 else table

@@ -145,18 +145,18 @@ class LiveDisplay:
         table.add_column("watermark")
         table.add_column("state")
         queries = list(status["queries"].items())
-        for name, query in queries[:QUERIES_SHOWN_MAX]:
+        limits = limits_told(status)
+        # the head may take two lines, and the cursor stands below
+        room = max(3, min(QUERIES_SHOWN_MAX, self._console.height - 5 - len(limits)))
+        for name, query in queries[:room]:
             style = "red" if query["state"] == "failed" else ""
             table.add_row(
                 Text(name), f"{query['rows']:,}", query["watermark"] or "-", query["state"],
                 style=style,
             )  # fmt: skip
-        more = len(queries) - QUERIES_SHOWN_MAX
+        more = len(queries) - room
         tail = [Text(f"... and {more} queries more", "dim")] if more > 0 else []
-        tail += [
-            Text(line, "red" if line.endswith("not met") else "green")
-            for line in limits_told(status)
-        ]
+        tail += [Text(line, "red" if line.endswith("not met") else "green") for line in limits]
         self._live.update(Group(head, table, *tail))
 
     def say(self, line: str) -> None:
