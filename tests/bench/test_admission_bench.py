@@ -26,7 +26,8 @@ from millstream.server.kept_port import keep_port
 from millstream.server.local_cluster import LAUNCH
 from millstream.server.processor_app import ProcessorServer, ProcessorSettings
 
-CPU = 0.3
+CPU = 0.1  # a tenth of a slot: a few queries fill it
+RATE = 200  # rows a second
 PATIENCE_S = 120.0
 
 
@@ -75,8 +76,8 @@ def answers(client: ManagerClient) -> bool:
 def test_an_admitted_set_is_full_by_measured_costs_and_keeps_up(
     client: ManagerClient, tmp_path: Path
 ) -> None:
-    write_streams(tmp_path, 600_000, seed=1)
-    began = begin(client, tmp_path)
+    write_streams(tmp_path, RATE, 60_000, seed=1)
+    began = begin(client, tmp_path, RATE)
     admitted, refusal = fill(client, queries(1)[:20], lambda _: None)
     names = [str(one["name"]) for one in admitted]
     assert names

@@ -31,7 +31,6 @@ from millstream.server.local_cluster import LocalCluster
 
 Progress = Callable[[str], None]
 STREAMS = ("a", "b")
-RATE = 1_000  # rows a second, each
 KEYS = 500
 EPOCH_S = 1_000_000  # event time of the first row
 BEAT_S = 1.0
@@ -48,6 +47,7 @@ QUERIES_MAX = 60
 class Plan:
     """How long, and how much."""
 
+    rate: int = 1_000  # rows a second of each stream
     slots: int = 2
     refusals: int = 3  # of one query, one after another, until the processor counts as full
     cpu: float | None = None  # the processor's capacity; None: as it says itself
@@ -103,7 +103,7 @@ def run(quick: bool = False, seed: int = 1, progress: Progress = print) -> dict[
 
 def measure(plan: Plan, seed: int, progress: Progress) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="millstream-bench-"))
-    write_streams(folder, plan.rows, seed)
+    write_streams(folder, plan.rate, plan.rows, seed)
     cluster = LocalCluster(
         folder / "cluster", 1, spark="local[2]", heap="1g",
         manager_options=("--placer", "sqpr", "--beat", str(BEAT_S), "-q"),
@@ -124,13 +124,13 @@ def measure(plan: Plan, seed: int, progress: Progress) -> dict[str, Any]:
 def _compare(
     client: ManagerClient, folder: Path, plan: Plan, seed: int, progress: Progress
 ) -> dict[str, Any]:
-    began = begin(client, folder)
+    began = begin(client, folder, plan.rate)
     wishes = queries(seed)
     warm_up(client, wishes[-NATURES:])
     admitted, refusal = fill(client, wishes[: plan.queries_max], progress, plan.refusals)
     (processor,) = client.status()["processors"].values()
     figures: dict[str, Any] = {
-        "rate_rows_s": RATE, "streams": len(STREAMS), "slots": plan.slots,
+        "rate_rows_s": plan.rate, "streams": len(STREAMS), "slots": plan.slots,
         "capacity": processor["properties"].get("cpu"), "cycle_s": CYCLE_S,
         "admitted": len(admitted), "refusal": refusal,
         "promised_cpu": [round(a["admission"]["cpu"], 4) for a in admitted],
@@ -176,12 +176,12 @@ def told(what: str, found: dict[str, Any]) -> str:
 # -- input --------------------------------------------------------------------------------------
 
 
-def write_streams(folder: Path, rows: int, seed: int) -> None:
+def write_streams(folder: Path, rate: int, rows: int, seed: int) -> None:
     chance = np.random.default_rng(seed)
     for name in STREAMS:
         table = pa.table(
             {
-                "at": EPOCH_S * 1000 + (np.arange(rows) * 1000) // RATE,
+                "at": EPOCH_S * 1000 + (np.arange(rows) * 1000) // rate,
                 "k": chance.integers(0, KEYS, rows, dtype=np.int32),
                 "v": np.round(chance.random(rows) * 100, 3),
             }
@@ -189,9 +189,9 @@ def write_streams(folder: Path, rows: int, seed: int) -> None:
         pacsv.write_csv(table, folder / f"{name}.csv", pacsv.WriteOptions(include_header=False))
 
 
-def table_of(name: str, folder: Path) -> dict[str, Any]:
+def table_of(name: str, folder: Path, rate: int) -> dict[str, Any]:
     return {
-        "name": name, "path": str(folder / f"{name}.csv"), "rate": RATE,
+        "name": name, "path": str(folder / f"{name}.csv"), "rate": rate,
         "columns": {"at": "long", "k": "int", "v": "double"}, "time": "timestamp_millis(at)",
     }  # fmt: skip
 
@@ -215,10 +215,10 @@ def queries(seed: int) -> list[tuple[str, str]]:
 # -- measuring ----------------------------------------------------------------------------------
 
 
-def begin(client: ManagerClient, folder: Path) -> float:
+def begin(client: ManagerClient, folder: Path, rate: int) -> float:
     """Lets the streams flow; when that was by the wall clock, as far as event time tells."""
     for name in STREAMS:
-        client.declare(table_of(name, folder), processor="p1")
+        client.declare(table_of(name, folder, rate), processor="p1")
     client.start_streams()
     while True:
         marks = [_mark(s["figures"].get("watermark_us")) for s in client.streams().values()]
