@@ -151,6 +151,8 @@ def test_a_declared_rate_is_the_least_that_is_planned_for() -> None:
     state = state_of(processor("p1"), streams={"a": "p1"})
     assert estimates(replace(state, statistics=slow), {})["s:a"].rows_out == 1_000
     assert estimates(replace(state, statistics=fast), {})["s:a"].rows_out == 3_000
+    burst = Statistics(streams={"s:a": Figures(10.0, {}, {"rows": 90_000.0}, {"rows": 2_000.0})})
+    assert estimates(replace(state, statistics=burst), {})["s:a"].rows_out == 2_000
 
 
 def test_files_without_a_rate_always_fit() -> None:

@@ -91,10 +91,11 @@ def estimates(state: ManagerState, new: Mapping[str, OperatorRecord]) -> dict[st
 def _base(state: ManagerState, stream: str) -> Estimate:
     """The rate at which a stream comes: as measured, but never less than was declared.
 
-    A source that is held up by a processor with too much to do looks slow.
+    Over the last while, because rows come in bursts; and a source that is held up by a processor
+    with too much to do looks slow.
     """
     figures = state.statistics.streams.get(stream)
-    seen = figures.rates.get("rows", 0.0) if figures else 0.0
+    seen = figures.steady.get("rows", figures.rates.get("rows", 0.0)) if figures else 0.0
     held = figures.values if figures else {}
     width = held["bytes"] / held["rows"] if held.get("rows") and held.get("bytes") else ROW_BYTES
     declared = state.streams[stream.removeprefix("s:")].table.get("rate")
