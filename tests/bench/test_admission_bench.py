@@ -87,6 +87,12 @@ def test_an_admitted_set_is_full_by_measured_costs_and_keeps_up(
     for one in admitted[:-1]:  # what ran before the last was taken counts as measured
         assert {o["id"] for o in one["operators"]} <= set(admitted[-1]["admission"]["measured"])
 
+    def lines_told() -> bool:  # fixed and marginal costs, as the processor has measured them
+        told = [o["figures"] for name in names for o in client.query(name)["operators"]]
+        return all(f.get("fixed_s", 0.0) + f.get("row_s", 0.0) > 0 for f in told)
+
+    until(lines_told)
+
     def all_near() -> bool:
         _, results, source = behind(client, names, began)
         return max(source, *results.values()) < 3 * CYCLE_S

@@ -34,7 +34,7 @@ STREAMS = ("a", "b")
 KEYS = 500
 EPOCH_S = 1_000_000  # event time of the first row
 BEAT_S = 1.0
-MEASURED_S_MAX = 30.0  # to wait for figures of a query's steps
+MEASURED_S_MAX = 20.0  # to wait for figures of a query's steps
 MEASURED_STEPS = 6  # of each of its operators, before the next query is judged by them
 WARM_STEPS = 12  # of each nature, before anything counts: a new process compiles its code
 NATURES = 3
@@ -52,8 +52,8 @@ class Plan:
     refusals: int = 3  # of one query, one after another, until the processor counts as full
     cpu: float | None = None  # the processor's capacity; None: as it says itself
     queries_max: int = QUERIES_MAX
-    settle_s: float = 15.0  # before figures are taken: code is compiled, batches find their size
-    watch_s: float = 40.0
+    settle_s: float = 10.0  # before figures are taken: code is compiled, batches find their size
+    watch_s: float = 30.0
     rows: int = 600_000  # of each stream: ten minutes
 
 
