@@ -22,7 +22,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millstream.control.commands import Compile, Declare, Hold, Host, Release, StartStream
+from millstream.control.commands import (
+    Compile,
+    Declare,
+    Hold,
+    Host,
+    Release,
+    StartStream,
+    TakeInventory,
+)
 from millstream.engine.transfer import PeerAwayError
 from millstream.errors import ResourceError
 from millstream.server.kept_port import KeptPort
@@ -34,7 +42,10 @@ FLOW_SECONDS = 0.5  # between files
 FLOW_ROWS = 1_000  # of each stream, a file
 STEP_US = 500  # of event time between rows: as fast as they come
 BEFORE_SECONDS = 15.0  # of load as it was placed, at the end of the manager's time
-AFTER_SECONDS = 60.0
+BUSY = 0.3
+WARM_SECONDS = 240.0
+MINUTE_SECONDS = 60.0  # within which the deviation must fall by half
+AFTER_SECONDS = 120.0
 OVER_SECONDS = 10.0
 START_SECONDS = 180.0
 SETTLE_SECONDS = 300.0
@@ -161,11 +172,14 @@ def _measure(folder: Path, clients: list[ProcessorClient], quick: bool, say: Say
         _deploy(name, cql, clients[0])
     clients[0].do(StartStream("a"), StartStream("b"))
     with flow:
-        before = _watch(clients, say, lambda seen: not seen[0]["led"])
+        before = _led(clients, say)
         still = _deviation(before, BEFORE_SECONDS)
-        say(f"load as placed: deviation {still:.3f}; now without a manager")
+        say("the processors are left alone; without a manager for half a minute they begin")
+        _watch(clients, say, lambda seen: not any(s["led"] for s in seen))
+        say(f"load as placed: deviation {still:.3f}; now they balance")
         begun = time.monotonic()
         after = _watch(clients, say, lambda _: time.monotonic() - begun > AFTER_SECONDS)
+    minute = _deviation([one for one in after if one[0] <= begun + MINUTE_SECONDS], OVER_SECONDS)
     balanced = _deviation(after, OVER_SECONDS)
     wrong = _wrong(clients, texts, flow.written)
     seen = [_seen(client) for client in clients]
@@ -174,8 +188,9 @@ def _measure(folder: Path, clients: list[ProcessorClient], quick: bool, say: Say
         "queries": len(texts),
         "rows": 2 * flow.written,
         "deviation_before": round(still, 4),
+        "deviation_after_a_minute": round(minute, 4),
         "deviation_after": round(balanced, 4),
-        "ratio": round(balanced / max(still, 1e-9), 3),
+        "ratio": round(minute / max(still, 1e-9), 3),
         "halved_after_s": round(min(halved) - begun, 1) if halved else None,
         "loads_before": _means(before, BEFORE_SECONDS),
         "loads_after": _means(after, OVER_SECONDS),
@@ -183,10 +198,11 @@ def _measure(folder: Path, clients: list[ProcessorClient], quick: bool, say: Say
         "undone": sum(s["undone"] for s in seen),
         "operators": {s["processor"]: len(s["operators"]) for s in seen},
         "wrong": wrong,
-        "met": balanced <= still / 2 and not wrong,
+        "met": minute <= still / 2 and not wrong,
     }
     say(
-        f"deviation of load {result['deviation_before']} -> {result['deviation_after']} "
+        f"deviation of load {result['deviation_before']} -> {result['deviation_after_a_minute']} "
+        f"in a minute, {result['deviation_after']} in two "
         f"({result['moves']} moves, halved after {result['halved_after_s']} s); "
         f"results {'differ: ' + ', '.join(wrong) if wrong else 'are right'} "
         f"-> {'met' if result['met'] else 'missed'}"
@@ -208,6 +224,27 @@ def _seen(client: ProcessorClient) -> dict[str, Any]:
 
 
 Loads = list[tuple[float, list[float]]]
+
+
+def _led(clients: list[ProcessorClient], say: Say) -> Loads:
+    """As long as a manager asks, nobody moves anything: until the first processor is busy, with its
+    first and slowest steps behind it, and for a while longer."""
+    deadline = time.monotonic() + WARM_SECONDS
+    busy_since: list[float] = []
+
+    def enough(seen: list[dict[str, Any]]) -> bool:
+        for client in clients:
+            client.do(TakeInventory())
+        now = time.monotonic()
+        if now > deadline:
+            raise ResourceError("the load never came about")
+        if seen[0]["load"] < BUSY:
+            busy_since.clear()
+        else:
+            busy_since.append(now)
+        return bool(busy_since) and now - busy_since[0] > BEFORE_SECONDS
+
+    return _watch(clients, say, enough)
 
 
 def _watch(
