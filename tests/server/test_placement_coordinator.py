@@ -67,6 +67,22 @@ def test_a_processor_that_does_not_answer_is_left_out(network: Network) -> None:
     assert told["attempts"] == 2
 
 
+def test_the_proxy_hears_of_a_processor_that_another_cannot_reach(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(network.apps["qp0"].coordinator.driver, "peer_down", heard.append)
+    sender = network.apps["qp1"].coordinator
+    peers = {"qp0": network.apps["qp0"].url, "ghost": "http://127.0.0.1:9"}
+    sender.receive(Envelope(peers=peers))
+    zone = Zone("r", (ZoneOperator("r", 1.0, ("s",), ()),), ("s",), None, ())
+    sender.send("ghost", encode(AddSubtree(Settings("lost", 1, "qp0", "edge"), zone)))
+    deadline = time.monotonic() + 60
+    while "ghost" not in heard:
+        assert time.monotonic() < deadline, "nobody told the proxy"
+        time.sleep(0.02)
+
+
 def test_requests_are_checked_and_need_the_token(network: Network) -> None:
     url = network.apps["qp1"].url
     assert httpx.post(f"{url}/placement/messages", json={"peers": {}}).status_code == 401

@@ -163,6 +163,8 @@ async def _placed_together(
         TreeSource,
     )
     from millstream.place.network_bounds import tree_bounds  # noqa: PLC0415
+    from millstream.place.network_check import cost_and_delay  # noqa: PLC0415
+    from millstream.place.network_problem import within  # noqa: PLC0415
 
     state, problem = driver.state, tree.present()
     wanted = Tree(
@@ -190,6 +192,13 @@ async def _placed_together(
     unknown = sorted(set(placement.values()) - set(problem.nodes))
     if unknown or placement.keys() != tree.running.keys():
         raise PeerAwayError("the processors' answer does not fit the query; ask again")
+    _, delay = cost_and_delay(problem, placement)
+    if not within(delay, problem.latency_bound):
+        raise RefusedError(
+            "latency",
+            "the processors' placement is late by the manager's distances",
+            detail=f"{delay:g} ms, and {problem.latency_bound:g} ms are allowed",
+        )
     return _told(tree, problem, placement) | {
         "planner": f"{asked.algorithm}, distributed",
         "measured_cost": found["cost"],

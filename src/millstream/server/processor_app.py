@@ -87,6 +87,10 @@ class ProcessorSettings:
                 f"a processor listens on {self.host} only with a token",
                 hint="--token-file FILE, or --host 127.0.0.1",
             )
+        if self.advertise is not None and not self.advertise.startswith(("http://", "https://")):
+            raise UsageError(
+                f"{self.advertise!r} is no address", hint="--advertise http://HOST:PORT"
+            )
         if (self.certificate is None) != (self.key is None):
             raise UsageError("TLS needs a certificate and its key", hint="--certificate and --key")
 
