@@ -8,6 +8,7 @@ from millstream.control.manager_state import ManagerState
 from millstream.control.system_streams import Row, known, news, standing_rows, told_now, wanted
 from millstream.sim.managed_checkers import in_the_end
 from millstream.sim.managed_cluster import QUICK, ManagedCluster, Trouble, tree
+from millstream.sim.tiered_cluster import TieredCluster
 
 PLANS = {
     "one": tree("one", ("o:f", "s:a"), ("o:j", "o:f", "s:b"), ("o:r", "o:j")),
@@ -87,6 +88,22 @@ def test_one_answer_among_faults() -> None:
         assert cluster.state.queries["watch"].phase == "running", seed
         assert wanted(cluster.state) == {"sys.steps"}
         assert in_the_end(cluster) == [], seed
+
+
+def test_a_manager_below_another_one_feeds_the_stream_that_enters_there() -> None:
+    tiers = TieredCluster(3, {"m1": ("p1", "p2"), "m2": ("p3",)}, PLANS)
+    tiers.run(2.0)
+    tiers.feed(Submit("watch", "watch"))
+    tiers.run(30.0)
+    assert tiers.state.queries["watch"].phase == "running"
+    entered = tiers.state.streams["sys.steps"].processor
+    fed = {name: wanted(below.state) for name, below in tiers.lower.items()}
+    assert {name for name, streams in fed.items() if streams == {"sys.steps"}} == {entered}
+    assert not any(streams for name, streams in fed.items() if name != entered)
+    tiers.feed(Drop("watch"))
+    tiers.run(60.0)
+    assert not any(m.state.streams for m in (tiers, *tiers.lower.values()))
+    assert tiers.problems() == []
 
 
 # -- rows -----------------------------------------------------------------------------------------

@@ -55,7 +55,10 @@ def _place(state: ManagerState, name: str) -> str:
 
 
 def tidy(turn: Turn) -> None:
-    """Forgets streams about the system that no query reads any more."""
+    """Forgets streams about the system that no query reads any more; below another manager, that
+    one says when."""
+    if turn.state.above:
+        return
     own = [s for s in turn.state.streams.values() if s.name.startswith(PREFIX)]
     used = {s for q in turn.state.queries.values() for s in q.sources} if own else set()
     for stream in own:
@@ -64,8 +67,14 @@ def tidy(turn: Turn) -> None:
 
 
 def wanted(state: ManagerState) -> frozenset[str]:
-    """The streams about the system that a query reads now; for others nothing is collected."""
-    reading = {s for q in state.queries.values() if q.phase in PLACED for s in q.sources}
+    """The streams about the system that are read now; for others nothing is collected.
+
+    A manager below another one knows the operators that it hosts, and who reads from beyond.
+    """
+    placed = [q for q in state.queries.values() if q.phase in PLACED]
+    reading = {s for q in placed for s in q.sources} | state.promises.keys()
+    hosted = {o for q in placed if q.given for o in q.operators} & state.operators.keys()
+    reading |= {s for o in hosted for s in state.operators[o].inputs}
     return frozenset(n for n in state.streams if n.startswith(PREFIX) and f"s:{n}" in reading)
 
 
