@@ -1,5 +1,6 @@
 """Running queries placed anew through the manager: by planners, by real coordinators, by gain."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from coordinator_apps import NODES, Network, Served, problem
 from fastapi import FastAPI
 
+from millstream.cli import run
 from millstream.control.manager import step
 from millstream.control.manager_events import Event
 from millstream.control.manager_state import (
@@ -152,6 +154,30 @@ def test_any_planner_may_place_it(network: Network, driver: Driver, client: http
     optimum = plan(network.problem)
     assert isinstance(optimum, Placed)
     assert best["then"]["cost"] == pytest.approx(ROW_BYTES * optimum.cost)
+    assert not driver.state.moves
+
+
+def test_commands_show_what_crosses_and_what_it_took(
+    driver: Driver,
+    client: httpx.Client,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("MILLSTREAM_TOKEN", "secret")
+    monkeypatch.setenv("MILLSTREAM_MANAGER", str(client.base_url))
+    url = ("--manager", str(client.base_url))
+    assert run(["place", "q", "--distributed", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "operators would go elsewhere" in shown
+    assert "messages in" in shown
+    assert "section 5 counts" in shown
+    assert run(["place", "q", *url, "--planner", "edge", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["planner"] == "edge"
+    assert run(["replace", "--dry-run", "--gain", "1"]) == 0
+    assert "query q is placed anew" in capsys.readouterr().out
+    assert run(["place", "q", "--distributed", "--planner", "descent"]) == 2
+    assert run(["place", "q", *url, "--latency", "5"]) == 2
+    assert run(["place", "nobody", *url]) == 2
     assert not driver.state.moves
 
 

@@ -70,6 +70,8 @@ def _error(answer: httpx.Response) -> MillstreamError:
         told = answer.json().get("error", {})
     except ValueError:
         told = {}
+    if not isinstance(told, dict):  # endpoints of rows tell it in one word
+        told = {"message": told}
     message = str(told.get("message") or f"the answer was status {answer.status_code}")
     words = {"detail": str(told.get("detail") or ""), "hint": str(told.get("hint") or "")}
     if answer.status_code == 409:
