@@ -45,7 +45,7 @@ class DistanceProbe:
             began = self._clock()
             try:
                 self._http.get(f"{url.rstrip('/')}/health")
-            except httpx.HTTPError:
+            except (httpx.HTTPError, RuntimeError):  # also one that was closed meanwhile
                 return None
             if number:  # the first one also opens the connection
                 taken = 1000 * (self._clock() - began)

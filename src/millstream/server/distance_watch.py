@@ -18,6 +18,7 @@ from millstream.server.distance_probe import DistanceProbe
 EVERY_S = 30.0
 AT_ONCE = 8  # peers measured in one round
 TOLD_MAX = 150  # in one report
+CLOSE_S = 5.0
 
 
 class DistanceWatch:
@@ -65,7 +66,7 @@ class DistanceWatch:
         self._stopping.set()
         self._news.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(CLOSE_S)  # a peer that is slow to answer is not waited for
         with self._lock:
             if self._probe is not None:
                 self._probe.__exit__()

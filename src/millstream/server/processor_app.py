@@ -206,8 +206,8 @@ class ProcessorServer:
             self.registration.stop()
         if self.balancing is not None:
             self.balancing.stop()
-        self.coordinator.close()
         self.distances.close()
+        self.coordinator.close()
         self.connections.moves.stop()
         self.receiver.stop()
         self.engine.stop()
