@@ -21,6 +21,8 @@ from millstream.sim.managed_cluster import tree
 PLANS = {
     "one": tree("one", ("o:f", "s:a"), ("o:j", "o:f", "s:b"), ("o:r", "o:j")),
     "two": tree("two", ("o:f", "s:a"), ("o:g", "o:f")),
+    "watch": tree("watch", ("o:w", "s:sys.operators")),
+    "taken": tree("taken", ("o:t", "s:sys.admissions")),
 }
 
 
@@ -110,7 +112,7 @@ def manager(tmp_path: Path, world: World) -> Iterator[Process]:
 def submit_both(manager: Process) -> None:
     for name in ("a", "b"):
         manager.client.declare({"name": name})
-    for name in PLANS:
+    for name in ("one", "two"):
         told = manager.client.submit(name, name, from_beginning=True)
         assert told["state"] == "running"
     manager.client.start_streams()
@@ -156,6 +158,40 @@ def test_moves_drains_and_drops(manager: Process, world: World) -> None:
     kinds = {d["kind"] for d in manager.client.decisions()}
     assert {"admission", "move", "drop", "notice"} <= kinds
     assert not world.faults
+
+
+def test_streams_about_the_system_are_fed_while_they_are_read(
+    manager: Process, world: World
+) -> None:
+    submit_both(manager)
+    assert not any(p.asked for p in world.processors.values())
+    for name in ("watch", "taken"):
+        assert manager.client.submit(name, name)["state"] == "running"
+    entered = {n: s["processor"] for n, s in manager.client.streams().items() if n[:4] == "sys."}
+    assert sorted(entered) == ["sys.admissions", "sys.operators"]
+
+    def rows(stream: str) -> list[dict[str, str]]:
+        batches = world.processors[entered[stream]].batches.get(stream, [])
+        return [row for batch in list(batches) for row in batch]
+
+    places = {o["id"]: o["processor"] for o in manager.client.placement()["operators"]}
+    wait(lambda: {(r["operator"], r["processor"]) for r in rows("sys.operators")} >= set(
+        places.items()))  # fmt: skip
+    wait(lambda: {r["query"] for r in rows("sys.admissions")} == {"one", "two", "watch", "taken"})
+    manager.process.terminate()
+    assert b"Traceback" not in manager.process.communicate(timeout=20)[1]
+    before = len(rows("sys.operators"))
+    manager.start()
+    manager.client.drop("two", wait_s=10.0)
+    wait(lambda: [r["decision"] for r in rows("sys.admissions")][4:] == ["dropped"])
+    wait(lambda: len(rows("sys.operators")) > before)
+    for name in ("watch", "taken"):
+        manager.client.drop(name, wait_s=10.0)
+    assert sorted(manager.client.streams()) == ["a", "b"]
+    with pytest.raises(UsageError, match="system itself"):
+        manager.client.declare({"name": "sys.mine"})
+    manager.process.terminate()
+    assert b"Traceback" not in manager.process.communicate(timeout=20)[1]
 
 
 def test_refusals_come_with_reasons(manager: Process) -> None:

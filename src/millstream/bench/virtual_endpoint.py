@@ -102,6 +102,8 @@ class HttpProcessor:
 
     def __init__(self, name: str, world: World, port: int = 0) -> None:
         self.virtual = Reporting(name, world)
+        self.batches: dict[str, list[list[dict[str, Any]]]] = {}  # posted, by stream
+        self.asked = 0  # about itself
         self.lock = threading.Lock()
         outer = self
 
@@ -111,7 +113,13 @@ class HttpProcessor:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 with outer.lock:
-                    told = outer.answer(self.path, body)
+                    self._tell(outer.answer(self.path, body))
+
+            def do_GET(self) -> None:
+                with outer.lock:
+                    self._tell(outer.look(self.path))
+
+            def _tell(self, told: dict[str, Any]) -> None:
                 answer = json.dumps(told).encode()
                 self.send_response(200)
                 self.send_header("content-length", str(len(answer)))
@@ -135,6 +143,8 @@ class HttpProcessor:
                 self.virtual.work()
             return {"replies": [encode_reply(r) for r in replies]}
         stream, word = unquote(path.removeprefix("/streams/")).rsplit("/", 1)
+        if word == "rows":
+            return self._take(stream, body)
         if word == "expect":
             return to_json(self.virtual._expect(Expect(stream, body["consumer"])))
         key = (f"p:{body['consumer']}", stream)
@@ -143,6 +153,22 @@ class HttpProcessor:
         elif word == "unexpect":
             self.virtual.ledger.cursors.pop(key, None)
         return {}
+
+    def _take(self, stream: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Rows that somebody posts, in numbered batches."""
+        if body["sequence"] == len(self.batches.setdefault(stream, [])) + 1:
+            self.batches[stream].append(body["rows"])
+        return {"rows": len(body["rows"])}
+
+    def look(self, path: str) -> dict[str, Any]:
+        """Rows about itself, or the number of the batch that follows."""
+        if "/producers/" in path:
+            return {"expected": len(self.batches.get(path.split("/")[2], ())) + 1}
+        self.asked += 1
+        now, name = int(time.time() * 1e6), self.virtual.name
+        mine = sorted(self.virtual.ledger.operators())
+        rows = [{"at": now, "operator": operator, "processor": name} for operator in mine]
+        return {"epoch": 1, "last": 0, "sys.operators": rows, "sys.steps": []}
 
     @property
     def url(self) -> str:
