@@ -1,5 +1,6 @@
 """A port that is kept is nobody else's, and somebody's who was told of it."""
 
+import asyncio
 import socket
 
 import pytest
@@ -47,3 +48,24 @@ def test_a_port_of_former_times_is_taken_again_where_it_is_free() -> None:
         other.close()
         with pytest.raises(UsageError):
             KeptPort(first.number)
+
+
+def test_answers_do_not_wait_for_acknowledgements() -> None:
+    """asyncio turns Nagle's algorithm off only for sockets that name their protocol."""
+
+    async def undelayed() -> int:
+        seen: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def accepted(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            found: socket.socket = writer.get_extra_info("socket")
+            seen.set_result(found.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        listening = bound_socket(LOOPBACK, 0)
+        async with await asyncio.start_server(accepted, sock=listening):
+            address = listening.getsockname()
+            _, writer = await asyncio.open_connection(*address)
+            writer.close()
+            return await seen
+
+    assert asyncio.run(undelayed()) == 1

@@ -82,7 +82,8 @@ def _bound(host: str, port: int | None) -> socket.socket:
     wanted = [PORT, 0] if port is None else [port]
     reason = ""
     for number in wanted:
-        found = socket.socket(family, socket.SOCK_STREAM)
+        # its protocol is named, for asyncio turns Nagle's algorithm off only then
+        found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((host, number))
