@@ -7,7 +7,7 @@ then runs for a while: every result must advance as fast as the streams. Then as
 are let in by a placer that refuses nothing, and the same is measured.
 
 How far a result is behind is told in event time: where the streams should be by now, less the
-result's watermark. A set keeps up where that does not grow.
+result's watermark. A set keeps up where that stays within two cycles.
 """
 
 import shutil
@@ -39,7 +39,8 @@ MEASURED_STEPS = 6  # of each of its operators, before the next query is judged 
 WARM_STEPS = 12  # of each nature, before anything counts: a new process compiles its code
 NATURES = 3
 COSTLY_US = 20.0  # of a row that a costly filter lets through
-KEEPS_UP = 0.95  # of the streams' pace, at least
+KEEPS_UP = 0.95  # of the streams' pace: less loses ground
+BEHIND_S_MAX = 2 * CYCLE_S  # rows wait for their turn, and a round takes a cycle
 QUERIES_MAX = 60
 
 
@@ -156,12 +157,14 @@ def targets(figures: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {"what": "a query was refused for want of CPU", "met": bool(figures["refusal"])},
         {
-            "what": "the admitted set keeps up with its streams", "measured": mine["pace"],
-            "target": f">= {KEEPS_UP}", "met": mine["pace"] >= KEEPS_UP,
+            "what": "results of the admitted set stay near their streams, s behind at the end",
+            "measured": mine["behind_s_end"], "target": f"<= {BEHIND_S_MAX:g}",
+            "met": mine["behind_s_end"] <= BEHIND_S_MAX,
         },
         {
-            "what": "twice as many do not", "measured": twice["pace"],
-            "target": f"< {KEEPS_UP}", "met": twice["pace"] < KEEPS_UP,
+            "what": "those of twice as many do not, and lose ground",
+            "measured": twice["behind_s_end"], "target": f"> {BEHIND_S_MAX:g}",
+            "met": twice["behind_s_end"] > BEHIND_S_MAX and twice["pace"] < KEEPS_UP,
         },
     ]  # fmt: skip
 
@@ -319,7 +322,7 @@ def _costs(client: ManagerClient) -> dict[str, list[float]]:
 
 
 def _cpu(client: ManagerClient) -> float:
-    """What all operators take together, by the costs that were measured."""
+    """What the rows that operators did see take, by the costs that were measured."""
     total = 0.0
     for operator in client.placement()["operators"]:
         known = operator["figures"]

@@ -7,6 +7,7 @@ grown window shows. Constant memory. It never predicts a negative cost.
 from dataclasses import dataclass
 
 SPREAD_MIN = 0.2  # of the mean: batches less unequal than that do not give a line
+ROW_S_MAX = 1e-3  # more than any row costs on Spark
 
 
 @dataclass(slots=True)
@@ -62,10 +63,21 @@ class CostLine:
         ...     line.learn(1000, 0.5)
         >>> line.parts(0.2)
         (0.2, 0.0003)
+
+        Steps of a few rows, such as those of combined panes, are all fixed: what they took divided
+        by their rows is no row's cost.
+
+        >>> few = CostLine()
+        >>> for rows in (2, 4, 3):
+        ...     few.learn(rows, 0.1 * rows)
+        >>> [round(part, 3) for part in few.parts(0.2)]
+        [0.298, 0.001]
         """
         spread = self.rows_variance / self.weight if self.weight else 0.0
         if spread > (SPREAD_MIN * self.rows_mean) ** 2:
-            return self.fixed_s, self.row_s
-        fixed = min(self.seconds_mean, fixed_s_max)
-        rest = self.seconds_mean - fixed
-        return fixed, rest / self.rows_mean if self.rows_mean > 0 else 0.0
+            row = self.row_s
+        else:
+            rest = max(0.0, self.seconds_mean - fixed_s_max)
+            row = rest / self.rows_mean if self.rows_mean > 0 else 0.0
+        row = min(row, ROW_S_MAX)
+        return self.seconds_mean - row * self.rows_mean, row

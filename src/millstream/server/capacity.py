@@ -1,8 +1,9 @@
 """What a processor offers, where nobody has declared it: slots, cores, seconds of steps a second.
 
-Steps of several slots share the cores, and ingest, delivery and compaction run in the same slots;
-how much more a further slot gives was measured (docs/design/0006-planning-with-reuse.md). Whoever
-knows better says so: `millstream processor --property cpu=3`.
+Steps of several slots share the cores, and ingest, delivery and compaction run in the same slots,
+so that a further slot counts for less than the first: a cautious guess, on which admission held
+where it was measured (docs/design/0006-planning-with-reuse.md). Whoever knows better says so:
+`millstream processor --property cpu=3`.
 """
 
 from typing import TYPE_CHECKING, Any
