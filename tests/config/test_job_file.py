@@ -209,6 +209,9 @@ def test_all_mistakes_at_once(folder: Path) -> None:
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(JobFileError, match="no such file"):
         load_job(tmp_path / "none.toml")
+    (tmp_path / "sales.toml").write_text("")
+    with pytest.raises(JobFileError, match=r"did you mean sales\.toml\?"):
+        load_job(tmp_path / "sale.toml")
     (tmp_path / "latin.toml").write_bytes(b"# caf\xe9\n")
     with pytest.raises(JobFileError, match="not UTF-8"):
         load_job(tmp_path / "latin.toml")

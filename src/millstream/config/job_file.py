@@ -141,6 +141,8 @@ def inspect_job(path: Path) -> tuple[Job | None, list[UsageError]]:
         data = tomllib.loads(text)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
+        jobs = [f.name for f in path.parent.glob("*.toml")] if not path.exists() else []
+        reason += did_you_mean(path.name, jobs)
         hint = "give the path of a job file (TOML)"
         return None, [UsageError(f"cannot read {path}: {reason}", hint=hint)]
     except UnicodeDecodeError as error:
