@@ -2,6 +2,7 @@
 
 import doctest
 import json
+from dataclasses import replace
 
 from millstream.control import manager_snapshot
 from millstream.control.manager_snapshot import snapshot_of
@@ -18,6 +19,7 @@ from millstream.control.manager_state import (
     StreamRecord,
 )
 from millstream.control.snapshot_json import to_json
+from millstream.control.system_streams import table_of
 
 NOW = 1000.0
 
@@ -38,7 +40,7 @@ STATE = ManagerState(
     },
     queries={
         "a": Query("a", "SELECT", phase="running", operators=("o:1", "o:2"), result="o:2",
-                   sources=("s",)),
+                   sources=("s:s",)),
         "b": Query("b", "SELECT", phase="deploying", operators=("o:1", "o:3"), result="o:3"),
         "c": Query("c", "SELECT", phase="refused", reason="cpu"),
     },
@@ -118,3 +120,9 @@ def test_a_manager_that_knows_nothing() -> None:
 
 def test_examples_in_the_text() -> None:
     assert doctest.testmod(manager_snapshot).failed == 0
+
+
+def test_streams_about_the_system_say_so() -> None:
+    watched = StreamRecord("sys.steps", table_of("sys.steps"), "p1")
+    (stream,) = snapshot_of(replace(STATE, streams={"sys.steps": watched})).streams
+    assert (stream.source, stream.columns[0]) == ("system", ("at", "timestamp"))

@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from millstream.control.diagnosis import alarms, cause_of, costs_of, error_with_row
-from millstream.control.manager_state import FROZEN, Figures, ManagerState, OperatorRecord, Query
+from millstream.control.manager_state import (
+    FROZEN,
+    Figures,
+    ManagerState,
+    OperatorRecord,
+    Query,
+    StreamRecord,
+)
 from millstream.control.snapshot import (
     Connection,
     DecisionSnapshot,
@@ -22,6 +29,7 @@ from millstream.control.snapshot import (
     Snapshot,
     StreamSnapshot,
 )
+from millstream.cql.system_streams import COLUMNS, SOURCE
 
 BEATS_FRESH = 2.5  # reports after which a figure that was not told again has stopped moving
 BACKLOG_ROWS_MAX = 2_000_000  # where a processor makes its sources wait, unless told otherwise
@@ -157,7 +165,7 @@ class _Reader:
         return StreamSnapshot(
             record.id,
             name,
-            str(record.table.get("source", "file" if "path" in record.table else "push")),
+            _source(record),
             record.processor,
             rows=int(value.get("rows", 0)),
             rows_per_s=self._rate(figures, "rows"),
@@ -281,7 +289,7 @@ class _Reader:
         for query in self.state.queries.values():
             if query.phase != "running" or query.result not in marks:
                 continue
-            reached = [marks[s] for s in (f"s:{n}" for n in query.sources) if s in marks]
+            reached = [marks[s] for s in query.sources if s in marks]
             usual = [m for m in reached if EARLIEST < m < LATEST]
             if usual and EARLIEST < marks[query.result] < LATEST:
                 lags.append(max(0, min(usual) - marks[query.result]))
@@ -303,3 +311,10 @@ def event_time(at: float | None) -> str | None:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.3g}")
+
+
+def _source(record: StreamRecord) -> str:
+    """Where a stream's rows come from, in a word."""
+    if record.name in COLUMNS:
+        return SOURCE
+    return str(record.table.get("source", "file" if "path" in record.table else "push"))
