@@ -27,6 +27,7 @@ from millstream.client.results import Batch, ResultReader, StreamReader
 from millstream.config import Job
 from millstream.config.qos_table import table_of as quality_table
 from millstream.config.stream_json import table_of
+from millstream.cql.system_streams import PREFIX
 from millstream.engine.appending import REJECTED_NAMES
 from millstream.engine.delivery import FileSink, Result, user_table, write_file
 from millstream.errors import MillstreamError, StateError, UsageError
@@ -54,6 +55,7 @@ class Output:
     reader: StreamReader | None = None
     rows: int = 0
     ended: bool = False
+    endless: bool = False  # over the system itself, which goes on after the job
     reason: str = ""
     culprits: list[Any] = field(default_factory=list)
 
@@ -103,6 +105,7 @@ class ClusterRun:
         self._positions = self._read_positions()
         self.results: list[Output] = []
         self.rejects: list[Output] = []
+        self._input_over = False
 
     def run(self, poll: Callable[[], None]) -> dict[str, Any]:
         """To the end of all finite input; `poll` may raise to stop it."""
@@ -111,7 +114,7 @@ class ClusterRun:
         self._submit(poll)
         self._shown.say(f"{len(self.job.queries)} queries run on {self.client.url}")
         looked = told = time.monotonic()
-        while not all(output.ended for output in self.results):
+        while not self._over():
             poll()
             came = sum(self._advance(o) for o in (*self.results, *self.rejects))
             now = time.monotonic()
@@ -126,7 +129,7 @@ class ClusterRun:
             if not came:
                 time.sleep(REST_S)
         streams = self._last_figures(poll)
-        for output in self.rejects:
+        for output in (*self.rejects, *(o for o in self.results if o.endless)):
             while self._advance(output):
                 poll()
         summary = self._complete(streams, started)
@@ -202,7 +205,9 @@ class ClusterRun:
         sinks = [FileSink(folder, self.kind)]
         if reader.relation:  # the final table is made of what was read, with its types
             sinks.append(FileSink(self.folder.home / "changes" / name, "parquet"))
-        return self._resumed(Output(name, result, tuple(sinks), reader))
+        sources = self.client.query(name).get("sources", ())
+        endless = any(str(source).startswith(PREFIX) for source in sources)
+        return self._resumed(Output(name, result, tuple(sinks), reader, endless=endless))
 
     def _add_rejects(self, name: str) -> None:
         columns = next(s.columns for s in self.job.streams if s.name == name)
@@ -230,6 +235,12 @@ class ClusterRun:
 
     # -- on the way -----------------------------------------------------------------------------
 
+    def _over(self) -> bool:
+        """Whether all results have ended, but for those that never do; where there are no others,
+        whether the job's streams have."""
+        finite = [o for o in self.results if not o.endless]
+        return all(o.ended for o in finite) if finite else self._input_over
+
     def _advance(self, output: Output) -> int:
         """Takes what has come of one result; gives the number of segments."""
         reader = output.reader
@@ -250,6 +261,10 @@ class ClusterRun:
     def _look(self) -> None:
         """Queries that failed on their data end here."""
         with suppress(ManagerAwayError):
+            if all(o.endless for o in self.results):
+                streams = self.client.streams()
+                ends = [streams[s.name]["figures"].get("ended") for s in self.job.streams]
+                self._input_over = bool(ends) and all(ends)
             told = {q["name"]: q for q in self.client.queries()}
             for output in self.results:
                 known = told.get(output.name)

@@ -23,6 +23,7 @@ from millstream.config.qos_table import specification_table
 from millstream.config.stream_json import table_of
 from millstream.cql.catalog import StreamDefinition
 from millstream.cql.parser import CreateQuery, CreateStream, parse
+from millstream.cql.system_streams import PREFIX
 from millstream.engine.delivery import FileSink, Result, user_table
 from millstream.errors import UsageError
 from millstream.plan.schema import Field
@@ -115,8 +116,10 @@ class ClusterQuery:
             raise QueryFailedError(f"query {self.name} failed: {told['reason']}")
 
     def to_arrow(self, *, wait: bool = True) -> pa.Table:
-        """All rows that are kept; takes nothing."""
-        ready = self._session.finite_end if wait else (lambda: True)
+        """All rows that are kept; takes nothing. Of a query over the system itself, which never
+        ends, those that are there now."""
+        endless = any(str(s).startswith(PREFIX) for s in self._told().get("sources", ()))
+        ready = self._session.finite_end if wait and not endless else (lambda: True)
         tables = list(self._batches(acknowledge=False, ready=ready))
         if tables:
             return pa.concat_tables(tables, promote_options="permissive")
