@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from control_calls import Control, until
 
-from millstream.control.commands import Connect, Disconnect, Report, Stop, TakeInventory
+from millstream.control.commands import Configure, Connect, Disconnect, Report, Stop, TakeInventory
 from millstream.engine.ownership import Place
 from millstream.engine.transfer import PeerAwayError, RefusedError
 from millstream.errors import ResourceError, StateError
@@ -21,7 +21,7 @@ from millstream.server import execution_engine, stream_receiver
 from millstream.server.peers import PeerDirectory
 from millstream.server.processor_app import ProcessorServer, ProcessorSettings
 
-NO_SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace())
+NO_SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
 STREAM = "o:1"
 
 
@@ -224,6 +224,21 @@ def test_trouble_with_the_machine_is_not_the_end(
     engine._loop._fail(StateError("another process has taken over this home"))
     until(engine.fenced.is_set)
     assert "taken over" in pair.servers[0].wait()
+
+
+def test_goals_bring_the_selector_and_leave_with_it(pair: Pair) -> None:
+    engine, control = pair.servers[0].processor.engine, pair.controls[0]
+    before = engine.settings.schedule
+    control.do(Configure(quality={"goals": "delay <= 2s"}))
+    assert engine.settings.quality.overall.goals[0].statistic == "delay"
+    assert len(engine.settings.schedule.candidates) > 1, "by goals"
+    control.do(Configure(schedule={"algorithm": "chain"}, quality={"goals": "delay <= 2s"}))
+    assert engine.settings.schedule.candidates == ("chain",), "as it was told"
+    control.do(Configure(schedule={}, quality={}))
+    assert engine.settings.schedule == before, "as it was started"
+    loop = pair.servers[0].engine.loop
+    assert loop is not None
+    assert loop.failure is None
 
 
 def test_stop_ends_the_process_in_order(pair: Pair) -> None:
