@@ -1,10 +1,14 @@
 """Mistakes in the settings of `millstream processor` are told before anything starts."""
 
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from millstream.cli import run
+from millstream.commands import processor as command
 from millstream.commands.processor import properties_of
 from millstream.errors import UsageError
 
@@ -38,3 +42,52 @@ def test_properties_of_any_name() -> None:
     assert properties_of(given) == {"cpu": 3.0, "memory": 1024, "location": "Worcester, MA"}
     with pytest.raises(UsageError):
         properties_of(["=1"])
+
+
+class Session:
+    """Counts how often its jobs are cut off."""
+
+    def __init__(self) -> None:
+        self.cuts, self.often, self.stopped = 0, threading.Event(), False
+        self.sparkContext = SimpleNamespace(cancelAllJobs=self._cut)
+
+    def _cut(self) -> None:
+        self.cuts += 1
+        if self.cuts >= 3:
+            self.often.set()
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_what_takes_too_long_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that is cut off may be followed by another one: until all has ended."""
+    monkeypatch.setattr(command, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(command, "CUT_S", 0.01)
+    session, told = Session(), list[str]()
+    slow: Any = SimpleNamespace(stop=lambda: session.often.wait(60))
+    command._stop(slow, session, lambda *words, **_: told.append(str(words[0])))
+    assert session.often.is_set()
+    assert session.stopped
+    assert any("cut off" in words for words in told)
+    quick: Any = SimpleNamespace(stop=lambda: None)
+    monkeypatch.setattr(command, "PATIENCE_S", 60.0)
+    patient = Session()
+    command._stop(quick, patient, lambda *_, **__: None)
+    assert (patient.cuts, patient.stopped) == (0, True)
+
+
+def test_a_fault_while_stopping_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Threads of an endpoint that goes on would keep it for ever."""
+    codes: list[int] = []
+    monkeypatch.setattr(command.os, "_exit", codes.append)
+
+    def fail() -> None:
+        raise RuntimeError("not now")
+
+    faulty: Any = SimpleNamespace(stop=fail)
+    command._stop(faulty, Session(), lambda *_, **__: None)
+    assert codes == [command.INTERNAL_CODE]
+    assert "not now" in capfd.readouterr().err

@@ -132,6 +132,7 @@ def _stop(server: Any, session: Any, say: Callable[..., None]) -> None:
         ended.set()
         session.stop()
     except BaseException:
+        ended.set()
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(INTERNAL_CODE)
