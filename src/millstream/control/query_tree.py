@@ -13,7 +13,7 @@ import numpy as np
 
 from millstream.control.admission import answers, descriptions
 from millstream.control.distances import distances_ms
-from millstream.control.estimates import estimates
+from millstream.control.estimates import Estimate, estimates
 from millstream.control.manager_connections import owner_of, placed_operators
 from millstream.control.manager_state import Figures, ManagerState, Query
 from millstream.errors import UsageError
@@ -23,6 +23,25 @@ from millstream.place.network_planner import plan
 from millstream.place.network_problem import Operator, PlacementProblem, Source
 
 UNKNOWN_MS = 1.0  # between any two processors where nothing was measured: bytes alone count
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Survey:
+    """What all queries' problems have in common: worked out once, however many queries run."""
+
+    known: Mapping[str, Estimate]
+    rates: Mapping[str, float]  # bytes a second on the wire
+    used: Mapping[str, int]  # by operator: how many queries run on it
+    distances: dict[tuple[str, ...], dict[tuple[str, str], float]]  # by nodes, as asked for
+
+
+def survey(state: ManagerState) -> Survey:
+    known = estimates(state, {})
+    used: dict[str, int] = {}
+    for query in state.queries.values():
+        for name in placed_operators(query):
+            used[name] = used.get(name, 0) + 1
+    return Survey(known, wire_rates(state, known), used, {})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +72,10 @@ class QueryTree:
         self, planner: str, options: Options | None = None
     ) -> tuple[PlacementProblem, Outcome]:
         """What a planner gives, at the place of the result where it costs least."""
-        found = [(p, plan(p, planner, options)) for p in map(self.towards, self.proxies)]
+        proxies = self.proxies
+        if len(proxies) > 1 and planner == "optimal_tree" and self.problem.latency_bound is None:
+            proxies = (self._cheapest_end(options),)
+        found = [(p, plan(p, planner, options)) for p in map(self.towards, proxies)]
         here = self.running[self.problem.root]
 
         def rank(one: tuple[PlacementProblem, Outcome]) -> tuple[bool, float, bool, str]:
@@ -63,39 +85,56 @@ class QueryTree:
 
         return min(found, key=rank)
 
+    def _cheapest_end(self, options: Options | None) -> str:
+        """Where the result lies if it may lie anywhere: what leaves the last operator is free."""
+        root = self.problem.root
+        free = tuple(
+            Operator(o.id, o.inputs, 0.0) if o.id == root else o for o in self.problem.operators
+        )
+        freed = replace_proxy(self.problem, self.present().proxy, free)
+        outcome = plan(freed, "optimal_tree", options)
+        assert isinstance(outcome, Placed)  # without a bound there is always one
+        place = outcome.placement[root]
+        return place if place in self.proxies else self.problem.proxy
 
-def replace_proxy(problem: PlacementProblem, proxy: str) -> PlacementProblem:
+
+def replace_proxy(
+    problem: PlacementProblem, proxy: str, operators: tuple[Operator, ...] | None = None
+) -> PlacementProblem:
     return PlacementProblem(
-        problem.nodes, problem.distance, problem.sources, problem.operators, problem.root, proxy,
-        problem.latency_bound,
+        problem.nodes, problem.distance, problem.sources, operators or problem.operators,
+        problem.root, proxy, problem.latency_bound,
     )  # fmt: skip
 
 
-def query_tree(state: ManagerState, name: str) -> QueryTree:
+def query_tree(state: ManagerState, name: str, seen: Survey | None = None) -> QueryTree:
     """The problem of a running query; a `UsageError` where nothing of it can be placed anew."""
+    seen = seen or survey(state)
     query = state.queries.get(name)
     if query is None:
         raise UsageError(f"there is no query {name}")
     if query.phase != "running" or not query.result:
         raise UsageError(f"query {name} is {query.phase}", hint="it is placed anew while it runs")
-    free = _movable(state, query)
+    free = _movable(state, query, seen)
     if query.result not in free:
         raise UsageError(
             f"all of query {name} is shared with others", detail="what several read stays"
         )
-    rates = wire_rates(state)
+    rates = seen.rates
     inputs, sources, streams = _reading(state, query, free, rates)
     operators = tuple(Operator(o, inputs[o], rates.get(o, 0.0)) for o in inputs)
     running = {o.id: state.operators[o.id].processor for o in operators}
     proxies = sites(state, query.deliver_to)
     nodes = _nodes(state, {*(s.node for s in sources), *running.values(), *proxies})
-    known = distances_ms(state, nodes)
+    if nodes not in seen.distances:
+        seen.distances[nodes] = distances_ms(state, nodes)
+    known = seen.distances[nodes]
     matrix = np.array(
         [[known.get((a, b), 0.0 if a == b else UNKNOWN_MS) for b in nodes] for a in nodes]
     )
     bound = None if query.latency_s is None else query.latency_s * 1000
     problem = PlacementProblem(nodes, matrix, sources, operators, query.result, proxies[0], bound)
-    base = estimates(state, {})
+    base = seen.known
     return QueryTree(
         name,
         problem,
@@ -128,17 +167,13 @@ def _nodes(state: ManagerState, needed: set[str]) -> tuple[str, ...]:
     return tuple(sorted({*needed, *(p.id for p in descriptions(state))}))
 
 
-def _movable(state: ManagerState, query: Query) -> set[str]:
+def _movable(state: ManagerState, query: Query, seen: Survey) -> set[str]:
     """Operators that nobody else uses, and that one operator of the query reads."""
-    used: dict[str, int] = {}
-    for other in state.queries.values():
-        for name in placed_operators(other):
-            used[name] = used.get(name, 0) + 1
     read: dict[str, int] = {}
     for name in query.operators:
         for stream in state.operators[name].inputs:
             read[stream] = read.get(stream, 0) + 1
-    return {o for o in query.operators if used.get(o) == 1 and read.get(o, 0) <= 1}
+    return {o for o in query.operators if seen.used.get(o) == 1 and read.get(o, 0) <= 1}
 
 
 def _reading(
@@ -169,13 +204,13 @@ def _reading(
     return inputs, tuple(sources), streams
 
 
-def wire_rates(state: ManagerState) -> dict[str, float]:
+def wire_rates(state: ManagerState, known: Mapping[str, Estimate]) -> dict[str, float]:
     """Bytes a second of every stream as it would cross: as measured lately, else as estimated."""
     found = {}
-    for stream, known in estimates(state, {}).items():
+    for stream, estimate in known.items():
         rows, width = _rows(state, stream), _width(state, stream)
-        rows = known.rows_out if rows is None else rows
-        usual = known.bytes_out / known.rows_out if known.rows_out else 0.0
+        rows = estimate.rows_out if rows is None else rows
+        usual = estimate.bytes_out / estimate.rows_out if estimate.rows_out else 0.0
         found[stream] = rows * (usual if width is None else width)
     return found
 

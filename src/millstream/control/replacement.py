@@ -11,11 +11,10 @@ nothing. Every decision is a sentence; carrying it out is the manager's ordinary
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from millstream.control.estimates import estimates
 from millstream.control.manager_events import RequestMove
 from millstream.control.manager_state import ManagerState
 from millstream.control.manager_turn import Turn
-from millstream.control.query_tree import QueryTree, query_tree
+from millstream.control.query_tree import QueryTree, Survey, query_tree, survey
 from millstream.errors import UsageError
 from millstream.place.network_check import cost_and_delay
 from millstream.place.network_problem import within
@@ -47,22 +46,25 @@ class Proposal:
 def proposals(state: ManagerState, *, gain: float | None = None) -> tuple[Proposal, ...]:
     """What would be done now with every running query; later ones see the earlier ones' moves."""
     found: list[Proposal] = []
-    table = state
+    table, seen = state, survey(state)
     for name, query in sorted(state.queries.items()):
         if query.phase != "running":
             continue
-        proposal = propose(table, name, gain=gain)
+        proposal = propose(table, name, gain=gain, seen=seen)
         found.append(proposal)
         if proposal.moves:
             table = _after(table, proposal)
     return tuple(found)
 
 
-def propose(state: ManagerState, name: str, *, gain: float | None = None) -> Proposal:
+def propose(
+    state: ManagerState, name: str, *, gain: float | None = None, seen: Survey | None = None
+) -> Proposal:
     """Keep or move one query's operators."""
     settings = state.settings
+    seen = seen or survey(state)
     try:
-        tree = query_tree(state, name)
+        tree = query_tree(state, name, seen)
     except UsageError as error:
         return _kept(name, error.message)
     if not tree.measured:
@@ -86,7 +88,7 @@ def propose(state: ManagerState, name: str, *, gain: float | None = None) -> Pro
     late = _broken(tree)
     if not late and _restless(state, tree):
         return _kept(name, "it was moved a short while ago", decision)
-    full = _no_room(state, decision)
+    full = _no_room(state, decision, seen)
     if full:
         return _kept(name, full, decision)
     saved = 1 - decision.cost_then / decision.cost_now if decision.cost_now else 0.0
@@ -144,9 +146,9 @@ def _restless(state: ManagerState, tree: QueryTree) -> bool:
     )
 
 
-def _no_room(state: ManagerState, decision: Replacement) -> str:
+def _no_room(state: ManagerState, decision: Replacement, seen: Survey) -> str:
     """Which processor would have more to do than it can; empty where all have room."""
-    known = estimates(state, {})
+    known = seen.known
     load: dict[str, float] = {}
     for operator in state.operators.values():
         if operator.processor and operator.id in known:
