@@ -176,11 +176,18 @@ def test_a_session_works_on_a_cluster_as_without(cluster: LocalCluster) -> None:
         count = session.query("SELECT count(*) AS c FROM n", name="counts")
         with pytest.raises(UsageError):
             session.query("SELECT nothing FROM n")
+        watch = session.query("SELECT processor, operator, queue_rows FROM sys.operators")
+        taken = session.query("SELECT query, decision FROM sys.admissions")
         told = session.push("n", [{"at": i, "n": i} for i in range(20)])
         assert told["rows"] == 20
         session.finish("n")
         assert sorted(row.n for row in large) == list(range(11, 20))
         assert [r["c"] for r in count.table().to_pylist()] == [20]
+        seen = wait(lambda: watch.to_arrow().to_pylist(), "no row about the processors")
+        mine = {o["id"]: o["processor"] for o in cluster.client.query("counts")["operators"]}
+        assert mine.items() <= {row["operator"]: row["processor"] for row in seen}.items()
+        wait(lambda: len(taken.to_arrow()) >= 4, "not every admission is told")
+        assert {"over_ten", "counts"} < {row["query"] for row in taken.to_arrow().to_pylist()}
         for query in session.queries():
             query.drop()
         assert session.queries() == ()
