@@ -22,6 +22,7 @@ from millstream.place.network_outcome import Options, Outcome, Placed
 from millstream.place.network_planner import plan
 from millstream.place.network_problem import Operator, PlacementProblem, Source
 
+PULL_WAYS = 3  # a reader hears that there are rows, asks for them, gets them
 UNKNOWN_MS = 1.0  # between any two processors where nothing was measured: bytes alone count
 
 
@@ -256,6 +257,11 @@ class Promise:
     cost: float
     delay_ms: float
     crossings: tuple[tuple[str, str, str, float], ...]
+
+    @property
+    def arrival_ms(self) -> float:
+        """The least time of a row on the slowest way, as it is pulled from hop to hop."""
+        return PULL_WAYS * self.delay_ms
 
     @property
     def bytes_per_s(self) -> float:

@@ -141,6 +141,7 @@ def _promise(known: "Promise") -> dict[str, Any]:
     return {
         "cost": known.cost,
         "delay_ms": round(known.delay_ms, 3),
+        "arrival_ms": round(known.arrival_ms, 3),
         "bytes_per_s": round(known.bytes_per_s, 1),
         "crosses": [
             {"stream": s, "from": a, "to": b, "bytes_per_s": round(rate, 1)}
