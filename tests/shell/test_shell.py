@@ -129,6 +129,8 @@ def test_describing(told: Told) -> None:
     assert "query 1" in told.run(r"\d")
     assert told.run(r"\d stream_1").splitlines()[1].split() == ["host", "string"]
     assert "GROUP BY host" in told.run(r"\d query 1")
+    assert "about the system itself: sys.admissions" in told.run(r"\d")
+    assert told.run(r"\d sys.steps").splitlines()[1].split() == ["at", "timestamp"]
     with pytest.raises(UsageError, match="no stream or query nothing"):
         told.run(r"\d nothing")
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from millstream.cql.functions import AGGREGATES
+from millstream.cql.system_streams import COLUMNS
 
 KEYWORDS = (
     "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "JOIN", "ON", "AND", "OR", "NOT", "AS",
@@ -38,6 +39,10 @@ def candidates(before: str, known: Known) -> tuple[str, list[str]]:
     ('ho', ['host', 'HOURS'])
     >>> candidates("SELECT host FROM re", known)
     ('re', ['requests'])
+    >>> candidates("SELECT kind FROM sys.st", known)
+    ('sys.st', ['sys.steps'])
+    >>> candidates("SELECT kind FROM sys.steps WHERE wai", known)
+    ('wai', ['waited'])
     """
     match = _WORD.search(before)
     word = match[0] if match else ""
@@ -46,7 +51,9 @@ def candidates(before: str, known: Known) -> tuple[str, list[str]]:
         return word, fitting(word, WINDOW_WORDS)
     previous = _previous_word(statement, word)
     if previous in ("FROM", "JOIN"):
-        return word, fitting(word, sorted(known.streams))
+        system = sorted(COLUMNS.keys() - known.streams.keys())
+        return word, fitting(word, [*sorted(known.streams), *system])
+    known = _with_used(known, statement)
     if "." in word:
         return _qualified(word, statement, known)
     if not word:
@@ -56,6 +63,13 @@ def candidates(before: str, known: Known) -> tuple[str, list[str]]:
     columns = sorted({c for s in streams for c in known.streams[s]} | {"ts"})
     names = [*columns, *sorted(known.streams), *(f"{a}(" for a in sorted(AGGREGATES))]
     return word, fitting(word, [*names, *KEYWORDS])
+
+
+def _with_used(known: Known, statement: str) -> Known:
+    """Streams about the system itself are everywhere, but named only where they are read."""
+    read = {n for n in COLUMNS if re.search(rf"\b{re.escape(n)}\b", statement, re.IGNORECASE)}
+    columns = {name: tuple(c for c, _ in COLUMNS[name]) for name in sorted(read)}
+    return Known({**columns, **known.streams}, known.queries)
 
 
 def _previous_word(statement: str, word: str) -> str:

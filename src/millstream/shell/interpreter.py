@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.cql.parser import CreateQuery, CreateStream, parse
+from millstream.cql.system_streams import COLUMNS
 from millstream.errors import UsageError
 from millstream.session.session import _statements as statements_of
 from millstream.shell.backends import Backend, Batch
@@ -95,6 +96,7 @@ class Interpreter:
         queries = [(q.name, q.state, q.rows, " ".join(q.cql.split())) for q in snapshot.queries]
         self._write("")
         self._table(("query", "state", "rows", "text"), queries, "no query is registered")
+        self._write(f"\nabout the system itself: {', '.join(sorted(COLUMNS))}")
 
     def _describe_one(self, name: str) -> None:
         snapshot = self._backend.snapshot()
@@ -102,6 +104,10 @@ class Interpreter:
             if stream.name == name:
                 self._table(("column", "type"), [*stream.columns, ("ts", "timestamp")], "")
                 return
+        if name.lower() in COLUMNS:
+            columns = COLUMNS[name.lower()]
+            self._table(("column", "type"), [*columns, ("ts", "timestamp")], "")
+            return
         for query in snapshot.queries:
             if query.name == name:
                 self._write(query.cql.strip())
