@@ -14,6 +14,7 @@ from millstream.engine import system_source
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.push_source import PushSource
+from millstream.engine.status import status
 from millstream.engine.system_door import SystemDoor
 from millstream.engine.system_source import SystemSource
 from millstream.errors import CqlError, UsageError
@@ -104,6 +105,26 @@ def test_steps_are_told_to_queries_and_watchers_are_not_watched(engine: Engine) 
 
 
 @pytest.mark.spark
+def test_how_well_queries_are_served_is_measured_and_told(engine: Engine) -> None:
+    engine.add_query("plain", "SELECT name FROM s WHERE n > 4")
+    engine.add_query("served", "SELECT query, ratio, delay >= evaluation AS late FROM sys.queries")
+    push(engine, ROWS)
+    run_steps(engine)
+    told = status(engine)["queries"]["plain"]
+    assert told["ratio"] >= 1.0, "a result is never there before its steps were done"
+    assert told["ratio_communication"] == 0.0
+    assert told["delay_s"] >= told["evaluation_s"] > 0
+    source = source_of(engine, "sys.queries")
+    source.look()
+    assert source.flush() == 1, "of queries that have given results, and not of those who watch"
+    run_steps(engine)
+    (row,) = engine.result("served").drop_columns(["ts"]).to_pylist()
+    assert row["query"] == "plain"
+    assert row["ratio"] == pytest.approx(told["ratio"], abs=0.01)
+    assert row["late"]
+
+
+@pytest.mark.spark
 def test_operators_admissions_and_moves_are_seen(engine: Engine) -> None:
     engine.add_query("plain", "SELECT name FROM s WHERE n > 4")
     engine.add_query("queues", "SELECT operator, queue_rows, queries FROM sys.operators")
@@ -185,4 +206,10 @@ def test_the_buffer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(source._rows), source.lost) == (3, 2)
     table = system_source.table_of(list(source._rows), definition)
     assert table["c1"].to_pylist() == ["2", "3", "4"]
-    assert set(COLUMNS) >= {"sys.operators", "sys.steps", "sys.moves", "sys.admissions"}
+    assert set(COLUMNS) == {
+        "sys.operators",
+        "sys.steps",
+        "sys.queries",
+        "sys.moves",
+        "sys.admissions",
+    }

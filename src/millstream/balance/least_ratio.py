@@ -21,20 +21,24 @@ from millstream.balance.dataflow import Floats, Ints, sum_by
 from millstream.balance.ratio_model import Estimate, RatioModel
 
 NORM = 12
+Units = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LeastRatio:
-    tolerance: float = 0.1  # of load above the average: hosts beyond it are relieved first
+    tolerance: float = 0.15  # of load above the average: hosts beyond it are relieved first
     crowded: float = 0.85  # a host above this is relieved whatever the ratios say
-    traffic_weight: float = 0.3  # one per cent more traffic must lower the ratio by so many
+    # One per cent more traffic must lower the ratio by so many, where loads are even at home; with
+    # uneven ones by less, in proportion.
+    traffic_weight: float = 1.0
+    skew_max: float = 6.0
     drain_s: float = 5.0  # in which what has piled up is to be worked off
     payback_s: float = 20.0  # in which a move's state must be worth its traffic
-    payback_crowded_s: float = 2.0  # ... off a crowded host: what arrives soon helps most
-    gain_min: float = 0.003  # less is not worth a move
+    payback_crowded_s: float = 6.0  # ... off a crowded host: what arrives soon helps most
+    gain_min: float = 0.001  # less is not worth a move
     rest: float = 0.15  # once settled, a change of the value below this wakes nobody
     moves_max: int = 30  # in a decision, beyond relief
-    evaluations_max: int = 300  # of the model in a decision
+    evaluations_max: int = 600  # of the model in a decision
     tidy_units: int = 500  # with the most traffic: looked at for moves that save it
     worst_paths: int = 5  # looked at before giving up
     company: int = 6  # heaviest units looked at on a host that the worst path visits
@@ -83,7 +87,18 @@ class _Search:
         self.reason: dict[int, str] = {}
         self.evaluations = 0
         native = np.where(self.up[seen.flow.unit_native], seen.flow.unit_native, self.host)
-        self.base_traffic = max(self.model.estimate(native).traffic, 1.0)
+        at_home = self.model.estimate(native)
+        self.base_traffic = max(at_home.traffic, 1.0)
+        self.traffic_weight = policy.traffic_weight / self._skew(at_home.load)
+
+    def _skew(self, at_home: Floats) -> float:
+        """How uneven loads would be if everything ran where its stream arrives, 1 for even ones.
+
+        What is even at home needs no traffic: there every byte counts. Where home is crowded much
+        has to cross whatever is done, and the same bytes buy lower ratios.
+        """
+        loads = at_home[self.up]
+        return min(max(float(loads.max() / max(loads.mean(), 1e-9)), 1.0), self.policy.skew_max)
 
     def moves(self) -> tuple[UnitMove, ...]:
         """What changed, first what takes much load with little state: it arrives first."""
@@ -182,16 +197,16 @@ class _Search:
         return log(worst) + log(float(((found.path_ratio / worst) ** NORM).sum())) / NORM
 
     def _value(self, found: Estimate) -> float:
-        return self._score(found) + self.policy.traffic_weight * found.traffic / self.base_traffic
+        return self._score(found) + self.traffic_weight * found.traffic / self.base_traffic
 
-    def _burden(self, unit: int) -> float:
-        fare = float(self._fare(np.array([unit]))[0])
-        return self.policy.traffic_weight * fare / self.base_traffic
+    def _burden(self, units: Units) -> float:
+        fare = float(self._fare(np.array(units)).sum())
+        return self.traffic_weight * fare / self.base_traffic
 
-    def _try(self, unit: int, target: int) -> Estimate:
+    def _try(self, units: Units, target: int) -> Estimate:
         self.evaluations += 1
         there = self.host.copy()
-        there[unit] = target
+        there[list(units)] = target
         return self.model.estimate(there)
 
     def tidy(self) -> None:
@@ -212,7 +227,7 @@ class _Search:
             if saved[row] > -worth or self.evaluations > self.policy.evaluations_max // 2:
                 return
             unit, to = int(units[row]), int(target[row])
-            found = self._try(unit, to)
+            found = self._try((unit,), to)
             fare = float(self._fare(units[row : row + 1])[0])
             if self._score(found) <= score + 1e-9 and found.traffic + fare < now.traffic - worth:
                 self._move(unit, to, "saves traffic")
@@ -231,42 +246,62 @@ class _Search:
                     break
             if found is None:
                 return True
-            unit, target, after = found
-            self._move(unit, target, f"worst ratio {now.worst:.1f} to {after.worst:.1f}")
+            units, target, after = found
+            for unit in units:
+                self._move(unit, target, f"worst ratio {now.worst:.1f} to {after.worst:.1f}")
             now = after
         return False
 
-    def _best_for(self, path: int, now: Estimate) -> tuple[int, int, Estimate] | None:
+    def _best_for(self, path: int, now: Estimate) -> tuple[Units, int, Estimate] | None:
         """The move that gains most for a path, or the first that gains a lot."""
         before = self._value(now)
         best, chosen = before - self.policy.gain_min, None
-        for unit, target in self._candidates(path, now):
-            found = self._try(unit, target)
-            value = self._value(found) + self._burden(unit)
+        for units, target in self._candidates(path, now):
+            found = self._try(units, target)
+            value = self._value(found) + self._burden(units)
             if value < best:
-                best, chosen = value, (unit, target, found)
+                best, chosen = value, (units, target, found)
             if value < before - 5 * self.policy.gain_min:
                 break  # better to look at the next worst than at every choice
         return chosen
 
-    def _candidates(self, path: int, now: Estimate) -> list[tuple[int, int]]:
+    def _candidates(self, path: int, now: Estimate) -> list[tuple[Units, int]]:
         flow = self.seen.flow
         ends = np.append(flow.path_starts, len(flow.path_edges))
         edges = flow.path_edges[ends[path] : ends[path + 1]]
         units = np.unique(flow.edge_unit[edges])
         wait = np.where(self.up, now.wait_s, np.inf)
         quiet = np.argsort(wait, kind="stable")[: self.policy.quiet_hosts]
-        pairs = [(u, t) for u in units.tolist() for t in self._targets(u, units, quiet)]
+        pairs: list[tuple[Units, int]] = [
+            ((u,), t) for u in units.tolist() for t in self._targets(u, units, quiet)
+        ]
+        pairs += self._together(units, quiet)
         for host in np.unique(self.host[units]).tolist():
             here = np.flatnonzero((self.host == host) & self.free)
             loudest = here[np.argsort(-now.pressure[here], kind="stable")]
             for unit in loudest[: self.policy.company].tolist():
-                pairs += [(unit, t) for t in self._targets(unit, units[:0], quiet[:2])]
+                pairs += [((unit,), t) for t in self._targets(unit, units[:0], quiet[:2])]
         return [
-            (u, t)
-            for u, t in dict.fromkeys(pairs)
-            if self.free[u] and self.up[t] and t != self.host[u]
+            (some, t)
+            for some, t in dict.fromkeys(pairs)
+            if self.up[t] and all(self.free[u] and t != self.host[u] for u in some)
         ]
+
+    def _together(self, units: Ints, quiet: Ints) -> list[tuple[Units, int]]:
+        """All of a path to one host: where it waits once, instead of at every host it visits.
+
+        One unit after the other would not get there: the first move alone gains nothing.
+        """
+        if len(units) < 2:
+            return []
+        places = {*quiet.tolist(), *self.host[units].tolist()}
+        places.update(self.seen.flow.unit_native[units].tolist())
+        found = []
+        for target in sorted(places):
+            leaving = tuple(u for u in units.tolist() if self.host[u] != target)
+            if len(leaving) > 1:
+                found.append((leaving, target))
+        return found
 
     def _targets(self, unit: int, mates: Ints, quiet: Ints) -> list[int]:
         """Where a unit could go: home, to neighbours, to copies of its stream, to quiet hosts."""

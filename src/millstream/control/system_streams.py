@@ -1,9 +1,9 @@
 """Streams about a cluster: declared while a query reads one, and the rows a manager knows.
 
 A `sys.` stream is a base stream like any other, entered on one processor; the manager posts its
-rows (`server/system_feed.py`). Rows about operators and steps come from the processors, rows about
-moves and admissions from the manager's own state, here. From two states it is decided what has
-happened between them; nothing is sent.
+rows (`server/system_feed.py`). Rows about operators, steps and queries come from the processors,
+rows about moves and admissions from the manager's own state, here. From two states it is decided
+what has happened between them; nothing is sent.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,8 @@ from millstream.control.manager_turn import Turn
 from millstream.cql.system_streams import COLUMNS, IDLE_US, PREFIX
 
 OPERATORS, STEPS, MOVES, ADMISSIONS = "sys.operators", "sys.steps", "sys.moves", "sys.admissions"
-FROM_PROCESSORS = frozenset({OPERATORS, STEPS})
+QUERIES = "sys.queries"
+FROM_PROCESSORS = frozenset({OPERATORS, STEPS, QUERIES})
 WORDS = {"admission": "admitted", "refusal": "refused", "drop": "dropped", "failure": "failed"}
 MOVED = {"completing": "done", "done": "done", "undoing": "undone", "undone": "undone"}
 Row = dict[str, Any]

@@ -25,6 +25,12 @@ COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
         ("bytes_out", "bigint"), ("seconds", "double"), ("commit_seconds", "double"),
         ("waited", "double"), ("tail_segments", "int"),
     ),
+    # every query that gives results, once a second: how well it is served (seed 002, section 2)
+    "sys.queries": (
+        ("at", "timestamp"), ("query", "string"), ("processor", "string"), ("delay", "double"),
+        ("evaluation", "double"), ("ratio", "double"), ("ratio_processing", "double"),
+        ("ratio_communication", "double"),
+    ),
     # every operator that came to a processor ("in"), left it ("out"), or, after a move that was
     # undone, stayed there ("undone")
     "sys.moves": (

@@ -52,6 +52,19 @@ def operator_rows(engine: "Engine", processor: str) -> Iterator[Row]:
         }  # fmt: skip
 
 
+def query_rows(engine: "Engine", processor: str) -> Iterator[Row]:
+    """Every query whose results are made here: how well it is served, lately."""
+    for name, served in engine.path_times.ratios().items():
+        query = engine.queries.get(name)
+        if query is None or watches(engine, query.stream):
+            continue
+        yield {
+            "query": name, "processor": processor, "delay": served.delay_s,
+            "evaluation": served.evaluation_s, "ratio": served.ratio,
+            "ratio_processing": served.processing, "ratio_communication": served.communication,
+        }  # fmt: skip
+
+
 def step_row(engine: "Engine", report: StepReport, processor: str) -> Row | None:
     """A step that is done; none for one of a watching operator."""
     operator = engine.operators.get(report.operator)

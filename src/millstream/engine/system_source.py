@@ -16,7 +16,13 @@ from millstream.cql.catalog import StreamDefinition
 from millstream.cql.system_streams import PREFIX
 from millstream.engine.appending import Appender
 from millstream.engine.steps import StepReport
-from millstream.engine.system_rows import operator_rows, step_row, table_of, watches
+from millstream.engine.system_rows import (
+    operator_rows,
+    query_rows,
+    step_row,
+    table_of,
+    watches,
+)
 from millstream.plan.nodes import Plan, sources_of
 from millstream.share.dataflow import base_stream
 
@@ -79,11 +85,15 @@ class SystemSource:
         return self.appender.arrived
 
     def _work(self) -> None:
+        quiet = False
         try:
             while not self._stop.wait(EVERY_SECONDS):
+                # A step is told a moment after its commit: what was quiet must still be so when we
+                # look again, with what was told meanwhile appended.
+                before, quiet = quiet, self._nothing_else()
                 self.look()
                 self.flush()
-                if self._nothing_else():
+                if before and quiet:
                     self.appender.finish()
                     self._engine.arrived(self.definition.name)
                     return
@@ -116,6 +126,9 @@ class SystemSource:
         match self.definition.name:
             case "sys.operators":
                 self._look_at_operators()
+            case "sys.queries":
+                for row in query_rows(self._engine, PROCESSOR):
+                    self.note(**row)
             case "sys.admissions":
                 self._look_at_queries()
             case "sys.moves":

@@ -2,9 +2,9 @@
 
     GET /system?wanted=sys.operators,sys.steps&epoch=E&after=N
 
-answers with a row for every operator as it stands, and the steps after number N of the life E of
-this processor (another life: from its first). Steps are noted from the first question on, the
-latest of them only, and no more when nobody has asked for a while.
+answers with a row for every operator (or query) as it stands, and the steps after number N of the
+life E of this processor (another life: from its first). Steps are noted from the first question on,
+the latest of them only, and no more when nobody has asked for a while.
 """
 
 import threading
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 
-from millstream.control.system_streams import OPERATORS, STEPS
+from millstream.control.system_streams import OPERATORS, QUERIES, STEPS
 from millstream.engine.steps import StepReport
-from millstream.engine.system_rows import Row, operator_rows, step_row
+from millstream.engine.system_rows import Row, operator_rows, query_rows, step_row
 from millstream.server.access import authorise
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class SystemView:
         if OPERATORS in wanted:
             rows = islice(operator_rows(self._engine, self._name), OPERATORS_MAX)
             found[OPERATORS] = [{"at": now_us, **row} for row in rows]
+        if QUERIES in wanted:
+            found[QUERIES] = [{"at": now_us, **r} for r in query_rows(self._engine, self._name)]
         if STEPS in wanted:
             with self._lock:
                 self._asked_s = time.monotonic()
