@@ -97,9 +97,13 @@ class ExecutionEngine:
 
     def costs(self, operators: Collection[str]) -> dict[str, tuple[float, float]]:
         """Fixed and marginal seconds of steps, as measured; only of these operators."""
-        self._costs = {o: found for o, found in self._costs.items() if o in operators}
+        known = dict(self._costs)  # slots go on learning meanwhile
+        for gone in known.keys() - set(operators):
+            self._costs.pop(gone, None)
         return {
-            o: line.parts(FIXED_SECONDS_MAX) for o, (_, line) in self._costs.items() if line.weight
+            o: line.parts(FIXED_SECONDS_MAX)
+            for o, (_, line) in known.items()
+            if o in operators and line.weight
         }
 
     def _watch(self) -> None:
