@@ -76,9 +76,9 @@ def answers(client: ManagerClient) -> bool:
 def test_an_admitted_set_is_full_by_measured_costs_and_keeps_up(
     client: ManagerClient, tmp_path: Path
 ) -> None:
-    write_streams(tmp_path, RATE, 60_000, seed=1)
+    write_streams(tmp_path, RATE, 200_000, seed=1)
     began = begin(client, tmp_path, RATE)
-    admitted, refusal = fill(client, queries(1)[:20], lambda _: None)
+    admitted, refusal = fill(client, queries(1)[:60], lambda _: None, measured_s_max=PATIENCE_S)
     names = [str(one["name"]) for one in admitted]
     assert names
     assert "does not fit: cpu of host p1" in refusal

@@ -247,8 +247,9 @@ def warm_up(client: ManagerClient, wishes: Sequence[tuple[str, str]]) -> None:
 
 
 def fill(
-    client: ManagerClient, wishes: Sequence[tuple[str, str]], progress: Progress, refusals: int = 1
-) -> tuple[list[dict[str, Any]], str]:
+    client: ManagerClient, wishes: Sequence[tuple[str, str]], progress: Progress,
+    refusals: int = 1, measured_s_max: float = MEASURED_S_MAX,
+) -> tuple[list[dict[str, Any]], str]:  # fmt: skip
     """Submits until one is refused: those that were taken, and what was said of the other."""
     admitted: list[dict[str, Any]] = []
     for name, cql in wishes:
@@ -263,13 +264,15 @@ def fill(
                 time.sleep(2 * CYCLE_S)  # what is full for a moment may have room again
         admitted.append(answer)
         progress(f"{name}: {answer['admission']['sentence']}")
-        _wait_until_measured(client, name, MEASURED_STEPS)
+        _wait_until_measured(client, name, MEASURED_STEPS, measured_s_max)
     return admitted, ""
 
 
-def _wait_until_measured(client: ManagerClient, name: str, steps: int) -> None:
+def _wait_until_measured(
+    client: ManagerClient, name: str, steps: int, seconds_max: float = MEASURED_S_MAX
+) -> None:
     """What follows is to know what this query costs."""
-    deadline = time.monotonic() + MEASURED_S_MAX
+    deadline = time.monotonic() + seconds_max
     while time.monotonic() < deadline:
         known = [o["figures"] for o in client.query(name)["operators"]]
         if all("fixed_s" in f and f["steps"] >= steps for f in known):
