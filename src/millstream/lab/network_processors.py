@@ -45,6 +45,8 @@ CQL = (
 ENTERING: Mapping[str, tuple[str, int]] = {"calls": ("north", 1500), "answers": ("south", 600)}
 PAYLOAD = 180  # random bytes of a row, which do not compress
 POST_S = 0.5
+LOOK_S = 4.0  # two reports
+BEHIND_ROWS_MAX = 2000  # a second's
 KEYS = 40_000  # few pairs: the result is small beside what it is made of
 Progress = Callable[[str], None]
 
@@ -109,6 +111,7 @@ def compare(
                 progress("rows come; waiting for measured rates")
                 _until(lambda: _measured_rates(client), 120.0, "no rates were measured")
                 feeding.check()
+                _until(_Calm(client, planners[0]), 240.0, "rates did not become steady")
                 return [
                     _measure(network, client, subscriber, planner, quiet, seconds, progress)
                     for planner in planners
@@ -127,7 +130,7 @@ def _measure(
     planned = client.place(QUERY, planner=planner, wait_s=120.0)
     progress(f"{planner}: {planned['sentence']}")
     _until(lambda: _settled(client, planner), 120.0, f"the moves of {planner} did not end")
-    time.sleep(5.0)  # what waited during the moves goes through first
+    _until(_Calm(client, planner), 240.0, "what waited during the moves did not go through")
     before = client.place(QUERY, planner=planner, dry_run=True)
     seen = len(subscriber.delays_ms)
     busy = _rates(network, seconds)
@@ -203,6 +206,26 @@ def _settled(client: ManagerClient, planner: str) -> bool:
     return there and not under_way
 
 
+class _Calm:
+    """Whether rates are steady and nothing waits to be pulled: three looks say the same."""
+
+    def __init__(self, client: ManagerClient, planner: str) -> None:
+        self._client, self._planner = client, planner
+        self._seen: list[float] = []
+        self._looked_s = 0.0
+
+    def __call__(self) -> bool:
+        if time.monotonic() - self._looked_s < LOOK_S:
+            return False
+        self._looked_s = time.monotonic()
+        told = self._client.place(QUERY, planner=self._planner, dry_run=True)
+        edges = self._client.placement()["edges"]
+        waiting = max((e["figures"].get("behind_rows", 0) for e in edges), default=0)
+        self._seen = [*self._seen[-2:], told["now"]["bytes_per_s"]]
+        close = max(self._seen) <= 1.05 * min(self._seen)
+        return len(self._seen) == 3 and close and waiting <= BEHIND_ROWS_MAX
+
+
 def _rates(network: Namespaces, seconds: float) -> dict[str, float]:
     """Bytes a second that leave each site."""
     before = {site: network.sent_bytes(site) for site in SITES}
@@ -260,8 +283,9 @@ class _Feeding:
     def _feed(self, stream: str, site: str, rate: int) -> None:
         chance, address = random.Random(stream), f"http://127.0.0.1:{PORT}"
         with self._network.inside(site), ManagerClient(address, token="") as client:
-            began, sequence = time.monotonic(), 1
-            while not self._over.wait(max(0.0, began + sequence * POST_S - time.monotonic())):
+            due_s, sequence = time.monotonic(), 1
+            while not self._over.wait(max(0.0, due_s - time.monotonic())):
+                due_s = max(due_s, time.monotonic()) + POST_S  # what was missed is not made up for
                 rows = _rows(chance, int(rate * POST_S))
                 body = {"producer": stream, "sequence": sequence, "rows": rows}
                 try:
