@@ -5,6 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# No property judges how long it took: a busy machine is no fault of the code.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 # Runs of seconds end before Java's optimising compiler has earned what it costs: half of the CPU.
 # Processes that tests start inherit this.

@@ -48,6 +48,7 @@ def test_spellings(text: str, expected: int) -> None:
         ("1 month", "a length of time in month is not supported"),
         ("2 years", "a length of time in years is not supported"),
         ("3 parsecs", "unknown unit of time parsecs"),
+        ("3 minuts", "unknown unit of time minuts; did you mean minutes?"),
         ("0.1 us", "0.1 us is finer than a microsecond"),
         ("99999999999 weeks", "99999999999 weeks is too long"),
     ],

@@ -5,6 +5,7 @@ they begin, and a window has one length.
 """
 
 import re
+from difflib import get_close_matches
 from fractions import Fraction
 
 from millstream.errors import UsageError
@@ -53,5 +54,7 @@ def _unit(word: str) -> int:
     if unit in CALENDAR_UNITS:
         raise UsageError(f"a length of time in {unit} is not supported", hint=CALENDAR_HINT)
     if unit not in UNITS_US:
-        raise UsageError(f"unknown unit of time {word}", hint=SHAPE_HINT)
+        near = get_close_matches(unit, UNITS_US, 1, cutoff=0.75)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"unknown unit of time {word}{meant}", hint=SHAPE_HINT)
     return UNITS_US[unit]

@@ -1,6 +1,7 @@
 """The parser under the dialect: places of nodes, plain messages, and no silent gaps."""
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from sqlglot import exp
@@ -9,6 +10,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from millstream.cql.syntax import CqlSyntaxError, Span
 
+CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "JOIN", "UNION", "PARTITION")
 T = TypeVar("T")
 E = TypeVar("E", bound=exp.Expr)
 
@@ -29,9 +31,18 @@ class PlacedParser(SparkParser):
     def raise_error(self, message: str, token: Any = None) -> None:
         spot = token or self._curr
         if spot:
-            raise CqlSyntaxError(_readable(message, spot.text), Span(spot.start, spot.end))
+            hint = self._meant_before() if spot is self._curr else ""
+            raise CqlSyntaxError(_readable(message, spot.text), Span(spot.start, spot.end), hint)
         end = len(self.sql.rstrip())
         raise CqlSyntaxError(_readable(message, ""), Span(end, end))
+
+    def _meant_before(self) -> str:
+        """A misspelt keyword is taken for a name, and what follows it does not fit."""
+        before = self._prev
+        if not before or before.token_type != TokenType.VAR:
+            return ""
+        near = get_close_matches(before.text.upper(), CLAUSES, 1, cutoff=0.75)
+        return f"did you mean {near[0]} instead of {before.text}?" if near else ""
 
     def _parse_csv(
         self, parse_method: Callable[[], T | None], sep: TokenType = TokenType.COMMA

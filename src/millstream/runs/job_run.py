@@ -22,7 +22,7 @@ from millstream.runs.display import Display, Silent
 from millstream.runs.folder import NEW_RUN, RunFolder
 from millstream.runs.live_run import LiveRun
 from millstream.runs.statistics_export import keep_statistics, statistics_of
-from millstream.runs.summary import summarise
+from millstream.runs.summary import counted, summarise
 from millstream.runs.trace import tracing
 
 if TYPE_CHECKING:
@@ -104,7 +104,10 @@ def run_job(
                 if shown.due():
                     shown.show(live.status(), loop.steps)
 
-            shown.say(f"{len(job.queries)} queries over {len(job.streams)} streams")
+            shown.say(
+                f"{counted(len(job.queries), 'query', 'queries')} over "
+                f"{counted(len(job.streams), 'stream', 'streams')}"
+            )
             try:
                 with ExitStack() as open_ways:
                     for way in (settings.door, settings.watch):

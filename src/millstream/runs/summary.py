@@ -81,9 +81,19 @@ def print_summary(summary: Mapping[str, Any], console: Console, *, again: bool =
     console.print(_closing(summary, again), highlight=False)
 
 
+def counted(number: int, one: str, many: str) -> str:
+    """A number and what it counts.
+
+    >>> counted(1, "query", "queries"), counted(12, "query", "queries")
+    ('1 query', '12 queries')
+    """
+    return f"{number} {one if number == 1 else many}"
+
+
 def _closing(summary: Mapping[str, Any], again: bool) -> str:
     rows = sum(s["rows"] for s in summary["streams"].values())
-    text = f"{rows:,} rows, {len(summary['queries'])} queries, {summary['seconds']:.1f} s"
+    queries = counted(len(summary["queries"]), "query", "queries")
+    text = f"{rows:,} rows, {queries}, {summary['seconds']:.1f} s"
     if again:
         return f"finished before: {text}; nothing to do"
     failed = [n for n, q in summary["queries"].items() if q["state"] == "failed"]
