@@ -192,3 +192,25 @@ def test_operators_that_left_do_not_starve_and_a_long_step_is_no_waiting() -> No
     scheduler.report(StepReport("a", 50, 50, 20.0, 20.0, choice.number))
     assert scheduler.choose(alone, 20.0) is not None
     assert not [s for s in scheduler.trace if isinstance(s, Switch) and "starves" in s.reason]
+
+
+def test_work_that_has_waited_too_long_goes_next_whoever_is_in_charge() -> None:
+    """Few rows beside a long queue: the algorithm alone would pass over them for ever."""
+
+    def served(patience_s: float | None) -> list[str]:
+        settings = ScheduleSettings(
+            candidates=("mtiq",), selector="fixed", patience_s=patience_s, rows_max=500
+        )
+        scheduler, found = Scheduler(settings), []
+        views = [OperatorView("long", 1_000), OperatorView("short", 2)]
+        for second in range(8):
+            choice = scheduler.choose(views, now=float(second))
+            assert choice is not None
+            found.append(choice.operator)
+            if choice.operator == "short":
+                assert (choice.rows, choice.reason) == (2, "has waited 4.0 s")
+            scheduler.report(StepReport(choice.operator, 2, 0, 0.1, float(second) + 0.1))
+        return found
+
+    assert served(None) == ["long"] * 8
+    assert served(3.0) == ["long"] * 4 + ["short"] + ["long"] * 3

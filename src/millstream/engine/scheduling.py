@@ -21,6 +21,8 @@ from millstream.schedule.scheduler import Scheduler
 # What a step on Spark costs before anything was measured (docs/design/0002-engine.md).
 FIXED_COST_S = 0.1
 ROW_COST_S = 2e-6
+# Admission counts on a turn for everybody within a cycle (docs/design/0006-planning-with-reuse.md).
+PATIENCE_S = 5.0
 
 
 class StepScheduler:
@@ -33,10 +35,10 @@ class StepScheduler:
         self.engine = engine
         self.trains = Trains(engine)
         settings = engine.settings
-        self.scheduler = Scheduler(
-            settings.schedule.with_(slots=settings.slots, rows_max=settings.step_rows_max),
-            settings.quality,
-        )
+        schedule = settings.schedule.with_(slots=settings.slots, rows_max=settings.step_rows_max)
+        if schedule.patience_s is None and schedule.selector != "fixed":
+            schedule = schedule.with_(patience_s=PATIENCE_S)
+        self.scheduler = Scheduler(schedule, settings.quality)
         self.seconds = 0.0  # spent on choosing and on keeping statistics
         self._clock = 0.0
         self._shape: _Shape | None = None

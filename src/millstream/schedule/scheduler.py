@@ -89,6 +89,9 @@ class Scheduler:
             for algorithm in self._algorithms.values():
                 algorithm.refresh(situation)
             self._stale = False
+        overdue = self._overdue(situation)
+        if overdue is not None and self._algorithm is not None:
+            return self._take(self._algorithm, overdue, situation)
         return self._ask(situation)
 
     def report(self, report: StepReport) -> None:
@@ -189,6 +192,23 @@ class Scheduler:
             if now - since > limit:
                 return name
         return None
+
+    def _overdue(self, situation: Situation) -> Pick | None:
+        """The work that has waited longest, where that is longer than anybody should.
+
+        An algorithm that weighs rows against the cost of a step passes over a queue of few rows for
+        as long as others are longer; what few rows carry may be a whole window's result.
+        """
+        limit = self.settings.patience_s
+        if limit is None or not self._waiting_since:
+            return None
+        name, since = min(self._waiting_since.items(), key=lambda item: (item[1], item[0]))
+        waited = situation.now - since
+        if waited <= limit:
+            return None
+        rows = situation.by_id[name].rows
+        most = self.settings.rows_max
+        return Pick(name, f"has waited {waited:.1f} s", rows if most is None else min(rows, most))
 
     def _review(self, situation: Situation, starved: str | None) -> Algorithm:
         now = situation.now

@@ -41,6 +41,7 @@ class ScheduleSettings:
     # Starvation, section 3.2.4.
     starvation_picks_max: int = 1000  # picks without work in one choice
     starvation_wait_s: float | None = 30.0  # runnable work passed over for so long; None: never
+    patience_s: float | None = None  # work that waits longer goes next, whoever is in charge
     # Batches of the cost-aware algorithm.
     step_s_max: float = 1.0  # longest step it plans for
     overhead_share: float = 0.1  # fixed cost it accepts as a share of a step, where rows allow
@@ -58,7 +59,7 @@ class ScheduleSettings:
             )
         positive = (
             "slots", "threshold_rows", "rows_max", "statistics_s", "scoring_s", "explore_s",
-            "starvation_picks_max", "starvation_wait_s", "step_s_max", "horizon_s",
+            "starvation_picks_max", "starvation_wait_s", "patience_s", "step_s_max", "horizon_s",
             "foresight_steps_max", "trace_length",
         )  # fmt: skip
         for name in positive:
