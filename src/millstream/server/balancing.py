@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from millstream.balance.running import RunningFragment, neighbours, view
 from millstream.balance.selection import SELECTIONS
 from millstream.control.commands import Reply, encode_reply
 from millstream.control.handover import Handover, PeerEnvelope
+from millstream.engine.warming import prime
 from millstream.errors import MillstreamError, UsageError
 from millstream.server.peer_book import PeerBook
 from millstream.server.peer_moves import PREFIX, PeerMoves
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 
 PLACEMENT = "placement"  # the seed's scheme as it stands
 MANAGER_SILENCE_SECONDS = 30.0  # longer than a manager needs to give a processor up
+LONELY_SECONDS = 1.0  # between looks for others, while nobody is known
+FRAGMENTS_MAX = 3  # of a move: each is tried out before it is taken over, which takes time
 LOG_KEPT = 100
 # Steps on Spark take tenths of a second to seconds, so windows are longer than the seed's 100 ms;
 # a load that doubles within a window and stays for two is not yet a change.
@@ -128,6 +132,13 @@ class Balancing:
 
     def start(self) -> None:
         self._thread.start()
+        if not self.processor.engine.operators and self.processor.engine.spark is not None:
+            threading.Thread(target=self._prime, name="millstream-prime", daemon=True).start()
+
+    def _prime(self) -> None:
+        """Who has nothing to do will be given something: its first step should not be slow."""
+        with suppress(Exception):  # a session that ends meanwhile; nothing depends on it
+            prime(self.processor.engine.spark)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -158,7 +169,8 @@ class Balancing:
 
     def _beat(self, now_s: float) -> None:
         clock = self._clock
-        if now_s - clock.refresh_s >= self.rules.refresh_s or not self.node.partners.others:
+        often_s = self.rules.refresh_s if self.node.partners.others else LONELY_SECONDS
+        if now_s - clock.refresh_s >= min(often_s, self.rules.refresh_s):
             clock.refresh_s = now_s
             self.book.ask_around()
             self.moves.sweep()
@@ -229,7 +241,11 @@ class Balancing:
         return [view(fragment, self._around) for fragment in self._fragments.values()]
 
     def _move(self, to: str, chosen: list[Move]) -> None:
-        """Fragments to one processor go together: one copy of what they read, one seal."""
+        """Fragments to one processor go together, a few at a time: one copy of what they read, one
+        seal, and the next who asks need not wait for long."""
+        for left in chosen[FRAGMENTS_MAX:]:  # they stay for now
+            self._give(LoadShifted(time.monotonic(), left.load))
+        chosen = chosen[:FRAGMENTS_MAX]
         load = sum(move.load for move in chosen)
         fragments = [self._fragments[m.fragment] for m in chosen if m.fragment in self._fragments]
         problem = self.led() or self.moves.begin(fragments, to, load)

@@ -20,6 +20,7 @@ from millstream.control.commands import (
     Peer,
     Prepare,
     Progress,
+    Progressed,
     Refusal,
     Reply,
     Seal,
@@ -35,7 +36,7 @@ from millstream.control.handover import (
     resumed,
     said,
 )
-from millstream.engine.ownership import UNDER_WAY, remote
+from millstream.engine.ownership import REMOTE, UNDER_WAY
 from millstream.errors import MillstreamError
 from millstream.server.running_view import hosts_of, sources_of
 
@@ -46,12 +47,14 @@ if TYPE_CHECKING:
 
 PREFIX = "b-"  # of moves without a manager
 LEASE_SECONDS = 180.0
+LOST_SECONDS = 15.0  # after which its leader is asked whether a move still goes on
 ASK_SECONDS = (0.1, 2.0)  # between questions how far a move is
 
 
 @dataclass(frozen=True, slots=True)
 class Engagement:
     move: str
+    since_s: float
     until_s: float
     load: float
 
@@ -96,12 +99,14 @@ class PeerMoves:
             return Refusal("led", problem)
         with self._lock:
             known = self._present()
-            if known is not None and known.move != move:
+            # A processor leads one move at a time: a new one of the same leader ends the old one.
+            if known is not None and leader_of(known.move) != leader_of(move):
                 return Refusal("engaged", f"it takes part in move {known.move}")
             other = self._under_way() - {move}
             if other:
                 return Refusal("engaged", f"move {min(other)} is under way")
-            self._engaged = Engagement(move, time.monotonic() + LEASE_SECONDS, load)
+            now_s = time.monotonic()
+            self._engaged = Engagement(move, now_s, now_s + LEASE_SECONDS, load)
         return Done()
 
     def disengage(self, move: str) -> Reply:
@@ -142,11 +147,10 @@ class PeerMoves:
         operators = {name for fragment in fragments for name in fragment.names}
         inputs = {s for fragment in fragments for s in fragment.inputs} - operators
         sources = sources_of(self.processor, inputs)
-        consumers = self.processor.engine.ledger.consumers
+        consumers = self.processor.ownership.consumers_with
         near = {self.processor.id, target, *(name for name, _ in sources.values())}
         for name in operators:
-            read = consumers(name)
-            near |= {peer for peer in self.book.names if remote(peer) in read}
+            near |= set(consumers(REMOTE, name))
         urls = {name: self.book.url_of(name) for name in near - {self.processor.id}}
         unknown = [name for name, url in urls.items() if url is None]
         if unknown:
@@ -214,6 +218,7 @@ class PeerMoves:
         """Moves without a leader: sealed ones go on, others are undone."""
         current = self._current.id if self._current is not None else ""
         idle = self._thread is None or not self._thread.is_alive()
+        self._leave_the_lost()
         for move in self.processor.ownership.moves():
             if not move.id.startswith(PREFIX) or move.id == current:
                 continue
@@ -236,8 +241,28 @@ class PeerMoves:
                 with suppress(MillstreamError):
                     self.processor.new_owner.undo(move.id)
 
+    def _leave_the_lost(self) -> None:
+        """Ends an engagement whose leader knows nothing of the move any more."""
+        known = self.engaged
+        if known is None or time.monotonic() - known.since_s < LOST_SECONDS:
+            return
+        leader = leader_of(known.move)
+        if leader != self.processor.id:
+            reply = self.book.ask(leader, Progress(known.move))
+            if isinstance(reply, Progressed) and reply.phase == "none":
+                self.disengage(known.move)
+
     def stop(self) -> None:
         self._stopping.set()
         thread = self._thread
         if thread is not None and thread.is_alive():
             thread.join()
+
+
+def leader_of(move: str) -> str:
+    """The processor that leads a move.
+
+    >>> leader_of("b-p-1-7-2")
+    'p-1'
+    """
+    return move.removeprefix(PREFIX).rsplit("-", 2)[0]
