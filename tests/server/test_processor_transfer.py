@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 from control_calls import Control, until
 
+from millstream.client.manager_client import ManagerClient
+from millstream.client.results import StreamReader
 from millstream.control.commands import Configure, Connect, Disconnect, Report, Stop, TakeInventory
 from millstream.engine.ownership import Place
 from millstream.engine.transfer import PeerAwayError, RefusedError
@@ -224,6 +226,31 @@ def test_trouble_with_the_machine_is_not_the_end(
     engine._loop._fail(StateError("another process has taken over this home"))
     until(engine.fenced.is_set)
     assert "taken over" in pair.servers[0].wait()
+
+
+def test_a_reader_is_not_sent_round_in_circles_when_a_stream_has_come_back(pair: Pair) -> None:
+    """p0 made 1 and 2, p1 3 and 4, p0 the rest; unread rows went along, so p0 has all of them."""
+    (maker, other), (here, there) = (
+        (s.processor for s in pair.servers),
+        (s.url for s in pair.servers),
+    )
+    pair.publish(1, 1)
+    pair.publish(1, 2)
+    with maker.engine.ledger.transaction():
+        maker.ownership.hand(STREAM, 3, 2, Place("p1", there))
+        maker.ownership.own(STREAM, 3, 5)
+    with other.engine.ledger.transaction() as ledger:
+        ledger.add_stream(STREAM, "map")
+        other.ownership.hand(STREAM, 5, 3, Place("p0", here))
+    for mark in range(3, 7):
+        pair.publish(1, mark)
+    with ManagerClient(here) as client:
+        reader = StreamReader(client, STREAM, here, 1, "q")
+        seen: list[int] = []
+        for _ in range(10):
+            seen += [batch.first for batch in reader.batches(0.0)]
+        assert seen == [1, 2, 3, 4, 5, 6]
+        assert (reader.idle, reader.epoch) == (True, 3)
 
 
 def test_goals_bring_the_selector_and_leave_with_it(pair: Pair) -> None:

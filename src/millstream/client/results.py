@@ -43,7 +43,11 @@ class StreamReader:
     ) -> None:
         self.manager, self.stream, self.url = manager, stream, url
         self.following, self.consumer = following, consumer
+        # how far along the stream's owners it is: streams come back to former ones, who would else
+        # send it round in circles
+        self.epoch = 0
         self.ended = False
+        self.idle = False  # whether the owner had nothing more when it was last asked
 
     def find(self) -> str:
         """The address to ask, looked up anew."""
@@ -55,6 +59,7 @@ class StreamReader:
 
     def batches(self, wait_s: float = 0.0) -> Iterator[Batch]:
         """What is there now; waits for more up to `wait_s` where there is nothing."""
+        self.idle = False
         try:
             page = self._page(wait_s)
         except (ManagerAwayError, StateError):
@@ -62,8 +67,10 @@ class StreamReader:
             self.url = self.find()  # restarted elsewhere, or moved
             return
         if page["moved"] is not None:
+            self.epoch = int(page["moved"]["epoch"])
             self.url = page["moved"]["to"]["url"] or self.find()
             return
+        self.epoch, self.idle = int(page["epoch"]), not page["segments"]
         for segment in page["segments"]:
             if segment["first"] > self.following:
                 raise StateError(
@@ -76,7 +83,9 @@ class StreamReader:
             yield Batch(segment["first"], segment["last"], table, self.ended)
 
     def _page(self, wait_s: float) -> dict[str, Any]:
-        asked = {"after": self.following, "consumer": self.consumer, "epoch": 0, "wait": wait_s}
+        asked = {
+            "after": self.following, "consumer": self.consumer, "epoch": self.epoch, "wait": wait_s,
+        }  # fmt: skip
         url = f"{self.url}/streams/{quote(self.stream, safe='')}/segments"
         found: dict[str, Any] = dict(
             self.manager.ask("GET", url, params=asked, wait_s=wait_s).json()

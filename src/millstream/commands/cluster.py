@@ -18,6 +18,7 @@ from millstream.errors import MillstreamError, UsageError
 Manager = Annotated[str | None, typer.Option("--manager", help="URL of the manager.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 T = TypeVar("T")
+EMPTY_MAX = 20
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done; do nothing.")]
 
 
@@ -268,7 +269,7 @@ def tail(
 
     with ManagerClient(manager_url(manager)) as client:
         reader = ResultReader(client, query)
-        shown = 0
+        shown = empty = 0
         while not reader.ended:
             came = False
             for batch in reader.batches(10.0 if follow else 1.0):
@@ -280,7 +281,8 @@ def tail(
                         return
             if came:
                 continue
-            if not follow:
+            empty += 1  # a pointer was followed, nobody answered, or there is nothing more
+            if not follow and (reader.idle or empty > EMPTY_MAX):
                 return
             told = client.query(query)
             if told["state"] == "failed":

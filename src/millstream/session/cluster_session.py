@@ -107,7 +107,7 @@ class ClusterQuery:
                 reader.acknowledge()
             if not came and not done:
                 self._raise_if_failed()
-                if ready():
+                if reader.idle and ready():
                     return
 
     def _raise_if_failed(self) -> None:
