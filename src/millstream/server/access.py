@@ -27,8 +27,10 @@ class AnswerError(Exception):
 
 def authorise(request: Request, token: str | None) -> None:
     """Refuses a request without the token, where there is one."""
+    if token is None:
+        return
     given = request.headers.get("authorization", "").removeprefix("Bearer ")
-    if token is not None and not hmac.compare_digest(given.encode(), token.encode()):
+    if not hmac.compare_digest(given.encode(), token.encode()):
         raise AnswerError(401, "denied", "a token is required", "Authorization: Bearer TOKEN")
 
 
@@ -94,13 +96,20 @@ def status_of(error: MillstreamError) -> int:
     return 400 if isinstance(error, UsageError) else 500
 
 
+def error_answer(error: AnswerError | MillstreamError) -> JSONResponse:
+    """An error in words."""
+    if isinstance(error, AnswerError):
+        return JSONResponse({"error": error.content}, error.status)
+    return JSONResponse({"error": told(error)}, status_of(error))
+
+
 def add_error_answers(app: FastAPI) -> None:
     """Lets an application answer errors in words."""
 
     @app.exception_handler(AnswerError)
     async def refused(_: Request, answer: AnswerError) -> JSONResponse:
-        return JSONResponse({"error": answer.content}, answer.status)
+        return error_answer(answer)
 
     @app.exception_handler(MillstreamError)
     async def failed(_: Request, error: MillstreamError) -> JSONResponse:
-        return JSONResponse({"error": told(error)}, status_of(error))
+        return error_answer(error)

@@ -109,6 +109,7 @@ class ConnectionManager:
         self.heard = threading.Event()  # a manager has asked something
         self.heard_s = 0.0  # when it last did
         self._lock = threading.Lock()
+        self._last: tuple[int, int] | None = None  # the greatest (epoch, number), once read
 
     # -- envelopes ------------------------------------------------------------------------------
 
@@ -130,14 +131,16 @@ class ConnectionManager:
             return [self.tried(c) for c in envelope.commands]
 
     def _seen(self) -> tuple[int, int]:
-        text = self.processor.engine.ledger.meta(SEEN) or "0 0"
-        epoch, number = text.split()
-        return int(epoch), int(number)
+        if self._last is None:  # only this process writes it
+            epoch, number = (self.processor.engine.ledger.meta(SEEN) or "0 0").split()
+            self._last = int(epoch), int(number)
+        return self._last
 
     def _see(self, epoch: int, number: int) -> None:
         if (epoch, number) != self._seen():
             with self.processor.engine.ledger.transaction() as ledger:
                 ledger.set_meta(SEEN, f"{epoch} {number}")
+            self._last = epoch, number
 
     def tried(self, command: Command) -> Reply:
         """Carries one command out; a refusal is a reply."""

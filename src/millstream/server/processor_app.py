@@ -56,6 +56,7 @@ from millstream.server.placement_coordinator import PlacementCoordinator
 from millstream.server.processor_view import ProcessorView
 from millstream.server.registration import Registration
 from millstream.server.rows_api import is_loopback, rows_app
+from millstream.server.short_way import ShortWay
 from millstream.server.statistics_gatherer import StatisticsGatherer
 from millstream.server.stream_distributor import StreamDistributor
 from millstream.server.stream_feeder import StreamFeeder
@@ -160,6 +161,9 @@ class ProcessorServer:
                 log_level="warning",
                 lifespan="off",
                 access_log=False,
+                server_header=False,
+                date_header=False,
+                proxy_headers=False,
                 ssl_certfile=settings.certificate,
                 ssl_keyfile=settings.key,
                 timeout_graceful_shutdown=1,
@@ -297,7 +301,17 @@ class ProcessorServer:
 
     # -- HTTP -----------------------------------------------------------------------------------
 
-    def app(self) -> FastAPI:
+    async def _control(self, request: Request) -> JSONResponse:
+        authorise(request, self.settings.token)
+        envelope = decode(await json_body(request, MESSAGE_BYTES_MAX))
+        await self._note(envelope)
+        if all(isinstance(c, Progress) for c in envelope.commands):
+            replies = self.connections.receive(envelope)  # a look at the ledger, no more
+        else:
+            replies = await run_in_threadpool(self.connections.receive, envelope)
+        return JSONResponse({"replies": [encode_reply(reply) for reply in replies]})
+
+    def app(self) -> ShortWay:
         app = FastAPI(title="Millstream processor", docs_url=None, redoc_url=None, openapi_url=None)
         add_error_answers(app)
 
@@ -305,18 +319,6 @@ class ProcessorServer:
         async def health() -> dict[str, Any]:
             return {"status": "ok", "processor": self.processor.id}
 
-        async def control(request: Request) -> JSONResponse:
-            authorise(request, self.settings.token)
-            envelope = decode(await json_body(request, MESSAGE_BYTES_MAX))
-            await self._note(envelope)
-            if all(isinstance(c, Progress) for c in envelope.commands):
-                replies = self.connections.receive(envelope)  # a look at the ledger, no more
-            else:
-                replies = await run_in_threadpool(self.connections.receive, envelope)
-            return JSONResponse({"replies": [encode_reply(reply) for reply in replies]})
-
-        # a plain route: what a framework checks of bodies, `decode` has checked
-        app.add_route("/control", control, methods=["POST"])
         self._add_balancing(app)
         self.coordinator.add_routes(app)
         self.distributor.add_routes(app)
@@ -325,7 +327,7 @@ class ProcessorServer:
         system = SystemView(self.processor.id, self.processor.engine)
         system.add_route(app, self.settings.token)
         app.mount("/", rows_app(self.feeder.door, token=self.settings.token))
-        return app
+        return ShortWay(app, "/control", self._control)
 
     def _add_balancing(self, app: FastAPI) -> None:
         def there() -> Balancing:
