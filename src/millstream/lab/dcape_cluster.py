@@ -68,12 +68,14 @@ def queries_over(first: str, second: str, count: int) -> dict[str, str]:
 
 
 @contextmanager
-def cluster(processors: int, say: Callable[[str], None]) -> Iterator[LocalCluster]:
+def cluster(
+    processors: int, say: Callable[[str], None], *, beat_s: float = 5.0
+) -> Iterator[LocalCluster]:
     """Started, and stopped whatever happens."""
     with tempfile.TemporaryDirectory(prefix="millstream-lab-") as folder:
         made = LocalCluster(
             Path(folder), processors, spark="local[1]", heap="512m", say=say,
-            manager_options=("--placer", "pattern"),
+            manager_options=("--placer", "pattern", "--beat", str(beat_s)),
         )  # fmt: skip
         try:
             say(f"starting a manager and {processors} processors")

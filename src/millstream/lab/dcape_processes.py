@@ -31,6 +31,8 @@ from millstream.server.local_cluster import LocalCluster
 from millstream.server.peers import PeerDirectory
 
 DRAIN_S = 300.0
+BEAT_S = 0.3  # between reports: the end of a run is seen in them
+CALM_SHARE, CALM_S_MAX = 0.2, 60.0  # of a CPU: what a processor takes once it has started
 
 
 def drained(
@@ -99,7 +101,7 @@ def requests(seed: int, quick: bool, progress: Progress) -> Outcome:
     rates = (0, 50) if quick else (0, 10, 50, 100, 200, 500, 1000)
     rows_in, count = (20_000, 4) if quick else (200_000, 20)
     rows: list[Row] = []
-    with cluster(1, progress) as made:
+    with cluster(1, progress, beat_s=BEAT_S) as made:
         asking = ProcessorClient("p1", made.processors[0].url)
         progress("warming up")
         rows_per_s(made, "warm", rows_in, count, seed)
@@ -134,13 +136,15 @@ def waiting(seed: int, quick: bool, progress: Progress) -> Outcome:  # noqa: ARG
     """4.4: CPU of a processor whose consumers are told of news, and of one they keep asking."""
     seconds, consumers = (5.0, 4) if quick else (30.0, 12)
     rows: list[Row] = []
-    with cluster(1, progress) as made:
+    with cluster(1, progress, beat_s=BEAT_S) as made:
         member = made.processors[0]
         write_rows(made.folder / "s.parquet", 1000, 1)
         made.client.declare(stream_table("s", made.folder / "s.parquet", rate=1.0), start=True)
         pid = member.process.pid if member.process else 0
         peers = PeerDirectory()
         peer = peers(Place("p1", member.url))
+        progress("until it has calmed down")
+        _calm(pid)
         for way, wait, pause in (("told", seconds, 0.0), ("polling", 0.0, 0.02)):
             progress(f"{consumers} consumers, {way}")
             before = sum(map(cpu_s, tree(pid)))
@@ -162,6 +166,16 @@ def waiting(seed: int, quick: bool, progress: Progress) -> Outcome:  # noqa: ARG
             )
         ],
     )
+
+
+def _calm(pid: int) -> None:
+    """Waits until a process that has just started has loaded and compiled what it needs."""
+    deadline = time.monotonic() + CALM_S_MAX
+    while time.monotonic() < deadline:
+        before = sum(map(cpu_s, tree(pid)))
+        time.sleep(2.0)
+        if (sum(map(cpu_s, tree(pid))) - before) / 2.0 < CALM_SHARE:
+            return
 
 
 def _look(peer: Any, way: str, wait: float, number: int) -> None:
@@ -189,7 +203,7 @@ def connections(seed: int, quick: bool, progress: Progress) -> Outcome:
     counts = (0, 4) if quick else (0, 2, 4, 8, 12, 24)
     rows_in, queries = (20_000, 2) if quick else (200_000, 8)
     rows: list[Row] = []
-    with cluster(1, progress) as made:
+    with cluster(1, progress, beat_s=BEAT_S) as made:
         progress("warming up")
         rows_per_s(made, "warm", rows_in, queries, seed)
         for count in counts:
