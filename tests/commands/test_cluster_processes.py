@@ -49,6 +49,11 @@ cql = "SELECT max(x) AS m FROM a [ROWS 20]"
 """
 
 
+WORK = """[queries.work]
+cql = "SELECT processor, operator, rows_in FROM sys.steps"
+"""  # ends with the others, on a cluster too
+
+
 def write_job(folder: Path, rate: int | None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     chance = random.Random(5)
@@ -56,7 +61,7 @@ def write_job(folder: Path, rate: int | None) -> Path:
         lines = [f"{i // 6},{chance.randint(0, 12)},{chance.randint(0, top)}" for i in range(ROWS)]
         (folder / f"{name}.csv").write_text("\n".join(lines) + "\nnonsense,1,2\n")
     text = JOB.replace("RATE", f"rate = {rate}" if rate else "")
-    (folder / "job.toml").write_text(text)
+    (folder / "job.toml").write_text(text + (WORK if rate else ""))
     return folder / "job.toml"
 
 
@@ -163,6 +168,8 @@ def test_one_answer_whatever_happens(
             running.kill()
     for name, given in expected.items():
         assert rows(out / name) == given, name
+    watched = pq.read_table(out / "work").to_pylist()
+    assert {row["processor"] for row in watched} == set(names)
     assert client.queries() == []
     assert client.streams() == {}
     again = subprocess.run([*command, "--manager", cluster.url], check=False, timeout=60)
