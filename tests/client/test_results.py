@@ -67,10 +67,11 @@ class Cluster:
     def _page(self, base: str, after: int) -> httpx.Response:
         if base == OLD:
             found = [segment(1, 2), segment(2, 1)][after - 1 :]
-            to = {"to": {"processor": "p2", "url": NEW}}
-            return httpx.Response(200, json={"segments": found, "moved": None if found else to})
+            to = {"to": {"processor": "p2", "url": NEW}, "epoch": 2}
+            page = {"segments": found, "moved": None if found else to, "epoch": 1}
+            return httpx.Response(200, json=page)
         found = [segment(3, 2), segment(4, 0, FOREVER)][max(0, after - 3) :]
-        return httpx.Response(200, json={"segments": found, "moved": None})
+        return httpx.Response(200, json={"segments": found, "moved": None, "epoch": 2})
 
 
 def client_of(answer: Callable[[httpx.Request], httpx.Response]) -> ManagerClient:
