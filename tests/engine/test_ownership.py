@@ -10,6 +10,7 @@ from millstream.cql.catalog import StreamDefinition
 from millstream.engine.ledger import Ledger
 from millstream.engine.ownership import Copy, Handed, Ownership, Place, definition_of, remote
 from millstream.engine.ownership import definition_text as text_of
+from millstream.engine.path_times import PathTimes
 from millstream.engine.segments import EMPTY
 from millstream.engine.transfer import Distributor
 from millstream.errors import StateError
@@ -88,7 +89,9 @@ def test_who_reads_what(ownership: Ownership) -> None:
 
 def test_a_stream_that_came_back_sends_consumers_the_right_way(tmp_path: Path) -> None:
     """Owned from 1, handed on at 5, back at 5, handed on again at 7, back at 9."""
-    engine: Any = SimpleNamespace(ledger=Ledger(tmp_path / "ledger.db"))
+    ledger = Ledger(tmp_path / "ledger.db")
+    engine: Any = SimpleNamespace(ledger=ledger, operators={}, on_step=[])
+    engine.path_times = PathTimes(engine)
     own = Ownership(engine.ledger)
     p2 = Place("p2")
     with own.ledger.transaction() as ledger:
