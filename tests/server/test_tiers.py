@@ -39,7 +39,7 @@ def test_queries_of_a_higher_manager_run_below(
     top, lower, world = tiers
     for name in ("a", "b"):
         top.client.declare({"name": name})
-    for name in PLANS:
+    for name in ("one", "two"):
         assert top.client.submit(name, name, from_beginning=True)["state"] == "running"
     places = {o["id"]: o["processor"] for o in top.client.placement()["operators"]}
     assert set(places.values()) == {"m1", "m2"}, "the plan is spread over both"

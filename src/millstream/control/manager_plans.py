@@ -112,9 +112,14 @@ def questions(state: ManagerState) -> list[Compile]:
 
 
 def can_compile(state: ManagerState, processor: str) -> bool:
-    """Whether a processor answers and knows all streams."""
+    """Whether a processor can be asked now what a text means."""
+    return state.live[processor].ask is None and knows_streams(state, processor)
+
+
+def knows_streams(state: ManagerState, processor: str) -> bool:
+    """Whether a processor answers and has been told of all streams."""
     live = state.live[processor]
-    if live.state != "up" or live.actual is None or live.ask is not None:
+    if live.state != "up" or live.actual is None:
         return False
     return all(s.name in live.actual.declared for s in state.streams.values() if not s.forgotten)
 

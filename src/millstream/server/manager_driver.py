@@ -38,6 +38,7 @@ from millstream.control.manager_events import (
     Tick,
     Unanswered,
 )
+from millstream.control.manager_plans import knows_streams
 from millstream.control.manager_state import ManagerState, OutsideStream, Settings
 from millstream.errors import UsageError
 from millstream.server.manager_store import ManagerStore
@@ -195,10 +196,9 @@ class ManagerDriver:
         return found if found is not None else Refusal("busy", "not known yet")
 
     async def _compile(self, command: Compile) -> Reply:
-        """Asks one of our processors."""
-        for name, live in self.state.live.items():
-            if live.state != "up":
-                continue
+        """Asks one of our processors, once one has been told of all streams."""
+        knowing = await self.until(_knowing, ABOVE_S)
+        for name in knowing or ():
             envelope = Envelope(self.state.epoch, 0, name, (command,))
             url = self.state.processors[name].url
             with suppress(httpx.HTTPError, UsageError, ValueError, OSError, KeyError):
@@ -244,3 +244,8 @@ class ManagerDriver:
         if len(found) != len(commands):
             raise ValueError("an answer with another number of replies")
         return tuple(decode_reply(c, r) for c, r in zip(commands, found, strict=True))
+
+
+def _knowing(state: ManagerState) -> list[str] | None:
+    """The processors that have been told of all streams; None where there are none yet."""
+    return [name for name in state.live if knows_streams(state, name)] or None
