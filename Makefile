@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test fmt check golden soak bench constraints clean
+.PHONY: help setup run test fmt check golden soak sweep bench constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -36,7 +36,10 @@ golden: $(STAMP) ## rewrite the expected texts of golden tests; read the diff
 	@MILLSTREAM_GOLDEN=write $(BIN)/python -m pytest tests -k golden
 
 soak: $(STAMP) ## 300 queries for an hour: heap, threads, files and ledger stay flat
-	@$(BIN)/python -m pytest -m soak -s --timeout=7200
+	@$(BIN)/python -m pytest -m soak -s --timeout=7200 tests/test_soak.py
+
+sweep: $(STAMP) ## the other long tests: more seeds, more moves, real networks; hours
+	@$(BIN)/python -m pytest -m soak --timeout=7200 --ignore=tests/test_soak.py
 
 bench: $(STAMP) ## millstream against plain Structured Streaming
 	@$(BIN)/millstream bench single

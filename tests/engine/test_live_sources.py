@@ -244,6 +244,24 @@ def test_a_streaming_source_is_read_once_across_crashes_and_restarts(
     third.close()
 
 
+def test_a_stopped_source_is_waited_for(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever watches its query may be slow, and uses the ledger, which is closed next."""
+    plain = StreamSource._watch
+
+    def slow(source: StreamSource, query: Any) -> None:
+        plain(source, query)
+        time.sleep(1.0)
+
+    monkeypatch.setattr(StreamSource, "_watch", slow)
+    engine.add_stream(rate())
+    loop = Loop(engine)
+    loop.start()
+    until(lambda: "batch" in engine.ledger.ingest_position("s:r"))
+    loop.stop()
+    assert not [t for t in threading.enumerate() if t.name == "millstream-source"]
+    assert loop.failure is None
+
+
 def Loop_until_settled(engine: Engine) -> None:  # noqa: N802  (reads as what it does)
     """Steps only, without the sources."""
     worked = True

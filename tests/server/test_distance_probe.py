@@ -1,10 +1,10 @@
 """Distances measured over HTTP: unknown peers first, silent ones left out."""
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from small_servers import served
 
 from millstream.place.network_distances import Estimates
 from millstream.server.distance_probe import DistanceProbe
@@ -26,14 +26,8 @@ class Healthy(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Healthy)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served(Healthy) as address:
+        yield address
 
 
 def test_the_least_of_a_few_round_trips(url: str) -> None:

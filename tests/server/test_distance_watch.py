@@ -1,11 +1,11 @@
 """Distances that a processor keeps current: measured over HTTP, given, forgotten."""
 
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from small_servers import served
 
 from millstream.server.distance_watch import DistanceWatch
 
@@ -25,14 +25,8 @@ class Healthy(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Healthy)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served(Healthy) as address:
+        yield address
 
 
 def test_peers_are_measured_told_and_forgotten(url: str) -> None:

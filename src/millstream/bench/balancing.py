@@ -8,13 +8,12 @@ it is without moves. The deviation is the seed's (section 4.1), over the last te
 
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millstream.bench.daemon import Daemon
 from millstream.control.commands import (
     Compile,
     Declare,
@@ -47,43 +47,12 @@ WARM_SECONDS = 240.0
 MINUTE_SECONDS = 60.0  # within which the deviation must fall by half
 AFTER_SECONDS = 120.0
 OVER_SECONDS = 10.0
-START_SECONDS = 180.0
 SETTLE_SECONDS = 300.0
 Say = Callable[[str], None]
 
 
-class Daemon:
-    """A processor that balances, as a process."""
-
-    def __init__(self, name: str, folder: Path, kept: KeptPort, peers: list[str]) -> None:
-        self._kept = kept
-        self.client = ProcessorClient(name, f"http://127.0.0.1:{kept.number}")
-        command = [sys.executable, "-c", "from millstream.cli import main; main()", "processor"]
-        options = ["--home", str(folder / name), "--id", name, "--port", str(kept.number)]
-        options += ["--spark", "local[1]", "--balance", "placement", "--peers", ",".join(peers)]
-        with (folder / f"{name}.log").open("w") as log:
-            self.process = subprocess.Popen([*command, *options], stdout=log, stderr=log)
-
-    def wait(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and self.process.poll() is None:
-            try:
-                self.client.get("/health")
-            except PeerAwayError:
-                time.sleep(0.2)
-            else:
-                return
-        raise ResourceError(f"processor {self.client.name} did not start")
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.client.close()
-        self._kept.close()
+def _balanced(peers: Iterable[str]) -> tuple[str, ...]:
+    return ("--balance", "placement", "--peers", ",".join(peers))
 
 
 class Flow:
@@ -150,7 +119,7 @@ def run(quick: bool = False, progress: Say = print) -> dict[str, Any]:
         kept = [KeptPort() for _ in range(PROCESSORS)]
         urls = [f"http://127.0.0.1:{port.number}" for port in kept]
         daemons = [
-            Daemon(f"p{n}", folder, port, [u for u in urls if u != urls[n]])
+            Daemon(f"p{n}", folder, _balanced(u for u in urls if u != urls[n]), port)
             for n, port in enumerate(kept)
         ]
         try:

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from millstream.bench.moves import SECONDS, Daemon, Flow, deploy, figures
+from millstream.bench.daemon import Daemon
+from millstream.bench.moves import SECONDS, Flow, deploy, figures
 from millstream.control.commands import Command, Declare, Progress, Report, StartStream
 from millstream.server.processor_client import ProcessorClient
 

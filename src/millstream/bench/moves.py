@@ -8,7 +8,6 @@ operator that stays: its warm step, and its rows a second, are measured in the s
 
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -21,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millstream.bench.daemon import Daemon
 from millstream.control.commands import (
     Compile,
     Complete,
@@ -35,13 +35,10 @@ from millstream.control.commands import (
     Report,
     Seal,
     StartStream,
-    Stop,
     TakeOver,
     Unhost,
 )
-from millstream.engine.transfer import PeerAwayError
 from millstream.errors import ResourceError
-from millstream.server.kept_port import KeptPort
 from millstream.server.processor_client import ProcessorClient
 
 WINDOWS = (10_000, 100_000, 1_000_000)  # rows of each side
@@ -52,44 +49,7 @@ FLOW_SECONDS = 0.5  # between files
 MOVES = 4
 STEPS_LEAST = 3  # of the stretch without a move
 STILL_SECONDS_MAX = 40.0
-START_SECONDS = 120.0
 Say = Callable[[str], None]
-
-
-class Daemon:
-    """A processor as a process."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self._kept = KeptPort()
-        port = self._kept.number
-        self.home = folder / name
-        self.client = ProcessorClient(name, f"http://127.0.0.1:{port}")
-        command = [sys.executable, "-c", "from millstream.cli import main; main()", "processor"]
-        options = ["--home", str(self.home), "--id", name, "--port", str(port)]
-        with (folder / f"{name}.log").open("w") as log:
-            self._process = subprocess.Popen(
-                [*command, *options, "--spark", "local[1]"], stdout=log, stderr=log
-            )
-
-    def wait(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                self.client.get("/health")
-            except PeerAwayError:
-                time.sleep(0.2)
-            else:
-                return
-        raise ResourceError(f"processor {self.client.name} did not start")
-
-    def stop(self) -> None:
-        try:
-            self.client.do(Stop())
-            self._process.wait(60)
-        except (PeerAwayError, subprocess.TimeoutExpired):
-            self._process.kill()
-        self.client.close()
-        self._kept.close()
 
 
 class Flow:
