@@ -274,6 +274,8 @@ def test_mistakes(session: Session, requests: Path) -> None:
         declare(session, requests)
     with pytest.raises(CqlError, match="did you mean status"):
         session.query("SELECT statsu FROM requests")
+    with pytest.raises(millstream.MillstreamError):  # what a script catches
+        session.query("SELECT")
     with pytest.raises(UsageError, match="source of its own"):
         session.push("requests", [])
     session.close()

@@ -2,12 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
+from millstream.errors import CqlError, MillstreamError
+
 if TYPE_CHECKING:
     from millstream.server.session_dashboard import dashboard
     from millstream.session import Session
 
 __version__ = "0.1.0"
-__all__ = ["Session", "__version__", "dashboard"]
+__all__ = ["CqlError", "MillstreamError", "Session", "__version__", "dashboard"]
 
 
 def __getattr__(name: str) -> Any:
