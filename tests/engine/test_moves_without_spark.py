@@ -15,14 +15,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from processors_together import FIRST, Cluster, CrashPlan
+from processors_together import FIRST, Cluster, CrashPlan, LocalPeer
 from pyspark.sql.types import LongType, StructField, StructType
 from test_moves import Disturbance
 
 from millstream.engine import faults, hosting
 from millstream.engine.operators import LOGIC, SELF_READING
+from millstream.engine.ownership import Handed, Place, remote
 from millstream.engine.processor import Processor
 from millstream.engine.segments import EMPTY, Segment
+from millstream.engine.transfer import Page
 from millstream.plan.windows import BEGINNING, FOREVER
 from millstream.share.dataflow import Operator, state_stream
 
@@ -296,3 +298,31 @@ def test_crashes_at_every_point(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(1000, 1300))
 def test_many_seeds(seed: int, tmp_path: Path) -> None:
     scenario(tmp_path, seed, 12, 3, Crashes(seed).arm if seed % 2 else lambda: None)
+
+
+class Pointing(LocalPeer):
+    """A manager that the processors of are asked through: it says who has a stream, and hands
+    other words on to that one."""
+
+    def page(self, stream: str, after: int, consumer: str, epoch: int, wait: float) -> Page:
+        return Page(stream, 1, 0, moved=Handed(stream, after, 1, Place(self._name, "")))
+
+
+def test_who_follows_a_manager_s_pointer_stays_known_to_the_owner(tmp_path: Path) -> None:
+    """The owner keeps rows until the copy has them: a farewell to the manager would reach it."""
+    cluster = PureCluster(None, tmp_path, 2)
+    receiver = cluster.alive["p1"].receiver
+    ask = receiver.peers
+    receiver.peers = lambda place: (
+        Pointing(cluster, Place(FIRST, "")) if place.processor == "m1" else ask(place)
+    )
+    receiver.connect("s:a", Place("m1", ""), 0)
+    for i in range(3):
+        cluster.feed([(10 * i, i)])
+        receiver.pull("s:a")
+    owner = cluster.alive[FIRST].engine.ledger
+    assert receiver.ownership.copy("s:a").source.processor == FIRST  # type: ignore[union-attr]
+    assert remote("p1") in owner.consumers("s:a")
+    receiver.disconnect("s:a")
+    assert remote("p1") not in owner.consumers("s:a")
+    cluster.close()

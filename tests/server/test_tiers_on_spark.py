@@ -1,5 +1,6 @@
 """A manager of managers with real processors below: the processors share one Spark session."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,9 @@ def top(spark: Any, tmp_path: Path) -> Iterator[Process]:
 def read(client: ManagerClient, query: str) -> list[tuple[Any, ...]]:
     reader = ResultReader(client, query)
     found: list[tuple[Any, ...]] = []
+    deadline = time.monotonic() + 300
     while not reader.ended:
+        assert time.monotonic() < deadline, (len(found), client.query(query), client.status())
         for batch in reader.batches(2.0):
             if batch.table is not None:
                 columns = [n for n, _ in reader.columns]

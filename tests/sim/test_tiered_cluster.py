@@ -61,6 +61,16 @@ def test_a_query_runs_across_managers() -> None:
     assert hosted == {"o:f", "o:g"}
 
 
+def test_a_query_runs_only_when_it_does_below() -> None:
+    """With the answer the streams that it reads are let go of: nothing may be on its way then."""
+    cluster = tiered(2)
+    while any(q.phase != "running" for q in cluster.state.queries.values()):
+        cluster.run(cluster.kernel.now + 0.01)
+        assert cluster.kernel.now < 30.0
+    below = [q.phase for m in cluster.lower.values() for q in m.state.queries.values()]
+    assert set(below) == {"running"}
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_messages_lost_and_managers_killed(seed: int) -> None:
     trouble = Trouble(

@@ -405,6 +405,8 @@ class Inventory:
     moves: Annotated[dict[Name, MoveRecord], Many]
     # streams that others have by now, with their epoch there
     handed: Annotated[dict[Name, Peer], Many] = field(default_factory=dict)
+    # queries that a manager below has been told of and has not deployed yet
+    pending: Names = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,10 @@ def _after_hosting(have: Inventory, command: Host | Unhost) -> Inventory:
     expected = {s: c for s, c in have.expected.items() if s in still or s.startswith("s:")}
     if isinstance(command, Host):
         expected = dict(have.expected)
-    return replace(have, queries=queries, owned={**bases, **owned}, expected=expected)
+    pending = tuple(q for q in have.pending if q != command.query)
+    return replace(
+        have, queries=queries, owned={**bases, **owned}, expected=expected, pending=pending
+    )
 
 
 def _after_expecting(have: Inventory, command: Expect | Unexpect, reply: Reply) -> Inventory:

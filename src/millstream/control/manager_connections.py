@@ -314,7 +314,7 @@ def _hosts(state: ManagerState, have: Inventory, want: Wanted, plan: Blueprint) 
     found: list[Command] = []
     for name, operators in want.queries.items():
         query, known = state.queries[name], have.queries.get(name)
-        hosted = set(known.operators) if known else set()
+        hosted = set(known.operators) if known and name not in have.pending else set()
         missing = [o for o in operators if o not in hosted and o not in plan.frozen]
         result = query.result in operators and query.result not in plan.frozen
         if not missing and not (result and known and not known.result):
@@ -343,6 +343,8 @@ def deployed(state: ManagerState, plan: Blueprint, query: Query) -> bool:
         if have is None or name in plan.frozen:
             return False
         if query.name not in have.queries or name not in have.queries[query.name].operators:
+            return False
+        if query.name in have.pending:
             return False
         for stream in state.operators[name].inputs:
             if not _flows(state, stream, place, have):

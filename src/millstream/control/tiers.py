@@ -42,12 +42,14 @@ from millstream.control.commands import (
     Unhost,
 )
 from millstream.control.manager_connections import (
+    EARLY,
     hold_places,
     owner_of,
     readers,
 )
 from millstream.control.manager_state import (
     NOBODY,
+    PLACED,
     Above,
     ManagerState,
     OutsideStream,
@@ -180,6 +182,9 @@ def answer(state: ManagerState, command: Command) -> Reply | None:
             return Refusal("busy", "no processor of this manager answers")
         case Hold(query, streams):
             return _marks(state, query, streams)
+        case Host(query):  # what is held for it above is let go of with the answer
+            hosted = state.queries.get(query)
+            return None if hosted is not None and hosted.phase in EARLY else Done()
         case Expect(stream, _):
             epoch = state.operators[stream].epoch if stream in state.operators else 0
             return Expected(1, max(1, epoch))
@@ -227,6 +232,11 @@ def _report(state: ManagerState, since: int) -> Reported:
         "settled": float(settled),
         "processors": float(sum(live.state == "up" for live in state.live.values())),
     }
+    hosted = {
+        name: dict(told)
+        for name, told in known.queries.items()
+        if name in state.queries and state.queries[name].phase in PLACED
+    }
     failed = {
         q.name: {"state": "failed", "reason": q.reason}
         for q in state.queries.values()
@@ -238,7 +248,7 @@ def _report(state: ManagerState, since: int) -> Reported:
         if name not in state.queries
     }
     version = max(since, int(state.now_s * 1000))
-    return Reported(version, operators, streams, edges, own, {**failed, **lost})
+    return Reported(version, operators, streams, edges, own, {**hosted, **failed, **lost})
 
 
 def _inventory(state: ManagerState) -> Inventory:
@@ -261,6 +271,7 @@ def _inventory(state: ManagerState) -> Inventory:
         {p.id: p.consumers for p in state.promises.values()},
         {o.id: o.source for o in state.outside.values()},
         {},
+        pending=tuple(q for q in queries if state.queries[q].phase in EARLY),
     )
 
 
@@ -273,6 +284,13 @@ def introductions(state: ManagerState) -> list[tuple[OutsideStream, str]]:
         for place in sorted(reading.get(stream.id, set()) - stream.introduced)
         if place in state.processors
     ]
+
+
+def all_introduced(state: ManagerState, stream: str) -> bool:
+    """Whether every processor of ours that reads an outside stream is known to its owner, so that
+    nothing needs to be kept for this manager besides."""
+    known = state.outside.get(stream)
+    return known is not None and readers(state).get(stream, set()) <= known.introduced
 
 
 def whereabouts(state: ManagerState, stream: str) -> tuple[str, str, int] | None:

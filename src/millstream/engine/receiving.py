@@ -190,7 +190,9 @@ class Receiver:
             if self.ownership.copy(copy.stream) != copy:
                 return 0
             self.ownership.set_copy(replace(copy, source=moved.to, epoch=moved.epoch, home_epoch=0))
-            self.ownership.leave(copy.stream, copy.source)
+            if page.home_epoch:
+                self.ownership.leave(copy.stream, copy.source)
+            # else a manager pointed there: it hands a farewell on to the very owner that we ask now
         faults.reach("pull.followed")
         self.say_farewells()
         return 1

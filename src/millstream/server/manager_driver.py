@@ -9,7 +9,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -92,6 +92,8 @@ class ManagerDriver:
         self._client = httpx.AsyncClient(verify=self._verify, limits=limits, timeout=None)
         self._client.headers.clear()
         self._client.headers.update({"accept": "*/*", **self._headers})
+        for stream in self.state.outside.values():  # not said before this process was killed
+            self._begin(self._let_go(stream))
         try:
             while True:
                 self.feed(Tick())
@@ -118,15 +120,16 @@ class ManagerDriver:
         if after.decisions is not before.decisions:
             self._tell()
         for send in sends:
-            task = asyncio.get_running_loop().create_task(self._perform(send))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(self._perform(send))
         for stream, consumer in tiers.introductions(after) if after.outside else ():
             self._introduce(stream, consumer)
         if not isinstance(event, Tick) or after is not before:
-            note = asyncio.get_running_loop().create_task(self._notify())
-            self._tasks.add(note)
-            note.add_done_callback(self._tasks.discard)
+            self._begin(self._notify())
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _tell(self) -> None:
         for decision in self.state.decisions:
@@ -158,26 +161,35 @@ class ManagerDriver:
         if (stream.id, consumer) in self._introducing:
             return
         self._introducing.add((stream.id, consumer))
-        task = asyncio.get_running_loop().create_task(self._introduced(stream, consumer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._begin(self._introduced(stream, consumer))
 
     async def _introduced(self, stream: OutsideStream, consumer: str) -> None:
-        assert self._client is not None
-        base = f"{stream.source.url.rstrip('/')}/streams/{quote(stream.id, safe='')}"
-        try:
-            kept = await self._client.post(f"{base}/expect", json={"consumer": consumer})
-            kept.raise_for_status()
-            # it is kept for the reader now, and need not be kept for this manager besides
-            body = {"consumer": self.name, "next": 1 << 60}
-            await self._client.post(f"{base}/ack", json=body)
-        except (httpx.HTTPError, OSError):
+        if not await self._say_of(stream, "expect", {"consumer": consumer}):
             await asyncio.sleep(1.0)
             self._introducing.discard((stream.id, consumer))
             self.feed(Tick())
             return
         self._introducing.discard((stream.id, consumer))
         self.feed(Introduced(stream.id, consumer))
+        await self._let_go(stream)
+
+    async def _let_go(self, stream: OutsideStream) -> None:
+        """Once an outside stream is kept for all its readers here, it need not be kept for this
+        manager besides."""
+        everything = {"consumer": self.name, "next": 1 << 60}
+        while tiers.all_introduced(self.state, stream.id):
+            if await self._say_of(stream, "ack", everything):
+                return
+            await asyncio.sleep(1.0)
+
+    async def _say_of(self, stream: OutsideStream, word: str, body: dict[str, Any]) -> bool:
+        assert self._client is not None
+        base = f"{stream.source.url.rstrip('/')}/streams/{quote(stream.id, safe='')}"
+        try:
+            answer = await self._client.post(f"{base}/{word}", json=body)
+        except (httpx.HTTPError, OSError):
+            return False
+        return answer.is_success
 
     async def from_above(self, envelope: Envelope) -> list[Reply]:
         """Carries out a higher manager's message; a reply for each command when it is known."""
@@ -187,7 +199,7 @@ class ManagerDriver:
             return [Refusal("stale", "a later message has been here") for _ in envelope.commands]
         self.heard_above.set()
         self.feed(FromAbove(envelope))
-        return [await self._answer_above(command) for command in envelope.commands]
+        return list(await asyncio.gather(*map(self._answer_above, envelope.commands)))
 
     async def _answer_above(self, command: Command) -> Reply:
         if isinstance(command, Compile):

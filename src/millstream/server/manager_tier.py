@@ -5,23 +5,42 @@
     POST /streams/ID/expect | ack | unexpect    handed on to that processor
 
 Whoever pulls a stream from a manager follows the pointer and pulls from the processor itself; rows
-never pass through a manager.
+never pass through a manager. A manager has no home, so its pages tell epoch 0 of it: who follows
+such a pointer says no farewell, because what is kept for it is kept by the owner it goes on to.
 """
 
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
 
 from millstream.control import tiers
 from millstream.control.commands import MESSAGE_BYTES_MAX, decode, encode_reply
+from millstream.cql.system_streams import PREFIX
 from millstream.server.access import AnswerError, authorise, json_body
 from millstream.server.manager_driver import ManagerDriver
+from millstream.server.system_log import SystemLog
 
 WORDS = ("expect", "ack", "unexpect")
+HANDED_ON_S = 20.0
 
 
-def add_tier_routes(app: FastAPI, driver: ManagerDriver, token: str | None) -> None:
+def add_tier_routes(
+    app: FastAPI, driver: ManagerDriver, log: SystemLog, token: str | None, verify: str | bool
+) -> None:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    async def hand_on(method: str, url: str, body: dict[str, Any] | None = None) -> httpx.Response:
+        try:
+            async with httpx.AsyncClient(
+                headers=headers, verify=verify, timeout=HANDED_ON_S
+            ) as client:
+                return await client.request(method, url, json=body)
+        except (httpx.HTTPError, OSError) as error:
+            raise AnswerError(503, "busy", f"{type(error).__name__}") from None
+
     def where(stream: str) -> tuple[str, str, int]:
         found = tiers.whereabouts(driver.state, stream)
         if found is None:
@@ -47,19 +66,46 @@ def add_tier_routes(app: FastAPI, driver: ManagerDriver, token: str | None) -> N
             "retained_from": -(1 << 63), "last_rows": {},
         }  # fmt: skip
 
+    @app.get("/system")
+    async def system(
+        request: Request, wanted: str = "", epoch: int = 0, after: int = 0
+    ) -> dict[str, Any]:
+        authorise(request, token)
+        return log.answer(frozenset(wanted.split(",")), driver.state.epoch, epoch, after)
+
+    @app.get("/streams/{name}/producers/{producer}")
+    async def producers(request: Request, name: str, producer: str) -> JSONResponse:
+        authorise(request, token)
+        return await to_door("GET", name, f"producers/{quote(producer, safe='')}")
+
+    @app.post("/streams/{name}/rows")
+    async def rows(request: Request, name: str) -> JSONResponse:
+        authorise(request, token)
+        return await to_door("POST", name, "rows", await json_body(request, MESSAGE_BYTES_MAX))
+
+    async def to_door(
+        method: str, name: str, rest: str, body: dict[str, Any] | None = None
+    ) -> JSONResponse:
+        """What the processor answers where a stream about the system enters, word for word."""
+        if not name.startswith(PREFIX):
+            raise AnswerError(
+                404, "unknown", f"a manager takes no rows of stream {name}",
+                "post them to the processor where the stream enters",
+            )  # fmt: skip
+        _, url, _ = where(f"s:{name}")
+        answer = await hand_on(method, f"{url.rstrip('/')}/streams/{name}/{rest}", body)
+        try:
+            return JSONResponse(answer.json(), answer.status_code)
+        except ValueError:
+            raise AnswerError(503, "busy", "an answer that is no JSON") from None
+
     @app.post("/streams/{stream:path}/{word}")
     async def forward(request: Request, stream: str, word: str) -> Any:
         authorise(request, token)
         if word not in WORDS:
             raise AnswerError(404, "unknown", f"there is no {word} of a stream")
         _, url, _ = where(stream)
-        body = await json_body(request)
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        try:
-            async with httpx.AsyncClient(headers=headers, timeout=20.0) as client:
-                answer = await client.post(f"{url}/streams/{stream}/{word}", json=body)
-        except httpx.HTTPError as error:
-            raise AnswerError(503, "busy", f"{type(error).__name__}") from None
+        answer = await hand_on("POST", f"{url}/streams/{stream}/{word}", await json_body(request))
         if answer.status_code != 200:
             raise AnswerError(answer.status_code, "failed", answer.text[:300])
         return answer.json()

@@ -79,14 +79,16 @@ class LowerManager(ManagedCluster):
                 )
 
     def _introduce(self, stream: str, source: Peer, consumer: str) -> None:
-        """The owner keeps a stream for one of our processors, and no more for this manager."""
+        """The owner keeps a stream for one of our processors, and with the last of them no more for
+        this manager."""
         self._introducing.discard((stream, consumer))
         owner = self._owner(source.url, stream)
         if owner is None:
             return  # tried again with the next event
         owner.control_stream(Expect(stream, consumer))
-        owner.ledger.cursors[f"p:{self.name}", stream] = EVERYTHING
         self.feed(Introduced(stream, consumer))
+        if tiers.all_introduced(self.state, stream):
+            owner.ledger.cursors[f"p:{self.name}", stream] = EVERYTHING
 
     def _owner(self, url: str, stream: str) -> "VirtualProcessor | None":
         for cluster in self.world:
