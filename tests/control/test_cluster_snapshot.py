@@ -1,7 +1,10 @@
 """What processors say of themselves, laid over what their manager knows."""
 
+from dataclasses import replace
+
 from millstream.control.cluster_snapshot import laid_over
 from millstream.control.snapshot import (
+    Alarm,
     DecisionSnapshot,
     EdgeSnapshot,
     GoalSnapshot,
@@ -52,6 +55,14 @@ P1 = Snapshot(
         DecisionSnapshot(2, 8.0, "admission", "not its to tell"),
     ),
 )
+
+
+def test_what_a_processor_cannot_do_is_an_alarm() -> None:
+    trouble = "stream s:s cannot be pulled: rows are gone"
+    told = replace(P1, processors=(replace(P1.processors[0], troubles=(trouble,)),))
+    seen = laid_over(WHOLE, {"p1": told}).overview.alarms
+    assert seen == (Alarm("error", f"processor p1: {trouble}", "processor", "p1"),)
+    assert laid_over(WHOLE, {"p1": P1}).overview.alarms == ()
 
 
 def test_a_processor_tells_of_its_own_operators_alone() -> None:

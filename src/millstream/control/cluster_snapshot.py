@@ -8,7 +8,7 @@ a processor says of an operator counts only while the operator has its place the
 from collections.abc import Mapping
 from dataclasses import replace
 
-from millstream.control.diagnosis import cause_of, costs_of
+from millstream.control.diagnosis import cause_of, costs_of, troubles
 from millstream.control.snapshot import (
     DecisionSnapshot,
     EdgeSnapshot,
@@ -31,11 +31,13 @@ def laid_over(whole: Snapshot, parts: Mapping[str, Snapshot]) -> Snapshot:
     by_id = {o.id: o for o in operators}
     queries = tuple(_query(q, by_id, parts) for q in whole.queries)
     edges = tuple(_edge(e, by_id, parts) for e in whole.edges)
+    processors = tuple(_processor(p, parts.get(p.id)) for p in whole.processors)
     overview = replace(
         whole.overview,
         backlog_rows=sum(o.queue_rows for o in operators),
         backlog_bytes=sum(o.queue_bytes for o in operators),
         rows_in_per_s=sum(p.overview.rows_in_per_s for p in parts.values()),
+        alarms=(*(a for p in processors for a in troubles(p)), *whole.overview.alarms),
     )
     return replace(
         whole,
@@ -44,7 +46,7 @@ def laid_over(whole: Snapshot, parts: Mapping[str, Snapshot]) -> Snapshot:
         queries=queries,
         edges=edges,
         streams=tuple(_stream(s, parts.get(s.processor)) for s in whole.streams),
-        processors=tuple(_processor(p, parts.get(p.id)) for p in whole.processors),
+        processors=processors,
         decisions=(*whole.decisions, *_switches(parts)),
     )
 
@@ -125,6 +127,7 @@ def _processor(known: ProcessorSnapshot, part: Snapshot | None) -> ProcessorSnap
         ledger_bytes=told.ledger_bytes,
         steps=told.steps,
         steps_per_s=told.steps_per_s,
+        troubles=told.troubles,
     )
 
 

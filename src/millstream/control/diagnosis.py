@@ -153,6 +153,13 @@ def _of_processors(processors: Sequence[ProcessorSnapshot]) -> Iterable[Alarm]:
             yield Alarm("error", f"processor {one.id} is {one.state}", "processor", one.id)
         elif one.load >= LOAD_FULL:
             yield Alarm("warning", f"processor {one.id} is fully busy", "processor", one.id)
+        yield from troubles(one)
+
+
+def troubles(one: ProcessorSnapshot) -> Iterable[Alarm]:
+    """What a processor says that it cannot do."""
+    for trouble in one.troubles:
+        yield Alarm("error", f"processor {one.id}: {trouble}", "processor", one.id)
 
 
 def _of_queries(queries: Sequence[QuerySnapshot]) -> Iterable[Alarm]:

@@ -217,6 +217,7 @@ class ProcessorSnapshot:
     steps: int = 0
     steps_per_s: float = 0.0
     epoch: int = 0
+    troubles: tuple[str, ...] = ()  # what it cannot do at present, in sentences
 
 
 @dataclass(frozen=True, slots=True)

@@ -322,7 +322,10 @@ class ProcessorServer:
         self._add_balancing(app)
         self.coordinator.add_routes(app)
         self.distributor.add_routes(app)
-        view = ProcessorView(self.processor.id, self.processor.engine, lambda: self.engine.loop)
+        view = ProcessorView(
+            self.processor.id, self.processor.engine, lambda: self.engine.loop,
+            lambda: list(self.receiver.troubles.values()),
+        )  # fmt: skip
         view.add_route(app, self.settings.token)
         system = SystemView(self.processor.id, self.processor.engine)
         system.add_route(app, self.settings.token)

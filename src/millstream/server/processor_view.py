@@ -4,7 +4,8 @@ Made when somebody first asks; costs nothing before.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Request
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 class ProcessorView:
     """What one processor says of itself."""
 
-    def __init__(self, name: str, engine: "Engine", loop: "Callable[[], Loop | None]") -> None:
-        self._name, self._engine, self._loop = name, engine, loop
+    def __init__(
+        self, name: str, engine: "Engine", loop: "Callable[[], Loop | None]",
+        troubles: Callable[[], Iterable[str]] = tuple,
+    ) -> None:  # fmt: skip
+        self._name, self._engine, self._loop, self._troubles = name, engine, loop, troubles
         self._view: EngineView | None = None
         self._lock = threading.Lock()
 
@@ -36,7 +40,10 @@ class ProcessorView:
             loop = self._loop()
             if loop is not None:  # another one after trouble with the machine
                 self._view.attach(loop)
-            return self._view.snapshot()
+            seen = self._view.snapshot()
+            told = tuple(self._troubles())
+            mine = tuple(replace(p, troubles=told) for p in seen.processors)
+            return replace(seen, processors=mine) if told else seen
 
     def add_route(self, app: FastAPI, token: str | None) -> None:
         @app.get("/snapshot")

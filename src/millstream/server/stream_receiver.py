@@ -29,6 +29,7 @@ class StreamReceiver:
         self._stopping = threading.Event()
         self._changed = threading.Event()
         self._lock = threading.Lock()
+        self.troubles: dict[str, str] = {}  # by stream: why it does not come, for as long as that
 
     def start(self) -> None:
         self.look()
@@ -70,8 +71,13 @@ class StreamReceiver:
         self._changed.set()
 
     def _run(self, stream: str) -> None:
+        try:
+            self._pull(stream)
+        finally:
+            self.troubles.pop(stream, None)
+
+    def _pull(self, stream: str) -> None:
         patience = PATIENCE_SECONDS[0]
-        told = ""
         while not self._stopping.is_set():
             try:
                 if self.processor.ownership.copy(stream) is None:
@@ -80,27 +86,30 @@ class StreamReceiver:
                     self._stopping.wait(CROWDED_SECONDS)
                     continue
                 self.processor.receiver.pull(stream, WAIT_SECONDS)
-                patience, told = PATIENCE_SECONDS[0], ""
+                patience = PATIENCE_SECONDS[0]
+                self.troubles.pop(stream, None)
                 if self._leads_here(stream):
                     self._stopping.wait(CROWDED_SECONDS)  # until this processor takes over
             except PeerAwayError:
                 self._changed.wait(patience)
                 patience = min(patience * 2, PATIENCE_SECONDS[1])
             except RefusedError as refusal:
-                if refusal.message != told and refusal.code not in ("busy", "not_owner"):
-                    self._say(f"stream {stream} cannot be pulled: {refusal.message}")
-                    told = refusal.message
+                if refusal.code not in ("busy", "not_owner"):
+                    self._tell(stream, f"stream {stream} cannot be pulled: {refusal.message}")
                 self._changed.wait(patience)
                 patience = min(patience * 2, PATIENCE_SECONDS[1])
             except MillstreamError as error:
-                if error.message != told:
-                    self._say(f"stream {stream} cannot be stored: {error.message}")
-                    told = error.message
+                self._tell(stream, f"stream {stream} cannot be stored: {error.message}")
                 self._stopping.wait(PATIENCE_SECONDS[1])
             except Exception:
                 if self._stopping.is_set():
                     return  # ledger and client are closed by now
                 raise
+
+    def _tell(self, stream: str, trouble: str) -> None:
+        if self.troubles.get(stream) != trouble:
+            self.troubles[stream] = trouble
+            self._say(trouble)
 
     def _leads_here(self, stream: str) -> bool:
         """Whether a move to this processor is about to make it the stream's owner."""
