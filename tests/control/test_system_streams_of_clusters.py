@@ -5,7 +5,15 @@ from dataclasses import replace
 from millstream.control import system_streams
 from millstream.control.manager_events import Drain, Drop, Remove, RequestMove, Submit
 from millstream.control.manager_state import ManagerState
-from millstream.control.system_streams import Row, known, news, standing_rows, told_now, wanted
+from millstream.control.system_streams import (
+    Row,
+    asked_of,
+    known,
+    news,
+    standing_rows,
+    told_now,
+    wanted,
+)
 from millstream.sim.managed_checkers import in_the_end
 from millstream.sim.managed_cluster import QUICK, ManagedCluster, Trouble, tree
 from millstream.sim.tiered_cluster import TieredCluster
@@ -90,20 +98,40 @@ def test_one_answer_among_faults() -> None:
         assert in_the_end(cluster) == [], seed
 
 
-def test_a_manager_below_another_one_feeds_the_stream_that_enters_there() -> None:
+def test_the_uppermost_manager_feeds_the_stream_wherever_it_enters() -> None:
     tiers = TieredCluster(3, {"m1": ("p1", "p2"), "m2": ("p3",)}, PLANS)
     tiers.run(2.0)
     tiers.feed(Submit("watch", "watch"))
     tiers.run(30.0)
     assert tiers.state.queries["watch"].phase == "running"
+    assert wanted(tiers.state) == {"sys.steps"}
     entered = tiers.state.streams["sys.steps"].processor
-    fed = {name: wanted(below.state) for name, below in tiers.lower.items()}
-    assert {name for name, streams in fed.items() if streams == {"sys.steps"}} == {entered}
-    assert not any(streams for name, streams in fed.items() if name != entered)
+    inside = tiers.lower[entered].state.streams["sys.steps"].processor
+    assert inside in tiers.lower[entered].processors
+    assert not any(wanted(below.state) for below in tiers.lower.values())
+    asked = frozenset({"sys.steps", "sys.moves", "sys.admissions"})
+    manager, processor = tiers.state.processors["m2"], tiers.lower["m2"].state.processors["p3"]
+    assert asked_of(manager, asked) == {"sys.steps", "sys.moves"}
+    assert asked_of(processor, asked) == {"sys.steps"}
     tiers.feed(Drop("watch"))
     tiers.run(60.0)
     assert not any(m.state.streams for m in (tiers, *tiers.lower.values()))
     assert tiers.problems() == []
+
+
+def test_a_query_that_is_parked_below_is_so_above() -> None:
+    tiers = TieredCluster(3, {"m1": ("p1", "p2"), "m2": ("p3",)}, PLANS)
+    tiers.run(2.0)
+    tiers.declare("a", "b", rows=30)
+    tiers.feed(Submit("two", "two"))
+    tiers.run(30.0)
+    before = tiers.state
+    told = {"two": {"state": "parked", "reason": "too many rows wait for its reader"}}
+    for below in tiers.lower.values():
+        below.state = replace(below.state, statistics=replace(below.state.statistics, queries=told))
+    tiers.run(60.0)
+    (row,) = news(tiers.state, "sys.admissions", known(before))
+    assert (row["decision"], row["reason"]) == ("parked", "too many rows wait for its reader")
 
 
 # -- rows -----------------------------------------------------------------------------------------

@@ -74,6 +74,7 @@ def test_steps_from_the_first_question_on(
     assert (told["epoch"], told["last"]) == (3, 1)
     assert view.rows(wanted, 3, told["last"])[STEPS] == []
     assert len(view.rows(wanted, 2, told["last"])[STEPS]) == 1  # asked by who knew another life
+    assert view.rows(wanted, 0, 0)[STEPS] == []  # by somebody new: told already, to another one
     for _ in range(9):
         step(engine, "o:user")
     assert len(view.rows(wanted, 3, 1)[STEPS]) == 3

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import httpx
 
@@ -104,6 +104,7 @@ class HttpProcessor:
         self.virtual = Reporting(name, world)
         self.batches: dict[str, list[list[dict[str, Any]]]] = {}  # posted, by stream
         self.asked = 0  # about itself
+        self.steps: list[dict[str, Any]] = []  # to be told, each once
         self.lock = threading.Lock()
         outer = self
 
@@ -111,7 +112,11 @@ class HttpProcessor:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                size = int(self.headers["content-length"])
+                said = self.rfile.read(size)
+                if len(said) < size:
+                    return  # the manager was stopped while it spoke
+                body = json.loads(said)
                 with outer.lock:
                     self._tell(outer.answer(self.path, body))
 
@@ -168,7 +173,11 @@ class HttpProcessor:
         now, name = int(time.time() * 1e6), self.virtual.name
         mine = sorted(self.virtual.ledger.operators())
         rows = [{"at": now, "operator": operator, "processor": name} for operator in mine]
-        return {"epoch": 1, "last": 0, "sys.operators": rows, "sys.steps": []}
+        said = {key: int(found[0]) for key, found in parse_qs(urlsplit(path).query).items()
+                if key in ("epoch", "after")}  # fmt: skip
+        fresh = self.steps[said["after"] :] if said["epoch"] else []  # from the first question on
+        last = len(self.steps)
+        return {"epoch": 1, "last": last, "sys.operators": rows, "sys.steps": fresh}
 
     @property
     def url(self) -> str:

@@ -1,9 +1,10 @@
 """Streams about a cluster: declared while a query reads one, and the rows a manager knows.
 
-A `sys.` stream is a base stream like any other, entered on one processor; the manager posts its
-rows (`server/system_feed.py`). Rows about operators, steps and queries come from the processors,
-rows about moves and admissions from the manager's own state, here. From two states it is decided
-what has happened between them; nothing is sent.
+A `sys.` stream is a base stream like any other, entered on one processor; the manager that a query
+was submitted to posts its rows (`server/system_feed.py`). Rows about operators, steps and queries
+come from the processors, rows about moves and admissions from the manager's own state, here; a
+manager below tells of its moves too, and of everything that its processors tell it. From two states
+it is decided what has happened between them; nothing is sent.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from millstream.control.manager_state import (
     Decision,
     ManagerState,
     Move,
+    Processor,
     Query,
     StreamRecord,
 )
@@ -26,6 +28,8 @@ from millstream.cql.system_streams import COLUMNS, IDLE_US, PREFIX
 OPERATORS, STEPS, MOVES, ADMISSIONS = "sys.operators", "sys.steps", "sys.moves", "sys.admissions"
 QUERIES = "sys.queries"
 FROM_PROCESSORS = frozenset({OPERATORS, STEPS, QUERIES})
+# Operators move within a manager below; about a query it decides nothing, it was given it.
+FROM_MANAGERS = FROM_PROCESSORS | {MOVES}
 WORDS = {"admission": "admitted", "refusal": "refused", "drop": "dropped", "failure": "failed"}
 MOVED = {"completing": "done", "done": "done", "undoing": "undone", "undone": "undone"}
 Row = dict[str, Any]
@@ -68,15 +72,22 @@ def tidy(turn: Turn) -> None:
 
 
 def wanted(state: ManagerState) -> frozenset[str]:
-    """The streams about the system that are read now; for others nothing is collected.
+    """The streams about the system that are read now and fed here; for others nothing is collected.
 
-    A manager below another one knows the operators that it hosts, and who reads from beyond.
+    What a manager above reads tells of processors beyond ours, too: that one feeds it.
     """
     placed = [q for q in state.queries.values() if q.phase in PLACED]
-    reading = {s for q in placed for s in q.sources} | state.promises.keys()
+    own = {s for q in placed if not q.given for s in q.sources}
     hosted = {o for q in placed if q.given for o in q.operators} & state.operators.keys()
-    reading |= {s for o in hosted for s in state.operators[o].inputs}
-    return frozenset(n for n in state.streams if n.startswith(PREFIX) and f"s:{n}" in reading)
+    from_above = {s for o in hosted for s in state.operators[o].inputs} | state.promises.keys()
+    fed = own - from_above
+    return frozenset(n for n in state.streams if n.startswith(PREFIX) and f"s:{n}" in fed)
+
+
+def asked_of(processor: Processor, streams: frozenset[str]) -> frozenset[str]:
+    """The streams to whose rows a processor, or a manager in its place, has something to say."""
+    manager = processor.properties.get("kind") == "manager"
+    return streams & (FROM_MANAGERS if manager else FROM_PROCESSORS)
 
 
 # -- rows -----------------------------------------------------------------------------------------

@@ -173,6 +173,9 @@ class ManagerServer:
             say=say,
         )
         self._say = say
+        self._feeder = SystemFeed(
+            lambda: self.driver.state, settings.token, settings.authority or True
+        )
         self._socket = bound_socket(settings.host, settings.port)
         self.port = int(self._socket.getsockname()[1])
         self.app = self._app()
@@ -208,9 +211,7 @@ class ManagerServer:
         self._server = server
         driving = asyncio.create_task(self.driver.run())
         serving = asyncio.create_task(server.serve(sockets=[self._socket]))
-        verify = self.settings.authority or True
-        feed = SystemFeed(lambda: self.driver.state, self.settings.token, verify)
-        feeding = asyncio.create_task(feed.run())
+        feeding = asyncio.create_task(self._feeder.run())
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
         loop = asyncio.get_running_loop()
@@ -248,7 +249,7 @@ class ManagerServer:
         add_quality_routes(app, self.driver, self.settings.token)
         verify = self.settings.authority or True
         add_placement_routes(app, self.driver, self.settings.token, verify)
-        add_tier_routes(app, self.driver, self.settings.token)
+        add_tier_routes(app, self.driver, self._feeder.log, self.settings.token, verify)
         return app
 
     def _registration(self) -> Registration | None:

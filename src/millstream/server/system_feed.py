@@ -2,9 +2,11 @@
 
 Once a second the manager asks its processors about operators and steps (`GET /system`), adds what
 it has itself decided, and posts the rows to the processor where the stream enters, in numbered
-batches as any producer does. Everything is bounded; a processor that does not answer has nothing to
-say, and what a stream's processor does not take is kept for a while, the latest of it. What was not
-posted when a manager ends is lost. Decides nothing.
+batches as any producer does. A manager below answers and takes rows as a processor would; what its
+own processors tell it, it keeps for the one above (`system_log`). Everything is bounded; a
+processor that does not answer has nothing to say, and what a stream's processor does not take is
+kept for a while, the latest of it. What was not posted when a manager ends is lost. Decides
+nothing.
 """
 
 import asyncio
@@ -18,9 +20,10 @@ import httpx
 
 from millstream.control.manager_state import ManagerState
 from millstream.control.system_streams import (
-    FROM_PROCESSORS,
+    MOVES,
     Row,
     Told,
+    asked_of,
     known,
     news,
     stamped,
@@ -28,6 +31,7 @@ from millstream.control.system_streams import (
     told_now,
     wanted,
 )
+from millstream.server.system_log import SystemLog
 
 EVERY_S = 1.0
 ANSWER_S = 5.0
@@ -61,6 +65,8 @@ class SystemFeed:
         self._positions: dict[str, tuple[int, int]] = {}  # by processor: its life, its last step
         # what ran before this manager was started has been told of by the one before
         self.streams = {name: Outgoing(known(state())) for name in wanted(state())}
+        self.log = SystemLog()
+        self._told_above: Told | None = None  # of moves; None: not asked for
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -74,17 +80,17 @@ class SystemFeed:
 
     async def round(self, client: httpx.AsyncClient) -> None:
         """Asks, notes and posts once."""
-        names = wanted(self._state())
+        state = self._state()
+        names, above = wanted(state), self.log.wanted()
         for gone in self.streams.keys() - names:
             del self.streams[gone]
-        if not names:
+        self._note_for_above(above)
+        if not names | above:
             self._positions = {}
             return
         self._note_decisions(names)
-        asked = names & FROM_PROCESSORS
-        if asked:
-            up = _addresses(self._state())
-            await asyncio.gather(*(self._ask(client, *one, asked) for one in up.items()))
+        questions = {p: asked_of(state.processors[p], names | above) for p in _addresses(state)}
+        await asyncio.gather(*(self._ask(client, p, asked) for p, asked in questions.items()))
         await asyncio.gather(*(self._post(client, name) for name in sorted(names)))
 
     def _note_decisions(self, names: frozenset[str]) -> None:
@@ -98,10 +104,20 @@ class SystemFeed:
             out.rows.extend(news(state, name, out.told))
             out.told = told_now(state, out.told)
 
-    async def _ask(
-        self, client: httpx.AsyncClient, processor: str, url: str, asked: frozenset[str]
-    ) -> None:
+    def _note_for_above(self, above: frozenset[str]) -> None:
+        """Moves, from when they were first asked for."""
+        state = self._state()
+        if self._told_above is not None:
+            now_us = int(time.time() * 1e6)
+            moved = news(state, MOVES, self._told_above)
+            self.log.add(MOVES, ({"at": now_us, **row} for row in moved))
+        self._told_above = known(state) if MOVES in above else None
+
+    async def _ask(self, client: httpx.AsyncClient, processor: str, asked: frozenset[str]) -> None:
         """One processor; no answer is no news."""
+        url = _addresses(self._state()).get(processor)
+        if not asked or url is None:
+            return
         epoch, after = self._positions.get(processor, (0, 0))
         params: dict[str, str | int] = {
             "wanted": ",".join(sorted(asked)), "epoch": epoch, "after": after,
@@ -113,9 +129,16 @@ class SystemFeed:
             told: dict[str, Any] = answer.json()
             self._positions[processor] = (int(told["epoch"]), int(told["last"]))
             for name in asked:
-                self.streams[name].rows.extend(told.get(name, ()))
+                self._take(name, told.get(name, []))
         except (httpx.HTTPError, OSError, ValueError, KeyError, TypeError):
             return
+
+    def _take(self, name: str, rows: list[Row]) -> None:
+        """Rows for a stream that is fed here, for the manager above, or both."""
+        if name in self.streams:
+            self.streams[name].rows.extend(rows)
+        if name in self.log.wanted():
+            self.log.add(name, rows)
 
     # -- posting --------------------------------------------------------------------------------
 

@@ -3,8 +3,9 @@
     GET /system?wanted=sys.operators,sys.steps&epoch=E&after=N
 
 answers with a row for every operator (or query) as it stands, and the steps after number N of the
-life E of this processor (another life: from its first). Steps are noted from the first question on,
-the latest of them only, and no more when nobody has asked for a while.
+life E of this processor (another life: from its first; 0, somebody who has asked nothing before:
+from now on). Steps are noted from the first question on, the latest of them only, and no more when
+nobody has asked for a while.
 """
 
 import threading
@@ -52,7 +53,7 @@ class SystemView:
                 self._asked_s = time.monotonic()
                 if self.stepped not in self._engine.on_step:
                     self._engine.on_step.append(self.stepped)
-                least = after if epoch == mine else 0
+                least = {mine: after, 0: self._last}.get(epoch, 0)
                 found[STEPS] = [row for number, row in self._steps if number > least]
                 found["last"] = self._last
         return found
