@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.engine.ledger import VERSION, Ledger
+from millstream.engine.ledger import Ledger
+from millstream.engine.ledger_file import VERSION
 from millstream.engine.segments import Written
 from millstream.errors import ResourceError, StateError
 from millstream.plan.windows import BEGINNING, FOREVER

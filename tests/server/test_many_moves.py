@@ -53,10 +53,10 @@ ORACLE = {
     "pairs": "SELECT x.n, y.n FROM input x JOIN input y ON x.name = y.name"
     " AND greatest(x.at, y.at) <= least(x.at, y.at) + 2 WHERE x.n < y.n",
     "sums": "SELECT name, count(*), sum(n), e"
-    " FROM input, (SELECT unnest(range(0, END, 5)) AS e)"
-    " WHERE at >= e - 10 AND at < e GROUP BY name, e",
-    "last": "SELECT name, m FROM (SELECT name, at, max(n) OVER (PARTITION BY name ORDER BY n"
-    " ROWS 2 PRECEDING) AS m, n, max(n) OVER (PARTITION BY name, at) AS final FROM input)"
+    " FROM input i, (SELECT unnest(range(0, END, 5)) AS e) w"
+    " WHERE i.at >= e - 10 AND i.at < e GROUP BY name, e",
+    "last": "SELECT name, m FROM (SELECT name, i.at, max(n) OVER (PARTITION BY name ORDER BY n"
+    " ROWS 2 PRECEDING) AS m, n, max(n) OVER (PARTITION BY name, i.at) AS final FROM input i)"
     " WHERE n = final",
     "totals": "SELECT name, count(*), sum(n) FROM input GROUP BY name",
 }

@@ -1,76 +1,21 @@
 """The ledger: what a processor knows to be true, in one SQLite file.
 
 Segments, cursors, operators' progress, queries, deliveries. A step publishes its outputs, advances
-its cursors and records its statistics in one transaction; every transaction checks the epoch, so
-that a processor whose home was adopted by another can commit nothing more. Nothing else in the
-engine is durable.
+its cursors and records its statistics in one transaction. Nothing else in the engine is durable.
 """
 
 import json
 import sqlite3
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from millstream.engine.ledger_file import LedgerFile
 from millstream.engine.segments import Segment, Written
-from millstream.errors import ResourceError, StateError
+from millstream.errors import StateError
 from millstream.plan.windows import BEGINNING
 
-VERSION = 1
 HOLD = "hold:"  # consumers that hold streams while a query is being registered
-SCHEMA = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE streams (
-  id TEXT PRIMARY KEY, kind TEXT NOT NULL, next INTEGER NOT NULL, watermark INTEGER NOT NULL,
-  ts_max INTEGER NOT NULL, rows INTEGER NOT NULL, retained_from INTEGER NOT NULL,
-  columns TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE segments (
-  stream TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, file TEXT, tag INTEGER,
-  rows INTEGER NOT NULL, size INTEGER NOT NULL, ts_min INTEGER NOT NULL, ts_max INTEGER NOT NULL,
-  until_max INTEGER NOT NULL, watermark INTEGER NOT NULL, arrived REAL NOT NULL,
-  PRIMARY KEY (stream, first)) WITHOUT ROWID;
-CREATE INDEX segments_by_file ON segments (file);
-CREATE TABLE operators (
-  id TEXT PRIMARY KEY, progress TEXT NOT NULL, rows_in INTEGER NOT NULL, rows_out INTEGER NOT NULL,
-  steps INTEGER NOT NULL, seconds REAL NOT NULL, shared REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE cursors (
-  consumer TEXT NOT NULL, stream TEXT NOT NULL, next INTEGER NOT NULL, watermark INTEGER NOT NULL,
-  PRIMARY KEY (consumer, stream)) WITHOUT ROWID;
-CREATE TABLE queries (
-  name TEXT PRIMARY KEY, cql TEXT NOT NULL, start INTEGER NOT NULL, stream TEXT NOT NULL,
-  state TEXT NOT NULL, reason TEXT NOT NULL, registered REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE ingests (stream TEXT PRIMARY KEY, position TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE source_files (
-  stream TEXT NOT NULL, number INTEGER NOT NULL, path TEXT NOT NULL, identity TEXT NOT NULL,
-  PRIMARY KEY (stream, number)) WITHOUT ROWID;
-CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE layouts (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
-CREATE INDEX layouts_by_text ON layouts (text);
-CREATE TABLE declared (
-  name TEXT PRIMARY KEY, definition TEXT NOT NULL, ingest INTEGER NOT NULL,
-  started INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE hosted (
-  query TEXT NOT NULL, operator TEXT NOT NULL, PRIMARY KEY (query, operator)) WITHOUT ROWID;
-CREATE TABLE kept_results (query TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE owned (
-  stream TEXT PRIMARY KEY, epoch INTEGER NOT NULL, since INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE handed (
-  stream TEXT NOT NULL, next INTEGER NOT NULL, epoch INTEGER NOT NULL, processor TEXT NOT NULL,
-  url TEXT NOT NULL, PRIMARY KEY (stream, next)) WITHOUT ROWID;
-CREATE TABLE copies (
-  stream TEXT PRIMARY KEY, processor TEXT NOT NULL, url TEXT NOT NULL, epoch INTEGER NOT NULL,
-  home_epoch INTEGER NOT NULL, next INTEGER, kept INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE farewells (
-  stream TEXT NOT NULL, processor TEXT NOT NULL, url TEXT NOT NULL,
-  PRIMARY KEY (stream, processor)) WITHOUT ROWID;
-CREATE TABLE last_rows (stream TEXT PRIMARY KEY, ts_max INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE moves (
-  move TEXT PRIMARY KEY, role TEXT NOT NULL, phase TEXT NOT NULL, record TEXT NOT NULL)
-  WITHOUT ROWID;
-"""
 # A stream that was handed over and has not come back: nothing is published here any more.
 FENCED = (
     "SELECT 1 FROM handed h WHERE h.stream = ? "
@@ -78,135 +23,14 @@ FENCED = (
 )
 
 
-class Ledger:
-    """One connection, used under a lock: SQLite serialises writers anyway."""
-
-    def __init__(self, path: Path, *, local_disk: bool = True) -> None:
-        self._lock = threading.RLock()
-        self._forget()
-        self._published: set[str] = set()
-        self.on_drop: list[Callable[[str], None]] = []  # told inside the transaction
-        self.on_publish: list[Callable[[frozenset[str]], None]] = []  # told after each commit
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._db.row_factory = sqlite3.Row
-        # WAL needs shared memory, which network file systems lack.
-        self._db.execute(f"PRAGMA journal_mode={'WAL' if local_disk else 'DELETE'}")
-        self._db.execute("PRAGMA synchronous=FULL")
-        self._db.execute("PRAGMA busy_timeout=10000")
-        self._db.execute("PRAGMA wal_autocheckpoint=1000")
-        with self._lock:
-            if not self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
-                first = f"INSERT INTO meta VALUES ('version', '{VERSION}'), ('epoch', '0');"
-                self._db.executescript("BEGIN;" + SCHEMA + first + "COMMIT;")  # all or nothing
-        if self.meta("version") != str(VERSION):
-            raise StateError(
-                f"ledger {path} has format {self.meta('version')}, this version reads {VERSION}",
-                hint="use the version of Millstream that wrote it, or start with an empty folder",
-            )
-        with self._write():
-            self.epoch = int(self.meta("epoch") or 0) + 1
-            self._db.execute("UPDATE meta SET value = ? WHERE key = 'epoch'", (str(self.epoch),))
-
-    def close(self) -> None:
-        with self._lock:
-            self._db.close()
+class Ledger(LedgerFile):
+    """What is asked and said of streams, consumers, operators and queries."""
 
     def _forget(self) -> None:
         """Empties the copies in memory of what is asked at every choice; they fill on demand."""
         self._segments: dict[str, list[Segment]] = {}
         self._heads: dict[str, sqlite3.Row | None] = {}
         self._cursors: dict[str, dict[str, tuple[int, int]]] | None = None  # by stream, consumer
-
-    # -- transactions ---------------------------------------------------------------------------
-
-    @contextmanager
-    def transaction(self) -> Iterator["Ledger"]:
-        """One atomic change; refused when another process has taken over this home."""
-        with self._write():
-            held = self.meta("epoch")
-            if held != str(self.epoch):
-                raise StateError(
-                    "another process has taken over this home",
-                    detail=f"its epoch is {held}, ours is {self.epoch}",
-                )
-            yield self
-
-    @contextmanager
-    def _write(self) -> Iterator[None]:
-        with self._lock:
-            try:
-                self._db.execute("BEGIN IMMEDIATE")
-                self._published = set()
-                try:
-                    yield
-                    self._db.execute("COMMIT")
-                except BaseException:
-                    if self._db.in_transaction:  # on a full disk SQLite has rolled back itself
-                        self._db.execute("ROLLBACK")
-                    self._forget()
-                    raise
-            except sqlite3.OperationalError as error:
-                if "full" in str(error) or "disk I/O" in str(error):
-                    raise ResourceError(
-                        "the disk is full" if "full" in str(error) else "the disk has failed",
-                        detail=f"the ledger could not be written: {error}",
-                        hint="free some space and run the same command again: nothing is lost",
-                    ) from error
-                raise
-            published = frozenset(self._published)
-        if published:
-            for listener in self.on_publish:
-                listener(published)
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Nobody else reads or writes meanwhile; not a transaction."""
-        with self._lock:
-            yield
-
-    def rows(self, sql: str, args: Sequence[Any] = ()) -> list[sqlite3.Row]:
-        """For modules that keep tables of their own here."""
-        return self._rows(sql, args)
-
-    def change(self, sql: str, args: Sequence[Any] = ()) -> None:
-        """The same, inside a transaction."""
-        self._db.execute(sql, args)
-
-    def _rows(self, sql: str, args: Sequence[Any] = ()) -> list[sqlite3.Row]:
-        with self._lock:
-            return self._db.execute(sql, args).fetchall()
-
-    def size_bytes(self) -> int:
-        """Bytes of all pages in use, whether they lie in the file or still in its log."""
-        (pages,), (free,), (size,) = (
-            self._rows(f"PRAGMA {name}")[0]
-            for name in ("page_count", "freelist_count", "page_size")
-        )
-        return (int(pages) - int(free)) * int(size)
-
-    # -- meta -----------------------------------------------------------------------------------
-
-    def meta(self, key: str) -> str | None:
-        rows = self._rows("SELECT value FROM meta WHERE key = ?", (key,))
-        return str(rows[0]["value"]) if rows else None
-
-    def set_meta(self, key: str, value: str) -> None:
-        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-
-    def drop_meta(self, key: str) -> None:
-        self._db.execute("DELETE FROM meta WHERE key = ?", (key,))
-
-    def count(self, name: str, by: int = 1) -> None:
-        """Adds to a durable counter."""
-        if by:
-            self._db.execute(
-                "INSERT INTO counters VALUES (?, ?) "
-                "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
-                (name, by),
-            )
-
-    def counters(self) -> dict[str, int]:
-        return {r["name"]: r["value"] for r in self._rows("SELECT * FROM counters")}
 
     # -- streams and segments -------------------------------------------------------------------
 
