@@ -1,20 +1,31 @@
 """A manager of managers, each a process, with virtual processors behind real HTTP."""
 
+import time
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_manager_app import PLANS, Process, all_up, wait
 
 from millstream.bench.virtual_endpoint import HttpProcessor, World
+from millstream.sim.managed_cluster import tree
 
+WATCHING = {
+    "watch": tree("watch", ("o:w", "s:sys.operators")),
+    "steps": tree("steps", ("o:s", "s:sys.steps")),
+    "moved": tree("moved", ("o:m", "s:sys.moves")),
+    "taken": tree("taken", ("o:t", "s:sys.admissions")),
+}
 LOWER = {"m1": ("p1", "p2"), "m2": ("p3", "p4")}
 ROWS = 60
 
 
 @pytest.fixture
 def tiers(tmp_path: Path) -> Iterator[tuple[Process, dict[str, Process], World]]:
-    world = World(PLANS, rows=ROWS)
+    world = World({**PLANS, **WATCHING}, rows=ROWS)
     top = Process(tmp_path / "top", "--pattern", "round_robin")
     lower: dict[str, Process] = {}
     try:
@@ -72,3 +83,82 @@ def test_queries_of_a_higher_manager_run_below(
     ), 30)  # fmt: skip
     left = {o for p in world.processors.values() for o in p.virtual.ledger.operators()}
     assert left == {"o:f", "o:g"}
+
+
+def system_rows(world: World, stream: str) -> list[dict[str, Any]]:
+    """What has entered of a stream about the system, wherever that is."""
+    entered = [p.batches[stream] for p in world.processors.values() if stream in p.batches]
+    assert len(entered) <= 1, "it enters at one place"
+    return [row for batches in entered for batch in list(batches) for row in batch]
+
+
+def test_streams_about_the_system_tell_of_all_processors_below(
+    tiers: tuple[Process, dict[str, Process], World],
+) -> None:
+    top, lower, world = tiers
+    for name in ("a", "b"):
+        top.client.declare({"name": name})
+    for name in ("one", "two"):
+        assert top.client.submit(name, name, from_beginning=True)["state"] == "running"
+    assert not any(p.asked for p in world.processors.values()), "nobody reads about the system"
+    for name in WATCHING:
+        assert top.client.submit(name, name)["state"] == "running"
+
+    def operators() -> dict[str, str]:
+        return {o: n for n, p in world.processors.items() for o in p.virtual.ledger.operators()}
+
+    wait(lambda: {(r["operator"], r["processor"]) for r in system_rows(world, "sys.operators")}
+         >= set(operators().items()))  # fmt: skip
+    assert {"p1", "p2"} & set(operators().values()), "something runs below one of them"
+    assert {"p3", "p4"} & set(operators().values()), "and something below the other"
+    queries = {"one", "two", *WATCHING}
+    wait(lambda: {r["query"] for r in system_rows(world, "sys.admissions")} == queries)
+    assert all(p.asked for p in world.processors.values())
+
+    def step_everywhere(number: int) -> None:
+        for name, processor in world.processors.items():
+            row = {"at": int(time.time() * 1e6), "operator": f"{number}", "processor": name}
+            processor.steps.append(row)
+
+    def told() -> Counter[tuple[str, str]]:
+        return Counter((r["processor"], r["operator"]) for r in system_rows(world, "sys.steps"))
+
+    def all_told(number: int) -> bool:
+        return {(p, f"{number}") for p in world.processors} <= told().keys()
+
+    for number in range(3):
+        step_everywhere(number)
+        wait(partial(all_told, number))
+    inputs = {"o:f": "a", "o:w": "sys.operators", "o:s": "sys.steps", "o:t": "sys.admissions"}
+    entered = {n: s["processor"] for n, s in top.client.streams().items()}
+    above = {o["id"]: o["processor"] for o in top.client.placement()["operators"]}
+    moving = next(o for o, stream in inputs.items() if above[o] == entered[stream])
+    here, place = above[moving], operators()[moving]
+    other = next(p for p in LOWER[here] if p != place)
+    lower[here].client.move(moving, other, wait_s=60.0)
+    wait(lambda: len(system_rows(world, "sys.moves")) == 2)
+    ends = [(r["operator"], r["processor"], r["direction"])
+            for r in system_rows(world, "sys.moves")]  # fmt: skip
+    assert ends == [(moving, place, "out"), (moving, other, "in")]
+
+    lower["m2"].kill()  # what it has not handed on is lost; nothing comes twice
+    lower["m2"].start()
+    wait(lambda: all_up(lower["m2"]) and all_up(top))
+    number = 3
+    while ("p3", f"{number}") not in told():
+        number += 1
+        step_everywhere(number)
+        time.sleep(0.5)
+    wait(partial(all_told, number))
+    assert set(told().values()) == {1}
+    for stream in ("sys.steps", "sys.operators", "sys.moves"):
+        times = [row["at"] for row in system_rows(world, stream)]
+        assert times == sorted(times)
+    assert len(system_rows(world, "sys.moves")) == 2
+    assert len(system_rows(world, "sys.admissions")) == len(queries)
+
+    for name in WATCHING:
+        top.client.drop(name, wait_s=30.0)
+    wait(lambda: not any(n[:4] == "sys." for m in (top, *lower.values())
+                         for n in m.client.streams()))  # fmt: skip
+    assert not world.faults
