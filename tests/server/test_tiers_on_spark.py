@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from test_manager_app import Process, all_up, wait
 
+from millstream.cli import run
 from millstream.client.manager_client import ManagerClient
 from millstream.client.results import ResultReader
 from millstream.engine.engine import EngineSettings
 from millstream.server.processor_app import ProcessorServer, ProcessorSettings
+from millstream.session import Session
 
 pytestmark = pytest.mark.spark
 
@@ -84,3 +86,35 @@ def test_queries_of_a_higher_manager_give_their_rows(top: Process, tmp_path: Pat
         for y in ROWS[x[2] + 1 : x[2] + 12]
         if x[1] == y[1] and y[0] - x[0] <= 1 and x[2] % 2 == 0
     )
+
+
+JOB = """
+[streams.t]
+path = "t.csv"
+columns = { at = "long", n = "int" }
+time = "timestamp_seconds(at)"
+
+[queries.large]
+cql = "SELECT n FROM t WHERE n >= 5"
+"""
+
+
+def test_jobs_and_sessions_find_where_rows_enter(top: Process, tmp_path: Path) -> None:
+    """Through the manager in between: rows that are pushed, and those that a source puts aside."""
+    (tmp_path / "t.csv").write_text("".join(f"{n},{n}\n" for n in range(9)) + "9,no number\n")
+    (tmp_path / "job.toml").write_text(JOB)
+    results = tmp_path / "results"
+    given = ("--out", str(results), "--format", "csv", "--manager", top.client.url)
+    assert run(["run", str(tmp_path / "job.toml"), *given]) == 0
+    assert [line[0] for line in contents(results / "large").splitlines()[1:]] == list("5678")
+    assert "no number" in contents(results / "t.rejected")
+    with Session(manager=top.client.url) as session:
+        session.stream("u", columns={"at": "long", "n": "int"}, time="timestamp_seconds(at)")
+        query = session.query("SELECT n FROM u WHERE n < 3")
+        session.push("u", [{"at": n, "n": n} for n in range(9)])
+        session.finish("u")
+        assert sorted(query.to_arrow()["n"].to_pylist()) == [0, 1, 2]
+
+
+def contents(folder: Path) -> str:
+    return "".join(path.read_text() for path in sorted(folder.glob("*.csv")))

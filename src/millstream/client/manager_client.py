@@ -119,6 +119,18 @@ class ManagerClient(HttpClient):
     def streams(self) -> dict[str, Answer]:
         return dict(self._get("/streams"))
 
+    def entrance(self, stream: str) -> Answer:
+        """The same of one stream, from the processor where its rows enter, whatever managers there
+        are in between."""
+        url = self.url
+        while True:
+            told = dict(self.ask("GET", f"{url}/streams").json()).get(stream)
+            if told is None:
+                raise StateError(f"stream {stream} is not known at {url}")
+            if not told["below"]:
+                return dict(told)
+            url = str(told["url"])
+
     def moves(self) -> list[Answer]:
         return list(self._get("/moves"))
 

@@ -35,7 +35,7 @@ from millstream.plan.schema import Field
 from millstream.runs.display import Display, Silent
 from millstream.runs.folder import RunFolder
 from millstream.runs.statistics_export import cluster_statistics, keep_statistics
-from millstream.runs.summary import summarise
+from millstream.runs.summary import counted, summarise
 from millstream.schedule.quality import Quality
 from millstream.share.dataflow import late_stream, rejected_stream
 
@@ -75,14 +75,14 @@ class RejectReader(StreamReader):
         timed: bool, following: int,
     ) -> None:  # fmt: skip
         self._base, self._columns, self._timed = base, columns, timed
-        url = str(manager.streams()[base]["url"])
+        url = str(manager.entrance(base)["url"])
         super().__init__(manager, stream, url, following, CONSUMER)
         told = manager.ask("POST", f"{url}/streams/{stream}/expect", {"consumer": CONSUMER}).json()
         self.following = following or int(told["next"])
 
     def find(self) -> str:
-        with suppress(ManagerAwayError):
-            return str(self.manager.streams()[self._base]["url"])
+        with suppress(ManagerAwayError, StateError):
+            return str(self.manager.entrance(self._base)["url"])
         return self.url
 
     def shown(self, stored: pa.Table) -> pa.Table:
@@ -112,7 +112,8 @@ class ClusterRun:
         started = time.monotonic()
         self._say_what_does_not_count()
         self._submit(poll)
-        self._shown.say(f"{len(self.job.queries)} queries run on {self.client.url}")
+        running = counted(len(self.job.queries), "query runs", "queries run")
+        self._shown.say(f"{running} on {self.client.url}")
         looked = told = time.monotonic()
         while not self._over():
             poll()
@@ -125,7 +126,8 @@ class ClusterRun:
                 told = now
                 rows = sum(o.rows for o in self.results)
                 left = sum(not o.ended for o in self.results)
-                self._shown.say(f"{rows:,} result rows; {left} queries go on")
+                going = counted(left, "query goes on", "queries go on")
+                self._shown.say(f"{counted(rows, 'result row', 'result rows')}; {going}")
             if not came:
                 time.sleep(REST_S)
         streams = self._last_figures(poll)

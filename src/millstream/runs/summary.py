@@ -87,7 +87,7 @@ def counted(number: int, one: str, many: str) -> str:
     >>> counted(1, "query", "queries"), counted(12, "query", "queries")
     ('1 query', '12 queries')
     """
-    return f"{number} {one if number == 1 else many}"
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def _closing(summary: Mapping[str, Any], again: bool) -> str:

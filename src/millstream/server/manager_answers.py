@@ -104,6 +104,7 @@ def stream(state: ManagerState, name: str) -> Answer:
         "url": state.processors[known.processor].url
         if known.processor in state.processors
         else None,
+        "below": _is_manager(state, known.processor),
         "started": started,
         "table": dict(known.table),
         "figures": dict(figures.values) if figures else {},
@@ -151,8 +152,7 @@ def query(state: ManagerState, name: str) -> Answer:
         "result": known.result,
         "processor": owner,
         "url": state.processors[owner].url if owner in state.processors else None,
-        "below": owner in state.processors
-        and state.processors[owner].properties.get("kind") == "manager",
+        "below": _is_manager(state, owner),
         "operators": [operator(state, o) for o in known.operators if o in state.operators],
         "sources": [s.removeprefix("s:") for s in known.sources],
         "admission": dict(known.admission),
@@ -161,6 +161,12 @@ def query(state: ManagerState, name: str) -> Answer:
         "culprits": told.get("culprits", []),
         **{name: told.get(name) for name in RATIO_FIGURES},
     }
+
+
+def _is_manager(state: ManagerState, name: str) -> bool:
+    """Whether a processor is a manager with processors of its own."""
+    known = state.processors.get(name)
+    return known is not None and known.properties.get("kind") == "manager"
 
 
 def _shown(known: Query, told: Mapping[str, Any]) -> str:

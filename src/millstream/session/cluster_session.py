@@ -8,6 +8,7 @@ that own the results; what an iteration has taken is acknowledged and not kept a
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +26,7 @@ from millstream.cql.catalog import StreamDefinition
 from millstream.cql.parser import CreateQuery, CreateStream, parse
 from millstream.cql.system_streams import PREFIX
 from millstream.engine.delivery import FileSink, Result, user_table
-from millstream.errors import UsageError
+from millstream.errors import StateError, UsageError
 from millstream.plan.schema import Field
 from millstream.plan.windows import BEGINNING
 from millstream.session.query import EPOCH, QueryFailedError, Row
@@ -271,9 +272,10 @@ class ClusterSession:
 
     def _door(self, stream: str) -> str:
         while True:
-            told = self.client.streams()[stream]
-            if told["started"]:
-                return f"{told['url']}/streams/{stream}"
+            with suppress(StateError):  # a manager below has not heard of it yet
+                told = self.client.entrance(stream)
+                if told["started"]:
+                    return f"{told['url']}/streams/{stream}"
             time.sleep(POLL_S)
 
     # -- queries --------------------------------------------------------------------------------
