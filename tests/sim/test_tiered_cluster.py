@@ -6,9 +6,11 @@ from millstream.control.manager_events import (
     DeclareStream,
     Drop,
     Event,
+    RequestMove,
     StartStreams,
     Submit,
 )
+from millstream.errors import UsageError
 from millstream.sim.managed_cluster import Trouble, tree
 from millstream.sim.tiered_cluster import TieredCluster
 
@@ -69,6 +71,22 @@ def test_a_query_runs_only_when_it_does_below() -> None:
         assert cluster.kernel.now < 30.0
     below = [q.phase for m in cluster.lower.values() for q in m.state.queries.values()]
     assert set(below) == {"running"}
+
+
+def test_what_reads_from_beyond_a_manager_stays_where_it_is() -> None:
+    cluster = tiered(1)
+    cluster.run(60.0)
+    tried = 0
+    for below in cluster.lower.values():
+        for operator in below.state.operators.values():
+            others = set(below.processors) - {operator.processor}
+            if others and below.state.outside.keys() & set(operator.inputs):
+                asked = RequestMove((operator.id,), min(others), "for a test")
+                with pytest.raises(UsageError, match="from beyond this manager"):
+                    below.feed(asked)
+                tried += 1
+    assert tried
+    assert not any(below.state.moves for below in cluster.lower.values())
 
 
 @pytest.mark.parametrize("seed", range(20))

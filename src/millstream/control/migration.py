@@ -87,6 +87,10 @@ def objection(state: ManagerState, operators: Iterable[str], target: str) -> str
             return f"there is no running operator {name}"
         if name in moving and moving[name].phase not in ("completing", "undoing"):
             return f"operator {name} is on its way to {moving[name].target} already"
+        # its owner there would have to keep it for the target, and is not ours to ask
+        beyond = [s for s in record.inputs if s in state.outside]
+        if beyond:
+            return f"operator {name} reads {beyond[0]}, which comes from beyond this manager"
     return ""
 
 
