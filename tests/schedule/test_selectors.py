@@ -1,6 +1,7 @@
 """Who chooses the algorithm: the wheel's fairness, and what foresight foresees."""
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -15,6 +16,7 @@ from millstream.schedule.selectors import SELECTORS
 from millstream.schedule.selectors.foresight import foreseen_cost
 from millstream.schedule.selectors.roulette import Roulette
 from millstream.schedule.statistics import StatisticsGatherer
+from millstream.schedule.workload import adapted_workload
 
 # A leaf that removes nearly everything cheaply, and an expensive root.
 LINE = [
@@ -116,3 +118,46 @@ def test_foresight_keeps_the_algorithm_while_next_to_nothing_waits() -> None:
         assert choice is not None
         scheduler.report(StepReport("leaf", 3, 3, 0.2, step * 0.2 + 0.2, choice.number))
     assert scheduler.switches <= 2
+
+
+def costing(fixed_s: float, quality: Quality, *, in_flight_counts: bool) -> Situation:
+    """The line with so much fixed cost a step."""
+    at = situation(quality)
+    at.views = [replace(view, fixed_cost_s=fixed_s) for view in LINE]
+    at.in_flight_counts = in_flight_counts
+    return at
+
+
+@pytest.mark.parametrize("in_flight_counts", [True, False])
+def test_awaited_results_get_fine_steps_as_far_as_fixed_costs_allow(
+    in_flight_counts: bool,
+) -> None:
+    fresh = Quality(TEMPLATES.get("fresh"))
+    cheap = adapted_workload(costing(1e-4, fresh, in_flight_counts=in_flight_counts))
+    assert cheap.ratio == 0.3
+    assert cheap.threshold_rows == pytest.approx(1e-4 * 0.995 / (0.005 * 1e-3))  # the leaf's
+    # A step on Spark: THRESHOLD as set, for finer ones would cost more than they give.
+    dear = adapted_workload(costing(0.1, fresh, in_flight_counts=in_flight_counts))
+    assert (dear.ratio, dear.threshold_rows) == (0.3, 50)
+
+
+def test_steps_for_memory_depend_on_whether_running_rows_count() -> None:
+    small = Quality(TEMPLATES.get("small"))
+    assert adapted_workload(costing(1e-4, small, in_flight_counts=True)).threshold_rows < 50
+    assert adapted_workload(costing(1e-4, small, in_flight_counts=False)).ratio == 1.0
+
+
+@pytest.mark.parametrize(("adapt", "rows"), [(True, 400), (False, 120)])
+def test_the_scheduler_takes_the_workload_its_selector_wants(adapt: bool, rows: int) -> None:
+    settings = ScheduleSettings(candidates=("fifo",), adapt_workload=adapt)
+    scheduler = Scheduler(settings, Quality(TEMPLATES.get("small")))
+    scheduler.in_flight_counts = False
+    leaf = OperatorView("leaf", 400, oldest=0.0)
+    taken = []
+    for second in range(4):
+        choice = scheduler.choose([leaf], float(second))
+        assert choice is not None
+        taken.append(choice.rows)
+        scheduler.report(StepReport("leaf", 10, 10, 0.5, second + 0.5, choice.number))
+    assert taken[0] == 120  # nothing measured yet: RATIO as set
+    assert taken[-1] == rows

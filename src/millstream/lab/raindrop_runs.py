@@ -7,7 +7,7 @@ and the mean load is about 0.8 with bursts of 1.3 and more.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from millstream.schedule import Goal, Quality, Scheduler, ScheduleSettings, Specification
@@ -85,6 +85,7 @@ class Sample:
     delay: float | None
     rate: float
     memory: float
+    held: float  # memory, with the rows of running steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class Run:
     delay: float  # mean over rows that arrived after start-up
     rate: float  # of such rows delivered by the end, a second
     memory: float
+    held: float
     in_charge: Mapping[str, float]  # share of time by algorithm
     switches: int
 
@@ -119,10 +121,14 @@ def run_plan(
     seed: int,
     seconds: int,
     settings: ScheduleSettings | None = None,
+    *,
+    count_in_flight: bool = False,
 ) -> Run:
     """One run in virtual time, judged after the start-up phase."""
     scheduler = Scheduler(settings or settings_for(contender, seed), Quality(goals))
-    processor = VirtualProcessor(Kernel(seed), plan, scheduler, float(seconds))
+    processor = VirtualProcessor(
+        Kernel(seed), plan, scheduler, float(seconds), count_in_flight=count_in_flight
+    )
     record = processor.run()
     in_charge, switches = dict(scheduler.seconds_in_charge), scheduler.switches
     skipped = int(START_UP_S)
@@ -133,6 +139,7 @@ def run_plan(
             second.delay_s_total / second.rows_delivered if second.rows_delivered else None,
             second.rows_delivered,
             second.queue_row_seconds,
+            second.held_row_seconds,
         )
         for number, second in enumerate(judged, start=skipped)
     )
@@ -145,9 +152,20 @@ def run_plan(
         delay,
         rate,
         fmean(sample.memory for sample in samples),
+        fmean(sample.held for sample in samples),
         {name: spent / total for name, spent in in_charge.items()},
         switches,
     )
+
+
+def counting_in_flight(run: Run) -> Run:
+    """The run judged with the rows of running steps counted as memory.
+
+    With one slot nothing runs when an operator is chosen, so that an algorithm that does not look
+    at the way of counting decides the same under both.
+    """
+    samples = tuple(replace(sample, memory=sample.held) for sample in run.samples)
+    return replace(run, samples=samples, memory=run.held)
 
 
 def _delay_and_rate(record: Record, start: float, end: float) -> tuple[float, float]:

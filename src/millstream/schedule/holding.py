@@ -15,6 +15,7 @@ order they had started with. A constant has no such memory. Goals with a limit c
 is met. The cost-aware algorithm and the foresight selector both steer by these costs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from millstream.schedule.protocol import Situation
@@ -82,6 +83,15 @@ def _shares(situation: Situation, backlog_s: float) -> tuple[float, float]:
     if in_memory == as_result == 0.0:
         in_memory = 1.0  # goals of the user's own: small queues harm none of them
     return in_memory, as_result
+
+
+def weight_of(goals: Sequence[Goal], statistics: frozenset[str]) -> float:
+    return sum(goal.weight for goal in goals if goal.statistic in statistics)
+
+
+def awaited(goals: Sequence[Goal]) -> bool:
+    """Whether delay counts clearly more than memory: results shall flow, in small batches."""
+    return weight_of(goals, DELAY) >= 2 * weight_of(goals, MEMORY)
 
 
 def _urgency(goal: Goal, statistics: StatisticsGatherer) -> float:

@@ -124,6 +124,9 @@ class Situation:
     statistics: "StatisticsGatherer"
     settings: "ScheduleSettings"
     goals: Sequence["Goal"]  # of all specifications, their weights summing to 1
+    # Whether rows of a running step still count as memory: the engine's do until their step is
+    # committed, the seed's leave the queue when it starts (section 1.2).
+    in_flight_counts: bool = True
 
 
 class Algorithm(Protocol):
@@ -162,12 +165,21 @@ class Review:
 
 
 @dataclass(frozen=True, slots=True)
+class Workload:
+    """RATIO and THRESHOLD (section 4.1), where a selector sets them."""
+
+    ratio: float
+    threshold_rows: float
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
-    """The algorithm to run until the next review."""
+    """The algorithm to run until the next review, and on what workloads."""
 
     algorithm: str
     reason: str
     review_after_s: float | None = None  # None: the setting
+    workload: Workload | None = None  # None: as set
 
 
 class Selector(Protocol):

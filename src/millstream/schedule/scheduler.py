@@ -29,7 +29,7 @@ from millstream.schedule.quality import DEFAULT, Quality, Specification, Standin
 from millstream.schedule.selectors import SELECTORS
 from millstream.schedule.settings import ScheduleSettings
 from millstream.schedule.statistics import StatisticsGatherer
-from millstream.schedule.workload import workload
+from millstream.schedule.workload import with_workload, workload
 
 
 class Scheduler:
@@ -49,6 +49,8 @@ class Scheduler:
     ) -> None:
         self.settings = settings or ScheduleSettings()
         self.statistics = StatisticsGatherer(self.settings.old_weight)
+        self.in_flight_counts = True  # a driver whose queues forget running rows says so
+        self._workload = self.settings  # with RATIO and THRESHOLD as the selector wants them
         self.trace: deque[Choice | Switch] = deque(maxlen=self.settings.trace_length)
         self.switches = 0
         self.starvation: dict[str, int] = {}  # picks without work, by algorithm
@@ -177,7 +179,10 @@ class Scheduler:
             else:
                 waiting.pop(view.id, None)
         self.statistics.observe(by_id, rows, now)
-        return Situation(now, views, by_id, self._plan, self.statistics, self.settings, self._goals)
+        return Situation(
+            now, views, by_id, self._plan, self.statistics, self._workload, self._goals,
+            self.in_flight_counts,
+        )  # fmt: skip
 
     def _due(self, now: float) -> bool:
         updated = self.statistics.updated_at
@@ -216,9 +221,10 @@ class Scheduler:
         if before is not None:
             self.statistics.update(now, before, situation.plan.leaves)
             self._board.chosen(before, now)
-        for algorithm in self._algorithms.values():
-            algorithm.refresh(situation)
+        for member in self._algorithms.values():
+            member.refresh(situation)
         self._stale = False
+        situation.settings = self.settings
         verdict = self._selector.select(self._review_of(situation, before, starved))
         reason = f"{starved} starves; {verdict.reason}" if starved else verdict.reason
         if starved is not None:
@@ -227,7 +233,9 @@ class Scheduler:
             self._no_alarm_before = now + self.settings.scoring_s
         if verdict.algorithm != before:
             self.switches += 1
-        return self._install(verdict, before, reason, now)
+        algorithm = self._install(verdict, before, reason, now)
+        situation.settings = self._workload
+        return algorithm
 
     def _install(self, verdict: Verdict, before: str | None, reason: str, now: float) -> Algorithm:
         if before is not None:
@@ -235,6 +243,7 @@ class Scheduler:
             self.seconds_in_charge[before] = spent + now - self._in_charge_since
         self._in_charge_since = now
         self._algorithm = algorithm = self._algorithms[verdict.algorithm]
+        self._workload = with_workload(self.settings, verdict.workload)
         wait = verdict.review_after_s
         self._review_at = now + (self.settings.scoring_s if wait is None else wait)
         self.trace.append(Switch(now, before, verdict.algorithm, reason))
@@ -288,7 +297,7 @@ class Scheduler:
 
     def _take(self, algorithm: Algorithm, pick: Pick, situation: Situation) -> Choice:
         view, now = situation.by_id[pick.operator], situation.now
-        rows = workload(view.rows, self.settings) if pick.rows is None else pick.rows
+        rows = workload(view.rows, self._workload) if pick.rows is None else pick.rows
         self._number += 1
         choice = Choice(self._number, view.id, rows, now, algorithm.name, pick.reason)
         self._in_flight[view.id] = choice

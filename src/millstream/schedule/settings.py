@@ -29,6 +29,7 @@ class ScheduleSettings:
     # Workload, section 4.1 and figure 4.1.
     ratio: float = 0.3
     threshold_rows: float = 50.0
+    adapt_workload: bool = True  # a selector may set the two by the goals and measured costs
     rows_max: float | None = None  # a step never takes more; None: no limit
     # Statistics and scoring, section 6.1.
     statistics_s: float = 1.0

@@ -23,6 +23,7 @@ class Second:
     rows_delivered: float = 0.0
     delay_s_total: float = 0.0
     queue_row_seconds: float = 0.0
+    held_row_seconds: float = 0.0  # in queues and in running steps, whichever way queues count
     queue_rows_max: float = 0.0
     seconds: float = 0.0
     algorithm: str = ""
@@ -67,7 +68,7 @@ class VirtualProcessor:
         self._noise = noise  # share by which a step's duration varies
         # The seed counts queues only, and rows leave them when their step starts (section 1.2); the
         # engine's rows wait until their step is committed.
-        self._count_in_flight = count_in_flight
+        self._count_in_flight = scheduler.in_flight_counts = count_in_flight
         self._random = kernel.random("durations")
         self._sources: dict[str, list[SourceQueue]] = {}
         self._operators = self._build(until)
@@ -82,6 +83,7 @@ class VirtualProcessor:
         }
         self._flying: dict[str, list[Rows]] = {}  # rows in steps that are not done yet
         self._pending = 0
+        self._running_rows = 0
         self._advanced_to = -1.0  # so that rows of time 0 arrive
         self._wake_at: float | None = None
         self._views: dict[str, OperatorView] = {}
@@ -138,6 +140,8 @@ class VirtualProcessor:
                     area += float((now - new.times).sum())
                     self._pending += len(new)
         second.queue_row_seconds += area
+        running = 0 if self._count_in_flight else self._running_rows
+        second.held_row_seconds += area + running * elapsed
         second.seconds += elapsed
         second.queue_rows_max = max(second.queue_rows_max, self._pending)
         self._advanced_to = now
@@ -194,6 +198,7 @@ class VirtualProcessor:
         rows = operator.take(max(1, round(choice.rows)))
         count = sum(len(part) for part in rows)
         self._flying[choice.operator] = rows
+        self._running_rows += count
         if not self._count_in_flight:
             self._pending -= count
         seconds = operator.seconds(count)
@@ -206,8 +211,10 @@ class VirtualProcessor:
         self._advance(now)
         operator = self._operators[choice.operator]
         del self._flying[choice.operator]
+        count = sum(len(part) for part in rows)
+        self._running_rows -= count
         if self._count_in_flight:
-            self._pending -= sum(len(part) for part in rows)
+            self._pending -= count
         low = [
             self._low(source, port, operator) for port, source in enumerate(operator.spec.inputs)
         ]
@@ -224,7 +231,7 @@ class VirtualProcessor:
         self.scheduler.report(
             StepReport(
                 choice.operator,
-                sum(len(part) for part in rows),
+                count,
                 len(output),
                 seconds,
                 now,

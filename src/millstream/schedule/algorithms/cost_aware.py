@@ -17,7 +17,7 @@ memory counts as much as delay not below what RATIO gives either: rows of a step
 from collections.abc import Iterator
 from math import inf
 
-from millstream.schedule.holding import DELAY, MEMORY, outlook
+from millstream.schedule.holding import DELAY, MEMORY, awaited, outlook, weight_of
 from millstream.schedule.protocol import OperatorView, Pick, Situation
 from millstream.schedule.settings import ScheduleSettings
 from millstream.schedule.workload import workload
@@ -88,9 +88,10 @@ class CostAware:
         self._cost = {view.id: statistics.step_cost(view) for view in situation.views}
         kept = {view.id: statistics.row_selectivity(view) for view in situation.views}
         waiting = outlook(situation).cost
-        memory_alone = _weight(situation, MEMORY) > 0 and _weight(situation, DELAY) == 0
+        goals = situation.goals
+        memory_alone = weight_of(goals, MEMORY) > 0 and weight_of(goals, DELAY) == 0
         self._nearly = 1.0 if memory_alone else NEARLY
-        self._awaited = _weight(situation, DELAY) >= 2 * _weight(situation, MEMORY)
+        self._awaited = awaited(goals)
         self._index = {}
         for path in plan.paths():
             for start in range(len(path)):
@@ -101,10 +102,6 @@ class CostAware:
 
     def ran(self, pick: Pick, now: float) -> None:
         pass
-
-
-def _weight(situation: Situation, statistics: frozenset[str]) -> float:
-    return sum(goal.weight for goal in situation.goals if goal.statistic in statistics)
 
 
 def _relief(steps: list[tuple[float, float, float]]) -> float:

@@ -8,6 +8,9 @@ fractions, and its holding costs (see `holding`) are added up. Taking the best o
 played from the present state does at least as well as the best of them kept for ever, as far as the
 model holds (rollout). The work of a review is bounded.
 
+RATIO and THRESHOLD are set beside the algorithm, by the goals and the measured costs of steps (see
+`workload`): the seed keeps them fixed and leaves adapting them to future work (section 4.1).
+
 No chance is involved, and nothing needs to be explored.
 """
 
@@ -15,7 +18,7 @@ from typing import cast
 
 from millstream.schedule.holding import Outlook, outlook
 from millstream.schedule.protocol import Algorithm, OperatorView, Review, Situation, Verdict
-from millstream.schedule.workload import workload
+from millstream.schedule.workload import adapted_workload, workload
 
 # The cost-aware algorithm steers by the same costs and is the one to beat: models err, so another
 # must promise this much less than it, and any change this much less than staying.
@@ -27,31 +30,37 @@ class Foresight:
     name = "foresight"
 
     def select(self, review: Review) -> Verdict:
-        situation, current = review.situation, review.current
-        candidates = review.candidates
-        if len(candidates) == 1:
-            return Verdict(candidates[0], "the only candidate")
-        if current is None or situation.statistics.series("queue_rows") is None:
-            return Verdict(candidates[-1], "nothing measured yet", review.settings.statistics_s)
-        waiting = sum(view.rows for view in situation.views)
-        if waiting <= review.settings.threshold_rows:
-            # Nothing to foresee; but who was chosen for a burst must not stay for the calm.
-            calm = HOME if HOME in candidates else current
-            if calm in candidates:
-                return Verdict(calm, f"{waiting:.4g} rows wait: hardly anything to choose")
-        steps = VIEWS_MAX // (len(candidates) * max(1, len(situation.views)))
-        steps = max(5, min(review.settings.foresight_steps_max, steps))
-        ahead = outlook(situation)
-        costs = {
-            name: foreseen_cost(review.imagine(name), situation, ahead, steps)
-            for name in candidates
-        }
-        favour = {HOME: HOME_LESS, current: STAY_LESS}
-        if current == HOME:
-            favour[HOME] = HOME_LESS * STAY_LESS
-        best = min(candidates, key=lambda name: (costs[name] * favour.get(name, 1.0), name))
-        told = ", ".join(f"{name} {cost:.4g}" for name, cost in costs.items())
-        return Verdict(best, f"least foreseen cost of {told}")
+        if review.situation.statistics.series("queue_rows") is None or review.current is None:
+            first = review.candidates[-1]
+            return Verdict(first, "nothing measured yet", review.settings.statistics_s)
+        best, reason = _least_cost(review, review.current)
+        wanted = adapted_workload(review.situation) if review.settings.adapt_workload else None
+        return Verdict(best, reason, workload=wanted)
+
+
+def _least_cost(review: Review, current: str) -> tuple[str, str]:
+    """The algorithm to be in charge, and why."""
+    situation, candidates = review.situation, review.candidates
+    if len(candidates) == 1:
+        return candidates[0], "the only candidate"
+    waiting = sum(view.rows for view in situation.views)
+    if waiting <= review.settings.threshold_rows:
+        # Nothing to foresee; but who was chosen for a burst must not stay for the calm.
+        calm = HOME if HOME in candidates else current
+        if calm in candidates:
+            return calm, f"{waiting:.4g} rows wait: hardly anything to choose"
+    steps = VIEWS_MAX // (len(candidates) * max(1, len(situation.views)))
+    steps = max(5, min(review.settings.foresight_steps_max, steps))
+    ahead = outlook(situation)
+    costs = {
+        name: foreseen_cost(review.imagine(name), situation, ahead, steps) for name in candidates
+    }
+    favour = {HOME: HOME_LESS, current: STAY_LESS}
+    if current == HOME:
+        favour[HOME] = HOME_LESS * STAY_LESS
+    best = min(candidates, key=lambda name: (costs[name] * favour.get(name, 1.0), name))
+    told = ", ".join(f"{name} {cost:.4g}" for name, cost in costs.items())
+    return best, f"least foreseen cost of {told}"
 
 
 class _ImaginedView:
