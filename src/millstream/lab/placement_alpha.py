@@ -13,6 +13,7 @@ from millstream.balance.load_information import (
     smallest_alpha,
 )
 from millstream.lab.experiment import EXPERIMENTS, Experiment, Finding, Outcome, Progress, Row
+from millstream.lab.plotting import mark_claim
 
 KAPPA = 1.2
 EXAMPLE = Fluctuation(1, 1, 2.0)
@@ -114,10 +115,12 @@ def plot(rows: Sequence[Row], figure: Any) -> None:
     left.set_xlabel("l, the fluctuation's factor")
     left.set_ylabel("least alpha (m1 = 1, kappa = 1.2)")
     left.legend(fontsize=7)
+    mark_claim(left, "alpha >= 0.9 for m1 = m2 = 1, l = 2")
     line = [r for r in rows if r["kind"] == "filter"]
     right.plot([r["alpha"] for r in line], [r["reports_a_minute"] for r in line], "o-")
     right.set_xlabel("alpha")
     right.set_ylabel("reports a minute under bursts (solid)")
+    mark_claim(right, "smooths short changes, but not too close to 1")
     other = right.twinx()
     other.plot([r["alpha"] for r in line], [r["windows_to_notice"] for r in line], "s--", c="C1")
     other.set_ylabel("windows until a lasting change is told (dashed)")

@@ -13,6 +13,7 @@ from millstream.lab.placement_setup import (
     seeds,
     traffic_mbps,
 )
+from millstream.lab.plotting import mark_claim
 
 PARTNERS = (0, 1, 2, 3, 4, 5, 6, 8, 10)
 QUICK_PARTNERS = (0, 2, 4, 6)
@@ -99,15 +100,18 @@ def plot(rows: Sequence[Row], figure: Any) -> None:
     figure.set_size_inches(9.6, 3.2)
     panels = figure.subplots(1, 3)
     keys = ("deviation", "worst_ratio", "convergence_s")
-    labels = ("deviation of load", "worst performance ratio", "time to converge (s)")
+    labels = ("deviation of load (of a node)", "worst performance ratio", "time to converge (s)")
+    claims = ("balanced from 4 on", "alike from 4 on", "hardly depends on it")
     known: list[dict[str, Any]] = [dict(r) for r in rows]
-    for axis, key, label in zip(panels, keys, labels, strict=True):
+    for axis, key, label, claim in zip(panels, keys, labels, claims, strict=True):
         shown = [r for r in known if r["max1"] > 0 or key != "convergence_s"]
         values = list(dict.fromkeys(int(r["max1"]) for r in shown))
         axis.plot([r["max1"] for r in shown], [r[key] for r in shown], ".", alpha=0.4, c="C5")
         axis.plot(values, [_median(known, key, n) for n in values], "o-", c="C0")
-        axis.set_xlabel("max1")
+        axis.axvline(4, color="#555555", lw=0.8, ls=":")
+        axis.set_xlabel("partners a node asks for (max1)")
         axis.set_ylabel(label)
+        mark_claim(axis, claim)
     panels[1].set_yscale("log")
     panels[0].set_ylim(bottom=0)
     panels[2].set_ylim(bottom=0)
