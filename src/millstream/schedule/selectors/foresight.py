@@ -34,8 +34,11 @@ class Foresight:
             first = review.candidates[-1]
             return Verdict(first, "nothing measured yet", review.settings.statistics_s)
         best, reason = _least_cost(review, review.current)
-        wanted = adapted_workload(review.situation) if review.settings.adapt_workload else None
-        return Verdict(best, reason, workload=wanted)
+        if not review.settings.adapt_workload:
+            return Verdict(best, reason)
+        wanted = adapted_workload(review.situation)
+        told = f"ratio {wanted.ratio:.3g}, threshold {wanted.threshold_rows:.3g}"
+        return Verdict(best, f"{reason}; {told}", workload=wanted)
 
 
 def _least_cost(review: Review, current: str) -> tuple[str, str]:
