@@ -30,7 +30,7 @@ class LeastRatio:
     crowded: float = 0.85  # a host above this is relieved whatever the ratios say
     # One per cent more traffic must lower the ratio by so many, where loads are even at home; with
     # uneven ones by less, in proportion.
-    traffic_weight: float = 1.0
+    traffic_weight: float = 1.3
     skew_max: float = 6.0
     drain_s: float = 5.0  # in which what has piled up is to be worked off
     payback_s: float = 20.0  # in which a move's state must be worth its traffic

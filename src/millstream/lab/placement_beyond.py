@@ -262,6 +262,7 @@ def plot_growth(rows: Sequence[Row], figure: Any) -> None:
     for policy in (THEIRS, OURS):
         line = averages([r for r in known if r["policy"] == policy], "cpu_s", "hosts")
         axis.plot(list(line), list(line.values()), "o-", label=policy)
+    axis.plot([32, 1000], [60, 600], "k*", markersize=9, linestyle="none", label="at most")
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_xlabel("hosts (with 15 to 20 queries each)")
