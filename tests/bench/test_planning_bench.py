@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from millstream.bench.planning import _targets, run_planning_bench
+from millstream.bench.planning import PARTS, _targets, parts_of, run_planning_bench
+from millstream.errors import UsageError
 
 
 def part(**changes: float) -> dict[str, float]:
@@ -50,6 +51,20 @@ def test_good_figures_meet_every_target() -> None:
 def test_poor_figures_miss_theirs(change: dict[str, float], missed: str) -> None:
     failed = [target["what"] for target in _targets(figures(**change)) if not target["met"]]
     assert any(missed in what for what in failed)
+
+
+def test_parts_are_chosen_by_name() -> None:
+    assert parts_of(None) == PARTS
+    assert parts_of("milp,tight") == ("tight", "milp")
+    with pytest.raises(UsageError, match="unknown part 'tihgt'"):
+        parts_of("tihgt,milp")
+
+
+def test_only_what_ran_is_judged() -> None:
+    only = {"milp": {"p95_cpu_ms": 2100.0}}
+    assert [(target["what"], target["met"]) for target in _targets(only)] == [
+        ("sqpr_milp: p95 ms of CPU", False)
+    ]
 
 
 @pytest.mark.soak

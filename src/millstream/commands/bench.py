@@ -69,6 +69,10 @@ def bench(
         str | None,
         typer.Option(help="A second peer of sharing: flink (MILLSTREAM_FLINK_PYTHON names it)."),
     ] = None,
+    parts: Annotated[
+        str | None,
+        typer.Option(help="Parts of planning to run: tight,literal,large,links,milp."),
+    ] = None,
 ) -> None:
     """Run a benchmark and print both sides and the ratio."""
     if name is None:
@@ -86,6 +90,8 @@ def bench(
         offered["queries"] = queries
     if peer is not None:
         offered["peer"] = peer
+    if parts is not None:
+        offered["parts"] = parts
     taken = inspect.signature(function).parameters
     figures = function(**{k: v for k, v in offered.items() if k in taken})
     if to_stdout:
