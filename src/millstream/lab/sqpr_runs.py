@@ -77,6 +77,8 @@ def plot_lines(
             axis.plot(
                 places, [mean_of(mine, y, **{x: place}) for place in places], marker="o", label=key
             )
+        if all(isinstance(row[x], int) for row in part):
+            axis.xaxis.get_major_locator().set_params(integer=True)
         axis.set_xlabel(labels[0])
         axis.set_ylabel(labels[1])
         if log_y:
@@ -95,10 +97,11 @@ def plot_distribution(
     axis = figure.add_subplot()
     for key in values_of(rows, "run"):
         amounts = sorted(float(str(row[value])) for row in rows if row["run"] == key)
-        shares = [(number + 1) / len(amounts) for number in range(len(amounts))]
-        axis.step(amounts, shares, where="post", label=key)
+        shares = [number / len(amounts) for number in range(len(amounts) + 1)]
+        axis.step([amounts[0], *amounts], shares, where="post", label=key)
     axis.set_xlabel(label)
     axis.set_ylabel("share of hosts")
     axis.set_xlim(left=0)
+    axis.set_ylim(bottom=0)
     axis.legend(fontsize=7)
     mark_claim(axis, claim)
