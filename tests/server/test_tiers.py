@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,11 @@ def test_streams_about_the_system_tell_of_all_processors_below(
         assert top.client.submit(name, name)["state"] == "running"
 
     def operators() -> dict[str, str]:
-        return {o: n for n, p in world.processors.items() for o in p.virtual.ledger.operators()}
+        found = {}
+        for name, processor in world.processors.items():
+            with processor.lock:
+                found |= dict.fromkeys(processor.virtual.ledger.operators(), name)
+        return found
 
     wait(lambda: {(r["operator"], r["processor"]) for r in system_rows(world, "sys.operators")}
          >= set(operators().items()))  # fmt: skip
@@ -123,10 +128,18 @@ def test_streams_about_the_system_tell_of_all_processors_below(
     def told() -> Counter[tuple[str, str]]:
         return Counter((r["processor"], r["operator"]) for r in system_rows(world, "sys.steps"))
 
+    def step_until_all_are_heard(since: int) -> bool:
+        """Who is asked for the first time tells what comes after."""
+        step_everywhere(next(numbers))
+        time.sleep(0.3)
+        return {p for p, number in told() if int(number) >= since} == set(world.processors)
+
     def all_told(number: int) -> bool:
         return {(p, f"{number}") for p in world.processors} <= told().keys()
 
-    for number in range(3):
+    numbers = count()
+    wait(partial(step_until_all_are_heard, 0))
+    for number in (next(numbers), next(numbers)):
         step_everywhere(number)
         wait(partial(all_told, number))
     inputs = {"o:f": "a", "o:w": "sys.operators", "o:s": "sys.steps", "o:t": "sys.admissions"}
@@ -144,12 +157,10 @@ def test_streams_about_the_system_tell_of_all_processors_below(
     lower["m2"].kill()  # what it has not handed on is lost; nothing comes twice
     lower["m2"].start()
     wait(lambda: all_up(lower["m2"]) and all_up(top))
-    number = 3
-    while ("p3", f"{number}") not in told():
-        number += 1
-        step_everywhere(number)
-        time.sleep(0.5)
-    wait(partial(all_told, number))
+    wait(partial(step_until_all_are_heard, next(numbers)))
+    last = next(numbers)
+    step_everywhere(last)
+    wait(partial(all_told, last))
     assert set(told().values()) == {1}
     for stream in ("sys.steps", "sys.operators", "sys.moves"):
         times = [row["at"] for row in system_rows(world, stream)]
