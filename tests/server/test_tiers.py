@@ -93,6 +93,26 @@ def system_rows(world: World, stream: str) -> list[dict[str, Any]]:
     return [row for batches in entered for batch in list(batches) for row in batch]
 
 
+def operators(world: World) -> dict[str, str]:
+    """Where each one runs."""
+    found: dict[str, str] = {}
+    for name, processor in world.processors.items():
+        with processor.lock:
+            found |= dict.fromkeys(processor.virtual.ledger.operators(), name)
+    return found
+
+
+def step_everywhere(world: World, number: int) -> None:
+    for name, processor in world.processors.items():
+        row = {"at": int(time.time() * 1e6), "operator": f"{number}", "processor": name}
+        processor.steps.append(row)
+
+
+def steps_told(world: World) -> Counter[tuple[str, str]]:
+    """By processor and number: how often."""
+    return Counter((r["processor"], r["operator"]) for r in system_rows(world, "sys.steps"))
+
+
 def test_streams_about_the_system_tell_of_all_processors_below(
     tiers: tuple[Process, dict[str, Process], World],
 ) -> None:
@@ -105,48 +125,35 @@ def test_streams_about_the_system_tell_of_all_processors_below(
     for name in WATCHING:
         assert top.client.submit(name, name)["state"] == "running"
 
-    def operators() -> dict[str, str]:
-        found = {}
-        for name, processor in world.processors.items():
-            with processor.lock:
-                found |= dict.fromkeys(processor.virtual.ledger.operators(), name)
-        return found
-
     wait(lambda: {(r["operator"], r["processor"]) for r in system_rows(world, "sys.operators")}
-         >= set(operators().items()))  # fmt: skip
-    assert {"p1", "p2"} & set(operators().values()), "something runs below one of them"
-    assert {"p3", "p4"} & set(operators().values()), "and something below the other"
+         >= set(operators(world).items()))  # fmt: skip
+    assert {"p1", "p2"} & set(operators(world).values()), "something runs below one of them"
+    assert {"p3", "p4"} & set(operators(world).values()), "and something below the other"
     queries = {"one", "two", *WATCHING}
     wait(lambda: {r["query"] for r in system_rows(world, "sys.admissions")} == queries)
     assert all(p.asked for p in world.processors.values())
 
-    def step_everywhere(number: int) -> None:
-        for name, processor in world.processors.items():
-            row = {"at": int(time.time() * 1e6), "operator": f"{number}", "processor": name}
-            processor.steps.append(row)
-
-    def told() -> Counter[tuple[str, str]]:
-        return Counter((r["processor"], r["operator"]) for r in system_rows(world, "sys.steps"))
-
     def step_until_all_are_heard(since: int) -> bool:
         """Who is asked for the first time tells what comes after."""
-        step_everywhere(next(numbers))
+        step_everywhere(world, next(numbers))
         time.sleep(0.3)
-        return {p for p, number in told() if int(number) >= since} == set(world.processors)
+        return {p for p, number in steps_told(world) if int(number) >= since} == set(
+            world.processors
+        )
 
     def all_told(number: int) -> bool:
-        return {(p, f"{number}") for p in world.processors} <= told().keys()
+        return {(p, f"{number}") for p in world.processors} <= steps_told(world).keys()
 
     numbers = count()
     wait(partial(step_until_all_are_heard, 0))
     for number in (next(numbers), next(numbers)):
-        step_everywhere(number)
+        step_everywhere(world, number)
         wait(partial(all_told, number))
     inputs = {"o:f": "a", "o:w": "sys.operators", "o:s": "sys.steps", "o:t": "sys.admissions"}
     entered = {n: s["processor"] for n, s in top.client.streams().items()}
     above = {o["id"]: o["processor"] for o in top.client.placement()["operators"]}
     moving = next(o for o, stream in inputs.items() if above[o] == entered[stream])
-    here, place = above[moving], operators()[moving]
+    here, place = above[moving], operators(world)[moving]
     other = next(p for p in LOWER[here] if p != place)
     lower[here].client.move(moving, other, wait_s=60.0)
     wait(lambda: len(system_rows(world, "sys.moves")) == 2)
@@ -159,9 +166,9 @@ def test_streams_about_the_system_tell_of_all_processors_below(
     wait(lambda: all_up(lower["m2"]) and all_up(top))
     wait(partial(step_until_all_are_heard, next(numbers)))
     last = next(numbers)
-    step_everywhere(last)
+    step_everywhere(world, last)
     wait(partial(all_told, last))
-    assert set(told().values()) == {1}
+    assert set(steps_told(world).values()) == {1}
     for stream in ("sys.steps", "sys.operators", "sys.moves"):
         times = [row["at"] for row in system_rows(world, stream)]
         assert times == sorted(times)
