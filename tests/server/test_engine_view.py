@@ -141,6 +141,21 @@ def test_questions_before_a_query_runs(lab: Lab) -> None:
     assert list(lab.engine.queries) == ["sums"]
 
 
+def test_rows_that_go_at_once_are_seen(lab: Lab) -> None:
+    """Another thread may hand a result over, and it goes, before its step has been told of."""
+    lab.view.register("mine", "SELECT n FROM s WHERE n = 7")
+
+    def hand_over(_: object) -> None:
+        for delivery in lab.engine.deliveries:
+            lab.loop._deliver(delivery)
+        assert not lab.engine.ledger.segments(lab.engine.queries["mine"].stream), "all taken"
+
+    lab.engine.on_step.insert(0, hand_over)
+    lab.push(ROWS)
+    lab.work()
+    assert [row[0] for row in lab.view.results("mine").rows] == [7]
+
+
 def test_registering_and_dropping_while_it_runs(lab: Lab) -> None:
     view = lab.view
     lab.engine.add_query("own", PLAIN)

@@ -131,6 +131,7 @@ class Engine:
         self.maintenance = Maintenance(self.runner, self.operators)
         self.lock = threading.RLock()
         self.on_step: list[Callable[[StepReport], None]] = []
+        self.on_delivery: list[Callable[[str], None]] = []  # a stream, before it is handed over
         self.on_arrival: list[Callable[[], None]] = []
         self.on_notice: list[Callable[[str], None]] = []  # what an operator should hear of
         self.own_statistics: list[OperatorStatistic | PlanStatistic] = []  # of the user's

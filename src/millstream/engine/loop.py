@@ -239,6 +239,8 @@ class Loop:
         return report
 
     def _deliver(self, delivery: Delivery) -> None:
+        for listener in self.engine.on_delivery:
+            listener(delivery.result.stream)
         try:
             rows = delivery.advance()
         except SinkError:

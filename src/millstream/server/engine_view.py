@@ -82,6 +82,7 @@ class EngineView:
         self._last: Snapshot | None = None
         self._closed = ""
         engine.on_step.append(self._stepped)
+        engine.on_delivery.append(self._keep)
         engine.on_notice.append(self._noticed)
 
     def attach(self, loop: "Loop") -> None:
@@ -102,6 +103,7 @@ class EngineView:
     def leave(self) -> None:
         """Looks on no longer; the engine goes on."""
         self.engine.on_step.remove(self._stepped)
+        self.engine.on_delivery.remove(self._keep)
         self.engine.on_notice.remove(self._noticed)
 
     # -- what happens ---------------------------------------------------------------------------
@@ -109,11 +111,15 @@ class EngineView:
     def _stepped(self, report: "StepReport") -> None:
         """Keeps the last rows of results; called by the loop after each step."""
         self.watch.stepped(report)
-        if not report.rows_out:
-            return
+        if report.rows_out:
+            self._keep(report.operator)
+
+    def _keep(self, stream: str) -> None:
+        """The same before a result is handed over: what everybody has taken may go at once, before
+        the thread that made it has told of its step."""
         with contextlib.suppress(Exception):  # nobody's answer depends on whoever looks on
             for query in list(self.engine.queries.values()):
-                if query.stream == report.operator:
+                if query.stream == stream:
                     self._keep_rows(query)
 
     def _keep_rows(self, query: "Query") -> None:
