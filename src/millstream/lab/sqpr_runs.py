@@ -71,7 +71,7 @@ def plot_lines(
     for number, name in enumerate(panels):
         axis = figure.add_subplot(1, len(panels), number + 1)
         part = [row for row in rows if panel is None or row[panel] == name]
-        for key in values_of(part, line):
+        for key in sorted(values_of(part, line), key=lambda value: value != "sqpr"):
             mine = [row for row in part if row[line] == key]
             places = sorted(values_of(mine, x))
             axis.plot(
@@ -86,8 +86,10 @@ def plot_lines(
         else:
             axis.set_ylim(bottom=0)
         axis.legend(fontsize=7)
-        text = claim if name is None else f"{name}: {claim}" if number == 0 else str(name)
-        mark_claim(axis, text)
+        if number == 0:
+            mark_claim(axis, claim)
+        if name is not None:
+            axis.set_title(name, loc="right", fontsize=9)
 
 
 def plot_distribution(
