@@ -196,7 +196,8 @@ def plot_selectors(rows: Sequence[Row], figure: Any) -> None:
         axis.set_xlabel(f"score against the best of\n{told}, %", fontsize=8)
     axes[0].set_yticks(range(len(names)), names, fontsize=7)
     axes[0].invert_yaxis()
-    axes[0].legend(fontsize=7, loc="lower left")
+    lines, labels = axes[0].get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside lower center", ncols=2, fontsize=7)
     mark_claim(axes[0], "adaptive close to or better than the best single algorithm")
 
 
