@@ -2,6 +2,7 @@
 
 import pytest
 
+from millstream.control import tiers
 from millstream.control.manager_events import (
     DeclareStream,
     Drop,
@@ -61,6 +62,23 @@ def test_a_query_runs_across_managers() -> None:
         for o in p.ledger.operators()
     }  # fmt: skip
     assert hosted == {"o:f", "o:g"}
+
+
+def test_who_reads_again_is_introduced_again() -> None:
+    cluster = tiered(1)
+    cluster.run(60.0)
+    for name in ("one", "two"):
+        say(cluster, Drop(name))
+    cluster.run(90.0)
+    left = {s.id: s.introduced for m in cluster.lower.values() for s in m.state.outside.values()}
+    assert not any(left.values()), "nobody reads anything"
+    for name in ("one", "two"):
+        say(cluster, Submit(name, name, from_beginning=True))
+    cluster.run(120.0)
+    assert cluster.problems() == []
+    reading = [(s, m) for m in cluster.lower.values() for s in m.state.outside.values()]
+    assert reading
+    assert all(tiers.all_introduced(m.state, s.id) for s, m in reading)
 
 
 def test_a_query_runs_only_when_it_does_below() -> None:

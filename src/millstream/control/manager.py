@@ -88,6 +88,7 @@ def step(state: ManagerState, event: Event, now_s: float) -> tuple[ManagerState,
     plans.advance(turn)
     migration.advance(turn)
     quality.tidy(turn)
+    tiers.tidy(turn)
     for move in decisions.review(turn):
         _move_if_possible(turn, RequestMove((move.operator,), move.target, move.reason))
     for wish in _placed_anew(turn):

@@ -286,6 +286,22 @@ def introductions(state: ManagerState) -> list[tuple[OutsideStream, str]]:
     ]
 
 
+def tidy(turn: Turn) -> None:
+    """Who has ended its copy of an outside stream has said so to the owner, and is introduced anew
+    when it reads the stream again."""
+    if not turn.state.outside:
+        return
+    reading = readers(turn.state)
+    for stream in turn.state.outside.values():
+        ended = {
+            p for p in stream.introduced - reading.get(stream.id, set())
+            if (live := turn.state.live.get(p)) is not None and live.actual is not None
+            and stream.id not in live.actual.connected
+        }  # fmt: skip
+        if ended:
+            turn.put(replace(stream, introduced=stream.introduced - ended))
+
+
 def all_introduced(state: ManagerState, stream: str) -> bool:
     """Whether every processor of ours that reads an outside stream is known to its owner, so that
     nothing needs to be kept for this manager besides."""
