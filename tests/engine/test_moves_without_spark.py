@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -325,4 +325,26 @@ def test_who_follows_a_manager_s_pointer_stays_known_to_the_owner(tmp_path: Path
     assert remote("p1") in owner.consumers("s:a")
     receiver.disconnect("s:a")
     assert remote("p1") not in owner.consumers("s:a")
+    cluster.close()
+
+
+def test_a_copy_that_has_not_begun_begins_where_its_reader_wants(tmp_path: Path) -> None:
+    """An operator arrives with the tail of a stream that another one here is yet to read."""
+    cluster = PureCluster(None, tmp_path, 3)
+    cluster.deploy("distinct", "distinct", lambda _: "p1")
+    cluster.deploy("late", "late", lambda _: "p2")  # told to pull, and has not yet
+    rows = [(10 * i, i) for i in range(8)]
+    for row in rows[:6]:
+        cluster.feed([row])
+        cluster.alive["p1"].exchange()
+        cluster.steps()
+    assert cluster.alive["p2"].ownership.copy("s:a").next is None  # type: ignore[union-attr]
+    moving = cluster.alive["p2"].new_owner
+    assert cluster.move(["o:pairs(s:a)"], "p2", lambda: cast("None", moving.advance("m0001")))
+    cluster.feed(rows[6:])
+    cluster.feed([])
+    cluster.settle()
+    cluster.check_numbers()
+    for query in ("distinct", "late"):
+        assert cluster.values(query) == expected(rows, query)
     cluster.close()

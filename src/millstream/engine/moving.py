@@ -158,6 +158,10 @@ class NewOwner:
         missing = 0
         complete = True
         for stream, part in sorted(needs["inputs"].items()):
+            copy = self.ownership.copy(stream)
+            if copy is not None and copy.next is None:
+                complete = False  # it is for others here, and begins where they are to begin
+                continue
             segments = [segment_of(stream, s) for s in part["segments"]]
             cursors = [c[stream][0] for c in needs["cursors"].values() if stream in c]
             self._hold(known.id, stream, min((s.first for s in segments), default=part["next"]))
@@ -167,8 +171,7 @@ class NewOwner:
             self._fetch(known, request, stream, lack, part)
         self.missing[known.id] = 0 if complete else max(missing, 1)
         for stream in needs["inputs"]:
-            copy = self.ownership.copy(stream)
-            if copy is not None and copy.next is not None:
+            if self.ownership.copy(stream) is not None:
                 self.receiver.pull(stream)
         return complete
 

@@ -235,6 +235,9 @@ class VirtualWork:
             return True  # the old owner's copy had not begun either
         stream, theirs = self.ledger.stream(name), old.ledger.streams.get(name)
         pull = self.ledger.pulls.get(name)
+        waiting = [r for r, n in self.ledger.readers(name).items() if n == WHEREVER]
+        if pull is not None and not pull.first and any(r.startswith("op:") for r in waiting):
+            return False  # a copy for others here, which begins where they are to begin
         if pull is not None and pull.first and stream.following < number:
             return internal  # a copy for others here, which has to come so far by itself
         if theirs is not None:
