@@ -40,6 +40,7 @@ class Cluster:
     def __init__(self) -> None:
         self.owner = OLD
         self.away: set[str] = set()
+        self.gone = 0  # so many segments go between the page that has them and the question
         self.acknowledged: list[tuple[str, int]] = []
         self.rows = {1: stored(1, 2), 2: stored(3), 3: stored(4, 5)}
 
@@ -62,6 +63,9 @@ class Cluster:
         if path.endswith("/segments"):
             return self._page(base, int(request.url.params["after"]))
         number = int(path.rsplit("/", 1)[1])
+        if self.gone:
+            self.gone -= 1
+            return httpx.Response(409, json={"error": {"message": f"no segment {number}"}})
         return httpx.Response(200, content=self.rows[number])
 
     def _page(self, base: str, after: int) -> httpx.Response:
@@ -120,6 +124,20 @@ def test_a_processor_that_is_away_is_asked_again_where_it_is_then() -> None:
     cluster.owner = NEW
     assert list(reader.batches(0.0)) == []
     assert values(all_of(reader)) == [4, 5]
+
+
+def test_rows_that_went_after_they_were_told_of_are_asked_for_again() -> None:
+    cluster = Cluster()
+    cluster.gone = 2
+    assert values(all_of(ResultReader(client_of(cluster), "q", 1))) == [1, 2, 3, 4, 5]
+
+
+def test_rows_that_never_come_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.client.results.VAIN_MAX", 3)
+    cluster = Cluster()
+    cluster.gone = 1 << 30
+    with pytest.raises(StateError, match="no segment 1"):
+        all_of(ResultReader(client_of(cluster), "q", 1))
 
 
 def test_a_gap_is_never_passed_over() -> None:

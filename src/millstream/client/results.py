@@ -23,6 +23,7 @@ from millstream.plan.windows import FOREVER
 
 LOOK_AGAIN_S = 1.0
 DEPLOYED_S_MAX = 60.0
+VAIN_MAX = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class StreamReader:
         # send it round in circles
         self.epoch = 0
         self.ended = False
+        self._vain = 0  # segments in a row that were told of and not given
         self.idle = False  # whether the owner had nothing more when it was last asked
 
     def find(self) -> str:
@@ -77,10 +79,25 @@ class StreamReader:
                     f"numbers {self.following} to {segment['first'] - 1} of {self.stream} are gone",
                     hint="somebody else has read this result, or it was read before",
                 )
-            table = self._rows(segment) if segment["rows"] else None
+            try:
+                table = self._rows(segment) if segment["rows"] else None
+            except (ManagerAwayError, StateError) as error:
+                self._look_again(error)
+                return
+            self._vain = 0
             self.ended = segment["watermark"] == FOREVER
             self.following = segment["last"] + 1
             yield Batch(segment["first"], segment["last"], table, self.ended)
+
+    def _look_again(self, error: ManagerAwayError | StateError) -> None:
+        """Rows have moved or were merged since the page was made, or their processor went: the next
+        page says where they are."""
+        self._vain += 1
+        if self._vain > VAIN_MAX:
+            raise error
+        time.sleep(min(LOOK_AGAIN_S, 0.05 * self._vain))
+        if isinstance(error, ManagerAwayError):
+            self.url = self.find()
 
     def _page(self, wait_s: float) -> dict[str, Any]:
         asked = {
