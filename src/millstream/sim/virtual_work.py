@@ -134,8 +134,9 @@ class VirtualWork:
                 pull.source = answer
                 source.followed(name, self.name)
         elif answer is not None:
-            first = min(answer, default=stream.following)
-            if answer and not pull.first:  # whatever is left here of other times
+            kept = source.ledger.cursors.get((f"p:{self.name}", name), WHEREVER)
+            first = min(answer, default=stream.following if pull.first else kept)
+            if first and not pull.first:  # whatever is left here of other times
                 pull.first = stream.following = first
             elif first > stream.following:
                 self.around.gap(f"{self.name} has {name} up to {stream.following}, {first} came")
@@ -236,7 +237,8 @@ class VirtualWork:
         stream, theirs = self.ledger.stream(name), old.ledger.streams.get(name)
         pull = self.ledger.pulls.get(name)
         waiting = [r for r, n in self.ledger.readers(name).items() if n == WHEREVER]
-        if pull is not None and not pull.first and any(r.startswith("op:") for r in waiting):
+        begun = pull is None or bool(pull.first) or stream.following >= number
+        if not begun and any(r.startswith("op:") for r in waiting):
             return False  # a copy for others here, which begins where they are to begin
         if pull is not None and pull.first and stream.following < number:
             return internal  # a copy for others here, which has to come so far by itself
