@@ -26,6 +26,7 @@ from millstream.engine.hosting import HostedText
 from millstream.engine.operators import LOGIC
 from millstream.engine.segments import EMPTY, Segment
 from millstream.engine.steps import StepReport
+from millstream.plan.nodes import Source
 from millstream.plan.schema import Field
 from millstream.plan.windows import BEGINNING, FOREVER
 from millstream.server import processor_app
@@ -63,7 +64,8 @@ def compiled(cql: str, start: int | None) -> tuple[Any, tuple[PlainOperator, ...
     """A text is a number; the same text has the same operators everywhere."""
     added = PlainOperator(f"o:add{cql}", "map", int(cql), ("s:a",))
     summed = PlainOperator(f"o:sum{cql}", "interval", 0, (added.id,))
-    return SimpleNamespace(result=summed.id, relation=False), (added, summed)
+    plan = SimpleNamespace(result=summed.id, relation=False, root=Source("a", STREAM.columns))
+    return plan, (added, summed)
 
 
 def expected(rows: Sequence[tuple[int, int]], query: int) -> Counter[tuple[int, int]]:

@@ -71,18 +71,6 @@ class ExecutionEngine:
         if self._loop is not None:
             self._loop.wake()
 
-    def settled(self) -> bool:
-        """Whether everything that has come is processed."""
-        engine = self.processor.engine
-        if any(not (i.ended or i.follow) for i in list(engine.ingests.values())):
-            return False
-        return not any(
-            found
-            for o in list(engine.operators.values())
-            if o.id not in engine.paused_operators
-            for found in engine.runner.pending(o).values()
-        )
-
     def _quiesce(self, operators: frozenset[str]) -> None:
         if self._loop is not None:
             self._loop.quiesce(operators)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from millstream.engine.ownership import REMOTE
+from millstream.server.settling import settled
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
@@ -186,23 +186,10 @@ class StatisticsGatherer:
             "memory_bytes": memory,
             "memory_bytes_max": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             "steps": self._engine.steps,
-            "settled": int(self._settled()),
+            "settled": int(settled(self.processor)),
             "cpu_s": round(cpu, 1),
             **{name: value for figures in self.others for name, value in figures().items()},
         }
-
-    def _settled(self) -> bool:
-        """Whether all that has come is processed, and others have what is theirs."""
-        if not self._engine.settled():
-            return False
-        if any(self.processor.receiver.behind.values()):
-            return False
-        ledger = self.processor.engine.ledger
-        for row in ledger.streams():
-            for name, (following, _) in ledger.consumers(row["id"]).items():
-                if name.startswith(REMOTE) and following < row["next"]:
-                    return False
-        return True
 
 
 def _only(figures: Mapping[str, Any], wanted: frozenset[str]) -> dict[str, Any]:
