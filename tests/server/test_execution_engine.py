@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from millstream.engine.steps import StepReport
-from millstream.server.execution_engine import UNTYPICAL_STEPS, ExecutionEngine
+from millstream.server.execution_engine import UNTYPICAL_STEPS, ExecutionEngine, _words
 
 
 def step(rows: int, seconds: float, operator: str = "o:1") -> StepReport:
@@ -36,3 +36,14 @@ def test_an_operator_that_is_gone_is_forgotten(engine: ExecutionEngine) -> None:
     count(engine, *(step(10, 0.1, name) for name in ("o:1", "o:2") for _ in range(5)))
     assert engine.costs({"o:2"}).keys() == {"o:2"}
     assert engine.costs({"o:1", "o:2"}).keys() == {"o:2"}
+
+
+def test_an_error_without_words_is_told_too() -> None:
+    """Whoever watches over the engine must not end with it."""
+
+    class Speechless(Exception):  # noqa: N818
+        def __str__(self) -> str:
+            raise ConnectionRefusedError
+
+    assert _words(Speechless()) == "Speechless: Spark's Java process does not answer"
+    assert _words(ValueError("no\nmore")) == "ValueError: no"

@@ -125,5 +125,8 @@ class ExecutionEngine:
 def _words(error: BaseException) -> str:
     if isinstance(error, MillstreamError):
         return error.message
-    first = (str(error).strip().splitlines() or [""])[0][:300]
+    try:
+        first = (str(error).strip().splitlines() or [""])[0][:300]
+    except Exception:  # an error of Spark asks its Java process for words, which may be gone
+        first = "Spark's Java process does not answer"
     return f"{type(error).__name__}: {first}"
