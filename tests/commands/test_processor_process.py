@@ -231,3 +231,22 @@ def test_killed_at_every_step_of_moves(pair: list[Daemon], tmp_path: Path) -> No
         daemon.client.do(Stop())
         assert daemon.process is not None
         assert daemon.process.wait(60) == 0, daemon.home.with_suffix(".log").read_text()
+
+
+def test_a_processor_whose_java_process_ends_ends_too(tmp_path: Path) -> None:
+    """It would else answer as if nothing were wrong, and do nothing."""
+    daemon = Daemon("p0", tmp_path)
+    daemon.start()
+    try:
+        daemon.wait()
+        assert daemon.process is not None
+        found = ["pgrep", "-P", str(daemon.process.pid), "java"]
+        (java,) = subprocess.run(found, capture_output=True, text=True, check=True).stdout.split()
+        os.kill(int(java), signal.SIGKILL)
+        assert daemon.process.wait(60) == 3
+        assert "Spark's Java process has ended" in daemon.home.with_suffix(".log").read_text()
+    finally:
+        if daemon.process is not None and daemon.process.poll() is None:
+            daemon.kill()
+        daemon.client.close()
+        daemon.kept.close()

@@ -20,7 +20,7 @@ import typer
 from millstream.errors import UsageError
 from millstream.runs.json_log import speaker
 
-FENCED_CODE = 3
+ENDED_CODE = 3
 INTERNAL_CODE = 70
 PATIENCE_S = 12.0  # for steps in hand, when the processor is to stop
 CUT_S = 2.0  # between cuts
@@ -109,10 +109,15 @@ def processor(
     typer.echo(f"processor {server.processor.id} listens on {server.url}")
     sys.stdout.flush()
     reason = server.wait()
+    if server.engine.lost.is_set():  # nothing is left that could be stopped
+        say(f"error: {reason}", "error")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ENDED_CODE)
     _stop(server, session, say)
     if reason:
         say(f"error: {reason}", "error")
-        raise typer.Exit(FENCED_CODE)
+        raise typer.Exit(ENDED_CODE)
 
 
 def _stop(server: Any, session: Any, say: Callable[..., None]) -> None:

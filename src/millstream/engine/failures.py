@@ -2,6 +2,8 @@
 
 import errno
 import re
+import subprocess
+from typing import Any
 
 from pyspark.errors import PySparkException
 
@@ -9,6 +11,36 @@ from millstream.errors import ResourceError
 
 VALUE_MAX, MESSAGE_MAX = 120, 600  # characters of a message that people read
 DATA_STATES = ("22",)  # SQLSTATE class 22: data exceptions
+
+
+JAVA_ENDS_S = 1.0  # a lost connection is seen a moment before the process is gone
+
+
+class JavaGoneError(ResourceError):
+    """Spark's Java process has ended: nothing more can be done in this process."""
+
+
+def java_process(spark: Any) -> "subprocess.Popen[bytes] | None":
+    """Spark's Java process, where it is a child of ours."""
+    gateway = getattr(getattr(spark, "sparkContext", None), "_gateway", None)
+    found: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    return found
+
+
+def java_gone(spark: Any) -> JavaGoneError | None:
+    """What to say where errors come from the end of Spark's Java process; else None."""
+    process = java_process(spark)
+    if process is None:
+        return None
+    try:
+        code = process.wait(JAVA_ENDS_S)
+    except subprocess.TimeoutExpired:
+        return None
+    return JavaGoneError(
+        "Spark's Java process has ended",
+        detail=f"its exit code is {code}",
+        hint="it may have run out of memory; run the same command again: nothing is lost",
+    )
 
 
 def data_error(error: Exception) -> str | None:

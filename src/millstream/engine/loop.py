@@ -15,7 +15,7 @@ from typing import Literal as OneOf
 from millstream.engine.culprits import find_culprits
 from millstream.engine.delivery import Delivery, SinkError
 from millstream.engine.engine import Engine
-from millstream.engine.failures import data_error, disk_full
+from millstream.engine.failures import data_error, disk_full, java_gone
 from millstream.engine.idleness import follow_others
 from millstream.engine.quota import REVIEW_SECONDS, review
 from millstream.engine.scheduling import StepScheduler
@@ -129,7 +129,9 @@ class Loop:
                     self._changed.notify_all()
 
     def _fail(self, error: BaseException) -> None:
-        self.failure = self.failure or error
+        if self.failure is None:
+            told = isinstance(error, MillstreamError)
+            self.failure = error if told else java_gone(self.engine.spark) or error
         self._stop.set()
         self.settled.set()
         self.finished.set()

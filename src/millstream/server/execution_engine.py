@@ -2,7 +2,7 @@
 
 Trouble with the machine (a full disk, a lost executor) ends the loop, not the processor: it is told
 and the loop begins again, for nothing is lost. Only a home that another process has taken over is
-the end.
+the end, and so is the end of Spark's Java process: the next process of this home goes on.
 """
 
 import threading
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
+from millstream.engine.failures import java_process
 from millstream.engine.loop import Loop
 from millstream.engine.scheduling import StepScheduler
 from millstream.engine.steps import StepReport
@@ -35,6 +36,7 @@ class ExecutionEngine:
         self._stopping = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="millstream-watch", daemon=True)
         self.fenced = threading.Event()  # another process has this home now
+        self.lost = threading.Event()  # Spark's Java process has ended
         self.busy_seconds = 0.0
         self.steps = 0
         self._costs: dict[str, tuple[int, CostLine]] = {}  # steps seen, what they cost
@@ -96,7 +98,11 @@ class ExecutionEngine:
 
     def _watch(self) -> None:
         """Begins again after trouble with the machine."""
+        java = java_process(self.processor.engine.spark)
         while not self._stopping.wait(WATCH_SECONDS):
+            if java is not None and java.poll() is not None:
+                self.lost.set()
+                return
             loop = self._loop
             if loop is None or loop.failure is None:
                 continue

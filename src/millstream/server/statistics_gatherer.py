@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from millstream.engine.failures import java_process
 from millstream.server.settling import settled
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ class StatisticsGatherer:
             slots = max(1, self.processor.engine.settings.slots)
             self._load = min(1.0, (busy - self._busy) / span / slots)
             self._clock, self._busy = now, busy
-        memory, cpu = usage(_java(self.processor.engine.spark))
+        memory, cpu = usage(getattr(java_process(self.processor.engine.spark), "pid", None))
         return {
             "load": round(self._load, 3),
             "memory_bytes": memory,
@@ -194,13 +195,6 @@ class StatisticsGatherer:
 
 def _only(figures: Mapping[str, Any], wanted: frozenset[str]) -> dict[str, Any]:
     return {k: v for k, v in figures.items() if k in wanted}
-
-
-def _java(spark: Any) -> int | None:
-    """The process id of Spark's Java process, where it is a child of ours."""
-    gateway = getattr(spark.sparkContext, "_gateway", None)
-    process = getattr(gateway, "proc", None)
-    return getattr(process, "pid", None)
 
 
 def usage(other: int | None) -> tuple[int, float]:
