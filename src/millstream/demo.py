@@ -86,7 +86,8 @@ class Preview:
                 )  # fmt: skip
             more = table.num_rows - ROWS_EACH
             if more > 0:
-                self._console.print(Text(f"{'':<18}... and {more:,} rows more", "dim"))
+                rows = "row" if more == 1 else "rows"
+                self._console.print(Text(f"{'':<18}... and {more:,} {rows} more", "dim"))
 
 
 def row_text(row: dict[str, Any]) -> str:

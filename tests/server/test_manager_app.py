@@ -109,13 +109,14 @@ def manager(tmp_path: Path, world: World) -> Iterator[Process]:
     found.close()
 
 
-def submit_both(manager: Process) -> None:
+def submit_both(manager: Process, *, start: bool = True) -> None:
     for name in ("a", "b"):
         manager.client.declare({"name": name})
     for name in ("one", "two"):
         told = manager.client.submit(name, name, from_beginning=True)
         assert told["state"] == "running"
-    manager.client.start_streams()
+    if start:
+        manager.client.start_streams()
 
 
 def test_queries_live_through_a_kill_of_the_manager(manager: Process, world: World) -> None:

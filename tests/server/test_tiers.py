@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_manager_app import PLANS, Process, all_up, wait
+from test_manager_app import PLANS, Process, all_up, submit_both, wait
 
 from millstream.bench.virtual_endpoint import HttpProcessor, World
 from millstream.sim.managed_cluster import tree
@@ -49,10 +49,7 @@ def test_queries_of_a_higher_manager_run_below(
     tiers: tuple[Process, dict[str, Process], World],
 ) -> None:
     top, lower, world = tiers
-    for name in ("a", "b"):
-        top.client.declare({"name": name})
-    for name in ("one", "two"):
-        assert top.client.submit(name, name, from_beginning=True)["state"] == "running"
+    submit_both(top, start=False)
     places = {o["id"]: o["processor"] for o in top.client.placement()["operators"]}
     assert set(places.values()) == {"m1", "m2"}, "the plan is spread over both"
     top.client.start_streams()
@@ -117,10 +114,7 @@ def test_streams_about_the_system_tell_of_all_processors_below(
     tiers: tuple[Process, dict[str, Process], World],
 ) -> None:
     top, lower, world = tiers
-    for name in ("a", "b"):
-        top.client.declare({"name": name})
-    for name in ("one", "two"):
-        assert top.client.submit(name, name, from_beginning=True)["state"] == "running"
+    submit_both(top, start=False)
     assert not any(p.asked for p in world.processors.values()), "nobody reads about the system"
     for name in WATCHING:
         assert top.client.submit(name, name)["state"] == "running"
