@@ -245,6 +245,11 @@ def test_a_processor_whose_java_process_ends_ends_too(tmp_path: Path) -> None:
         os.kill(int(java), signal.SIGKILL)
         assert daemon.process.wait(60) == 3
         assert "Spark's Java process has ended" in daemon.home.with_suffix(".log").read_text()
+        daemon.start()  # the same home; and now Java gets the signal that asks the service to stop
+        daemon.wait()
+        os.killpg(daemon.process.pid, signal.SIGTERM)
+        assert daemon.process.wait(60) == 0
+        assert "Traceback" not in daemon.home.with_suffix(".log").read_text()
     finally:
         if daemon.process is not None and daemon.process.poll() is None:
             daemon.kill()

@@ -109,7 +109,7 @@ def processor(
     typer.echo(f"processor {server.processor.id} listens on {server.url}")
     sys.stdout.flush()
     reason = server.wait()
-    if server.engine.lost.is_set():  # nothing is left that could be stopped
+    if server.engine.lost.is_set() and not server.asked_to_stop:  # nothing is left to be stopped
         say(f"error: {reason}", "error")
         sys.stdout.flush()
         sys.stderr.flush()
@@ -127,6 +127,8 @@ def _stop(server: Any, session: Any, say: Callable[..., None]) -> None:
     next process of this home. Where even that does not help, the output says where every thread
     stands, and the process goes: threads of the endpoint would keep it for ever.
     """
+    from millstream.engine.failures import java_gone  # noqa: PLC0415
+
     faulthandler.dump_traceback_later(TELL_S)
     ended = threading.Event()
     threading.Thread(
@@ -138,9 +140,11 @@ def _stop(server: Any, session: Any, say: Callable[..., None]) -> None:
         session.stop()
     except BaseException:
         ended.set()
-        traceback.print_exc()
+        told = java_gone(session) is None
+        if told:
+            traceback.print_exc()
         sys.stderr.flush()
-        os._exit(INTERNAL_CODE)
+        os._exit(INTERNAL_CODE if told else 0)  # a signal to a whole service ends Java too
     faulthandler.cancel_dump_traceback_later()
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from millstream.cql.binder import bind
@@ -22,6 +24,7 @@ from millstream.engine.analyzer import SparkAnalyzer
 from millstream.engine.appending import REJECTED_NAMES, Appender
 from millstream.engine.culprits import Culprit, dumped, with_culprits
 from millstream.engine.delivery import Delivery, Result, Sink, user_table
+from millstream.engine.failures import result_too_large
 from millstream.engine.file_ingest import FileIngest
 from millstream.engine.frames import Frame
 from millstream.engine.layouts import Layouts
@@ -436,8 +439,14 @@ class Engine:
             frame = self.runner.reader.frame(query.stream, segments)
             rows = relation_table(Frame(frame.data, frame.hidden, frame.width))
             if sum(s.size for s in segments) <= self.settings.collect_bytes_max:
-                yield user_table(rows.toArrow(), names)
-                return
+                try:
+                    collected = rows.toArrow()
+                except (PySparkException, Py4JJavaError) as error:
+                    if not result_too_large(error):
+                        raise
+                else:
+                    yield user_table(collected, names)
+                    return
             folder = self.home / "staging" / f"table-{query.stream[:40]}"
             rows.write.mode("overwrite").parquet(str(folder))
         for piece in parquet_pieces(folder):

@@ -69,17 +69,20 @@ def shortened(message: str) -> str:
     return cut if len(cut) <= MESSAGE_MAX else f"{cut[:MESSAGE_MAX]}..."
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """What Spark has to say in one line: the innermost cause, else its own message.
 
     >>> first_line(ValueError("[A.B] Bad.  SQLSTATE: 42\\n at x\\nCaused by: java.io.E: why\\n"))
     'why'
+    >>> first_line(ValueError("An error occurred while calling o1.f.\\n: java.lang.E: heap\\n"))
+    'java.lang.E: heap'
     """
     text = str(error)
     causes = re.findall(r"^Caused by: [\w.$]+: (.+)$", text, re.MULTILINE)
     if causes:
         return str(causes[-1]).strip()[:300]
     match = re.search(r"\[[A-Z_]+(?:\.[A-Z_]+)*\] (.*?)\s*(?:SQLSTATE: \w+|\n|$)", text)
+    match = match or re.match(r"An error occurred while calling .*\n: (.+)", text)
     return (match[1] if match else text.strip().split("\n")[0])[:300]
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType, _parse_datatype_string
@@ -21,6 +23,7 @@ from pyspark.sql.types import StringType, StructField, StructType, _parse_dataty
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.appending import FILE, REASON, RECORD, ROW, Appended, Appender
 from millstream.engine.declared import CORRUPT, with_time
+from millstream.engine.failures import result_too_large
 from millstream.engine.malformed import json_reason
 from millstream.errors import StateError, UsageError
 from millstream.plan.sql_text import quoted
@@ -112,11 +115,21 @@ class PushSource:
 
     # -- parsing --------------------------------------------------------------------------------
 
+    def _collected(self, rows: Sequence[Row]) -> pa.Table:
+        """Parsed by Spark, in halves where it is too much at once."""
+        try:
+            return self._frame(rows).toArrow()
+        except (PySparkException, Py4JJavaError) as error:
+            if not result_too_large(error) or len(rows) == 1:
+                raise
+        half = len(rows) // 2
+        return pa.concat_tables([self._collected(rows[:half]), self._collected(rows[half:])])
+
     def _parsed(self, rows: Sequence[Row], producer: str) -> pa.Table:
         """The rows as an appender takes them."""
         columns, count = self.definition.columns, len(rows)
         names = [f"c{i}" for i in range(len(columns))]
-        table = self._frame(rows).toArrow()
+        table = self._collected(rows)
         corrupt = table["_corrupt"].to_pylist()
         reasons = np.full(count, None, object)
         for index in (i for i, text in enumerate(corrupt) if text is not None):

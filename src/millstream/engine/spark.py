@@ -4,6 +4,7 @@ Settings are measured, not guessed (docs/design/0002-engine.md). A user's own se
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,26 @@ OWN_OPTIONS = "MILLSTREAM_JAVA_OPTIONS"  # of the environment: more options for 
 # a shared job's generated methods are long: HotSpot leaves those to its interpreter, and its
 # default cache of compiled code is too small for thousands of them
 COMPILE_ALL = "-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m"
+
+
+COPIES = 16  # of a heap, what is collected at once: it lies there five times on its way to us
+COLLECTED_MB_MOST = 256
+
+
+def collected_max(heap: str) -> str:
+    """How much a job may hand to the driver; whoever collects more lets the executors write it.
+
+    A task's result is in the heap as Arrow, serialised, as it arrives, in one piece, and again as
+    bytes. Where that does not fit the Java process ends, and with it everything under way.
+
+    >>> collected_max("1g"), collected_max("512m"), collected_max("16g"), collected_max("1048576k")
+    ('64m', '32m', '256m', '64m')
+    """
+    match = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)b?\s*", heap.lower())
+    if match is None:
+        return f"{COLLECTED_MB_MOST}m"  # Spark says what is wrong with it
+    megabytes = int(match[1]) * {"k": 1 / 1024, "": 1, "m": 1, "g": 1024, "t": 1 << 20}[match[2]]
+    return f"{max(8, min(COLLECTED_MB_MOST, int(megabytes / COPIES)))}m"
 
 
 def require_java() -> None:
@@ -91,7 +112,6 @@ def session(
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.artifact.isolation.enabled": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.driver.maxResultSize": "256m",
         "spark.sql.parquet.enableVectorizedReader": "true",
         # INT96, the default, reads back as nanoseconds, which end in the year 2262
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -116,6 +136,7 @@ def session(
         "spark.log.level": "FATAL",  # what fails is told by us, not by pages of Java stacks
         **(settings or {}),
     }
+    chosen.setdefault("spark.driver.maxResultSize", collected_max(chosen["spark.driver.memory"]))
     builder = SparkSession.builder.master(master).appName("millstream")
     for key, value in chosen.items():
         builder = builder.config(key, value)

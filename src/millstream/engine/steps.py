@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from millstream.engine import faults
+from millstream.engine.failures import result_too_large
 from millstream.engine.ledger import Ledger
 from millstream.engine.operators import LOGIC, SELF_READING
 from millstream.engine.operators.base import Answer, Input, Output, Step
@@ -28,7 +29,6 @@ from millstream.share.shapes import shape_of
 
 COLLECT_BYTES_MAX = 32 << 20  # input of a step below which its result is collected by the driver
 RECORDS_OF_A_FILE = 1_000_000  # written by executors: a delivery reads a segment at a time
-TOO_LARGE = "spark.driver.maxResultSize"  # how Spark says that a result does not fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ class StepRunner:
             try:
                 table = self._with_nullable_parts(output).toArrow()
             except (PySparkException, Py4JJavaError) as error:
-                if TOO_LARGE not in str(error):
+                if not result_too_large(error):
                     raise
             else:
                 written = self.store.write(table)

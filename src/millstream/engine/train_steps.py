@@ -11,6 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from millstream.engine import faults
+from millstream.engine.failures import result_too_large
 from millstream.engine.frames import Frame
 from millstream.engine.layouts import Layouts
 from millstream.engine.operators.base import Input, Step
@@ -18,7 +19,6 @@ from millstream.engine.operators.shared import SharedAnswer, evaluate_together
 from millstream.engine.segments import Segment, Written
 from millstream.engine.steps import (
     RECORDS_OF_A_FILE,
-    TOO_LARGE,
     StepReport,
     StepRunner,
     arrived_of,
@@ -151,7 +151,7 @@ class TrainRunner:
             try:
                 table = with_nullable_parts(frame.data, frame.data.schema).toArrow()
             except (PySparkException, Py4JJavaError) as error:
-                if TOO_LARGE not in str(error):
+                if not result_too_large(error):
                     raise
             else:
                 found = store.write_wide(table, answer.places)

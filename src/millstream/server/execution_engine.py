@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from millstream.engine.failures import java_process
+from millstream.engine.failures import first_line, java_process
 from millstream.engine.loop import Loop
 from millstream.engine.scheduling import StepScheduler
 from millstream.engine.steps import StepReport
@@ -132,7 +132,7 @@ def _words(error: BaseException) -> str:
     if isinstance(error, MillstreamError):
         return error.message
     try:
-        first = (str(error).strip().splitlines() or [""])[0][:300]
+        first = first_line(error)
     except Exception:  # an error of Spark asks its Java process for words, which may be gone
         first = "Spark's Java process does not answer"
     return f"{type(error).__name__}: {first}"
