@@ -8,7 +8,8 @@ from millstream.cli import run
 from millstream.commands.balance import lines, summary
 
 SEEN = {
-    "processor": "p0", "scheme": "placement", "led": "", "load": 0.5, "round": 3,
+    "processor": "p0", "scheme": "placement", "led": "", "load": 0.5, "busy": 0.75,
+    "round": 3,
     "partners": {"p1": 0.25}, "operators": {"o:a": 0.5}, "engaged": None, "moved": 2,
     "undone": 0, "lost_messages": 0, "log": ["1 fragments go to p1: p1 asked for 0.1"],
 }  # fmt: skip
@@ -21,7 +22,7 @@ def test_loads_and_their_deviation() -> None:
     assert whole["load_mean"] == 0.3
     assert whole["load_deviation"] == pytest.approx(0.2828, abs=1e-4)
     text = "\n".join(lines(found))
-    assert "p0           load  50.0%" in text
+    assert "p0           load  50.0%  busy  75.0%" in text
     assert "asked for 0.1" in text
     assert "a manager leads" in text
     assert "http://c  does not answer" in text

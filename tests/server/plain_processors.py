@@ -96,6 +96,11 @@ class PlainEngine:
     def wake(self) -> None:
         pass
 
+    def costs(self, operators: Any) -> dict[str, tuple[float, float]]:
+        """None is known: how busy operators keep the processor is what they need."""
+        del operators
+        return {}
+
     def _quiesce(self, operators: frozenset[str]) -> None:
         del operators
         with self._stepping:

@@ -1,9 +1,11 @@
 """Three real processors balance a skewed load by themselves, no manager among them.
 
-All queries are put on the first processor; as long as somebody speaks for a manager nobody moves
-anything, which gives the peer: the load as it was placed. Then the processors are left alone. The
-standard deviation of their loads must fall by half within a minute, and every result must be what
-it is without moves. The deviation is the seed's (section 4.1), over the last ten seconds.
+All queries are put on the first processor; as long as somebody speaks for a manager, and for half a
+minute after, nobody moves anything, which gives the peer: the load as it was placed. Then they
+balance. The standard deviation of their loads must fall by half within a minute, and every result
+must be what it is without moves. The deviation is the seed's (section 4.1), over the last ten
+seconds. A load is the time that is needed (balance/needed_time.py); the deviation of the time that
+processors were busy is told beside it.
 """
 
 import signal
@@ -14,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +44,7 @@ JOINS, COUNTS = 6, 3
 FLOW_SECONDS = 0.5  # between files
 FLOW_ROWS = 1_000  # of each stream, a file
 STEP_US = 500  # of event time between rows: as fast as they come
-BEFORE_SECONDS = 15.0  # of load as it was placed, at the end of the manager's time
+BEFORE_SECONDS = 15.0  # of load as it was placed, at the end of the time without moves
 BUSY = 0.3
 WARM_SECONDS = 240.0
 MINUTE_SECONDS = 60.0  # within which the deviation must fall by half
@@ -141,26 +144,34 @@ def _measure(folder: Path, clients: list[ProcessorClient], quick: bool, say: Say
         _deploy(name, cql, clients[0])
     clients[0].do(StartStream("a"), StartStream("b"))
     with flow:
-        before = _led(clients, say)
-        still = _deviation(before, BEFORE_SECONDS)
+        _led(clients, say)
         say("the processors are left alone; without a manager for half a minute they begin")
-        _watch(clients, say, lambda seen: not any(s["led"] for s in seen))
+        before = _watch(clients, say, lambda seen: not any(s["led"] for s in seen))
+        still = _deviation(before, BEFORE_SECONDS)
         say(f"load as placed: deviation {still:.3f}; now they balance")
         begun = time.monotonic()
         after = _watch(clients, say, lambda _: time.monotonic() - begun > AFTER_SECONDS)
-    minute = _deviation([one for one in after if one[0] <= begun + MINUTE_SECONDS], OVER_SECONDS)
-    balanced = _deviation(after, OVER_SECONDS)
+    in_a_minute = [one for one in after if one.at_s <= begun + MINUTE_SECONDS]
+    minute = _deviation(in_a_minute, OVER_SECONDS)
     wrong = _wrong(clients, texts, flow.written)
     seen = [_seen(client) for client in clients]
-    halved = [at for at, loads in after if statistics.stdev(loads) <= still / 2]
+    halved = [
+        look.at_s
+        for number, look in enumerate(after, 1)
+        if look.at_s >= begun + OVER_SECONDS
+        and _deviation(after[:number], OVER_SECONDS) <= still / 2
+    ]
     result = {
         "queries": len(texts),
         "rows": 2 * flow.written,
         "deviation_before": round(still, 4),
         "deviation_after_a_minute": round(minute, 4),
-        "deviation_after": round(balanced, 4),
+        "deviation_after": round(_deviation(after, OVER_SECONDS), 4),
         "ratio": round(minute / max(still, 1e-9), 3),
         "halved_after_s": round(min(halved) - begun, 1) if halved else None,
+        "busy_deviation_before": round(_deviation(before, BEFORE_SECONDS, "busy"), 4),
+        "busy_deviation_after_a_minute": round(_deviation(in_a_minute, OVER_SECONDS, "busy"), 4),
+        "busy_deviation_after": round(_deviation(after, OVER_SECONDS, "busy"), 4),
         "loads_before": _means(before, BEFORE_SECONDS),
         "loads_after": _means(after, OVER_SECONDS),
         "moves": sum(s["moved"] for s in seen),
@@ -173,6 +184,8 @@ def _measure(folder: Path, clients: list[ProcessorClient], quick: bool, say: Say
         f"deviation of load {result['deviation_before']} -> {result['deviation_after_a_minute']} "
         f"in a minute, {result['deviation_after']} in two "
         f"({result['moves']} moves, halved after {result['halved_after_s']} s); "
+        f"of busy time {result['busy_deviation_before']} -> "
+        f"{result['busy_deviation_after_a_minute']}, {result['busy_deviation_after']}; "
         f"results {'differ: ' + ', '.join(wrong) if wrong else 'are right'} "
         f"-> {'met' if result['met'] else 'missed'}"
     )
@@ -192,10 +205,19 @@ def _seen(client: ProcessorClient) -> dict[str, Any]:
     return client.get("/balance")
 
 
-Loads = list[tuple[float, list[float]]]
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All processors at a moment."""
+
+    at_s: float
+    load: list[float]  # share of the time that what they run needs
+    busy: list[float]  # share of the time that they spent in steps
 
 
-def _led(clients: list[ProcessorClient], say: Say) -> Loads:
+Looks = list[Look]
+
+
+def _led(clients: list[ProcessorClient], say: Say) -> Looks:
     """As long as a manager asks, nobody moves anything: until the first processor is busy, with its
     first and slowest steps behind it, and for a while longer."""
     deadline = time.monotonic() + WARM_SECONDS
@@ -207,7 +229,7 @@ def _led(clients: list[ProcessorClient], say: Say) -> Loads:
         now = time.monotonic()
         if now > deadline:
             raise ResourceError("the load never came about")
-        if seen[0]["load"] < BUSY:
+        if seen[0]["busy"] < BUSY:
             busy_since.clear()
         else:
             busy_since.append(now)
@@ -218,30 +240,31 @@ def _led(clients: list[ProcessorClient], say: Say) -> Loads:
 
 def _watch(
     clients: list[ProcessorClient], say: Say, enough: Callable[[list[dict[str, Any]]], bool]
-) -> Loads:
+) -> Looks:
     """Loads once a second, until it is enough."""
-    found: Loads = []
+    found: Looks = []
     while True:
         seen = [_seen(client) for client in clients]
-        found.append((time.monotonic(), [float(s["load"]) for s in seen]))
+        loads, busy = ([float(s[what]) for s in seen] for what in ("load", "busy"))
+        found.append(Look(time.monotonic(), loads, busy))
         if len(found) % 5 == 1:
-            loads = "  ".join(f"{s['processor']} {s['load']:.2f}" for s in seen)
-            say(f"{loads}  moves {sum(s['moved'] for s in seen)}")
+            told = (f"{s['processor']} {s['load']:.2f} (busy {s['busy']:.2f})" for s in seen)
+            say(f"{'  '.join(told)}  moves {sum(s['moved'] for s in seen)}")
         if enough(seen):
             return found
         time.sleep(1.0)
 
 
-def _last(loads: Loads, seconds: float) -> Loads:
-    return [(at, one) for at, one in loads if at >= loads[-1][0] - seconds]
+def _last(looks: Looks, seconds: float) -> Looks:
+    return [look for look in looks if look.at_s >= looks[-1].at_s - seconds]
 
 
-def _deviation(loads: Loads, seconds: float) -> float:
-    return statistics.fmean(statistics.stdev(one) for _, one in _last(loads, seconds))
+def _deviation(looks: Looks, seconds: float, what: str = "load") -> float:
+    return statistics.fmean(statistics.stdev(getattr(one, what)) for one in _last(looks, seconds))
 
 
-def _means(loads: Loads, seconds: float) -> list[float]:
-    columns = zip(*(one for _, one in _last(loads, seconds)), strict=True)
+def _means(looks: Looks, seconds: float) -> list[float]:
+    columns = zip(*(look.load for look in _last(looks, seconds)), strict=True)
     return [round(statistics.fmean(column), 3) for column in columns]
 
 

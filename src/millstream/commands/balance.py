@@ -76,8 +76,9 @@ def lines(found: dict[str, dict[str, Any] | None]) -> list[str]:
         partners = ", ".join(sorted(seen["partners"])) or "nobody yet"
         state = seen["led"] or (f"in move {seen['engaged']}" if seen["engaged"] else "balances")
         shown.append(
-            f"{seen['processor']:<12} load {seen['load']:>6.1%}  {len(seen['operators']):>3} "
-            f"operators  {seen['moved']:>3} given away  {state}; partners: {partners}"
+            f"{seen['processor']:<12} load {seen['load']:>6.1%}  busy {seen['busy']:>6.1%}  "
+            f"{len(seen['operators']):>3} operators  {seen['moved']:>3} given away  {state}; "
+            f"partners: {partners}"
         )
         shown += [f"    {line}" for line in seen["log"][-LINES:]]
     whole = summary(found)

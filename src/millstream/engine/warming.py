@@ -14,8 +14,6 @@ from millstream.plan.windows import BEGINNING, FOREVER
 from millstream.share.dataflow import Operator
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from millstream.engine.engine import Engine
 
 ROUNDS = 2  # the second one runs on code that the first one generated
@@ -32,15 +30,6 @@ def warm_up(engine: "Engine", operator: Operator, rounds: int = ROUNDS) -> str:
     except Exception as error:
         return first_line(error)
     return ""
-
-
-def prime(spark: "SparkSession") -> None:
-    """Lets a session that has nothing to do yet load what its first steps will need: a scan, a join
-    and a grouping over a few generated rows."""
-    for _ in range(ROUNDS):
-        rows = spark.range(2_000).selectExpr("id", "id % 7 AS k", "timestamp_seconds(id) AS ts")
-        joined = rows.alias("x").join(rows.alias("y"), "id").selectExpr("x.k", "y.ts", "x.id")
-        joined.filter("k > 1").groupBy("k").agg({"id": "sum", "ts": "max"}).toArrow()
 
 
 def try_out(engine: "Engine", operator: Operator) -> bool:

@@ -8,12 +8,12 @@ manager leads, it watches and asks for nothing: the two exclude each other. No d
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from millstream.balance import balancer, wire
+from millstream.balance import balancer, needed_time, wire
 from millstream.balance.balancer import Node, Settings
 from millstream.balance.busy_time import BusyTime, after_window
 from millstream.balance.load_information import Fluctuation, smallest_alpha
@@ -34,8 +34,9 @@ from millstream.balance.protocol import (
 from millstream.balance.running import RunningFragment, neighbours, view
 from millstream.balance.selection import SELECTIONS
 from millstream.control.commands import Reply, encode_reply
+from millstream.control.estimates import CYCLE_S
 from millstream.control.handover import Handover, PeerEnvelope
-from millstream.engine.warming import prime
+from millstream.engine.priming import prime
 from millstream.errors import MillstreamError, UsageError
 from millstream.server.peer_book import PeerBook
 from millstream.server.peer_moves import PREFIX, PeerMoves
@@ -51,6 +52,7 @@ PLACEMENT = "placement"  # the seed's scheme as it stands
 MANAGER_SILENCE_SECONDS = 30.0  # longer than a manager needs to give a processor up
 LONELY_SECONDS = 1.0  # between looks for others, while nobody is known
 FRAGMENTS_MAX = 3  # of a move: each is tried out before it is taken over, which takes time
+FIRST_STEPS_SECONDS = 15.0  # in which an operator that has come is slow: code is compiled
 LOG_KEPT = 100
 # Steps on Spark take tenths of a second to seconds, so windows are longer than the seed's 100 ms;
 # a load that doubles within a window and stays for two is not yet a change.
@@ -70,6 +72,7 @@ class BalanceSettings:
     kappa: float = KAPPA
     manager_silence_s: float = MANAGER_SILENCE_SECONDS
     cpu: float = 1.0
+    cycle_s: float = CYCLE_S  # within which every operator is to have its turn
     seed: int = 0
 
     def node_settings(self) -> Settings:
@@ -91,7 +94,18 @@ class _Clock:
     window_s: float
     round_s: float
     refresh_s: float
-    busy: dict[str, float] = field(default_factory=dict)  # seconds by operator since the window
+    # by operator, since the window began
+    seconds: dict[str, float] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """The load that an operator had where it came from, for as long as its first steps count."""
+
+    load: float
+    until_s: float
 
 
 class Balancing:
@@ -106,10 +120,12 @@ class Balancing:
         url: Callable[[], str],
         say: Callable[[str], None],
         book: PeerBook,
+        costs: Callable[[Collection[str]], Mapping[str, tuple[float, float]]],
         ratios: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self.processor, self.connections, self.statistics = processor, connections, statistics
-        self.settings, self._say, self._ratios = settings, say, ratios
+        self.settings, self._say = settings, say
+        self._costs, self._ratios = costs, ratios
         self.rules = settings.node_settings()
         self.book = book
         self.book.add(settings.peers)
@@ -119,7 +135,10 @@ class Balancing:
         self.node = Node(processor.id, seed=settings.seed * 1009 + epoch, cpu=settings.cpu)
         self.log: deque[str] = deque(maxlen=LOG_KEPT)
         self.moved = self.undone = 0
-        self._busy_time = BusyTime()
+        self._busy_time, self._pace = BusyTime(), needed_time.Pace()
+        self.busy = 0.0  # share of the time, by the same filter
+        self._loads: dict[str, float] = {}
+        self._expected: dict[str, _Expected] = {}
         self._lock = threading.RLock()
         now_s = time.monotonic()
         self._clock = _Clock(now_s, now_s, now_s - self.rules.refresh_s)
@@ -127,23 +146,35 @@ class Balancing:
         self._fragments: dict[str, RunningFragment] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="millstream-balance", daemon=True)
+        self._priming: threading.Thread | None = None
         processor.engine.on_step.append(self._stepped)
         processor.new_owner.on_owner.append(self._arrived)
 
     def start(self) -> None:
         self._thread.start()
         if not self.processor.engine.operators and self.processor.engine.spark is not None:
-            threading.Thread(target=self._prime, name="millstream-prime", daemon=True).start()
+            self._priming = threading.Thread(
+                target=self._prime, name="millstream-prime", daemon=True
+            )
+            self._priming.start()
 
     def _prime(self) -> None:
         """Who has nothing to do will be given something: its first step should not be slow."""
         with suppress(Exception):  # a session that ends meanwhile; nothing depends on it
-            prime(self.processor.engine.spark)
+            engine = self.processor.engine
+            prime(engine.spark, engine.home / "priming", self._wanted)
+
+    def _wanted(self) -> bool:
+        """Whether there is real work, or none any more."""
+        engine = self.processor.engine
+        given = bool(engine.operators or engine.appenders) or self.moves.engaged is not None
+        return given or self._stopping.is_set()
 
     def stop(self) -> None:
         self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        for thread in (self._thread, self._priming):
+            if thread is not None and thread.is_alive():
+                thread.join()
         self.moves.stop()
         self.book.close()
 
@@ -187,24 +218,53 @@ class Balancing:
                 self._give(RoundStarted(now_s))
 
     def _stepped(self, report: "StepReport") -> None:
+        name, clock = report.operator, self._clock
         with self._lock:
-            busy = self._clock.busy
-            busy[report.operator] = busy.get(report.operator, 0.0) + report.seconds
+            clock.seconds[name] = clock.seconds.get(name, 0.0) + report.seconds
+            clock.steps[name] = clock.steps.get(name, 0) + 1
+            clock.rows[name] = clock.rows.get(name, 0) + report.rows_in
 
     def _measured(self, now_s: float) -> float:
+        """The share of its time that this processor needs for what it runs now."""
+        engine, clock = self.processor.engine, self._clock
+        slots = max(1, engine.settings.slots)
+        present = set(engine.operators)
         with self._lock:
-            seconds, self._clock.busy = self._clock.busy, {}
-            span_s = now_s - self._clock.window_s
-            self._clock.window_s = now_s
-            slots = max(1, self.processor.engine.settings.slots)
-            self._busy_time, load = after_window(
-                self._busy_time,
-                seconds,
-                span_s * slots,
-                alpha=self.rules.alpha,
-                present=set(self.processor.engine.operators),
+            seconds, steps, rows = clock.seconds, clock.steps, clock.rows
+            clock.seconds, clock.steps, clock.rows = {}, {}, {}
+            span_s = now_s - clock.window_s
+            clock.window_s = now_s
+            alpha = self.rules.alpha
+            self._busy_time, busy = after_window(
+                self._busy_time, seconds, span_s * slots, alpha=alpha, present=present
             )
-            return load
+            self.busy = alpha * self.busy + (1 - alpha) * busy
+            self._pace = needed_time.after_window(
+                self._pace, steps, rows, span_s, alpha=alpha, present=present
+            )
+            self._expected = {
+                name: given
+                for name, given in self._expected.items()
+                if name in present and now_s < given.until_s
+            }
+        self._loads = self._needed(present, slots)
+        gone = self.moves.leaving  # others are told of what stays
+        return sum(load for name, load in self._loads.items() if name not in gone)
+
+    def _needed(self, present: set[str], slots: int) -> dict[str, float]:
+        """By operator; as given for one that has just come, as busy for one without a cost."""
+        costs = self._costs(present)
+        found: dict[str, float] = {}
+        for name in present:
+            if name in self._expected:
+                found[name] = self._expected[name].load
+            elif name in costs:
+                cycle_s = self.settings.cycle_s
+                share = needed_time.needed(self._pace, name, costs[name], cycle_s) / slots
+                found[name] = min(share, self._busy_time.operators.get(name, share))
+            else:
+                found[name] = self._busy_time.operators.get(name, 0.0)
+        return found
 
     # -- events and commands --------------------------------------------------------------------
 
@@ -223,6 +283,8 @@ class Balancing:
                 case Move():
                     moves.setdefault(command.to, []).append(command)
                 case ReadFragments():
+                    if self.moves.engaged is not None:
+                        continue  # who asks now is served, the largest wish first, when it is over
                     self._read()
                     self._give(FragmentsRead(time.monotonic(), self._views()))
         for to, messages in news.items():
@@ -231,8 +293,7 @@ class Balancing:
             self._move(to, chosen)
 
     def _read(self) -> None:
-        with self._lock:
-            loads = dict(self._busy_time.operators)
+        loads = self._loads
         self._around = surroundings(self.processor, self.book.entered_at())
         found = operators_here(self.processor, self.statistics, loads, self._ratios())
         self._fragments = fragments_here(found, self._around)
@@ -270,7 +331,12 @@ class Balancing:
         """This processor has become the owner of what a peer handed over."""
         known = self.moves.engaged
         if move.startswith(PREFIX) and known is not None and known.move == move:
-            self._give(LoadShifted(time.monotonic(), known.load))
+            now_s, names = time.monotonic(), self.moves.operators_of(move)
+            with self._lock:
+                for name in names:
+                    given = _Expected(known.load / len(names), now_s + FIRST_STEPS_SECONDS)
+                    self._expected[name] = given
+            self._give(LoadShifted(now_s, known.load))
 
     def _note(self, text: str) -> None:
         self.log.append(text)
@@ -291,13 +357,14 @@ class Balancing:
     def seen(self) -> dict[str, Any]:
         """What a person, or a script, wants to know."""
         with self._lock:
-            node, loads = self.node, dict(self._busy_time.operators)
+            node, loads, busy = self.node, self._loads, self.busy
         engaged = self.moves.engaged
         return {
             "processor": self.processor.id,
             "scheme": self.settings.scheme,
             "led": self.led(),
             "load": round(node.own.load, 4),
+            "busy": round(busy, 4),
             "round": node.round,
             "partners": {
                 name: round(node.known[name].load, 4) if name in node.known else None

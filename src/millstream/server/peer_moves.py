@@ -36,6 +36,7 @@ from millstream.control.handover import (
     resumed,
     said,
 )
+from millstream.engine.move_request import MoveRequest
 from millstream.engine.ownership import REMOTE, UNDER_WAY
 from millstream.errors import MillstreamError
 from millstream.server.running_view import hosts_of, sources_of
@@ -80,6 +81,12 @@ class PeerMoves:
         self._stopping = threading.Event()
         self._count = 0
         self.on_end: list[Callable[[Handover], None]] = []
+
+    @property
+    def leaving(self) -> frozenset[str]:
+        """Operators that this processor is handing over."""
+        current = self._current
+        return frozenset(current.prepare.operators) if current is not None else frozenset()
 
     # -- engagement -----------------------------------------------------------------------------
 
@@ -139,6 +146,12 @@ class PeerMoves:
                 return self.connections.tried(command)
             case Progress() | Undo() | Complete():
                 return self.connections.tried(command)
+
+    def operators_of(self, move: str) -> tuple[str, ...]:
+        """What came, or comes, with a move."""
+        known = self.processor.ownership.move(move)
+        request = known.record.get("request") if known is not None else None
+        return MoveRequest.from_json(request).operators if request else ()
 
     # -- own moves ------------------------------------------------------------------------------
 

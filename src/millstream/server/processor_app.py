@@ -272,6 +272,7 @@ class ProcessorServer:
             lambda: self.url,
             self.notice,
             book,
+            self.engine.costs,
             lambda: {name: served.ratio for name, served in times.ratios().items()},
         )
 

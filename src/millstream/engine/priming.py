@@ -1,0 +1,71 @@
+"""A processor that has nothing to do yet makes itself ready: it runs a small dataflow of its own.
+
+Spark's first steps cost ten times what later ones do, because Java compiles while they run, and an
+operator that arrives there keeps the processor busy for half a minute. So rows are made up, and
+joined, grouped and filtered by a second engine in a folder of its own, until steps are as quick as
+they get or something real is to be done. Leaves nothing behind.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millstream.cql.catalog import StreamDefinition
+from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.loop import Loop
+from millstream.engine.push_source import PushSource
+from millstream.plan.schema import Field
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROUNDS = 6  # by then a step takes half of what the first one did; later ones gain little
+ROWS = 1_000  # of a round: half a second of event time
+LOOK_SECONDS = 0.2
+QUERIES = {
+    "join": "SELECT x.k AS k, x.v + y.v AS v FROM a [RANGE 2 SECONDS] x "
+    "JOIN b [RANGE 2 SECONDS] y ON x.k = y.k WHERE x.v > 10",
+    "windows": "SELECT v % 5 AS g, count(*) AS c, sum(v) AS s, max(k) AS m FROM a "
+    "[RANGE 2 SECONDS SLIDE 1 SECONDS] GROUP BY v % 5",
+    "filter": "SELECT k, v * 2 AS v FROM b WHERE v > 3",
+    "table": "SELECT v % 3 AS g, count(*) AS c FROM b GROUP BY v % 3",
+}
+
+
+def prime(spark: "SparkSession", folder: Path, enough: Callable[[], bool]) -> int:
+    """Rounds of made-up work, until there is real work; gives how many."""
+    shutil.rmtree(folder, ignore_errors=True)
+    engine = Engine(folder, spark, EngineSettings())
+    loop = Loop(engine)
+    try:
+        sources = [_source(engine, name) for name in ("a", "b")]
+        for name, cql in QUERIES.items():
+            engine.add_query(name, cql, from_beginning=True)
+        loop.start()
+        done = 0
+        while done < ROUNDS and not enough() and loop.failure is None:
+            for source in sources:
+                source.push("prime", done + 1, _rows(done * ROWS))
+            done += 1
+            while not (loop.settled.wait(LOOK_SECONDS) or enough() or loop.failure):
+                pass
+        return done
+    finally:
+        loop.stop()
+        engine.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _source(engine: Engine, name: str) -> PushSource:
+    columns = tuple(Field(column, "long") for column in ("at", "k", "v"))
+    engine.add_stream(
+        StreamDefinition(name, columns, "timestamp_micros(at)", source={"source": "push"})
+    )
+    source = engine.sources[name]
+    assert isinstance(source, PushSource)
+    return source
+
+
+def _rows(first: int) -> list[dict[str, int]]:
+    return [{"at": n * 500, "k": n, "v": n % 97} for n in range(first, first + ROWS)]
