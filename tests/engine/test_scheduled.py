@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 from small_engines import bag, stream
 
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import PATIENCE_S, Engine, EngineSettings
 from millstream.engine.goals import change_goals, scheduling_figures
 from millstream.engine.loop import Loop
 from millstream.engine.push_source import PushSource
+from millstream.engine.scheduling import StepScheduler
 from millstream.errors import UsageError
 from millstream.schedule import TEMPLATES, Choice, ScheduleSettings, Switch
 from millstream.schedule.algorithms import ALGORITHMS
+from millstream.schedule.protocol import OperatorView, StepReport
 
 pytestmark = pytest.mark.spark
 
@@ -112,3 +114,28 @@ def test_figures_name_goals_limits_and_who_waits(spark: Any, tmp_path: Path) -> 
         with pytest.raises(UsageError):
             change_goals(engine, TEMPLATES.get("fresh"), wrong)
     engine.close()
+
+
+def test_nobody_waits_for_good_unless_an_algorithm_was_asked_for(
+    spark: Any, tmp_path: Path
+) -> None:
+    """A few rows, which may be a window's whole result, wait beside a queue that stays long."""
+    asked = ScheduleSettings(candidates=("cost_aware",), selector="fixed")
+    served = {}
+    for name, settings in {
+        "default": EngineSettings(),
+        "selected": EngineSettings(schedule=ScheduleSettings()),
+        "asked": EngineSettings(schedule=asked),
+    }.items():
+        engine = Engine(tmp_path / name, spark, settings)
+        scheduler = StepScheduler(engine).scheduler
+        views = [OperatorView("long", 100_000), OperatorView("short", 4)]
+        chosen = []
+        for second in range(int(PATIENCE_S) + 3):
+            choice = scheduler.choose(views, now=float(second))
+            assert choice is not None
+            chosen.append(choice.operator)
+            scheduler.report(StepReport(choice.operator, 4, 0, 0.1, float(second) + 0.1))
+        served[name] = "short" in chosen
+        engine.close()
+    assert served == {"default": True, "selected": True, "asked": False}

@@ -59,7 +59,9 @@ from millstream.share.matching import DEFAULT as DEFAULT_SHARING
 from millstream.share.matching import MATCHINGS, Match, Running, match_all
 
 # Without goals of the user's own, one algorithm that makes the most of each step.
-BATCHES = ScheduleSettings(candidates=("cost_aware",), selector="fixed")
+# Admission counts on a turn for everybody within a cycle (docs/design/0006-planning-with-reuse.md).
+PATIENCE_S = 5.0
+BATCHES = ScheduleSettings(candidates=("cost_aware",), selector="fixed", patience_s=PATIENCE_S)
 
 
 @dataclass(frozen=True, slots=True)

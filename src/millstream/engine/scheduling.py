@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from millstream.engine.engine import Engine
+from millstream.engine.engine import PATIENCE_S, Engine
 from millstream.engine.goals import take_wishes
 from millstream.engine.segments import Segment
 from millstream.engine.steps import StepReport
@@ -21,8 +21,6 @@ from millstream.schedule.scheduler import Scheduler
 # What a step on Spark costs before anything was measured (docs/design/0002-engine.md).
 FIXED_COST_S = 0.1
 ROW_COST_S = 2e-6
-# Admission counts on a turn for everybody within a cycle (docs/design/0006-planning-with-reuse.md).
-PATIENCE_S = 5.0
 
 
 class StepScheduler:
