@@ -134,8 +134,9 @@ def test_nobody_waits_for_good_unless_an_algorithm_was_asked_for(
         for second in range(int(PATIENCE_S) + 3):
             choice = scheduler.choose(views, now=float(second))
             assert choice is not None
-            chosen.append(choice.operator)
-            scheduler.report(StepReport(choice.operator, 4, 0, 0.1, float(second) + 0.1))
-        served[name] = "short" in chosen
+            chosen.append(choice)
+            rows = int(choice.rows)
+            scheduler.report(StepReport(choice.operator, rows, 0, 0.1, float(second) + 0.1))
+        served[name] = any(c.operator == "short" for c in chosen)
         engine.close()
     assert served == {"default": True, "selected": True, "asked": False}
