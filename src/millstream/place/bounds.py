@@ -134,8 +134,11 @@ class ProvenBound:
     seconds: float
 
 
-def proven_bound(problem: Problem, seconds: float = 60.0) -> ProvenBound:
-    """Upper bound on admissions: all hosts' CPU, offline, without the network."""
+def proven_bound(problem: Problem, seconds: float = 60.0, *, packing: bool = True) -> ProvenBound:
+    """Upper bound on admissions: all hosts' CPU, offline, without the network.
+
+    Without `packing` operators may be divided among hosts, which gives a slightly weaker bound.
+    """
     model = Model()
     base = {stream.id for stream in problem.streams if stream.host is not None}
     wanted = Counter(query.stream for query in problem.queries)
@@ -157,7 +160,7 @@ def proven_bound(problem: Problem, seconds: float = 60.0) -> ProvenBound:
     for name, variable in there.items():
         model.row({variable: 1.0, **dict.fromkeys(makers[name], -1.0)}, high=0.0)
     model.row(budget, high=sum(host.cpu for host in problem.hosts))
-    for weights in packing_rows(problem):
+    for weights in packing_rows(problem) if packing else ():
         model.row(
             {run: weights[cpu] for run, cpu in budget.items() if weights[cpu]},
             high=float(len(problem.hosts)),

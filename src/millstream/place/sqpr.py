@@ -32,14 +32,15 @@ from millstream.place.prices import (
 )
 from millstream.place.problem import Query
 from millstream.place.punctual import punctual_plan
-from millstream.place.scarcity import share_used, utilisation
+from millstream.place.scarcity import utilisation
 from millstream.place.state import PlanState, Run, Shortage
 from millstream.place.sweep import Sweep
-from millstream.place.victims import free_amount, in_the_way
+from millstream.place.victims import free_amount, in_the_way, worth_room
 
 Found = Plan | Shortage | None
 
 
+RECENT = 32  # submissions over which the share of refusals fades
 HALVINGS = 6  # when a refused query is told which latency would fit
 
 
@@ -51,12 +52,14 @@ class SqprSettings:
     where a plan costs more and a sweep has farther to go: the work for a query stays the same.
     """
 
-    sweep_slice: float = 8.0  # deliveries planned again after each submission
-    sweep_groups: float = 2.0  # groups of deliveries likewise
-    sweep_seeds: float = 1.0  # popular streams computed on trial likewise
-    sweep_from: float = 0.3  # utilisation of the scarcest resource that starts sweeps
+    sweep_slice: float = 16.0  # deliveries planned again after each submission
+    sweep_groups: float = 4.0  # groups of deliveries likewise
+    sweep_seeds: float = 2.0  # popular streams computed on trial likewise
+    sweep_flows: float = 2.0  # base streams sent to a host whose readers are planned again
+    sweep_from: float = 0.9  # utilisation of the scarcest resource that calls for sweeps
+    sweep_refused: float = 0.5  # share of recent submissions refused that calls for them too
     repair_tries: int = 6  # queries moved out of the way, one at a time, before refusing
-    repair_below: float = 0.9  # utilisation of the short resource above which that is no use
+    repair_cost: float = 1.1  # CPU for which that is done, in that of an average delivery
     repair_looks: int = 24  # candidates looked at for that
     hosts_considered: int = 64  # of a large system, for one query
     sized_for: int = 50
@@ -72,9 +75,10 @@ class SqprPlanner:
         self.state = state or PlanState(catalog)
         self.demand = Demand(catalog)
         self.curve = price_curve(catalog.weights)
+        self.refused = 0.0  # share of recent submissions, fading
         self.replanned = 0  # deliveries that sweeps and repairs have moved
         self._sweep = Sweep()
-        self._due = [0.0, 0.0, 0.0]  # trials of each kind that rest has earned
+        self._due = [0.0, 0.0, 0.0, 0.0]  # trials of each kind that rest has earned
         self._roomy: Ints | None = None
         self._submissions = 0
 
@@ -89,7 +93,8 @@ class SqprPlanner:
         ordered = batch if len(batch) == 1 else self._cheapest_first(batch)
         answers: dict[str, Decision] = {}
         for query in ordered:
-            answers[query.id] = self._decide(query)
+            answer = answers[query.id] = self._decide(query)
+            self.refused += (float(not answer.admitted) - self.refused) / RECENT
             self.state.commit()
         return tuple(answers[query.id] for query in batch)
 
@@ -255,7 +260,8 @@ class SqprPlanner:
         state, tries = self.state, 0
         large = len(state.running) > 2 * self.settings.sized_for  # and many hosts have been tried
         most = 0 if large else self.settings.repair_tries
-        if not most or share_used(state, short.resource) > self.settings.repair_below:
+        closure = state.catalog.closure(stream)
+        if not most or not worth_room(state, closure, self.settings.repair_cost):
             return None
         for delivery in in_the_way(state, short, self.settings.repair_looks):
             if tries >= most:
@@ -276,19 +282,26 @@ class SqprPlanner:
         return None
 
     def rest(self) -> None:
-        """One slice of the sweep over all that is delivered."""
+        """One slice of the sweep, once there is need.
+
+        Room that is made before it is needed goes to whoever comes first, however costly; made
+        late, it goes to the many that need little (docs/design/0006 has the price of waiting).
+        """
         settings = self.settings
-        if utilisation(self.state) < settings.sweep_from:
+        if self.refused < settings.sweep_refused and (
+            utilisation(self.state) < settings.sweep_from
+        ):
             return
         share = min(1.0, settings.sized_for / max(1, len(self.state.running)))
-        earned = (  # groups and seeds cost more and find less where queries lie far apart
+        earned = (  # all but single ones cost more and find less where queries lie far apart
             settings.sweep_slice,
             share * settings.sweep_groups,
             share * settings.sweep_seeds,
+            share * settings.sweep_flows,
         )
-        for kind, (amount, trials) in enumerate(
-            zip(earned, (self._sweep.ones, self._sweep.groups, self._sweep.seeds), strict=True)
-        ):
+        sweep = self._sweep
+        kinds = (sweep.ones, sweep.groups, sweep.seeds, sweep.flows)
+        for kind, (amount, trials) in enumerate(zip(earned, kinds, strict=True)):
             self._due[kind] += share * amount
             whole = int(self._due[kind])
             if whole:

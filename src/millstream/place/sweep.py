@@ -1,13 +1,16 @@
 """Background re-planning: admitted queries are planned again while nothing else is to be done.
 
-Three kinds of trial, each kept only if it lowers the potential, so none ever drops a query. *One*:
+Four kinds of trial, each kept only if it lowers the potential, so none ever drops a query. *One*:
 a delivery is taken out and planned again. *Group*: all deliveries that rest on one stream at one
-host are taken out together, so that what serves few can go. *Seed*: a popular stream that nobody
-computes is computed on trial, and those that could read it are planned again. Chooses what to try,
-in turn; the planner finds the plans.
+host are taken out together, so that what serves few can go. *Flow*: the same for all that rests on
+a base stream sent to one host, in a drawn order: flows of base streams are few and dear, and many
+deliveries rest on each. *Seed*: a popular stream that nobody computes is computed on trial, and
+those that could read it are planned again. Chooses what to try, in turn; the planner finds the
+plans. The same submissions give the same trials.
 """
 
 from collections.abc import Sequence
+from random import Random
 from typing import Protocol
 
 from millstream.place.cheapest import Plan
@@ -18,6 +21,7 @@ from millstream.place.victims import dependents
 
 GAIN = 1e-9  # a trial is kept if it lowers the potential by more
 GROUP = 12  # most deliveries in a group
+FLOW_GROUP = 30  # likewise for what rests on a base stream sent to one host
 LOOKS = 24  # streams looked at to find a group
 READERS = 12  # most deliveries planned again for a seeded stream
 
@@ -45,6 +49,8 @@ class Sweep:
         self._deliveries: list[Held] = []
         self._computed: list[Held] = []
         self._popular: list[int] = []
+        self._flows: list[Held] = []
+        self._random = Random(1)
 
     def ones(self, planner: Finder, trials: int) -> int:
         """Plans single deliveries again; gives how many moved."""
@@ -76,6 +82,31 @@ class Sweep:
                         break
                     found = None
             if found is not None:
+                kept += _again(planner, found)
+        return kept
+
+    def flows(self, planner: Finder, trials: int) -> int:
+        """Plans all that rests on a base stream sent to one host again; gives how many moved."""
+        state, kept = planner.state, 0
+        base = state.catalog.base
+        for _ in range(trials):
+            found: list[Held] | None = None
+            for _ in range(LOOKS):
+                if not self._flows:
+                    self._flows = [
+                        held for held, origin in state.source.items() if origin < 0 <= base[held[0]]
+                    ]
+                    self._random.shuffle(self._flows)
+                if not self._flows:
+                    return kept
+                held = self._flows.pop()
+                if held in state.source:
+                    found = dependents(state, held, FLOW_GROUP)
+                    if found is not None and len(found) > 1:
+                        break
+                    found = None
+            if found is not None:
+                self._random.shuffle(found)
                 kept += _again(planner, found)
         return kept
 

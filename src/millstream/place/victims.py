@@ -1,15 +1,18 @@
 """Who stands in the way: deliveries that alone hold the resource that a newcomer lacks.
 
 From a shortage it lists deliveries whose withdrawal would give the resource back, because nothing
-else uses what they use there. Reads a placement; moves nothing.
+else uses what they use there; and it says whether a newcomer is worth moving others for. Reads a
+placement; moves nothing.
 """
 
 from collections.abc import Iterator
 from math import inf
 
+from millstream.place.catalog import Closure
 from millstream.place.state import CPU, IN, LINK, MEMORY, OUT, PlanState, Shortage
 
 Held = tuple[int, int]  # (stream, host)
+SLACK = 1e-9
 
 
 def free_amount(state: PlanState, short: Shortage) -> float:
@@ -24,6 +27,28 @@ def free_amount(state: PlanState, short: Shortage) -> float:
     if short.resource == MEMORY:
         return float(catalog.memory_offered[host] - state.memory_used[host])
     return state.links.free(short.sender, host) if short.resource == LINK else inf
+
+
+def least_cpu(state: PlanState, closure: Closure) -> float:
+    """CPU that a stream still needs at least: what is held anywhere is free, shipping too."""
+    catalog = state.catalog
+    need = dict.fromkeys(closure.streams, 0.0)
+    for stream in closure.streams[closure.roots :]:  # in topological order
+        if not state.holders.get(stream):
+            need[stream] = min(
+                catalog.cpu[operator] + sum(need[name] for name in catalog.inputs[operator])
+                for operator in catalog.producers[stream]
+            )
+    return need[closure.streams[-1]]
+
+
+def worth_room(state: PlanState, closure: Closure, most: float) -> bool:
+    """Whether a newcomer needs at most so many times the CPU of an average delivery.
+
+    Room made for a costly newcomer is missing later to several cheap ones, with or without moves.
+    """
+    average = float(state.cpu_used.sum()) / max(1, len(state.clients))
+    return least_cpu(state, closure) <= most * average + SLACK
 
 
 def in_the_way(state: PlanState, short: Shortage, looks: int) -> Iterator[Held]:
