@@ -1,5 +1,6 @@
 """A processor as a process, for benchmarks: started, waited for, stopped as users stop it."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -41,6 +42,12 @@ class Daemon:
             else:
                 return
         raise ResourceError(f"processor {self.client.name} did not start")
+
+    def cpu_s(self) -> float:
+        """CPU seconds of the process itself, without Spark's Java process."""
+        stat = Path(f"/proc/{self._process.pid}/stat").read_text(errors="replace")
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
