@@ -58,7 +58,7 @@ class SqprSettings:
     sweep_flows: float = 2.0  # base streams sent to a host whose readers are planned again
     sweep_from: float = 0.9  # utilisation of the scarcest resource that calls for sweeps
     sweep_refused: float = 0.5  # share of recent submissions refused that calls for them too
-    repair_tries: int = 6  # queries moved out of the way, one at a time, before refusing
+    repair_tries: int = 2  # queries moved out of the way, one at a time, before refusing
     repair_cost: float = 1.1  # CPU for which that is done, in that of an average delivery
     repair_looks: int = 24  # candidates looked at for that
     hosts_considered: int = 64  # of a large system, for one query
