@@ -57,10 +57,14 @@ def test_sweeps_of_flows_keep_every_query_in_a_valid_placement() -> None:
 
 def test_background_work_waits_for_need() -> None:
     problem = generate(scaled(TIGHT, 6), 8)
-    planner = SqprPlanner(Catalog.of(problem))
-    planner.submit(problem.queries[:1])
-    planner.rest()
-    assert planner.replanned == 0
+    moved = {}
+    for name, settings in (("default", SqprSettings()), ("always", SqprSettings(sweep_from=0.0))):
+        planner = SqprPlanner(Catalog.of(problem), settings)
+        for query in problem.queries[:30]:
+            assert planner.submit((query,))[0].admitted
+            planner.rest()
+        moved[name] = planner.replanned > 0
+    assert moved == {"default": False, "always": True}
     eager = SqprPlanner(Catalog.of(problem), SqprSettings(sweep_from=2.0))
     for query in problem.queries:
         eager.submit((query,))

@@ -12,6 +12,8 @@ import pytest
 from control_calls import until
 from plain_processors import PlainCluster, expected, plain
 
+from millstream.balance.protocol import LoadRequest, Received, WindowClosed
+from millstream.control.commands import Done
 from millstream.errors import UsageError
 from millstream.server.balancing import BalanceSettings
 
@@ -124,6 +126,22 @@ def test_while_a_manager_leads_nobody_balances(tmp_path: Path) -> None:
         until(lambda: balancing.node.round > 0, SLOWLY)
         until(lambda: "p1" in places(cluster), SLOWLY)
     check_results(cluster)
+
+
+def test_requests_during_a_move_wait_for_its_end(tmp_path: Path) -> None:
+    """Dropped, they would come again after those of the one who has just been given something."""
+    calm = BalanceSettings(window_s=600.0, round_s=600.0)  # its own clock never strikes
+    cluster = PlainCluster(tmp_path, 1, calm)
+    balancing = cluster.alive["p0"].balancing
+    assert balancing is not None
+    assert isinstance(balancing.moves.engage("b-p1-1-1", 0.1), Done)
+    balancing._give(Received(1.0, "p1", LoadRequest(0.2, 1)))
+    balancing._give(WindowClosed(2.0, 0.5))
+    assert [demand.sender for demand in balancing.node.demands] == ["p1"]
+    balancing.moves.disengage("b-p1-1-1")
+    balancing._give(WindowClosed(3.0, 0.5))
+    assert balancing.node.demands == (), "served, as far as there was anything to give"
+    cluster.close("p0")
 
 
 def test_an_unknown_scheme_is_told() -> None:

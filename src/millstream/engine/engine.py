@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -22,9 +21,9 @@ from millstream.cql.catalog import Catalog, StreamDefinition
 from millstream.cql.parser import parse_query
 from millstream.engine.analyzer import SparkAnalyzer
 from millstream.engine.appending import REJECTED_NAMES, Appender
+from millstream.engine.collecting import collected
 from millstream.engine.culprits import Culprit, dumped, with_culprits
 from millstream.engine.delivery import Delivery, Result, Sink, user_table
-from millstream.engine.failures import result_too_large
 from millstream.engine.file_ingest import FileIngest
 from millstream.engine.frames import Frame
 from millstream.engine.layouts import Layouts
@@ -189,7 +188,6 @@ class Engine:
         self.appenders[definition.name] = appender
 
     def _check_time(self, definition: StreamDefinition) -> None:
-        from pyspark.errors import PySparkException  # noqa: PLC0415
 
         ddl = ", ".join(f"`{f.name.replace('`', '``')}` {f.type}" for f in definition.columns)
         try:
@@ -441,13 +439,9 @@ class Engine:
             frame = self.runner.reader.frame(query.stream, segments)
             rows = relation_table(Frame(frame.data, frame.hidden, frame.width))
             if sum(s.size for s in segments) <= self.settings.collect_bytes_max:
-                try:
-                    collected = rows.toArrow()
-                except (PySparkException, Py4JJavaError) as error:
-                    if not result_too_large(error):
-                        raise
-                else:
-                    yield user_table(collected, names)
+                whole = collected(rows)
+                if whole is not None:
+                    yield user_table(whole, names)
                     return
             folder = self.home / "staging" / f"table-{query.stream[:40]}"
             rows.write.mode("overwrite").parquet(str(folder))

@@ -14,16 +14,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType, _parse_datatype_string
 
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.appending import FILE, REASON, RECORD, ROW, Appended, Appender
+from millstream.engine.collecting import collected
 from millstream.engine.declared import CORRUPT, with_time
-from millstream.engine.failures import result_too_large
 from millstream.engine.malformed import json_reason
 from millstream.errors import StateError, UsageError
 from millstream.plan.sql_text import quoted
@@ -117,11 +115,14 @@ class PushSource:
 
     def _collected(self, rows: Sequence[Row]) -> pa.Table:
         """Parsed by Spark, in halves where it is too much at once."""
-        try:
-            return self._frame(rows).toArrow()
-        except (PySparkException, Py4JJavaError) as error:
-            if not result_too_large(error) or len(rows) == 1:
-                raise
+        table = collected(self._frame(rows))
+        if table is not None:
+            return table
+        if len(rows) == 1:
+            raise UsageError(
+                f"a row pushed to stream {self.definition.name} is larger than the driver can take",
+                hint="give it more memory: spark.driver.memory",
+            )
         half = len(rows) // 2
         return pa.concat_tables([self._collected(rows[:half]), self._collected(rows[half:])])
 

@@ -10,13 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from millstream.engine import faults
-from millstream.engine.failures import result_too_large
+from millstream.engine.collecting import collected
 from millstream.engine.ledger import Ledger
 from millstream.engine.operators import LOGIC, SELF_READING
 from millstream.engine.operators.base import Answer, Input, Output, Step
@@ -253,12 +251,8 @@ class StepRunner:
     def _materialise(self, output: Output, collect: bool) -> tuple[list[Written], bool]:
         """Collects a small result and writes it here; lets the executors write a large one."""
         if collect:
-            try:
-                table = self._with_nullable_parts(output).toArrow()
-            except (PySparkException, Py4JJavaError) as error:
-                if not result_too_large(error):
-                    raise
-            else:
+            table = collected(self._with_nullable_parts(output))
+            if table is not None:
                 written = self.store.write(table)
                 return ([written] if written.rows else []), True
         folder = self.store.path(f"{self.store.new_name()}.writing")

@@ -26,8 +26,9 @@ from pyspark.sql.types import StringType, StructField, StructType, _parse_dataty
 from millstream.cql.catalog import StreamDefinition, lookup
 from millstream.cql.suggestions import did_you_mean
 from millstream.engine.appending import FILE, REASON, RECORD, ROW, Appender
+from millstream.engine.collecting import collected
 from millstream.engine.declared import CORRUPT, LOST, Value, converted, valid_text, with_time
-from millstream.engine.failures import disk_full, first_line, result_too_large
+from millstream.engine.failures import disk_full, first_line
 from millstream.errors import StateError, UsageError
 from millstream.plan.sql_text import quoted
 
@@ -138,12 +139,8 @@ class StreamSource:
     def _pieces(self, data: DataFrame) -> Iterator[pa.Table]:
         """A batch's rows: collected where they are few, else by way of a folder."""
         shaped = self._shaped(data)
-        try:
-            table = shaped.toArrow()
-        except (PySparkException, Py4JJavaError) as error:
-            if not result_too_large(error):
-                raise
-        else:
+        table = collected(shaped)
+        if table is not None:
             yield self._with_places(table, 0)
             return
         shaped.write.mode("overwrite").parquet(str(self._staging))

@@ -7,11 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-
 from millstream.engine import faults
-from millstream.engine.failures import result_too_large
+from millstream.engine.collecting import collected
 from millstream.engine.frames import Frame
 from millstream.engine.layouts import Layouts
 from millstream.engine.operators.base import Input, Step
@@ -148,12 +145,8 @@ class TrainRunner:
     ) -> tuple[Mapping[str, Sequence[Written]], bool]:
         store = self.runner.store
         if collect:
-            try:
-                table = with_nullable_parts(frame.data, frame.data.schema).toArrow()
-            except (PySparkException, Py4JJavaError) as error:
-                if not result_too_large(error):
-                    raise
-            else:
+            table = collected(with_nullable_parts(frame.data, frame.data.schema))
+            if table is not None:
                 found = store.write_wide(table, answer.places)
                 return {s: [w] if w.rows else [] for s, w in found.items()}, True
         folder = store.path(f"{store.new_name()}.writing")

@@ -9,7 +9,7 @@ those that could read it are planned again. Chooses what to try, in turn; the pl
 plans. The same submissions give the same trials.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
@@ -69,18 +69,7 @@ class Sweep:
         """Plans all that rests on one computed or shipped stream again; gives how many moved."""
         state, kept = planner.state, 0
         for _ in range(trials):
-            found: list[Held] | None = None
-            for _ in range(LOOKS):  # most streams serve one delivery, or too many
-                if not self._computed:
-                    self._computed = list(reversed(state.source))
-                if not self._computed:
-                    return kept
-                held = self._computed.pop()
-                if held in state.source:
-                    found = dependents(state, held, GROUP)
-                    if found is not None and len(found) > 1:
-                        break
-                    found = None
+            found = _next_group(state, self._computed, lambda: list(reversed(state.source)), GROUP)
             if found is not None:
                 kept += _again(planner, found)
         return kept
@@ -89,22 +78,14 @@ class Sweep:
         """Plans all that rests on a base stream sent to one host again; gives how many moved."""
         state, kept = planner.state, 0
         base = state.catalog.base
+
+        def drawn() -> list[Held]:
+            flows = [held for held, origin in state.source.items() if origin < 0 <= base[held[0]]]
+            self._random.shuffle(flows)
+            return flows
+
         for _ in range(trials):
-            found: list[Held] | None = None
-            for _ in range(LOOKS):
-                if not self._flows:
-                    self._flows = [
-                        held for held, origin in state.source.items() if origin < 0 <= base[held[0]]
-                    ]
-                    self._random.shuffle(self._flows)
-                if not self._flows:
-                    return kept
-                held = self._flows.pop()
-                if held in state.source:
-                    found = dependents(state, held, FLOW_GROUP)
-                    if found is not None and len(found) > 1:
-                        break
-                    found = None
+            found = _next_group(state, self._flows, drawn, FLOW_GROUP)
             if found is not None:
                 self._random.shuffle(found)
                 kept += _again(planner, found)
@@ -126,6 +107,23 @@ class Sweep:
             if not state.holders.get(stream):
                 kept += _seeded(planner, stream)
         return kept
+
+
+def _next_group(
+    state: PlanState, waiting: list[Held], again: Callable[[], list[Held]], most: int
+) -> list[Held] | None:
+    """What rests on the next in turn on which several rest; most serve one, or too many."""
+    for _ in range(LOOKS):
+        if not waiting:
+            waiting.extend(again())
+        if not waiting:
+            return None
+        held = waiting.pop()
+        if held in state.source:
+            found = dependents(state, held, most)
+            if found is not None and len(found) > 1:
+                return found
+    return None
 
 
 def _again(planner: Finder, deliveries: Sequence[Held]) -> int:

@@ -142,7 +142,6 @@ class Balancing:
         self._lock = threading.RLock()
         now_s = time.monotonic()
         self._clock = _Clock(now_s, now_s, now_s - self.rules.refresh_s)
-        self._reasons: list[str] = []
         self._fragments: dict[str, RunningFragment] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="millstream-balance", daemon=True)
