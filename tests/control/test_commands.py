@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.control import commands as c
+from millstream.control import records
+from millstream.control import replies as r
 from millstream.errors import UsageError
 
-PEER = c.Peer("p2", "http://127.0.0.1:7002", 3)
+PEER = records.Peer("p2", "http://127.0.0.1:7002", 3)
 EXAMPLES: tuple[c.Command, ...] = (
     c.Declare({"name": "a", "path": "/data/a.csv", "columns": {"x": "int"}}, ingest=True),
     c.StartStream("a"),
@@ -37,29 +39,29 @@ EXAMPLES: tuple[c.Command, ...] = (
     c.Reset(),
     c.Stop(),
 )
-REPLIES: tuple[tuple[c.Command, c.Reply], ...] = (
-    (c.StartStream("a"), c.Done()),
+REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
+    (c.StartStream("a"), r.Done()),
     (
         c.Compile("t"),
-        c.Compiled(
-            (c.CompiledOperator("o:1", "map", "x > 1", ("s:a",), 12, {"window_s": 2.5}),),
+        r.Compiled(
+            (r.CompiledOperator("o:1", "map", "x > 1", ("s:a",), 12, {"window_s": 2.5}),),
             "o:1", (("x", "int"),), False, ("s:a",),
         ),
     ),
-    (c.Hold("q", ("s:a",)), c.Held({"s:a": c.StreamMark(5, 1, 9)})),
-    (c.Expect("o:1", "p2"), c.Expected(4, 1)),
-    (c.Progress("m"), c.Progressed("ready", 12, True)),
-    (c.Seal("m", ("o:1",), PEER), c.Sealed({"o:1": c.SealedStream(7, 2, {"s:a": 4})})),
-    (c.Report(), c.Reported(3, {"o:1": {"rows_in": 5}}, {}, {}, {"load": 0.5})),
+    (c.Hold("q", ("s:a",)), r.Held({"s:a": r.StreamMark(5, 1, 9)})),
+    (c.Expect("o:1", "p2"), r.Expected(4, 1)),
+    (c.Progress("m"), r.Progressed("ready", 12, True)),
+    (c.Seal("m", ("o:1",), PEER), r.Sealed({"o:1": r.SealedStream(7, 2, {"s:a": 4})})),
+    (c.Report(), r.Reported(3, {"o:1": {"rows_in": 5}}, {}, {}, {"load": 0.5})),
     (
         c.TakeInventory(),
-        c.Inventory(
-            {"a": True}, ("a",), {"q": c.HostedQuery("t", 3, ("o:1",), True)}, {"o:1": 2},
+        r.Inventory(
+            {"a": True}, ("a",), {"q": r.HostedQuery("t", 3, ("o:1",), True)}, {"o:1": 2},
             {"q": ("s:a",)}, {"s:a": ("p2",)}, {"o:9": PEER},
-            {"m": c.MoveRecord("old", "sealed", ("o:1",), "p2")},
+            {"m": r.MoveRecord("old", "sealed", ("o:1",), "p2")},
         ),
     ),
-    (c.Stop(), c.Refusal("stale", "an older manager", "epoch 1 < 2", "none")),
+    (c.Stop(), r.Refusal("stale", "an older manager", "epoch 1 < 2", "none")),
 )  # fmt: skip
 
 
@@ -74,13 +76,13 @@ def test_messages_survive_the_wire() -> None:
 
 
 @pytest.mark.parametrize(("command", "reply"), REPLIES, ids=lambda r: type(r).__name__)
-def test_replies_survive_the_wire(command: c.Command, reply: c.Reply) -> None:
-    assert c.decode_reply(command, json.loads(json.dumps(c.encode_reply(reply)))) == reply
+def test_replies_survive_the_wire(command: c.Command, reply: r.Reply) -> None:
+    assert r.decode_reply(command, json.loads(json.dumps(r.encode_reply(reply)))) == reply
 
 
 def test_a_joining_processor_survives_the_wire() -> None:
     join = c.Join("p1", "http://127.0.0.1:1", 4, {"cpu": 2, "site": "here", "anything": None})
-    assert c.from_json(c.Join, json.loads(json.dumps(c.to_json(join)))) == join
+    assert records.from_json(c.Join, json.loads(json.dumps(records.to_json(join)))) == join
 
 
 def test_the_seeds_requests_are_recognisable() -> None:

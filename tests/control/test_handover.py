@@ -4,22 +4,7 @@ import random
 
 import pytest
 
-from millstream.control.commands import (
-    Complete,
-    Done,
-    Host,
-    Peer,
-    Prepare,
-    Progress,
-    Progressed,
-    Refusal,
-    Seal,
-    Sealed,
-    SealedStream,
-    Undo,
-    from_json,
-    to_json,
-)
+from millstream.control.commands import Complete, Host, Prepare, Progress, Seal, Undo
 from millstream.control.handover import (
     Disengage,
     Engage,
@@ -29,6 +14,8 @@ from millstream.control.handover import (
     resumed,
     said,
 )
+from millstream.control.records import Peer, from_json, to_json
+from millstream.control.replies import Done, Progressed, Refusal, Sealed, SealedStream
 from millstream.errors import UsageError
 
 HOST = Host("q", "SELECT 1", 0, ("o:a",), True)

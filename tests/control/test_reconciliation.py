@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from millstream.control.commands import Host, HostedQuery, Inventory, Peer
+from millstream.control.commands import Host
 from millstream.control.manager_connections import blueprint, increments
 from millstream.control.manager_state import (
     Live,
@@ -15,6 +15,8 @@ from millstream.control.manager_state import (
 )
 from millstream.control.manager_turn import Turn
 from millstream.control.reconciliation import reconcile
+from millstream.control.records import Peer
+from millstream.control.replies import HostedQuery, Inventory
 
 CQL = "SELECT 1"
 

@@ -13,7 +13,6 @@ from millstream.control.commands import (
     Expect,
     Hold,
     Host,
-    Peer,
     Prepare,
     Progress,
     Release,
@@ -21,6 +20,7 @@ from millstream.control.commands import (
     StartStream,
     TakeOver,
 )
+from millstream.control.records import Peer
 from millstream.server.processor_client import ProcessorClient
 
 

@@ -13,7 +13,7 @@ from control_calls import until
 from plain_processors import PlainCluster, expected, plain
 
 from millstream.balance.protocol import LoadRequest, Received, WindowClosed
-from millstream.control.commands import Done
+from millstream.control.replies import Done
 from millstream.errors import UsageError
 from millstream.server.balancing import BalanceSettings
 

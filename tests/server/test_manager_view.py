@@ -7,14 +7,7 @@ from typing import Any
 
 import pytest
 
-from millstream.control.commands import (
-    Compile,
-    Compiled,
-    CompiledOperator,
-    Refusal,
-    decode,
-    encode_reply,
-)
+from millstream.control.commands import Compile, decode
 from millstream.control.manager_state import (
     Decision,
     Figures,
@@ -27,6 +20,7 @@ from millstream.control.manager_state import (
     Statistics,
     StreamRecord,
 )
+from millstream.control.replies import Compiled, CompiledOperator, Refusal, encode_reply
 from millstream.errors import CqlError, StateError, UsageError
 from millstream.server import manager_view
 from millstream.server.manager_view import ManagerView

@@ -14,18 +14,16 @@ from millstream.control.commands import (
     Compile,
     Configure,
     Declare,
-    Expected,
     Host,
-    Inventory,
-    Peer,
     Progress,
-    Refusal,
     Report,
     Reset,
     Seal,
     TakeInventory,
     Unexpect,
 )
+from millstream.control.records import Peer
+from millstream.control.replies import Expected, Inventory, Refusal
 from millstream.engine.engine import EngineSettings
 from millstream.errors import UsageError
 from millstream.server.processor_app import ProcessorServer, ProcessorSettings

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from millstream.control.commands import Compiled
 from millstream.control.manager_events import Drain, Drop, RequestMove, StartStreams, Submit
+from millstream.control.replies import Compiled
 from millstream.sim.managed_checkers import always, in_the_end
 from millstream.sim.managed_cluster import ManagedCluster, Trouble, tree
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from millstream.control import commands as c
+from millstream.control import replies as r
 from millstream.control.manager_events import Change, DeclareStream, RequestMove, Submit
 from millstream.control.replacement import proposals
 from millstream.sim.managed_cluster import QUICK, ManagedCluster, tree
@@ -40,7 +41,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     known = Network()
     inputs = {o.id: o.inputs for plan in PLANS.values() for o in plan.operators}
 
-    def report(self: VirtualProcessor, command: c.Report) -> c.Reported:
+    def report(self: VirtualProcessor, command: c.Report) -> r.Reported:
         self.version = max(self.version, command.since) + 1
         now = self.around.kernel.now  # type: ignore[attr-defined]
         owned = [s for s in known.rows if self.ledger.owns(s)]
@@ -58,7 +59,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
             for (a, b), ms in known.distance.items()
             if self.name in (a, b)
         }
-        return c.Reported(self.version, operators, streams, {}, {"load": 0.1, **far})
+        return r.Reported(self.version, operators, streams, {}, {"load": 0.1, **far})
 
     monkeypatch.setattr(VirtualProcessor, "_report", report)
     return known

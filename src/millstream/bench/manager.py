@@ -17,7 +17,7 @@ from typing import Any
 
 from millstream.bench.virtual_endpoint import HttpProcessor, World
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
-from millstream.control.commands import Compiled
+from millstream.control.replies import Compiled
 from millstream.server.kept_port import KeptPort
 from millstream.server.local_cluster import LAUNCH
 from millstream.sim.managed_cluster import tree

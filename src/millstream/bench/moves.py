@@ -28,7 +28,6 @@ from millstream.control.commands import (
     Expect,
     Hold,
     Host,
-    Peer,
     Prepare,
     Progress,
     Release,
@@ -38,6 +37,7 @@ from millstream.control.commands import (
     TakeOver,
     Unhost,
 )
+from millstream.control.records import Peer
 from millstream.errors import ResourceError
 from millstream.server.processor_client import ProcessorClient
 

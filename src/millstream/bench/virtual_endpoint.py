@@ -14,17 +14,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import httpx
 
-from millstream.control.commands import (
-    Compiled,
-    Expect,
-    Peer,
-    Reply,
-    Report,
-    Reported,
-    decode,
-    encode_reply,
-    to_json,
-)
+from millstream.control.commands import Expect, Report, decode
+from millstream.control.records import Peer, to_json
+from millstream.control.replies import Compiled, Reply, Reported, encode_reply
 from millstream.sim.virtual_ledger import Rows
 from millstream.sim.virtual_processor import VirtualProcessor
 from millstream.sim.virtual_work import VirtualWork

@@ -19,21 +19,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from millstream.control.commands import (
-    Complete,
-    Done,
-    Name,
-    Names,
-    Peer,
-    Prepare,
-    Progress,
-    Progressed,
-    Refusal,
-    Reply,
-    Seal,
-    Sealed,
-    Undo,
-)
+from millstream.control.commands import Complete, Prepare, Progress, Seal, Undo
+from millstream.control.records import Name, Names, Peer
+from millstream.control.replies import Done, Progressed, Refusal, Reply, Sealed
 from millstream.errors import UsageError
 
 OVER = "over"

@@ -26,18 +26,12 @@ from millstream.control.commands import (
     Complete,
     Configure,
     Disconnect,
-    Done,
     Envelope,
-    Held,
     Hold,
     Host,
-    Inventory,
     Prepare,
     Progress,
-    Refusal,
-    Reply,
     Report,
-    Reported,
     Reset,
     Seal,
     TakeInventory,
@@ -69,6 +63,7 @@ from millstream.control.manager_events import (
 )
 from millstream.control.manager_state import NOBODY, ManagerState, Sent, StreamRecord
 from millstream.control.manager_turn import Turn
+from millstream.control.replies import Done, Held, Inventory, Refusal, Reply, Reported
 from millstream.errors import UsageError
 
 MOVE_COMMANDS = (Prepare, Progress, Seal, TakeOver, Undo, Complete)

@@ -12,19 +12,15 @@ from millstream.control.commands import (
     Declare,
     Disconnect,
     Expect,
-    Expected,
     Forget,
     Hold,
     Host,
-    HostedQuery,
-    Inventory,
-    Refusal,
     Release,
-    Reply,
     StartStream,
     Unexpect,
     Unhost,
 )
+from millstream.control.replies import Expected, HostedQuery, Inventory, Refusal, Reply
 
 
 def after(have: Inventory, command: Command, reply: Reply) -> Inventory:

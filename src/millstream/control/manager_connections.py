@@ -19,8 +19,6 @@ from millstream.control.commands import (
     Forget,
     Hold,
     Host,
-    Inventory,
-    Peer,
     Release,
     StartStream,
     Unexpect,
@@ -35,6 +33,8 @@ from millstream.control.manager_state import (
     Move,
     Query,
 )
+from millstream.control.records import Peer
+from millstream.control.replies import Inventory
 
 EARLY = ("compiling", "holding", "binding", "placing", "deploying")  # rows must not come yet
 

@@ -11,9 +11,11 @@ from dataclasses import replace
 from math import exp
 from typing import Any
 
-from millstream.control.commands import Acquaint, Command, Join, Peer, Reported
+from millstream.control.commands import Acquaint, Command, Join
 from millstream.control.manager_state import Figures, Live, Processor, Statistics
 from millstream.control.manager_turn import Turn
+from millstream.control.records import Peer
+from millstream.control.replies import Reported
 from millstream.errors import UsageError
 
 ACQUAINTED_MAX = 150

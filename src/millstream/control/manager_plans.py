@@ -14,16 +14,7 @@ from typing import Any
 
 from millstream.control import system_streams
 from millstream.control.admission import Placed, Refused, answers, descriptions
-from millstream.control.commands import (
-    Compile,
-    Compiled,
-    Held,
-    Hold,
-    Refusal,
-    Reply,
-    StreamMark,
-    Unhost,
-)
+from millstream.control.commands import Compile, Hold, Unhost
 from millstream.control.manager_connections import (
     EARLY,
     Blueprint,
@@ -40,6 +31,7 @@ from millstream.control.manager_events import Drop, Submit
 from millstream.control.manager_monitor import forget_figures
 from millstream.control.manager_state import FROZEN, NOBODY, ManagerState, OperatorRecord, Query
 from millstream.control.manager_turn import Turn
+from millstream.control.replies import Compiled, Held, Refusal, Reply, StreamMark
 from millstream.errors import UsageError
 from millstream.plan.distribution import problems
 from millstream.plan.operator_graph import GraphOperator, OperatorGraph

@@ -10,11 +10,12 @@ are checked before they come here.
 from collections.abc import Mapping
 from typing import Any
 
-from millstream.control.commands import Command, Configure, Refusal, Reply
+from millstream.control.commands import Command, Configure
 from millstream.control.manager_connections import placed_operators
 from millstream.control.manager_events import SetGoals, SetSchedule
 from millstream.control.manager_state import Goals, ManagerState
 from millstream.control.manager_turn import Turn
+from millstream.control.replies import Refusal, Reply
 
 OVERALL = ""  # the goals of all queries together
 SCHEDULE = "@schedule"  # no query has such a name

@@ -13,13 +13,9 @@ from typing import Any
 
 from millstream.balance.cost_models import DEFAULT_COST_MODEL, CostMemory
 from millstream.balance.redistribution import DEFAULT_POLICY, Memory, Parameters
-from millstream.control.commands import (
-    Command,
-    Inventory,
-    Peer,
-    Refusal,
-    StreamMark,
-)
+from millstream.control.commands import Command
+from millstream.control.records import Peer
+from millstream.control.replies import Inventory, Refusal, StreamMark
 from millstream.place.patterns import DEFAULT_PATTERN
 
 NOBODY = ""

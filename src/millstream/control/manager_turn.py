@@ -7,7 +7,6 @@ share one turn for an event; nothing here decides.
 from dataclasses import replace
 from typing import Any
 
-from millstream.control.commands import Refusal
 from millstream.control.manager_state import (
     Above,
     Decision,
@@ -22,6 +21,7 @@ from millstream.control.manager_state import (
     Query,
     StreamRecord,
 )
+from millstream.control.replies import Refusal
 
 Record = (
     Processor | StreamRecord | Query | OperatorRecord | Move | OutsideStream | Promise | Above

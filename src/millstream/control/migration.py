@@ -18,16 +18,10 @@ from millstream.control.admission import answers
 from millstream.control.commands import (
     Command,
     Complete,
-    Done,
     Host,
-    Peer,
     Prepare,
     Progress,
-    Progressed,
-    Refusal,
-    Reply,
     Seal,
-    Sealed,
     TakeOver,
     Undo,
 )
@@ -40,6 +34,8 @@ from millstream.control.manager_connections import (
 from millstream.control.manager_events import RequestMove
 from millstream.control.manager_state import FROZEN, NOBODY, UNSEALED, ManagerState, Move
 from millstream.control.manager_turn import Turn
+from millstream.control.records import Peer
+from millstream.control.replies import Done, Progressed, Refusal, Reply, Sealed
 from millstream.errors import UsageError
 
 ASK_S = 0.2  # between questions how far a move is; after a while they become rarer

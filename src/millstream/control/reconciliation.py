@@ -7,10 +7,12 @@ it with the highest epoch.
 
 from dataclasses import replace
 
-from millstream.control.commands import Command, Complete, Inventory, Peer, Undo
-from millstream.control.commands import MoveRecord as Told
+from millstream.control.commands import Command, Complete, Undo
 from millstream.control.manager_state import FROZEN, NOBODY, UNSEALED, Move
 from millstream.control.manager_turn import Turn
+from millstream.control.records import Peer
+from millstream.control.replies import Inventory
+from millstream.control.replies import MoveRecord as Told
 
 
 def reconcile(turn: Turn, processor: str, have: Inventory) -> list[Command]:

@@ -19,24 +19,15 @@ from millstream.control.commands import (
     Connect,
     Declare,
     Disconnect,
-    Done,
     Envelope,
     Expect,
-    Expected,
     Forget,
-    Held,
     Hold,
     Host,
-    HostedQuery,
-    Inventory,
     Join,
-    Refusal,
     Release,
-    Reply,
     Report,
-    Reported,
     StartStream,
-    StreamMark,
     TakeInventory,
     Unexpect,
     Unhost,
@@ -58,6 +49,17 @@ from millstream.control.manager_state import (
     StreamRecord,
 )
 from millstream.control.manager_turn import Turn
+from millstream.control.replies import (
+    Done,
+    Expected,
+    Held,
+    HostedQuery,
+    Inventory,
+    Refusal,
+    Reply,
+    Reported,
+    StreamMark,
+)
 
 SUMMED = ("cpu", "cores", "memory", "memory_rows", "slots", "processors")
 

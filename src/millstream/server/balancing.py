@@ -33,9 +33,9 @@ from millstream.balance.protocol import (
 )
 from millstream.balance.running import RunningFragment, neighbours, view
 from millstream.balance.selection import SELECTIONS
-from millstream.control.commands import Reply, encode_reply
 from millstream.control.estimates import CYCLE_S
 from millstream.control.handover import Handover, PeerEnvelope
+from millstream.control.replies import Reply, encode_reply
 from millstream.engine.priming import prime
 from millstream.errors import MillstreamError, UsageError
 from millstream.server.peer_book import PeerBook

@@ -34,7 +34,7 @@ from millstream.balance.cost_models import COST_MODELS
 from millstream.balance.redistribution import POLICIES
 from millstream.control import tiers
 from millstream.control.admission import PLACERS
-from millstream.control.commands import Join, from_json
+from millstream.control.commands import Join
 from millstream.control.manager_decisions import SQPR
 from millstream.control.manager_events import (
     Change,
@@ -50,6 +50,7 @@ from millstream.control.manager_events import (
     Submit,
 )
 from millstream.control.manager_state import ManagerState, Settings
+from millstream.control.records import from_json
 from millstream.cql.system_streams import PREFIX
 from millstream.engine.transfer import RefusedError
 from millstream.errors import UsageError

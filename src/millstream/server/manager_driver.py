@@ -18,16 +18,7 @@ from urllib.parse import quote
 import httpx
 
 from millstream.control import tiers
-from millstream.control.commands import (
-    MESSAGE_BYTES_MAX,
-    Command,
-    Compile,
-    Envelope,
-    Refusal,
-    Reply,
-    decode_reply,
-    encode,
-)
+from millstream.control.commands import MESSAGE_BYTES_MAX, Command, Compile, Envelope, encode
 from millstream.control.manager import step
 from millstream.control.manager_events import (
     Event,
@@ -40,6 +31,7 @@ from millstream.control.manager_events import (
 )
 from millstream.control.manager_plans import knows_streams
 from millstream.control.manager_state import ManagerState, OutsideStream, Settings
+from millstream.control.replies import Refusal, Reply, decode_reply
 from millstream.errors import UsageError
 from millstream.server.manager_store import ManagerStore
 

@@ -17,7 +17,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from millstream.control import tiers
-from millstream.control.commands import MESSAGE_BYTES_MAX, decode, encode_reply
+from millstream.control.commands import MESSAGE_BYTES_MAX, decode
+from millstream.control.replies import encode_reply
 from millstream.cql.system_streams import PREFIX
 from millstream.server.access import AnswerError, authorise, json_body
 from millstream.server.manager_driver import ManagerDriver

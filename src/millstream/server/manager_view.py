@@ -18,10 +18,11 @@ from urllib.parse import quote
 from millstream.client.manager_client import ManagerClient
 from millstream.control.admission import Placed, Refused
 from millstream.control.cluster_snapshot import laid_over
-from millstream.control.commands import Compile, Compiled, Envelope, Refusal, decode_reply, encode
+from millstream.control.commands import Compile, Envelope, encode
 from millstream.control.manager_decisions import place_query
 from millstream.control.manager_snapshot import snapshot_of
 from millstream.control.manager_state import ManagerState, OperatorRecord, Query
+from millstream.control.replies import Compiled, Refusal, decode_reply
 from millstream.control.snapshot import (
     Admission,
     DecisionSnapshot,

@@ -15,8 +15,9 @@ import httpx
 
 from millstream.balance import wire
 from millstream.balance.protocol import Message
-from millstream.control.commands import Reply, decode_reply, from_json, to_json
 from millstream.control.handover import PeerCommand, PeerEnvelope
+from millstream.control.records import from_json, to_json
+from millstream.control.replies import Reply, decode_reply
 
 PATH = "/balance"
 NEWS_SECONDS = 5.0

@@ -14,18 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millstream.balance.running import RunningFragment
-from millstream.control.commands import (
-    Complete,
-    Done,
-    Peer,
-    Prepare,
-    Progress,
-    Progressed,
-    Refusal,
-    Reply,
-    Seal,
-    Undo,
-)
+from millstream.control.commands import Complete, Prepare, Progress, Seal, Undo
 from millstream.control.handover import (
     Disengage,
     Engage,
@@ -36,6 +25,8 @@ from millstream.control.handover import (
     resumed,
     said,
 )
+from millstream.control.records import Peer
+from millstream.control.replies import Done, Progressed, Refusal, Reply
 from millstream.engine.move_request import MoveRequest
 from millstream.engine.ownership import REMOTE, UNDER_WAY
 from millstream.errors import MillstreamError

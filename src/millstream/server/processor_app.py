@@ -31,15 +31,8 @@ from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
-from millstream.control.commands import (
-    MESSAGE_BYTES_MAX,
-    Envelope,
-    Join,
-    Progress,
-    Report,
-    decode,
-    encode_reply,
-)
+from millstream.control.commands import MESSAGE_BYTES_MAX, Envelope, Join, Progress, Report, decode
+from millstream.control.replies import encode_reply
 from millstream.engine.engine import EngineSettings
 from millstream.engine.processor import Processor
 from millstream.errors import ResourceError, UsageError

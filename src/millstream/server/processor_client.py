@@ -9,16 +9,9 @@ from typing import Any
 
 import httpx
 
-from millstream.control.commands import (
-    QUESTIONS,
-    Command,
-    Envelope,
-    Peer,
-    Refusal,
-    Reply,
-    decode_reply,
-    encode,
-)
+from millstream.control.commands import QUESTIONS, Command, Envelope, encode
+from millstream.control.records import Peer
+from millstream.control.replies import Refusal, Reply, decode_reply
 from millstream.engine.transfer import PeerAwayError, RefusedError
 
 ANSWER_SECONDS = 120.0

@@ -10,7 +10,8 @@ from typing import Any
 
 import httpx
 
-from millstream.control.commands import Join, to_json
+from millstream.control.commands import Join
+from millstream.control.records import to_json
 
 AGAIN_SECONDS = 5.0
 SILENCE_SECONDS = 15.0

@@ -7,7 +7,8 @@ here: numbers, cursors, states, what is kept for whom.
 
 from dataclasses import dataclass, field
 
-from millstream.control.commands import HostedQuery, Peer
+from millstream.control.records import Peer
+from millstream.control.replies import HostedQuery
 
 Rows = tuple[str, ...]
 MANAGER = "manager"

@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from millstream.control import commands as c
-from millstream.control.commands import Command, Envelope, Refusal, Reply
+from millstream.control import replies as r
+from millstream.control.commands import Command, Envelope
+from millstream.control.replies import Refusal, Reply
 from millstream.cql.system_streams import COLUMNS
 from millstream.sim.virtual_ledger import MANAGER, WHEREVER, HandOver, Pull, VirtualLedger
 from millstream.sim.virtual_work import Surroundings, VirtualWork, inputs_of
@@ -81,16 +83,16 @@ class VirtualProcessor(VirtualWork):
         if command.ingest:
             stream = self.ledger.stream(f"s:{name}")
             stream.epoch = max(1, stream.epoch)
-        return c.Done()
+        return r.Done()
 
     def _forget(self, command: c.Forget) -> Reply:
         self.ledger.declared.pop(command.stream, None)
         self.ledger.started.discard(command.stream)
-        return c.Done()
+        return r.Done()
 
     def _start_stream(self, command: c.StartStream) -> Reply:
         self.ledger.started.add(command.stream)
-        return c.Done()
+        return r.Done()
 
     def _compile(self, command: c.Compile) -> Reply:
         found = self.plans.get(command.cql)
@@ -105,10 +107,10 @@ class VirtualProcessor(VirtualWork):
         for name in command.streams:
             stream = self.ledger.stream(name)
             self.ledger.cursors.setdefault((f"hold:{command.query}", name), stream.first)
-            marks[name] = c.StreamMark(stream.following, stream.first, stream.following)
+            marks[name] = r.StreamMark(stream.following, stream.first, stream.following)
         held = {*self.ledger.holds.get(command.query, ()), *command.streams}
         self.ledger.holds[command.query] = tuple(sorted(held))
-        return c.Held(marks)
+        return r.Held(marks)
 
     def _release(self, command: c.Release) -> Reply:
         for name in command.streams:
@@ -117,14 +119,14 @@ class VirtualProcessor(VirtualWork):
         kept = tuple(s for s in known if s not in command.streams)
         if kept:
             self.ledger.holds[command.query] = kept
-        return c.Done()
+        return r.Done()
 
     def _host(self, command: c.Host) -> Reply:
         fresh = [o for o in command.operators if o not in self.ledger.operators()]
         known = self.ledger.queries.get(command.query)
         operators = tuple(dict.fromkeys((*(known.operators if known else ()), *command.operators)))
         result = command.result or (known.result if known else False)
-        self.ledger.queries[command.query] = c.HostedQuery(
+        self.ledger.queries[command.query] = r.HostedQuery(
             command.cql, command.start, operators, result
         )
         plan = self.plans[command.cql]
@@ -135,9 +137,9 @@ class VirtualProcessor(VirtualWork):
             self._begin_reading(name, plan)
         if command.result:
             self._keep(f"q:{command.query}", plan.result)
-        return c.Done()
+        return r.Done()
 
-    def _begin_reading(self, operator: str, plan: c.Compiled) -> None:
+    def _begin_reading(self, operator: str, plan: r.Compiled) -> None:
         for name in inputs_of(plan, operator):
             self._keep(f"op:{operator}", name)
 
@@ -157,7 +159,7 @@ class VirtualProcessor(VirtualWork):
                 if name not in self.ledger.pulls:
                     self.forget_stream(name)
         if known is None:
-            return c.Done()
+            return r.Done()
         kept = tuple(o for o in known.operators if o not in command.operators)
         plan = self.plans[known.cql]
         if kept:
@@ -170,7 +172,7 @@ class VirtualProcessor(VirtualWork):
         for name in command.operators:
             if name not in self.ledger.operators():
                 self._forget_operator(name)
-        return c.Done()
+        return r.Done()
 
     def _forget_operator(self, name: str) -> None:
         self.ledger.drop_reader(f"op:{name}")
@@ -181,24 +183,24 @@ class VirtualProcessor(VirtualWork):
     def _expect(self, command: c.Expect) -> Reply:
         self._keep(f"p:{command.consumer}", command.stream)
         stream = self.ledger.stream(command.stream)
-        return c.Expected(stream.following, stream.epoch)
+        return r.Expected(stream.following, stream.epoch)
 
     def _unexpect(self, command: c.Unexpect) -> Reply:
         self.ledger.cursors.pop((f"p:{command.consumer}", command.stream), None)
-        return c.Done()
+        return r.Done()
 
     def _connect(self, command: c.Connect) -> Reply:
         if self.ledger.owns(command.stream):
-            return c.Done()
+            return r.Done()
         known = self.ledger.pulls.setdefault(command.stream, Pull(command.source, set()))
         known.users.add(MANAGER)
         if known.source.processor == command.source.processor:  # a new owner is found by a pointer
             known.source = command.source
-        return c.Done()
+        return r.Done()
 
     def _disconnect(self, command: c.Disconnect) -> Reply:
         self._end_pull(command.stream, MANAGER)
-        return c.Done()
+        return r.Done()
 
     def _end_pull(self, stream: str, user: str) -> None:
         pull = self.ledger.pulls.get(stream)
@@ -220,27 +222,27 @@ class VirtualProcessor(VirtualWork):
             self.quality = dict(command.quality)
         if command.schedule is not None:
             self.schedule = dict(command.schedule)
-        return c.Done()
+        return r.Done()
 
     def _acquaint(self, command: c.Acquaint) -> Reply:
         self.acquainted = tuple(peer.processor for peer in command.peers)
-        return c.Done()
+        return r.Done()
 
     def _reset(self, _: c.Reset) -> Reply:
         kept = self.ledger
         self.ledger = VirtualLedger(kept.epoch, kept.manager)
-        return c.Done()
+        return r.Done()
 
     def _stop(self, _: c.Stop) -> Reply:
         self.up = False
-        return c.Done()
+        return r.Done()
 
     def _report(self, command: c.Report) -> Reply:
         self.version = max(self.version, command.since) + 1
         figures = {
             o: {"rows_out": float(self.ledger.states.get(o, 0))} for o in self.ledger.operators()
         }
-        return c.Reported(self.version, figures, {}, {}, {"load": 0.1})
+        return r.Reported(self.version, figures, {}, {}, {"load": 0.1})
 
     def _inventory(self, _: c.TakeInventory) -> Reply:
         ledger = self.ledger
@@ -248,7 +250,7 @@ class VirtualProcessor(VirtualWork):
         for reader, stream in sorted(ledger.cursors):
             if reader.startswith("p:"):
                 expected[stream] = (*expected.get(stream, ()), reader[2:])
-        return c.Inventory(
+        return r.Inventory(
             dict(ledger.declared),
             tuple(sorted(ledger.started)),
             dict(ledger.queries),
@@ -257,7 +259,7 @@ class VirtualProcessor(VirtualWork):
             expected,
             {name: pull.source for name, pull in ledger.pulls.items()},
             {
-                name: c.MoveRecord("old" if m.role == "old" else "new", m.phase, m.operators,
+                name: r.MoveRecord("old" if m.role == "old" else "new", m.phase, m.operators,
                                    m.peer.processor)
                 for name, m in ledger.moves.items()
             },
@@ -271,7 +273,7 @@ class VirtualProcessor(VirtualWork):
             known.peer = command.old
         else:
             hosts = {
-                h.query: c.HostedQuery(h.cql, h.start, h.operators, h.result) for h in command.hosts
+                h.query: r.HostedQuery(h.cql, h.start, h.operators, h.result) for h in command.hosts
             }
             self.ledger.moves[command.move] = HandOver(
                 "new", "preparing", command.operators, command.old, hosts,
@@ -286,18 +288,18 @@ class VirtualProcessor(VirtualWork):
             pull = self.ledger.pulls.setdefault(stream, Pull(source, set()))
             pull.users.add(command.move)
             pull.source = source
-        return c.Done()
+        return r.Done()
 
     def _progress(self, command: c.Progress) -> Reply:
         move = self.ledger.moves.get(command.move)
         if move is None:
-            return c.Progressed("none")
-        phases: dict[str, c.Progressed] = {
-            "preparing": c.Progressed("preparing", 10),
-            "ready": c.Progressed("ready", 0, True),
-            "taking": c.Progressed("taking"),
-            "owner": c.Progressed("owner"),
-            "sealed": c.Progressed("sealed"),
+            return r.Progressed("none")
+        phases: dict[str, r.Progressed] = {
+            "preparing": r.Progressed("preparing", 10),
+            "ready": r.Progressed("ready", 0, True),
+            "taking": r.Progressed("taking"),
+            "owner": r.Progressed("owner"),
+            "sealed": r.Progressed("sealed"),
         }
         return phases[move.phase]
 
@@ -313,9 +315,9 @@ class VirtualProcessor(VirtualWork):
             others = [p for p in self.ledger.pointers.get(stream, ()) if p[0] != following]
             target = (following, replace(command.to, epoch=epoch))
             self.ledger.pointers[stream] = sorted([*others, target], key=lambda p: p[0])
-        return c.Sealed(
+        return r.Sealed(
             {
-                s: c.SealedStream(n, e, known.cursors.get(s, {}))
+                s: r.SealedStream(n, e, known.cursors.get(s, {}))
                 for s, (n, e) in known.streams.items()
             }
         )
@@ -358,24 +360,24 @@ class VirtualProcessor(VirtualWork):
             move.peer = command.old
         if move.phase in ("preparing", "ready"):
             move.phase = "taking"
-        return c.Done()
+        return r.Done()
 
     def _undo(self, command: c.Undo) -> Reply:
         move = self.ledger.moves.get(command.move)
         if move is None:
-            return c.Done()
+            return r.Done()
         if move.role == "old" or move.phase in ("taking", "owner"):
             return Refusal("sealed", "it was handed over")
         del self.ledger.moves[command.move]
         self.ledger.drop_reader(f"move:{command.move}")
         for stream in list(self.ledger.pulls):
             self._end_pull(stream, command.move)
-        return c.Done()
+        return r.Done()
 
     def _complete(self, command: c.Complete) -> Reply:
         move = self.ledger.moves.get(command.move)
         if move is None:
-            return c.Done()
+            return r.Done()
         if move.role == "new":
             if move.phase != "owner":
                 return Refusal("busy", "not yet the owner")
@@ -385,4 +387,4 @@ class VirtualProcessor(VirtualWork):
             for stream in move.streams:  # the new owner reads from itself now
                 self.ledger.cursors.pop((f"p:{move.peer.processor}", stream), None)
             self.ledger.drop_reader(f"move:{command.move}")
-        return c.Done()
+        return r.Done()

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from millstream.control import commands as c
-from millstream.control.commands import Peer
+from millstream.control import replies as r
+from millstream.control.records import Peer
 from millstream.sim.virtual_ledger import (
     MANAGER,
     WHEREVER,
@@ -24,7 +24,7 @@ SEGMENT_ROWS = 3
 class Surroundings(Protocol):
     """The world around virtual processors."""
 
-    plans: Mapping[str, c.Compiled]  # by text
+    plans: Mapping[str, r.Compiled]  # by text
 
     def peer(self, me: str, url: str) -> "VirtualWork | None":
         """The processor at an address, if it can be reached from here now."""
@@ -50,7 +50,7 @@ class VirtualWork:
         self.ledger = VirtualLedger()
 
     @property
-    def plans(self) -> Mapping[str, c.Compiled]:
+    def plans(self) -> Mapping[str, r.Compiled]:
         return self.around.plans
 
     def forget_stream(self, name: str) -> None:
@@ -102,7 +102,7 @@ class VirtualWork:
         stream.segments[stream.following] = rows
         stream.following += 1
 
-    def _step(self, operator: str, plan: c.Compiled) -> None:
+    def _step(self, operator: str, plan: r.Compiled) -> None:
         """One step: what has come on all inputs, one segment out, cursors on, in one go."""
         out: list[str] = []
         for name in inputs_of(plan, operator):
@@ -221,7 +221,7 @@ class VirtualWork:
         ledger.drop_reader(f"move:{name}")
         move.phase = "owner"
 
-    def _adopt(self, query: str, host: c.HostedQuery, record: HandOver) -> None:
+    def _adopt(self, query: str, host: r.HostedQuery, record: HandOver) -> None:
         known = self.ledger.queries.get(query)
         operators = tuple(dict.fromkeys((*(known.operators if known else ()), *host.operators)))
         result = host.result or (known.result if known else False)
@@ -282,5 +282,5 @@ class VirtualWork:
         del ledger.moves[name]
 
 
-def inputs_of(plan: c.Compiled, operator: str) -> tuple[str, ...]:
+def inputs_of(plan: r.Compiled, operator: str) -> tuple[str, ...]:
     return next(o.inputs for o in plan.operators if o.id == operator)

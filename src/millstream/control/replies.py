@@ -1,0 +1,179 @@
+"""What a processor answers to a manager's commands: a reply for each, by the command's kind."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from millstream.control.commands import Command
+from millstream.control.records import (
+    Count,
+    Many,
+    Micros,
+    Name,
+    Names,
+    Numbers,
+    Peer,
+    Properties,
+    Table,
+    Text,
+    from_json,
+    to_json,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """It is so now, or was before."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledOperator:
+    """An operator of a query; ids are equal wherever a text is compiled."""
+
+    id: Name
+    kind: Name
+    label: Text
+    inputs: Names  # ids of operators and base streams
+    row_bytes: Count = 0  # estimated width of a row of its output
+    properties: Properties = field(default_factory=dict)  # of any name (seed 000, 5.1.2)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    operators: Annotated[tuple[CompiledOperator, ...], Field(max_length=5000)]  # producers first
+    result: Name  # the operator that gives it
+    columns: tuple[tuple[str, str], ...]
+    relation: bool
+    sources: Names  # ids of the base streams it reads
+    plan: Text = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMark:
+    watermark: Micros
+    retained_from: Micros
+    ts_max: Micros
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    streams: Annotated[dict[Name, StreamMark], Many]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    next: Count
+    epoch: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """`none`: knows nothing of the move. New owner: `preparing` until warm, `ready`, `taking` after
+    `take_over`, `owner`. Old owner: `serving` before the seal, `sealed` after it."""
+
+    phase: Literal["none", "preparing", "ready", "taking", "owner", "serving", "sealed", "failed"]
+    rows_missing: Count = 0
+    warm: bool = False
+    reason: Text = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SealedStream:
+    next: Count
+    epoch: Count  # the new owner's
+    cursors: Annotated[dict[Name, Count], Many]
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    streams: Annotated[dict[Name, SealedStream], Many]
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What has changed since the version asked for. Figures are of any name; those of a query
+    that has failed come with its reason. Counters count from the home's beginning."""
+
+    version: Count
+    operators: Annotated[dict[Name, Numbers], Many]
+    streams: Annotated[dict[Name, Numbers], Many]
+    edges: Annotated[dict[Name, Numbers], Many]  # keys: `STREAM>PROCESSOR`
+    processor: Numbers = field(default_factory=dict)
+    queries: Annotated[dict[Name, Table], Many] = field(default_factory=dict)  # state, reason
+    notices: Annotated[tuple[Text, ...], Field(max_length=100)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostedQuery:
+    cql: Text
+    start: Micros
+    operators: Names
+    result: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRecord:
+    """A move that a processor takes part in, as its ledger has it."""
+
+    role: Literal["old", "new"]
+    phase: Name  # as in `Progressed`
+    operators: Names
+    peer: Name  # the other one
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Everything durable at a processor that concerns the manager."""
+
+    declared: Annotated[dict[Name, bool], Many]  # a base stream's name: whether rows enter here
+    started: Names
+    queries: Annotated[dict[Name, HostedQuery], Many]
+    owned: Annotated[dict[Name, Count], Many]  # stream: epoch
+    holds: Annotated[dict[Name, Names], Many]  # query: streams
+    expected: Annotated[dict[Name, Names], Many]  # stream: consumers
+    connected: Annotated[dict[Name, Peer], Many]
+    moves: Annotated[dict[Name, MoveRecord], Many]
+    # streams that others have by now, with their epoch there
+    handed: Annotated[dict[Name, Peer], Many] = field(default_factory=dict)
+    # queries that a manager below has been told of and has not deployed yet
+    pending: Names = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error as a reply. Codes the manager acts on: `stale`, `not_me`, `sealed`, `not_owner`,
+    `unknown`, `busy` (ask again), `mistake` (the user's), `failed`."""
+
+    code: Name
+    message: Text
+    detail: Text = ""
+    hint: Text = ""
+
+
+Answer = (
+    Done | Compiled | Held | Expected | Progressed | Sealed | Reported | Inventory
+)  # fmt: skip
+Reply = Answer | Refusal
+ANSWERS: dict[str, type[Any]] = {
+    "compile": Compiled,
+    "hold": Held,
+    "expect": Expected,
+    "progress": Progressed,
+    "seal": Sealed,
+    "report": Reported,
+    "inventory": Inventory,
+}
+
+
+def encode_reply(reply: Reply) -> dict[str, Any]:
+    return {"error": to_json(reply)} if isinstance(reply, Refusal) else {"ok": to_json(reply)}
+
+
+def decode_reply(command: Command, data: Mapping[str, Any]) -> Reply:
+    """The reply to a command; its kind follows from the command."""
+    if "error" in data:
+        return from_json(Refusal, data["error"])
+    reply: Reply = from_json(ANSWERS.get(command.do, Done), data.get("ok"))
+    return reply
