@@ -4,6 +4,7 @@ Looks at the table and at whether its path exists; of Parquet files it reads the
 that are not declared. Knows nothing of where the table stands: a mistake names its key.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,12 @@ BY_EXTENSION = {
     ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
     ".parquet": "parquet", ".txt": "text", ".log": "text",
 }  # fmt: skip
+# Options of Spark's readers that are often written one level too high.
+READER_OPTIONS = (
+    "header", "sep", "delimiter", "quote", "escape", "comment", "encoding", "charset", "nullValue",
+    "multiLine", "mode", "lineSep", "dateFormat", "timestampFormat", "ignoreLeadingWhiteSpace",
+    "ignoreTrailingWhiteSpace",
+)  # fmt: skip
 COLUMNS_HINT = 'columns = { host = "string", at = "long" }, Spark type names in file order'
 TIME_HINT = 'time = "at", or an expression that gives a timestamp: "timestamp_seconds(at)"'
 
@@ -49,10 +56,12 @@ class StreamReader:
         self.mistakes: list[Mistake] = []
 
     def definition(self) -> StreamDefinition | None:
-        for key in self.table:
+        for key, value in self.table.items():
             if key not in KEYS:
-                near = did_you_mean(key, KEYS)
+                near = "" if key in READER_OPTIONS else did_you_mean(key, KEYS)
                 hint = "" if near else f"one of {', '.join(KEYS)}"
+                if key in READER_OPTIONS:
+                    hint = f"options = {{ {key} = {_toml(value)} }}"
                 self._note((key,), f"unknown key {key}{near}", hint, value=False)
         kind = self._source_kind()
         source = self._source(kind)
@@ -260,3 +269,12 @@ def _files(path: Path) -> list[Path]:
 
 def _listed(words: tuple[str, ...]) -> str:
     return ", ".join(words)
+
+
+def _toml(value: object) -> str:
+    """A simple value as it stands in a file.
+
+    >>> _toml(True), _toml(";")
+    ('true', '";"')
+    """
+    return json.dumps(value, default=str)
