@@ -46,7 +46,8 @@ FLOW_ROWS = 1_000  # of each stream, a file
 STEP_US = 500  # of event time between rows: as fast as they come
 BEFORE_SECONDS = 15.0  # of load as it was placed, at the end of the time without moves
 BUSY = 0.3
-WARM_SECONDS = 240.0
+STEADY, STEADY_SECONDS = 0.9, 20.0  # busy for this share of what it was so long before
+WARM_SECONDS = 300.0
 MINUTE_SECONDS = 60.0  # within which the deviation must fall by half
 AFTER_SECONDS = 120.0
 OVER_SECONDS = 10.0
@@ -55,7 +56,7 @@ Say = Callable[[str], None]
 
 
 def _balanced(peers: Iterable[str]) -> tuple[str, ...]:
-    return ("--balance", "placement", "--peers", ",".join(peers))
+    return ("--balance", "placement", "--peers", ",".join(peers), "--slots", "1")
 
 
 class Flow:
@@ -221,21 +222,24 @@ Looks = list[Look]
 
 def _led(clients: list[ProcessorClient], say: Say) -> Looks:
     """As long as a manager asks, nobody moves anything: until the first processor is busy, with its
-    first and slowest steps behind it, and for a while longer."""
+    first and slowest steps behind it. A load that falls by itself would prove nothing."""
     deadline = time.monotonic() + WARM_SECONDS
-    busy_since: list[float] = []
+    busy: list[tuple[float, float]] = []
+
+    def mean(back_s: float, until_s: float) -> float:
+        return statistics.fmean([b for at, b in busy if back_s < at <= until_s] or [0.0])
 
     def enough(seen: list[dict[str, Any]]) -> bool:
         for client in clients:
             client.do(TakeInventory())
         now = time.monotonic()
-        if now > deadline:
+        busy.append((now, seen[0]["busy"]))
+        lately = mean(now - STEADY_SECONDS, now)
+        if now > deadline and lately < BUSY:
             raise ResourceError("the load never came about")
-        if seen[0]["busy"] < BUSY:
-            busy_since.clear()
-        else:
-            busy_since.append(now)
-        return bool(busy_since) and now - busy_since[0] > BEFORE_SECONDS
+        before = mean(now - 2 * STEADY_SECONDS, now - STEADY_SECONDS)
+        steady = lately >= max(BUSY, STEADY * before) and now - busy[0][0] > 2 * STEADY_SECONDS
+        return (steady and not any(s["priming"] for s in seen)) or now > deadline
 
     return _watch(clients, say, enough)
 

@@ -59,6 +59,15 @@ def processor(
         Path | None, typer.Option(help="Certificates that are believed (PEM).")
     ] = None,
     slots: Annotated[int, typer.Option(min=1, help="Steps in flight at once.")] = 2,
+    pace: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="No operator runs again before, while no row waits for longer; "
+            "0 with nobody to balance with, else 1.",
+        ),
+    ] = None,
     balance: Annotated[
         str,
         typer.Option(
@@ -100,7 +109,11 @@ def processor(
         home,
         session,
         settings,
-        EngineSettings(slots=slots, local_disk=not shared_storage),
+        EngineSettings(
+            slots=slots,
+            pace_s=_pace(pace, settings.balance),
+            local_disk=not shared_storage,
+        ),
         say=say,
     )
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -168,6 +181,14 @@ def _balance(scheme: str, peers: str) -> Any:
     settings = BalanceSettings(scheme, addresses)
     settings.node_settings()  # a name that does not exist is told before Spark starts
     return settings
+
+
+def _pace(given: float | None, balance: Any) -> float:
+    from millstream.server.balancing import PACE_SECONDS  # noqa: PLC0415
+
+    if given is not None:
+        return given
+    return PACE_SECONDS if balance is not None else 0.0
 
 
 def _session(master: str, heap: str, home: Path) -> Any:

@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,10 +31,19 @@ ENGINE_KEYS: Mapping[str, type] = {
     "collect_bytes_max": int,
     "quota_bytes": int,
     "slots": int,
+    "pace_s": float,
     "local_disk": bool,
     "sharing": str,
     "spark": dict,
 }
+KIND_WORDS: Mapping[type, str] = {
+    int: "a whole number",
+    float: "a number of seconds",
+    bool: "true or false",
+    str: "a word",
+    dict: "a table",
+}
+AT_LEAST: Mapping[type, int] = {int: 1, float: 0}
 NAME_LENGTH_MAX = 100
 RESERVED_ENDINGS = (".changes", ".rejected", ".late")
 
@@ -290,14 +300,20 @@ class _JobReader:
             kind = ENGINE_KEYS.get(key)
             if kind is None:
                 self._note(path, f"unknown setting {key}", tuple(ENGINE_KEYS))
-            elif not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-                words = {int: "a whole number", bool: "true or false", dict: "a table"}[kind]
-                self.mistakes.append(self.text.mistake(path, f"{key} is {words}"))
-            elif isinstance(value, int) and kind is int and value < 1:
-                self.mistakes.append(self.text.mistake(path, f"{key} is {value}", "at least 1"))
+            elif not _is_a(kind, value):
+                self.mistakes.append(self.text.mistake(path, f"{key} is {KIND_WORDS[kind]}"))
+            elif kind in AT_LEAST and not AT_LEAST[kind] <= value < inf:
+                least = f"at least {AT_LEAST[kind]}"
+                self.mistakes.append(self.text.mistake(path, f"{key} is {value}", least))
             else:
                 found[key] = value
         return found
+
+
+def _is_a(kind: type, value: Any) -> bool:
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
 
 
 def _bad_name(name: str) -> str:

@@ -71,6 +71,7 @@ class EngineSettings:
     collect_bytes_max: int = COLLECT_BYTES_MAX
     quota_bytes: int = 4 << 30  # results that a query's consumer may leave lying
     slots: int = 2  # pieces of work in flight at once
+    pace_s: float = 0.0  # between two steps of an operator, while no row waits for longer
     sharing: str = DEFAULT_SHARING  # none, exact or subsuming
     schedule: ScheduleSettings = BATCHES
     quality: Quality = DEFAULT_QUALITY

@@ -112,7 +112,7 @@ class Loop:
             with self._changed:
                 piece = self._next()
                 if piece is None:
-                    if not self._busy and self._settled():
+                    if not (self._busy or self.scheduler.holding) and self._settled():
                         self.settled.set()
                         if self._complete():
                             self.finished.set()

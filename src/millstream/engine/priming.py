@@ -7,6 +7,7 @@ they get or something real is to be done. Leaves nothing behind.
 """
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,8 @@ from millstream.plan.schema import Field
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROUNDS = 6  # by then a step takes half of what the first one did; later ones gain little
+ROUNDS = 24  # by then a step takes a quarter of what the first one did
+HASTE = 6  # rounds without a pause, until it is half; later ones leave half of the time to others
 ROWS = 1_000  # of a round: half a second of event time
 LOOK_SECONDS = 0.2
 QUERIES = {
@@ -45,11 +47,15 @@ def prime(spark: "SparkSession", folder: Path, enough: Callable[[], bool]) -> in
         loop.start()
         done = 0
         while done < ROUNDS and not enough() and loop.failure is None:
+            begun_s = time.monotonic()
             for source in sources:
                 source.push("prime", done + 1, _rows(done * ROWS))
             done += 1
             while not (loop.settled.wait(LOOK_SECONDS) or enough() or loop.failure):
                 pass
+            took_s = time.monotonic() - begun_s
+            while done > HASTE and time.monotonic() < begun_s + 2 * took_s and not enough():
+                time.sleep(min(LOOK_SECONDS, took_s))
         return done
     finally:
         loop.stop()

@@ -7,10 +7,11 @@ touches data, so that no choice changes a result. Every choice and every change 
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millstream.engine.engine import PATIENCE_S, Engine
 from millstream.engine.goals import take_wishes
+from millstream.engine.pacing import Pacing
 from millstream.engine.segments import Segment
 from millstream.engine.steps import StepReport
 from millstream.engine.trains import Trains, Unit
@@ -37,6 +38,8 @@ class StepScheduler:
         if schedule.patience_s is None and schedule.selector != "fixed":
             schedule = schedule.with_(patience_s=PATIENCE_S)
         self.scheduler = Scheduler(schedule, settings.quality)
+        self.pacing = Pacing(settings.pace_s)
+        self.holding = False  # whether rows wait for nothing but the pace
         self.seconds = 0.0  # spent on choosing and on keeping statistics
         self._clock = 0.0
         self._shape: _Shape | None = None
@@ -46,10 +49,16 @@ class StepScheduler:
         clock = time.perf_counter()
         take_wishes(self.engine, self.scheduler)
         units = {u.id: u for u in self.trains.units(busy)}
-        shape = self._current_shape()
+        shape, now = self._current_shape(), self._now()
         home = {o.id: u.id for u in units.values() for o in u.operators}
         views = [self._view(u, shape, home, busy) for u in units.values()]
-        choice = self.scheduler.choose(views, self._now()) if views else None
+        if self.pacing.pace_s:
+            held = {v.id for v in views if self._held(v, units[v.id], now)}
+            views = [replace(v, runnable=False) if v.id in held else v for v in views]
+            self.holding = bool(held)
+        choice = self.scheduler.choose(views, now) if views else None
+        if choice is not None:
+            self.pacing.began((o.id for o in units[choice.operator].operators), now)
         self.seconds += time.perf_counter() - clock
         return None if choice is None else (choice, units[choice.operator])
 
@@ -84,11 +93,19 @@ class StepScheduler:
         self._clock = max(self._clock, time.time())
         return self._clock
 
+    def _held(self, view: OperatorView, unit: Unit, now: float) -> bool:
+        """Whether a unit has work that could be done now but for the pace."""
+        full = view.rows >= self.engine.settings.step_rows_max
+        if full or not (view.rows and view.runnable):
+            return False
+        return not self.pacing.due((o.id for o in unit.operators), view.oldest, now)
+
     def _current_shape(self) -> "_Shape":
         """Who feeds whom and for whom; worked out again only when queries come or go."""
         key = (tuple(self.engine.operators), tuple(self.engine.queries))
         if self._shape is None or self._shape.key != key:
             self._shape = _shape_of(self.engine, key)
+            self.pacing.keep(self.engine.operators)
         return self._shape
 
     def _view(

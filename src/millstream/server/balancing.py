@@ -53,6 +53,8 @@ MANAGER_SILENCE_SECONDS = 30.0  # longer than a manager needs to give a processo
 LONELY_SECONDS = 1.0  # between looks for others, while nobody is known
 FRAGMENTS_MAX = 3  # of a move: each is tried out before it is taken over, which takes time
 FIRST_STEPS_SECONDS = 15.0  # in which an operator that has come is slow: code is compiled
+# So often an operator runs, unless told otherwise: a processor is then as busy as it has work.
+PACE_SECONDS = 1.0
 LOG_KEPT = 100
 # Steps on Spark take tenths of a second to seconds, so windows are longer than the seed's 100 ms;
 # a load that doubles within a window and stays for two is not yet a change.
@@ -253,12 +255,12 @@ class Balancing:
     def _needed(self, present: set[str], slots: int) -> dict[str, float]:
         """By operator; as given for one that has just come, as busy for one without a cost."""
         costs = self._costs(present)
+        cycle_s = self.processor.engine.settings.pace_s or self.settings.cycle_s
         found: dict[str, float] = {}
         for name in present:
             if name in self._expected:
                 found[name] = self._expected[name].load
             elif name in costs:
-                cycle_s = self.settings.cycle_s
                 share = needed_time.needed(self._pace, name, costs[name], cycle_s) / slots
                 found[name] = min(share, self._busy_time.operators.get(name, share))
             else:
@@ -371,6 +373,7 @@ class Balancing:
             },
             "operators": {name: round(loads.get(name, 0.0), 4) for name in self._running()},
             "engaged": engaged.move if engaged else None,
+            "priming": self._priming is not None and self._priming.is_alive(),
             "moved": self.moved,
             "undone": self.undone,
             "lost_messages": self.book.lost,
