@@ -87,6 +87,18 @@ def test_requests_wait_for_the_window_and_are_served_within_half() -> None:
     assert "asked for" in next(c.reason for c in commands if isinstance(c, Move))
 
 
+def test_a_part_of_a_shared_job_is_told_as_what_it_will_be_there() -> None:
+    state, _ = step(node(0.8, b=0.0), RoundStarted(1.0), SETTINGS)
+    state, _ = hear(state, "b", LoadRequest(0.4, 5))
+    job = (("j", 0.5),)
+    fragments = [FragmentView(f"f{n}", 0.2, 1.0, "x", (), jobs=job) for n in range(4)]
+    state, commands = step(state, FragmentsRead(1.1, fragments), SETTINGS)
+    moves = [c for c in commands if isinstance(c, Move)]
+    assert [m.load for m in moves] == [0.2, 0.2]
+    assert [m.arriving for m in moves] == pytest.approx([0.7, 0.2])
+    assert state.own.load == pytest.approx(0.4)
+
+
 def test_a_repeated_request_is_served_once() -> None:
     state = node(0.8, b=0.2)
     state, _ = hear(state, "b", LoadRequest(0.3, 5))

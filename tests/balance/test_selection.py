@@ -85,6 +85,27 @@ def test_every_selection_is_total_deterministic_and_within_the_limit(
     assert all(fragment.load > room - 1e-9 for fragment in left)  # as much as possible
 
 
+def in_job(name: str, load: float, alone: float, job: str = "j") -> FragmentView:
+    return FragmentView(name, load, 1000.0, "x", (), jobs=((job, alone),))
+
+
+def test_a_shared_job_is_split_only_where_nothing_else_fits() -> None:
+    members = [in_job(f"m{n}", 0.05, 0.2) for n in range(6)]
+    single = view("s", "x", load=0.1)
+    assert choose([*members, single], A_TO_B, 0.2, flow_aware) == [single]
+    assert choose(members, A_TO_B, 0.2, flow_aware) == members[:4]
+    pair = in_job("z", 0.05, 0.16, "k")
+    assert choose([*members, pair], A_TO_B, 0.09, flow_aware) == [pair], "loses least"
+    assert choose(members, A_TO_B, 0.08, flow_aware) == [], "0.25 there for 0.05 here"
+    assert choose(members, A_TO_B, 0.09, flow_aware) == members[:1]
+
+
+def test_companions_of_one_that_leaves_cost_no_more_than_here() -> None:
+    members = [in_job(f"m{n}", 0.05, 0.1) for n in range(3)]
+    other = in_job("o", 0.05, 0.1, "k")
+    assert choose([*members, other], A_TO_B, 0.3, flow_aware) == members
+
+
 def test_of_equal_ones_the_worst_served_leaves_first() -> None:
     key = SELECTIONS.get("ratio_aware")
     well = FragmentView("a", 0.1, 10.0, "c", (), "q", 2.0)

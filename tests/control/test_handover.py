@@ -24,7 +24,7 @@ BUSY = Refusal("busy", "not now")
 
 def begun() -> Handover:
     prepare = Prepare("b-p0-1-1", (HOST,), {}, Peer("p0", "http://p0"), {})
-    return Handover(prepare, "p0", Peer("p1", "http://p1"), ("p0", "p1", "p2"), 0.2)
+    return Handover(prepare, "p0", Peer("p1", "http://p1"), ("p0", "p1", "p2"), 0.2, 0.5)
 
 
 def sealed() -> Sealed:
@@ -40,6 +40,12 @@ def answered(move: Handover, *replies: object) -> tuple[Handover, list[tuple[str
         story.append((now.to, now.command.do))
         move = noted(move, now.command, reply, 1.0)  # type: ignore[arg-type]
     return move, story
+
+
+def test_those_who_take_part_hear_what_will_come_to_the_target() -> None:
+    first = said(begun())
+    assert first is not None
+    assert first.command == Engage("b-p0-1-1", 0.5)
 
 
 def test_a_move_from_beginning_to_end() -> None:

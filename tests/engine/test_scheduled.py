@@ -140,3 +140,32 @@ def test_nobody_waits_for_good_unless_an_algorithm_was_asked_for(
         served[name] = any(c.operator == "short" for c in chosen)
         engine.close()
     assert served == {"default": True, "selected": True, "asked": False}
+
+
+def test_members_of_a_shared_job_are_told_with_it(spark: Any, tmp_path: Path) -> None:
+    engine = Engine(tmp_path / "home", spark)
+    engine.add_stream(stream("s", source="push"))
+    for bound in (1, 2):
+        engine.add_query(f"q{bound}", f"SELECT n FROM s WHERE n > {bound}")
+    engine.add_query("alone", "SELECT max(n) AS n FROM s [RANGE 1 SECOND SLIDE 1 SECOND]")
+    reports: list[Any] = []
+    engine.on_step.append(reports.append)
+    loop = Loop(engine)
+    loop.start()
+    try:
+        door = engine.sources["s"]
+        assert isinstance(door, PushSource)
+        door.push("p", 1, [{"at": n, "name": "a", "n": n} for n in range(5)])
+        assert loop.settled.wait(60)
+    finally:
+        loop.stop()
+        engine.close()
+    pair = {engine.queries[name].stream for name in ("q1", "q2")}
+    shared = [r for r in reports if r.operator in pair]
+    assert {r.operator for r in shared} == pair
+    assert {r.members for r in shared} == {2}
+    assert len({r.job for r in shared}) == 1
+    assert shared[0].job
+    others = [r for r in reports if r.operator not in pair]
+    assert others
+    assert {(r.job, r.members) for r in others} == {("", 1)}

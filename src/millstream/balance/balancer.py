@@ -34,7 +34,7 @@ from millstream.balance.protocol import (
     Send,
     WindowClosed,
 )
-from millstream.balance.selection import SELECTIONS, Transfer, choose
+from millstream.balance.selection import SELECTIONS, Transfer, arriving, choose
 
 Commands = tuple[Command, ...]
 NOTHING: Commands = ()
@@ -281,7 +281,8 @@ def _serve(node: Node, event: FragmentsRead, settings: Settings) -> tuple[Node, 
         served[demand.sender] = demand.number
         limit = min(demand.amount, decision.export_budget(node.load_at_round_start, exported))
         transfer = Transfer(node.name, demand.sender)
-        for fragment in choose(here.values(), transfer, limit, key):
+        chosen = choose(here.values(), transfer, limit, key)
+        for fragment, there in zip(chosen, arriving(chosen), strict=True):
             del here[fragment.id]
             exported += fragment.load
             change -= fragment.load
@@ -289,7 +290,7 @@ def _serve(node: Node, event: FragmentsRead, settings: Settings) -> tuple[Node, 
                 f"{demand.sender} asked for {demand.amount:.3f}; {settings.selection} gives "
                 f"{fragment.load:.3f} of {node.own.load:.3f}"
             )
-            commands.append(Move(fragment.id, demand.sender, fragment.load, reason))
+            commands.append(Move(fragment.id, demand.sender, fragment.load, reason, there))
     node = replace(
         node,
         exported=exported,

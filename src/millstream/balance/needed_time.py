@@ -45,6 +45,17 @@ def after_window(
     return Pace(filtered(known.steps, steps), filtered(known.rows, rows))
 
 
+def more_alone(
+    pace: Pace, operator: str, cost: tuple[float, float], cycle_s: float, members: int
+) -> float:
+    """What an operator would need more by itself: the whole fixed cost of a job of so many.
+
+    >>> more_alone(Pace(steps={"o": 4.0}, rows={"o": 1000.0}), "o", (0.1, 1e-4), 5.0, 3)
+    0.04000000000000001
+    """
+    return (members - 1) * needed(Pace(pace.steps), operator, cost, cycle_s)
+
+
 def needed(pace: Pace, operator: str, cost: tuple[float, float], cycle_s: float) -> float:
     """The share of the time that an operator needs: its rows, and a step a cycle at the most.
 

@@ -28,6 +28,9 @@ class FragmentView:
     neighbours_at: tuple[str, ...]  # nodes where the fragments it exchanges rows with run
     query: str = ""
     ratio: float = 0.0  # performance ratio that the sink last reported for its query; 0: unknown
+    # Jobs that its operators share with others here, and the load each is more where it begins one:
+    # a job's fixed cost is shared here, and paid again there.
+    jobs: tuple[tuple[str, float], ...] = ()
 
 
 # --- messages between nodes ---------------------------------------------------------------------
@@ -140,6 +143,7 @@ class Move:
     to: str
     load: float
     reason: str  # for the log, for a person to read
+    arriving: float  # load that it will be there
 
 
 Command: TypeAlias = Send | ReadFragments | Move

@@ -27,6 +27,8 @@ class RunningOperator:
     state_bytes: float = 0.0
     queries: tuple[str, ...] = ()
     ratio: float = 0.0  # the worst performance ratio among its queries; 0: unknown
+    job: str = ""  # that it shares with others
+    alone: float = 0.0  # load that it would be more by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ def view(fragment: RunningFragment, around: Surroundings) -> FragmentView:
         tuple(sorted(_neighbours(fragment, around))),
         queries[0] if queries else "",
         max(operator.ratio for operator in fragment.operators),
+        tuple((operator.job, operator.alone) for operator in fragment.operators if operator.job),
     )
 
 

@@ -7,7 +7,7 @@ local knowledge. `ratio_aware` prefers, of equal ones, those of badly served que
 and `intermediate` are the rivals it is compared with. None of them knows what a query means.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from millstream.balance.protocol import FragmentView
@@ -26,6 +26,9 @@ SortKey = Callable[[FragmentView, Transfer], tuple[float | str, ...]]  # lower l
 SELECTIONS: Registry[SortKey] = Registry("load selection")
 
 ROUNDING = 1e-12
+# What a part of a split job may be at the receiver, in terms of what it asked for, half of what it
+# is lighter by: beyond that it would be the heavier of the two by far.
+SPLIT = 3.0
 
 
 def load_density(fragment: FragmentView) -> float:
@@ -92,10 +95,48 @@ def choose(
     """Fragments to send, in order of the key, whose loads together stay within the limit.
 
     One that would go beyond it is passed over, so that a transfer never turns the imbalance round.
+    Loads are first taken as they would be at the receiver, where a shared job begins anew. Only
+    where nothing fits so is a job split, where that loses least first, and only if what begins
+    there is not far more than was asked for.
     """
-    chosen, room = [], limit
-    for fragment in sorted(fragments, key=lambda fragment: key(fragment, transfer)):
-        if 0 < fragment.load <= room + ROUNDING:
+    movable = [fragment for fragment in fragments if fragment.load > 0]
+    ordered = sorted(movable, key=lambda fragment: key(fragment, transfer))
+    return _that_fit(ordered, limit, limit) or _that_fit(
+        sorted(ordered, key=_lost), limit, SPLIT * limit
+    )
+
+
+def _lost(fragment: FragmentView) -> float:
+    """What it would be more where it begins its jobs anew, for each part that it is here."""
+    return sum(load for _, load in fragment.jobs) / fragment.load
+
+
+def _that_fit(ordered: Iterable[FragmentView], here: float, there: float) -> list[FragmentView]:
+    """Those that are together no more than the one at the sender and the other at the receiver."""
+    chosen, begun = [], set[str]()
+    for fragment in ordered:
+        anew = _anew(fragment, begun)
+        if fragment.load <= here + ROUNDING and anew <= there + ROUNDING:
             chosen.append(fragment)
-            room -= fragment.load
+            here -= fragment.load
+            there -= anew
+            begun.update(job for job, _ in fragment.jobs)
     return chosen
+
+
+def arriving(chosen: Iterable[FragmentView]) -> list[float]:
+    """The load that each will be at the receiver, the first of a job with the job's fixed cost.
+
+    >>> pair = [FragmentView(f, 0.1, 0.0, "n", (), jobs=(("j", 0.2),)) for f in "ab"]
+    >>> arriving(pair)
+    [0.30000000000000004, 0.1]
+    """
+    begun, found = set[str](), []
+    for fragment in chosen:
+        found.append(_anew(fragment, begun))
+        begun.update(job for job, _ in fragment.jobs)
+    return found
+
+
+def _anew(fragment: FragmentView, begun: Collection[str]) -> float:
+    return fragment.load + sum(load for job, load in fragment.jobs if job not in begun)

@@ -74,7 +74,8 @@ class Handover:
     me: str
     target: Peer
     near: tuple[str, ...]  # owners of inputs and readers of results, the two ends included
-    load: float = 0.0
+    load: float = 0.0  # as it is at its old owner
+    arriving: float = 0.0  # as it will be at the target
     phase: str = "engaging"
     begun_s: float = 0.0
     told: frozenset[str] = frozenset()  # who has confirmed the present phase
@@ -109,7 +110,7 @@ def said(move: Handover) -> Say | None:
     target = move.target.processor
     match move.phase:
         case "engaging":
-            return Say(_first(move.near, move.engaged), Engage(move.id, move.load))
+            return Say(_first(move.near, move.engaged), Engage(move.id, move.arriving))
         case "preparing" if "new" not in move.told:
             return Say(target, move.prepare)
         case "preparing" | "taking":

@@ -44,6 +44,8 @@ class StepReport:
     started: float
     arrived: float  # when the oldest rows behind the result entered the system
     collected: bool
+    job: str = ""  # that it shared with others
+    members: int = 1  # of that job
 
 
 @dataclass(slots=True)

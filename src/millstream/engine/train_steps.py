@@ -66,8 +66,11 @@ class TrainRunner:
         faults.reach("step.committed")
         done = time.perf_counter()
         members = tuple(
-            _report(
-                step, written.get(step.operator.id, ()), share * (done - clock), started, collected
+            replace(
+                _report(step, written.get(step.operator.id, ()), started, collected),
+                seconds=share * (done - clock),
+                job=unit.id,
+                members=len(steps),
             )
             for step, share in zip(steps, shares, strict=True)
         )
@@ -218,9 +221,7 @@ def _shares(steps: Sequence[Step], written: Mapping[str, Sequence[Written]]) -> 
     return [w / sum(weights) for w in weights]
 
 
-def _report(
-    step: Step, own: Sequence[Written], seconds: float, started: float, collected: bool
-) -> StepReport:
+def _report(step: Step, own: Sequence[Written], started: float, collected: bool) -> StepReport:
     new = [s for i in step.inputs.values() for s in i.new]
     return StepReport(
         step.operator.id,
@@ -228,7 +229,7 @@ def _report(
         rows_out=sum(w.rows for w in own),
         bytes_in=sum(s.size for s in new),
         bytes_out=sum(w.size for w in own),
-        seconds=seconds,
+        seconds=0.0,
         commit_seconds=0.0,
         tail_segments=sum(1 for i in step.inputs.values() for s in i.tail if s.file),
         started=started,

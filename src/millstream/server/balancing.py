@@ -8,14 +8,13 @@ manager leads, it watches and asks for nothing: the two exclude each other. No d
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millstream.balance import balancer, needed_time, wire
+from millstream.balance import balancer, wire
 from millstream.balance.balancer import Node, Settings
-from millstream.balance.busy_time import BusyTime, after_window
 from millstream.balance.load_information import Fluctuation, smallest_alpha
 from millstream.balance.protocol import (
     Command,
@@ -38,13 +37,13 @@ from millstream.control.handover import Handover, PeerEnvelope
 from millstream.control.replies import Reply, encode_reply
 from millstream.engine.priming import prime
 from millstream.errors import MillstreamError, UsageError
+from millstream.server.measured_load import Costs, MeasuredLoad
 from millstream.server.peer_book import PeerBook
 from millstream.server.peer_moves import PREFIX, PeerMoves
 from millstream.server.running_view import fragments_here, operators_here, surroundings
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
-    from millstream.engine.steps import StepReport
     from millstream.server.connection_manager import ConnectionManager
     from millstream.server.statistics_gatherer import StatisticsGatherer
 
@@ -52,7 +51,6 @@ PLACEMENT = "placement"  # the seed's scheme as it stands
 MANAGER_SILENCE_SECONDS = 30.0  # longer than a manager needs to give a processor up
 LONELY_SECONDS = 1.0  # between looks for others, while nobody is known
 FRAGMENTS_MAX = 3  # of a move: each is tried out before it is taken over, which takes time
-FIRST_STEPS_SECONDS = 15.0  # in which an operator that has come is slow: code is compiled
 # So often an operator runs, unless told otherwise: a processor is then as busy as it has work.
 PACE_SECONDS = 1.0
 LOG_KEPT = 100
@@ -93,21 +91,10 @@ class BalanceSettings:
 
 @dataclass(slots=True)
 class _Clock:
-    window_s: float
+    """When each last was."""
+
     round_s: float
     refresh_s: float
-    # by operator, since the window began
-    seconds: dict[str, float] = field(default_factory=dict)
-    steps: dict[str, int] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Expected:
-    """The load that an operator had where it came from, for as long as its first steps count."""
-
-    load: float
-    until_s: float
 
 
 class Balancing:
@@ -122,12 +109,12 @@ class Balancing:
         url: Callable[[], str],
         say: Callable[[str], None],
         book: PeerBook,
-        costs: Callable[[Collection[str]], Mapping[str, tuple[float, float]]],
+        costs: Costs,
         ratios: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self.processor, self.connections, self.statistics = processor, connections, statistics
         self.settings, self._say = settings, say
-        self._costs, self._ratios = costs, ratios
+        self._ratios = ratios
         self.rules = settings.node_settings()
         self.book = book
         self.book.add(settings.peers)
@@ -137,18 +124,20 @@ class Balancing:
         self.node = Node(processor.id, seed=settings.seed * 1009 + epoch, cpu=settings.cpu)
         self.log: deque[str] = deque(maxlen=LOG_KEPT)
         self.moved = self.undone = 0
-        self._busy_time, self._pace = BusyTime(), needed_time.Pace()
-        self.busy = 0.0  # share of the time, by the same filter
-        self._loads: dict[str, float] = {}
-        self._expected: dict[str, _Expected] = {}
         self._lock = threading.RLock()
         now_s = time.monotonic()
-        self._clock = _Clock(now_s, now_s, now_s - self.rules.refresh_s)
+        self._clock = _Clock(now_s, now_s - self.rules.refresh_s)
+        self.load = MeasuredLoad(
+            processor.engine,
+            costs,
+            alpha=self.rules.alpha,
+            cycle_s=processor.engine.settings.pace_s or settings.cycle_s,
+            now_s=now_s,
+        )
         self._fragments: dict[str, RunningFragment] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="millstream-balance", daemon=True)
         self._priming: threading.Thread | None = None
-        processor.engine.on_step.append(self._stepped)
         processor.new_owner.on_owner.append(self._arrived)
 
     def start(self) -> None:
@@ -211,61 +200,15 @@ class Balancing:
             others = self.book.names
             met = tuple(name for name in near if name in others)
             self._give(RefreshDue(now_s, met, others))
-        self._give(WindowClosed(now_s, self._measured(now_s)))
+        self.load.close_window(now_s)
+        gone = self.moves.leaving  # others are told of what stays
+        stays = sum(load for name, load in self.load.loads.items() if name not in gone)
+        self._give(WindowClosed(now_s, stays))
         if now_s - clock.round_s >= self.rules.round_s:
             clock.round_s = now_s
             # Who takes part in a move asks for nothing: its load is about to change.
             if not self.led() and self.moves.engaged is None:
                 self._give(RoundStarted(now_s))
-
-    def _stepped(self, report: "StepReport") -> None:
-        name, clock = report.operator, self._clock
-        with self._lock:
-            clock.seconds[name] = clock.seconds.get(name, 0.0) + report.seconds
-            clock.steps[name] = clock.steps.get(name, 0) + 1
-            clock.rows[name] = clock.rows.get(name, 0) + report.rows_in
-
-    def _measured(self, now_s: float) -> float:
-        """The share of its time that this processor needs for what it runs now."""
-        engine, clock = self.processor.engine, self._clock
-        slots = max(1, engine.settings.slots)
-        present = set(engine.operators)
-        with self._lock:
-            seconds, steps, rows = clock.seconds, clock.steps, clock.rows
-            clock.seconds, clock.steps, clock.rows = {}, {}, {}
-            span_s = now_s - clock.window_s
-            clock.window_s = now_s
-            alpha = self.rules.alpha
-            self._busy_time, busy = after_window(
-                self._busy_time, seconds, span_s * slots, alpha=alpha, present=present
-            )
-            self.busy = alpha * self.busy + (1 - alpha) * busy
-            self._pace = needed_time.after_window(
-                self._pace, steps, rows, span_s, alpha=alpha, present=present
-            )
-            self._expected = {
-                name: given
-                for name, given in self._expected.items()
-                if name in present and now_s < given.until_s
-            }
-        self._loads = self._needed(present, slots)
-        gone = self.moves.leaving  # others are told of what stays
-        return sum(load for name, load in self._loads.items() if name not in gone)
-
-    def _needed(self, present: set[str], slots: int) -> dict[str, float]:
-        """By operator; as given for one that has just come, as busy for one without a cost."""
-        costs = self._costs(present)
-        cycle_s = self.processor.engine.settings.pace_s or self.settings.cycle_s
-        found: dict[str, float] = {}
-        for name in present:
-            if name in self._expected:
-                found[name] = self._expected[name].load
-            elif name in costs:
-                share = needed_time.needed(self._pace, name, costs[name], cycle_s) / slots
-                found[name] = min(share, self._busy_time.operators.get(name, share))
-            else:
-                found[name] = self._busy_time.operators.get(name, 0.0)
-        return found
 
     # -- events and commands --------------------------------------------------------------------
 
@@ -294,9 +237,14 @@ class Balancing:
             self._move(to, chosen)
 
     def _read(self) -> None:
-        loads = self._loads
         self._around = surroundings(self.processor, self.book.entered_at())
-        found = operators_here(self.processor, self.statistics, loads, self._ratios())
+        found = operators_here(
+            self.processor,
+            self.statistics,
+            self.load.loads,
+            self._ratios(),
+            self.load.shared_jobs(),
+        )
         self._fragments = fragments_here(found, self._around)
 
     def _views(self) -> list[Any]:
@@ -310,7 +258,8 @@ class Balancing:
         chosen = chosen[:FRAGMENTS_MAX]
         load = sum(move.load for move in chosen)
         fragments = [self._fragments[m.fragment] for m in chosen if m.fragment in self._fragments]
-        problem = self.led() or self.moves.begin(fragments, to, load)
+        arriving = sum(move.arriving for move in chosen)
+        problem = self.led() or self.moves.begin(fragments, to, load, arriving)
         if problem:
             self._give(LoadShifted(time.monotonic(), load))
             self._note(f"nothing goes to {to}: {problem}")
@@ -333,10 +282,7 @@ class Balancing:
         known = self.moves.engaged
         if move.startswith(PREFIX) and known is not None and known.move == move:
             now_s, names = time.monotonic(), self.moves.operators_of(move)
-            with self._lock:
-                for name in names:
-                    given = _Expected(known.load / len(names), now_s + FIRST_STEPS_SECONDS)
-                    self._expected[name] = given
+            self.load.arrived(names, known.load, now_s)
             self._give(LoadShifted(now_s, known.load))
 
     def _note(self, text: str) -> None:
@@ -358,7 +304,7 @@ class Balancing:
     def seen(self) -> dict[str, Any]:
         """What a person, or a script, wants to know."""
         with self._lock:
-            node, loads, busy = self.node, self._loads, self.busy
+            node, loads, busy = self.node, self.load.loads, self.load.busy
         engaged = self.moves.engaged
         return {
             "processor": self.processor.id,

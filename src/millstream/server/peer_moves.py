@@ -146,7 +146,9 @@ class PeerMoves:
 
     # -- own moves ------------------------------------------------------------------------------
 
-    def begin(self, fragments: Sequence[RunningFragment], target: str, load: float) -> str:
+    def begin(
+        self, fragments: Sequence[RunningFragment], target: str, load: float, arriving: float
+    ) -> str:
         """Hands fragments over to another processor; says why not, or nothing."""
         operators = {name for fragment in fragments for name in fragment.names}
         inputs = {s for fragment in fragments for s in fragment.inputs} - operators
@@ -174,7 +176,7 @@ class PeerMoves:
             )
             peer = Peer(target, str(urls[target]))
             chosen = Handover(
-                prepare, self.processor.id, peer, tuple(sorted(near)), load,
+                prepare, self.processor.id, peer, tuple(sorted(near)), load, arriving,
                 begun_s=time.monotonic(),
             )  # fmt: skip
             self._run(chosen)

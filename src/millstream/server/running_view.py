@@ -27,6 +27,7 @@ def operators_here(
     statistics: "StatisticsGatherer",
     loads: Mapping[str, float],
     ratios: Mapping[str, float],
+    jobs: Mapping[str, tuple[str, float]],
 ) -> list[RunningOperator]:
     """Operators that run here and are not on the move; not those over streams of one processor."""
     engine, ownership = processor.engine, processor.ownership
@@ -54,6 +55,7 @@ def operators_here(
                 float(sum(s.size for s in statistics.reached(operator))),
                 queries,
                 max((ratios.get(q, 0.0) for q in queries), default=0.0),
+                *jobs.get(operator.id, ("", 0.0)),
             )
         )
     return found

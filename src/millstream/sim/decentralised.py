@@ -138,7 +138,7 @@ class Decentralised:
                 self._send(n, self.number[to], message)
             case ReadFragments():
                 self._give(n, FragmentsRead(self._local_s(n), self._fragments(n)))
-            case Move(fragment, to, _, reason):
+            case Move(fragment, to, reason=reason):
                 unit = self.unit_number[fragment]
                 self.cluster.moves.start(unit, self.number[to], self.cluster.now_s, reason)
 
