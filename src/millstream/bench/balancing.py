@@ -41,6 +41,7 @@ from millstream.server.processor_client import ProcessorClient
 
 PROCESSORS = 3
 JOINS, COUNTS = 6, 3
+PACE_SECONDS = 2.0  # so that three processors fit on two cores after jobs were split
 FLOW_SECONDS = 0.5  # between files
 FLOW_ROWS = 1_000  # of each stream, a file
 STEP_US = 500  # of event time between rows: as fast as they come
@@ -56,7 +57,8 @@ Say = Callable[[str], None]
 
 
 def _balanced(peers: Iterable[str]) -> tuple[str, ...]:
-    return ("--balance", "placement", "--peers", ",".join(peers), "--slots", "1")
+    own = ("--slots", "1", "--pace", str(PACE_SECONDS))
+    return ("--balance", "placement", "--peers", ",".join(peers), *own)
 
 
 class Flow:
