@@ -4,18 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.balance.needed_time import Pace, after_window, needed
+from millstream.balance.needed_time import Rates, after_window, needed
 
 COST = (0.1, 1e-4)
 CYCLE_S = 5.0
 
 
-def settled(steps: int, rows: int, windows: int = 200) -> Pace:
+def settled(steps: int, rows: int, windows: int = 200) -> Rates:
     """After many windows of half a second, all alike."""
-    pace = Pace()
+    rates = Rates()
     for _ in range(windows):
-        pace = after_window(pace, {"o": steps}, {"o": rows}, 0.5, alpha=0.8, present={"o"})
-    return pace
+        rates = after_window(rates, {"o": steps}, {"o": rows}, 0.5, alpha=0.8, present={"o"})
+    return rates
 
 
 def test_many_small_steps_need_what_few_large_ones_need() -> None:
@@ -34,7 +34,7 @@ def test_never_more_than_was_spent(steps: int, rows: int) -> None:
 
 
 def test_who_has_gone_is_forgotten() -> None:
-    pace = after_window(settled(1, 10), {}, {}, 0.5, alpha=0.8, present=set())
-    assert pace == Pace()
-    assert needed(pace, "o", COST, CYCLE_S) == 0.0
+    rates = after_window(settled(1, 10), {}, {}, 0.5, alpha=0.8, present=set())
+    assert rates == Rates()
+    assert needed(rates, "o", COST, CYCLE_S) == 0.0
     assert after_window(settled(1, 10), {"o": 1}, {}, 0.0, alpha=0.8, present={"o"}).steps

@@ -15,7 +15,7 @@ from millstream.balance.busy_time import NEGLIGIBLE
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Rates:
     """How often operators ran and how many rows they took, a second, by the seed's filter."""
 
     steps: Mapping[str, float] = field(default_factory=dict)
@@ -23,14 +23,14 @@ class Pace:
 
 
 def after_window(
-    known: Pace,
+    known: Rates,
     steps: Mapping[str, int],
     rows: Mapping[str, int],
     span_s: float,
     *,
     alpha: float,
     present: Collection[str],
-) -> Pace:
+) -> Rates:
     """Takes in the steps and rows of a window (seed 002, section 3.3)."""
     if span_s <= 0:
         return known
@@ -42,31 +42,31 @@ def after_window(
         }
         return {name: rate for name, rate in rates.items() if rate >= NEGLIGIBLE}
 
-    return Pace(filtered(known.steps, steps), filtered(known.rows, rows))
+    return Rates(filtered(known.steps, steps), filtered(known.rows, rows))
 
 
 def more_alone(
-    pace: Pace, operator: str, cost: tuple[float, float], cycle_s: float, members: int
+    rates: Rates, operator: str, cost: tuple[float, float], cycle_s: float, members: int
 ) -> float:
     """What an operator would need more by itself: the whole fixed cost of a job of so many.
 
-    >>> more_alone(Pace(steps={"o": 4.0}, rows={"o": 1000.0}), "o", (0.1, 1e-4), 5.0, 3)
+    >>> more_alone(Rates(steps={"o": 4.0}, rows={"o": 1000.0}), "o", (0.1, 1e-4), 5.0, 3)
     0.04000000000000001
     """
-    return (members - 1) * needed(Pace(pace.steps), operator, cost, cycle_s)
+    return (members - 1) * needed(Rates(rates.steps), operator, cost, cycle_s)
 
 
-def needed(pace: Pace, operator: str, cost: tuple[float, float], cycle_s: float) -> float:
+def needed(rates: Rates, operator: str, cost: tuple[float, float], cycle_s: float) -> float:
     """The share of the time that an operator needs: its rows, and a step a cycle at the most.
 
-    >>> pace = Pace(steps={"o": 4.0, "p": 0.1}, rows={"o": 1000.0})
-    >>> needed(pace, "o", (0.1, 1e-4), 5.0), needed(pace, "o", (0.1, 1e-4), 0.0)
+    >>> rates = Rates(steps={"o": 4.0, "p": 0.1}, rows={"o": 1000.0})
+    >>> needed(rates, "o", (0.1, 1e-4), 5.0), needed(rates, "o", (0.1, 1e-4), 0.0)
     (0.12000000000000001, 0.5)
-    >>> needed(pace, "p", (0.1, 1e-4), 5.0)
+    >>> needed(rates, "p", (0.1, 1e-4), 5.0)
     0.010000000000000002
     """
     fixed_s, row_s = cost
-    steps = pace.steps.get(operator, 0.0)
+    steps = rates.steps.get(operator, 0.0)
     if cycle_s > 0:
         steps = min(steps, 1 / cycle_s)
-    return fixed_s * steps + row_s * pace.rows.get(operator, 0.0)
+    return fixed_s * steps + row_s * rates.rows.get(operator, 0.0)

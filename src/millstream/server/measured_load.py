@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from millstream.balance import needed_time
 from millstream.balance.busy_time import BusyTime, after_window
-from millstream.balance.needed_time import Pace
+from millstream.balance.needed_time import Rates
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine
@@ -51,7 +51,7 @@ class MeasuredLoad:
         self.loads: Mapping[str, float] = {}  # by operator: share of the time that it needs
         self._lock = threading.Lock()
         self._window = _Window(now_s)
-        self._busy_time, self._pace = BusyTime(), Pace()
+        self._busy_time, self._rates = BusyTime(), Rates()
         self._expected: dict[str, _Expected] = {}
         self._jobs: dict[str, tuple[str, int]] = {}  # what an operator shared last, of how many
         engine.on_step.append(self._stepped)
@@ -85,8 +85,8 @@ class MeasuredLoad:
                 self._busy_time, window.seconds, span_s * self._slots, alpha=alpha, present=present
             )
             self.busy = alpha * self.busy + (1 - alpha) * busy
-            self._pace = needed_time.after_window(
-                self._pace, window.steps, window.rows, span_s, alpha=alpha, present=present
+            self._rates = needed_time.after_window(
+                self._rates, window.steps, window.rows, span_s, alpha=alpha, present=present
             )
             self._expected = {
                 name: given
@@ -104,7 +104,7 @@ class MeasuredLoad:
             if name in self._expected:
                 found[name] = self._expected[name].load
             elif name in costs:
-                share = needed_time.needed(self._pace, name, costs[name], cycle_s) / self._slots
+                share = needed_time.needed(self._rates, name, costs[name], cycle_s) / self._slots
                 found[name] = min(share, self._busy_time.operators.get(name, share))
             else:
                 found[name] = self._busy_time.operators.get(name, 0.0)
@@ -113,12 +113,12 @@ class MeasuredLoad:
     def shared_jobs(self) -> dict[str, tuple[str, float]]:
         """By operator that shares a job: which, and what it would need more by itself."""
         with self._lock:
-            jobs, pace = dict(self._jobs), self._pace
+            jobs, rates = dict(self._jobs), self._rates
         costs = self._costs(set(self.engine.operators))
         return {
             name: (
                 job,
-                needed_time.more_alone(pace, name, costs[name], self._cycle_s, members)
+                needed_time.more_alone(rates, name, costs[name], self._cycle_s, members)
                 / self._slots,
             )
             for name, (job, members) in jobs.items()
