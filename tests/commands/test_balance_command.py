@@ -11,6 +11,7 @@ SEEN = {
     "processor": "p0", "scheme": "placement", "led": "", "load": 0.5, "busy": 0.75,
     "round": 3,
     "partners": {"p1": 0.25}, "operators": {"o:a": 0.5}, "engaged": None, "moved": 2,
+    "priming": False,
     "undone": 0, "lost_messages": 0, "log": ["1 fragments go to p1: p1 asked for 0.1"],
 }  # fmt: skip
 
@@ -26,6 +27,9 @@ def test_loads_and_their_deviation() -> None:
     assert "asked for 0.1" in text
     assert "a manager leads" in text
     assert "http://c  does not answer" in text
+    assert "given away  balances" in text
+    assert "makes itself ready" in "\n".join(lines({"http://a": {**SEEN, "priming": True}}))
+    assert "in move m" in "\n".join(lines({"http://a": {**SEEN, "engaged": "m"}}))
 
 
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,6 +66,12 @@ def summary(found: dict[str, dict[str, Any] | None]) -> dict[str, Any]:
     }
 
 
+def _state(seen: dict[str, Any]) -> str:
+    if seen["engaged"]:
+        return f"in move {seen['engaged']}"
+    return "makes itself ready" if seen["priming"] else "balances"
+
+
 def lines(found: dict[str, dict[str, Any] | None]) -> list[str]:
     """The same for people."""
     shown = []
@@ -74,7 +80,7 @@ def lines(found: dict[str, dict[str, Any] | None]) -> list[str]:
             shown.append(f"{url}  does not answer, or does not balance")
             continue
         partners = ", ".join(sorted(seen["partners"])) or "nobody yet"
-        state = seen["led"] or (f"in move {seen['engaged']}" if seen["engaged"] else "balances")
+        state = seen["led"] or _state(seen)
         shown.append(
             f"{seen['processor']:<12} load {seen['load']:>6.1%}  busy {seen['busy']:>6.1%}  "
             f"{len(seen['operators']):>3} operators  {seen['moved']:>3} given away  {state}; "
