@@ -172,6 +172,9 @@ MISTAKES: dict[str, tuple[str, int, int, str, str]] = {
     "setting": (GOOD + "[engine]\nbatch_row = 1\n", 12, 1, "did you mean batch_rows?", ""),
     "setting's type": (GOOD + '[engine]\nslots = "2"\n', 12, 9, "whole number", ""),
     "setting's word": (GOOD + "[engine]\nsharing = 5\n", 12, 11, "sharing is a word", ""),
+    "setting's choice": (
+        GOOD + '[engine]\nsharing = "exakt"\n', 12, 11, "did you mean exact?", "subsuming",
+    ),
     "setting's seconds": (GOOD + "[engine]\npace_s = true\n", 12, 10, "number of seconds", ""),
     "setting below 0": (GOOD + "[engine]\npace_s = -1\n", 12, 10, "pace_s is -1", "at least 0"),
     "setting's value": (GOOD + "[engine]\nslots = 0\n", 12, 9, "slots is 0", "at least 1"),

@@ -20,6 +20,7 @@ from millstream.cql.catalog import StreamDefinition
 from millstream.cql.suggestions import did_you_mean
 from millstream.errors import CqlError, UsageError
 from millstream.schedule.settings import ScheduleSettings
+from millstream.share.matching import MATCHINGS
 
 T = TypeVar("T")
 SECTIONS = ("streams", "queries", "engine", "qos", "schedule")
@@ -305,6 +306,11 @@ class _JobReader:
             elif kind in AT_LEAST and not AT_LEAST[kind] <= value < inf:
                 least = f"at least {AT_LEAST[kind]}"
                 self.mistakes.append(self.text.mistake(path, f"{key} is {value}", least))
+            elif key == "sharing" and value not in MATCHINGS.names():
+                names = MATCHINGS.names()
+                message = f"unknown sharing {value!r}{did_you_mean(value, names)}"
+                hint = f"one of {', '.join(names)}"
+                self.mistakes.append(self.text.mistake(path, message, hint))
             else:
                 found[key] = value
         return found
