@@ -9,7 +9,7 @@ import pytest
 
 from millstream.cli import run
 from millstream.commands import processor as command
-from millstream.commands.processor import properties_of
+from millstream.commands.processor import _pace, properties_of
 from millstream.errors import UsageError
 
 
@@ -91,3 +91,11 @@ def test_a_fault_while_stopping_ends_the_process(
     command._stop(faulty, Session(), lambda *_, **__: None)
     assert codes == [command.INTERNAL_CODE]
     assert "not now" in capfd.readouterr().err
+
+
+def test_a_pace_ends_and_is_there_for_those_who_balance(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["processor", "--home", str(tmp_path / "home"), "--pace", "inf"]) == 2
+    assert "never ends" in capsys.readouterr().err
+    assert [_pace(None, None), _pace(None, object()), _pace(0.0, object())] == [0.0, 1.0, 0.0]

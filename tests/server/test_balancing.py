@@ -12,7 +12,7 @@ import pytest
 from control_calls import until
 from plain_processors import PlainCluster, expected, plain
 
-from millstream.balance.protocol import LoadRequest, Received, WindowClosed
+from millstream.balance.protocol import LoadRequest, Move, Received, WindowClosed
 from millstream.control.replies import Done
 from millstream.errors import UsageError
 from millstream.server.balancing import BalanceSettings
@@ -147,3 +147,30 @@ def test_requests_during_a_move_wait_for_its_end(tmp_path: Path) -> None:
 def test_an_unknown_scheme_is_told() -> None:
     with pytest.raises(UsageError, match="no balancing 'best'"):
         BalanceSettings("best").node_settings()
+
+
+def test_who_takes_a_part_of_a_job_hears_what_it_will_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = PlainCluster(tmp_path, 1, BalanceSettings(window_s=600.0, round_s=600.0))
+    for query in QUERIES:
+        cluster.deploy(query, "p0")
+    balancing = cluster.alive["p0"].balancing
+    assert balancing is not None
+    balancing._read()
+    first = balancing._views()[0].id
+    monkeypatch.setattr(balancing.load, "shared_jobs", lambda: {first: ("j", 0.3)})
+    balancing._read()
+    jobs = {view.id: view.jobs for view in balancing._views()}
+    assert {name: found for name, found in jobs.items() if found} == {first: (("j", 0.3),)}
+    begun: list[tuple[float, float]] = []
+
+    def begin(fragments: object, to: str, load: float, arriving: float) -> str:
+        begun.append((load, arriving))
+        return ""
+
+    monkeypatch.setattr(balancing.moves, "begin", begin)
+    monkeypatch.setattr(balancing, "led", lambda: "")
+    balancing._move("p1", [Move(first, "p1", 0.1, "asked", 0.4)])
+    assert begun == [(0.1, 0.4)]
+    cluster.close("p0")

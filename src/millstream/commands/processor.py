@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -101,6 +102,9 @@ def processor(
         properties=properties_of(prop or ()),
         balance=_balance(balance, peers),
     )
+    engine = EngineSettings(
+        slots=slots, pace_s=_pace(pace, settings.balance), local_disk=not shared_storage
+    )
     say = speaker(log_format, "notice")
     home.mkdir(parents=True, exist_ok=True)
     session = _session(spark, heap, home)
@@ -109,11 +113,7 @@ def processor(
         home,
         session,
         settings,
-        EngineSettings(
-            slots=slots,
-            pace_s=_pace(pace, settings.balance),
-            local_disk=not shared_storage,
-        ),
+        engine,
         say=say,
     )
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -187,6 +187,8 @@ def _pace(given: float | None, balance: Any) -> float:
     from millstream.server.balancing import PACE_SECONDS  # noqa: PLC0415
 
     if given is not None:
+        if not isfinite(given):
+            raise UsageError(f"a pace of {given} seconds never ends", hint="--pace 1")
         return given
     return PACE_SECONDS if balance is not None else 0.0
 

@@ -36,7 +36,7 @@ from millstream.control.records import (
     Text,
     from_json,
     to_json,
-)  # fmt: skip
+)
 from millstream.errors import UsageError
 
 MESSAGE_BYTES_MAX = 4 << 20

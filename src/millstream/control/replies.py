@@ -20,7 +20,7 @@ from millstream.control.records import (
     Text,
     from_json,
     to_json,
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
