@@ -15,7 +15,7 @@ from millstream.client.manager_client import ManagerAwayError, ManagerClient, ma
 from millstream.errors import StateError, UsageError
 from millstream.server.kept_port import KeptPort
 from millstream.server.local_cluster import LAUNCH
-from millstream.server.manager_app import ManagerSettings
+from millstream.server.manager_settings import ManagerSettings
 from millstream.sim.managed_cluster import tree
 
 PLANS = {

@@ -85,7 +85,8 @@ def manager(
     from millstream.control.manager_decisions import SQPR  # noqa: PLC0415
     from millstream.control.manager_state import Settings  # noqa: PLC0415
     from millstream.place.patterns import DEFAULT_PATTERN  # noqa: PLC0415
-    from millstream.server.manager_app import ManagerServer, ManagerSettings  # noqa: PLC0415
+    from millstream.server.manager_app import ManagerServer  # noqa: PLC0415
+    from millstream.server.manager_settings import ManagerSettings  # noqa: PLC0415
 
     settings = ManagerSettings(
         host=host,

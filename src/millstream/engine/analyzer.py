@@ -1,4 +1,4 @@
-"""Types of expressions, by Spark's own analyser.
+"""Types of expressions and of streams' times, by Spark's own analyser.
 
 Nothing is executed: an empty frame with the columns c0, c1, ... and `_ts` is selected from, and the
 analysed plan is asked. What may not be repeated is refused: by Spark's own word, and by a list of
@@ -16,8 +16,10 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
 from millstream.cql.analyzer import AnalysisFailure
+from millstream.cql.catalog import StreamDefinition
 from millstream.cql.functions import WHY_UNREPEATABLE
 from millstream.cql.suggestions import did_you_mean
+from millstream.errors import UsageError
 from millstream.plan.schema import Schema
 
 FRAMES_KEPT_MAX = 256
@@ -63,6 +65,25 @@ class SparkAnalyzer:
     def forget(self) -> None:
         """After a function was registered anew: types may have changed."""
         self._answers.clear()
+
+    def check_time(self, definition: StreamDefinition) -> None:
+        """Refuses a stream whose time Spark cannot compute, or that is none."""
+        ddl = ", ".join(f"`{f.name.replace('`', '``')}` {f.type}" for f in definition.columns)
+        try:
+            empty = self._spark.createDataFrame([], ddl)
+            kind = empty.selectExpr(f"({definition.time_sql()}) AS t").schema[0].dataType
+        except PySparkException as error:
+            raise UsageError(
+                f"stream {definition.name}: the time {definition.time!r} cannot be computed",
+                detail=str(error).strip().split("\n")[0],
+                hint="a column, or an expression over the columns that gives a timestamp",
+            ) from None
+        if kind.simpleString() not in ("timestamp", "timestamp_ntz", "date", "string"):
+            raise UsageError(
+                f"stream {definition.name}: the time {definition.time!r} is a "
+                f"{kind.simpleString()}, not a timestamp",
+                hint=f"timestamp_seconds({definition.time}) or timestamp_millis({definition.time})",
+            )
 
     def _blame(self, columns: Schema, expressions: Sequence[str], aggregates: bool) -> None:
         frame = self._frame(tuple(f.type for f in columns))

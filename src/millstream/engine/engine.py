@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from millstream.cql.binder import bind
@@ -165,7 +164,7 @@ class Engine:
         Without `ingest` its rows enter elsewhere and come as a copy.
         """
         with self.lock:
-            self._check_time(definition)
+            self.analyzer.check_time(definition)
             catalog = self.catalog.with_stream(definition)
             if ingest:
                 self.open_source(definition)
@@ -187,25 +186,6 @@ class Engine:
         else:
             self.sources[definition.name] = opened
         self.appenders[definition.name] = appender
-
-    def _check_time(self, definition: StreamDefinition) -> None:
-
-        ddl = ", ".join(f"`{f.name.replace('`', '``')}` {f.type}" for f in definition.columns)
-        try:
-            empty = self.spark.createDataFrame([], ddl)
-            kind = empty.selectExpr(f"({definition.time_sql()}) AS t").schema[0].dataType
-        except PySparkException as error:
-            raise UsageError(
-                f"stream {definition.name}: the time {definition.time!r} cannot be computed",
-                detail=str(error).strip().split("\n")[0],
-                hint="a column, or an expression over the columns that gives a timestamp",
-            ) from None
-        if kind.simpleString() not in ("timestamp", "timestamp_ntz", "date", "string"):
-            raise UsageError(
-                f"stream {definition.name}: the time {definition.time!r} is a "
-                f"{kind.simpleString()}, not a timestamp",
-                hint=f"timestamp_seconds({definition.time}) or timestamp_millis({definition.time})",
-            )
 
     # -- queries --------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,12 +30,8 @@ import uvicorn
 from fastapi import FastAPI, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from millstream.balance.cost_models import COST_MODELS
-from millstream.balance.redistribution import POLICIES
 from millstream.control import tiers
-from millstream.control.admission import PLACERS
 from millstream.control.commands import Join
-from millstream.control.manager_decisions import SQPR
 from millstream.control.manager_events import (
     Change,
     DeclareStream,
@@ -49,12 +45,11 @@ from millstream.control.manager_events import (
     StartStreams,
     Submit,
 )
-from millstream.control.manager_state import ManagerState, Settings
+from millstream.control.manager_state import ManagerState
 from millstream.control.records import from_json
 from millstream.cql.system_streams import PREFIX
 from millstream.engine.transfer import RefusedError
 from millstream.errors import UsageError
-from millstream.place.patterns import PATTERNS
 from millstream.runs.lock import FolderLock
 from millstream.server import manager_answers as answers
 from millstream.server.access import AnswerError, add_error_answers, authorise, json_body
@@ -62,50 +57,14 @@ from millstream.server.kept_port import bound_socket
 from millstream.server.manager_driver import ManagerDriver
 from millstream.server.manager_placement import add_placement_routes
 from millstream.server.manager_quality import add_quality_routes
+from millstream.server.manager_settings import ManagerSettings, changed
 from millstream.server.manager_store import ManagerStore
 from millstream.server.manager_tier import add_tier_routes
 from millstream.server.registration import Registration
-from millstream.server.rows_api import is_loopback
 from millstream.server.system_feed import SystemFeed
 
 WAIT_S_MAX = 300.0
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-
-
-@dataclass(frozen=True, slots=True)
-class ManagerSettings:
-    """How a manager is reached, and how it decides."""
-
-    host: str = "127.0.0.1"
-    port: int = 8360
-    token: str | None = None
-    certificate: str | None = None
-    key: str | None = None
-    authority: str | None = None
-    name: str = "manager"  # as a manager above knows it
-    above: str | None = None  # URL of that one
-    deciding: Settings = field(default_factory=Settings)
-
-    def __post_init__(self) -> None:
-        if not is_loopback(self.host) and not self.token:
-            raise UsageError(
-                f"a manager listens on {self.host} only with a token",
-                hint="--token-file FILE, or --host 127.0.0.1",
-            )
-        if (self.certificate is None) != (self.key is None):
-            raise UsageError("TLS needs a certificate and its key", hint="--certificate and --key")
-        for registry, name in (
-            (PATTERNS, self.deciding.pattern),
-            (COST_MODELS, self.deciding.cost_model),
-            (POLICIES, self.deciding.policy),
-        ):
-            registry.get(name)
-        if self.deciding.placer not in (SQPR, *PLACERS.names()):
-            PLACERS.get(self.deciding.placer)
-
-    @property
-    def url(self) -> str:
-        return f"{'https' if self.certificate else 'http'}://{self.host}:{self.port}"
 
 
 class _Body(BaseModel):
@@ -446,44 +405,3 @@ class ManagerServer:
             for wish in planned["moves"]:
                 self._feed(RequestMove((wish["operator"],), wish["to"], wish["reason"]))
             return planned
-
-
-def replacement_setting(key: str, value: Any) -> float | bool:
-    """How periodic re-placement may be set: seconds, a part of 1, yes or no."""
-    if key == "replace":
-        if isinstance(value, bool):
-            return value
-        raise UsageError("replace is true or false")
-    most = 1.0 if key == "replace_gain" else 1e6
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 <= value <= most:
-        raise UsageError(f"{key} is {value!r}", hint=f"a number from 0 to {most:g}")
-    return float(value)
-
-
-def changed(known: Settings, body: dict[str, Any]) -> Settings:
-    """Settings with other strategies; only what may change while a manager runs."""
-    families: dict[str, Any] = {
-        "pattern": PATTERNS, "cost_model": COST_MODELS, "policy": POLICIES, "placer": PLACERS,
-    }  # fmt: skip
-    changes: dict[str, Any] = {}
-    parameters: dict[str, Any] = {}
-    for key, value in body.items():
-        if key in families:
-            if (key, value) != ("placer", SQPR):
-                families[key].get(str(value))
-            changes[key] = str(value)
-        elif key == "redistribute" and isinstance(value, bool):
-            changes[key] = value
-        elif key in ("percent_difference", "check_s", "moves_max"):
-            parameters[key] = value
-        elif key in ("replace_s", "replace_gain", "replace"):
-            changes[key] = replacement_setting(key, value)
-        else:
-            raise UsageError(
-                f"unknown setting {key!r}",
-                hint=f"one of {', '.join((*families, 'redistribute', 'percent_difference'))}",
-            )
-    if parameters:
-        changes["parameters"] = replace(known.parameters, **parameters)
-    return replace(known, **changes)

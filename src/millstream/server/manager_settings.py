@@ -1,0 +1,103 @@
+"""How a manager is reached and decides, and which of that may change while it runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from millstream.balance.cost_models import COST_MODELS
+from millstream.balance.redistribution import POLICIES
+from millstream.control.admission import PLACERS
+from millstream.control.manager_decisions import SQPR
+from millstream.control.manager_state import Settings
+from millstream.errors import UsageError
+from millstream.place.patterns import PATTERNS
+from millstream.server.rows_api import is_loopback
+
+STRATEGIES: Mapping[str, Any] = {
+    "pattern": PATTERNS, "cost_model": COST_MODELS, "policy": POLICIES, "placer": PLACERS,
+}  # fmt: skip
+SWITCHES = ("redistribute", "replace")
+# From the least to the most; whole numbers where the least is one.
+AMOUNTS: Mapping[str, tuple[float, float]] = {
+    "percent_difference": (0.0, 100.0),
+    "check_s": (0.1, 1e6),
+    "moves_max": (1, 1000),
+    "replace_s": (0.0, 1e6),
+    "replace_gain": (0.0, 1.0),
+}
+PARAMETERS = ("percent_difference", "check_s", "moves_max")  # of redistribution
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerSettings:
+    """How a manager is reached, and how it decides."""
+
+    host: str = "127.0.0.1"
+    port: int = 8360
+    token: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    authority: str | None = None
+    name: str = "manager"  # as a manager above knows it
+    above: str | None = None  # URL of that one
+    deciding: Settings = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        if not is_loopback(self.host) and not self.token:
+            raise UsageError(
+                f"a manager listens on {self.host} only with a token",
+                hint="--token-file FILE, or --host 127.0.0.1",
+            )
+        if (self.certificate is None) != (self.key is None):
+            raise UsageError("TLS needs a certificate and its key", hint="--certificate and --key")
+        for registry, name in (
+            (PATTERNS, self.deciding.pattern),
+            (COST_MODELS, self.deciding.cost_model),
+            (POLICIES, self.deciding.policy),
+        ):
+            registry.get(name)
+        if self.deciding.placer not in (SQPR, *PLACERS.names()):
+            PLACERS.get(self.deciding.placer)
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.certificate else 'http'}://{self.host}:{self.port}"
+
+
+def changed(known: Settings, body: Mapping[str, Any]) -> Settings:
+    """Settings with other strategies; only what may change while a manager runs."""
+    changes: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
+    for key, value in body.items():
+        if key in STRATEGIES:
+            if (key, value) != ("placer", SQPR):
+                STRATEGIES[key].get(str(value))
+            changes[key] = str(value)
+        elif key in SWITCHES:
+            changes[key] = _switch(key, value)
+        elif key in AMOUNTS:
+            (parameters if key in PARAMETERS else changes)[key] = _amount(key, value)
+        else:
+            raise UsageError(
+                f"unknown setting {key!r}",
+                hint=f"one of {', '.join((*STRATEGIES, *SWITCHES, *AMOUNTS))}",
+            )
+    if parameters:
+        changes["parameters"] = replace(known.parameters, **parameters)
+    return replace(known, **changes)
+
+
+def _switch(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{key} is {value!r}", hint="true or false")
+    return value
+
+
+def _amount(key: str, value: Any) -> float | int:
+    least, most = AMOUNTS[key]
+    whole = isinstance(least, int)
+    kinds = int if whole else int | float
+    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
+        what = "a whole number" if whole else "a number"
+        raise UsageError(f"{key} is {value!r}", hint=f"{what} from {least:g} to {most:g}")
+    return value if whole else float(value)
