@@ -15,7 +15,6 @@ from millstream.schedule import Choice, Goal, Specification
 from millstream.schedule.measures import PlanStatistic
 from millstream.session import Session
 from millstream.session.query import QueryFailedError, Row
-from millstream.session.session import _statements
 
 COLUMNS = {"at": "long", "host": "string", "status": "int"}
 ROWS = [(0, "a", 200), (10, "b", 500), (30, "a", 404), (65, "a", 503), (130, "b", 500)]
@@ -281,7 +280,3 @@ def test_mistakes(session: Session, requests: Path) -> None:
     session.close()
     with pytest.raises(UsageError, match="closed"):
         session.start()
-
-
-def test_splitting_a_script() -> None:
-    assert _statements("a ';' ;\n-- x;y\nb;;") == ["a ';'", "-- x;y\nb"]

@@ -14,9 +14,31 @@ from millstream.cql.parser import (
     parse,
     parse_expression,
     parse_query,
+    split,
 )
 from millstream.errors import CqlError, UsageError
 from millstream.plan.schema import Field
+
+
+@pytest.mark.parametrize(
+    ("script", "statements"),
+    [
+        ("a ';' ;\n-- x;y\nb;;", ["a ';'", "-- x;y\nb"]),
+        (r"SELECT 'it\'s; so' FROM s; b", [r"SELECT 'it\'s; so' FROM s", "b"]),
+        ("SELECT `a;b` FROM s; /* c;d */", ["SELECT `a;b` FROM s"]),
+        ("SELECT a FROM s; -- it's done", ["SELECT a FROM s"]),
+        ("-- nothing;", []),
+        (" ; ;", []),
+    ],
+)
+def test_a_script_is_split_where_statements_end(script: str, statements: list[str]) -> None:
+    assert split(script) == statements
+
+
+def test_a_script_with_an_open_quote_is_told_where() -> None:
+    with pytest.raises(CqlError, match="' is not closed") as caught:
+        split("SELECT a FROM s;\nSELECT b FROM s WHERE c = 'x")
+    assert (caught.value.line, caught.value.column) == (2, 27)
 
 
 def test_a_script_of_statements() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import TokenType
 
 from millstream.cql.catalog import StreamDefinition
 from millstream.cql.dialect import Cql
@@ -84,6 +85,41 @@ def parse(source: str) -> tuple[Statement, ...]:
     if not trees:
         raise text.error("the text is empty", Span(0, 0), STATEMENT_HINT)
     return tuple(_statement(text, tree) for tree in trees)
+
+
+def split(source: str) -> list[str]:
+    """The text of each statement; a comment by itself is none.
+
+    >>> split("SELECT ';' FROM s; -- the first; then\\nSELECT b FROM s; -- no more")
+    ["SELECT ';' FROM s", '-- the first; then\\nSELECT b FROM s']
+    """
+    try:
+        tokens = Cql().tokenize(source)
+    except TokenError as failure:
+        raise _unreadable(Text(source), failure) from None
+    found: list[str] = []
+    begin, filled = 0, False
+    for token in tokens:
+        if token.token_type is not TokenType.SEMICOLON:
+            filled = True
+            continue
+        if filled:
+            found.append(source[begin : token.start].strip())
+        begin, filled = token.end + 1, False
+    return [*found, source[begin:].strip()] if filled else found
+
+
+def finished(source: str) -> bool:
+    """Whether nothing but comments follows the last semicolon, or there is nothing else at all.
+
+    >>> finished("SELECT a FROM s"), finished("SELECT a FROM s; -- so"), finished("SELECT ';")
+    (False, True, False)
+    """
+    try:
+        tokens = Cql().tokenize(source)
+    except TokenError:
+        return False
+    return not tokens or tokens[-1].token_type is TokenType.SEMICOLON
 
 
 def parse_query(source: str) -> SelectStatement:

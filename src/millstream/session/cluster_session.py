@@ -23,22 +23,22 @@ from millstream.client.results import ResultReader
 from millstream.config.qos_table import specification_table
 from millstream.config.stream_json import table_of
 from millstream.cql.catalog import StreamDefinition
-from millstream.cql.parser import CreateQuery, CreateStream, parse
+from millstream.cql.parser import CreateStream, parse, split
 from millstream.cql.system_streams import PREFIX
 from millstream.engine.delivery import FileSink, Result, user_table
 from millstream.errors import StateError, UsageError
 from millstream.plan.schema import Field
 from millstream.plan.windows import BEGINNING
-from millstream.session.query import EPOCH, QueryFailedError, Row
-from millstream.session.rows import as_mappings
-from millstream.session.session import (
+from millstream.session.arguments import (
     Columns,
     Goals,
-    _read,
-    _resolved,
-    _specification,
-    _statements,
+    naming_of,
+    resolved,
+    specification_given,
+    stream_of,
 )
+from millstream.session.query import EPOCH, QueryFailedError, Row
+from millstream.session.rows import as_mappings
 
 POLL_S = 0.2
 
@@ -228,21 +228,7 @@ class ClusterSession:
         **options: Any,
     ) -> StreamDefinition:
         """Declares a stream, as `Session.stream` does; files lie where the processors see them."""
-        if cql is not None:
-            found = [s for s in parse(cql) if isinstance(s, CreateStream)]
-            if len(found) != 1 or name is not None or columns is not None or options:
-                raise UsageError("cql takes one CREATE STREAM and nothing else")
-            return self._declare(_resolved(found[0].definition))
-        if name is None:
-            raise UsageError("a stream needs a name")
-        table: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
-        if columns is not None:
-            table["columns"] = dict(columns)
-        if "path" in table:
-            table["path"] = str(table["path"])
-        elif "source" not in table:
-            table["source"] = "push"
-        return self._declare(_read(name, table))
+        return self._declare(stream_of(name, cql, columns, options))
 
     def _declare(self, definition: StreamDefinition) -> StreamDefinition:
         self.client.declare(table_of(definition))
@@ -283,22 +269,17 @@ class ClusterSession:
     def query(
         self, cql: str, name: str | None = None, *, from_beginning: bool = False
     ) -> ClusterQuery:
-        statements = parse(cql)
-        only = statements[0]
-        if len(statements) != 1 or isinstance(only, CreateStream):
-            raise UsageError("expected one query", hint="execute() takes several statements")
-        if isinstance(only, CreateQuery):
-            name, from_beginning = name or only.name, from_beginning or only.from_beginning
-        chosen = name or f"q{uuid.uuid4().hex[:8]}"
-        self.client.submit(chosen, cql, from_beginning=from_beginning, wait_s=120.0)
+        given, beginning = naming_of(cql)
+        chosen = name or given or f"q{uuid.uuid4().hex[:8]}"
+        self.client.submit(chosen, cql, from_beginning=from_beginning or beginning, wait_s=120.0)
         return ClusterQuery(self, chosen)
 
     def execute(self, cql: str) -> tuple[StreamDefinition | ClusterQuery, ...]:
         made: list[StreamDefinition | ClusterQuery] = []
-        for text in _statements(cql):
+        for text in split(cql):
             (statement,) = parse(text)
             if isinstance(statement, CreateStream):
-                made.append(self._declare(_resolved(statement.definition)))
+                made.append(self._declare(resolved(statement.definition)))
             else:
                 made.append(self.query(text))
         return tuple(made)
@@ -316,7 +297,7 @@ class ClusterSession:
 
         The manager keeps it and tells every processor that it concerns.
         """
-        chosen = _specification(goals)
+        chosen = specification_given(goals)
         if chosen is None:
             self.client.set_quality(None, query)
             return

@@ -20,7 +20,8 @@ from millstream.session.notebook import ROWS_SHOWN, query_html
 if TYPE_CHECKING:
     from millstream.engine.delivery import Sink
     from millstream.engine.engine import Query
-    from millstream.session.session import Goals, Session
+    from millstream.session.arguments import Goals
+    from millstream.session.session import Session
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 POLL_SECONDS = 0.05

@@ -9,31 +9,32 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from millstream.config.qos_table import specification_of
-from millstream.config.stream_table import StreamReader
 from millstream.cql.catalog import StreamDefinition, UserFunction
-from millstream.cql.parser import CreateQuery, CreateStream, parse
+from millstream.cql.parser import CreateStream, parse, split
 from millstream.cql.types import canonical
 from millstream.errors import UsageError
 from millstream.runs.lock import FolderLock
 from millstream.schedule.measures import OperatorStatistic, PlanStatistic
 from millstream.schedule.protocol import Choice, Switch
-from millstream.schedule.quality import Specification
-from millstream.schedule.wishes import specification_from_text
+from millstream.session.arguments import (
+    Columns,
+    Goals,
+    naming_of,
+    resolved,
+    specification_given,
+    stream_of,
+)
 from millstream.session.query import QueryHandle
 from millstream.session.rows import as_mappings
 
 if TYPE_CHECKING:
     from millstream.engine.loop import Loop
     from millstream.engine.push_source import PushSource
-
-Columns = Mapping[str, str] | Sequence[tuple[str, str]]
-Goals = str | Mapping[str, Any] | Specification | None
 
 
 class Session:
@@ -161,21 +162,7 @@ class Session:
         Options are those of a job file: path, format, options, time, lateness, idle, max_ahead,
         source, rate, follow. Without path and source, rows are pushed.
         """
-        if cql is not None:
-            found = [s for s in parse(cql) if isinstance(s, CreateStream)]
-            if len(found) != 1 or name is not None or columns is not None or options:
-                raise UsageError("cql takes one CREATE STREAM and nothing else")
-            return self._declare(_resolved(found[0].definition))
-        if name is None:
-            raise UsageError("a stream needs a name")
-        table: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
-        if columns is not None:
-            table["columns"] = dict(columns)
-        if "path" in table:
-            table["path"] = str(table["path"])
-        elif "source" not in table:
-            table["source"] = "push"
-        return self._declare(_read(name, table))
+        return self._declare(stream_of(name, cql, columns, options))
 
     def _declare(self, definition: StreamDefinition) -> StreamDefinition:
         self.engine.add_stream(definition)
@@ -230,13 +217,9 @@ class Session:
         It begins with the rows that come after it was registered; `from_beginning`, with the
         oldest that are still there.
         """
-        statements = parse(cql)
-        only = statements[0]
-        if len(statements) != 1 or isinstance(only, CreateStream):
-            raise UsageError("expected one query", hint="execute() takes several statements")
-        if isinstance(only, CreateQuery):
-            name, from_beginning = name or only.name, from_beginning or only.from_beginning
-        return self._register(cql, name or self._free_name(), from_beginning)
+        given, beginning = naming_of(cql)
+        chosen = name or given or self._free_name()
+        return self._register(cql, chosen, from_beginning or beginning)
 
     def explain(self, cql: str) -> str:
         """What a query means, what it would share with those that run, and what that costs."""
@@ -272,10 +255,10 @@ class Session:
     def execute(self, cql: str) -> tuple[StreamDefinition | QueryHandle, ...]:
         """All statements of a text: CREATE STREAM, CREATE QUERY, SELECT."""
         made: list[StreamDefinition | QueryHandle] = []
-        for text in _statements(cql):
+        for text in split(cql):
             (statement,) = parse(text)
             if isinstance(statement, CreateStream):
-                made.append(self._declare(_resolved(statement.definition)))
+                made.append(self._declare(resolved(statement.definition)))
             else:
                 made.append(self.query(text))
         return tuple(made)
@@ -307,7 +290,7 @@ class Session:
         """
         from millstream.engine.goals import change_goals  # noqa: PLC0415
 
-        change_goals(self.engine, _specification(goals), query, weight)
+        change_goals(self.engine, specification_given(goals), query, weight)
 
     def quality(self) -> Mapping[str, Any]:
         """Goals beside what is measured, the algorithm in charge, what choosing costs."""
@@ -362,42 +345,6 @@ class Session:
         with self.engine.lock:
             self.engine.catalog = self.engine.catalog.with_function(UserFunction(name, version))
             self.engine.analyzer.forget()
-
-
-def _specification(goals: Goals) -> Specification | None:
-    if goals is None or isinstance(goals, Specification):
-        return goals
-    return specification_from_text(goals) if isinstance(goals, str) else specification_of(goals)
-
-
-def _read(name: str, table: Mapping[str, Any]) -> StreamDefinition:
-    """A stream from the options of a job file; relative paths from here."""
-    reader = StreamReader(name, table, Path.cwd())
-    definition = reader.definition()
-    if definition is None or reader.mistakes:
-        first = reader.mistakes[0]
-        raise UsageError(first.message, hint=first.hint)
-    return definition
-
-
-def _resolved(definition: StreamDefinition) -> StreamDefinition:
-    """A stream of CREATE STREAM with its source checked as a job file's is."""
-    from dataclasses import replace  # noqa: PLC0415
-
-    source = dict(definition.source)
-    if "path" not in source and "source" not in source:
-        source["source"] = "push"
-    columns = {f.name: f.type for f in definition.columns}
-    checked = _read(definition.name, {**source, "columns": columns, "time": definition.time})
-    return replace(definition, source=checked.source)
-
-
-def _statements(text: str) -> list[str]:
-    """The texts of a script's statements; a semicolon inside quotes ends nothing."""
-    quoted = r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`"
-    comment = r"--[^\n]*|/\*.*?\*/"
-    pieces = re.findall(rf"(?:{comment}|[^;'\"`]|{quoted})+", text, re.DOTALL)
-    return [piece.strip() for piece in pieces if piece.strip()]
 
 
 def _calls(cql: str, name: str) -> bool:

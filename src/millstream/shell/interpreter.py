@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from millstream.cql.parser import CreateQuery, CreateStream, parse
+from millstream.cql.parser import CreateQuery, CreateStream, finished, parse, split
 from millstream.cql.system_streams import COLUMNS
 from millstream.errors import UsageError
-from millstream.session.session import _statements as statements_of
 from millstream.shell.backends import Backend, Batch
 from millstream.shell.words import COMMANDS
 
@@ -28,7 +27,7 @@ def complete(text: str) -> bool:
     (False, True, True, True)
     """
     stripped = text.strip()
-    return not stripped or stripped.startswith("\\") or stripped.endswith(";")
+    return stripped.startswith("\\") or finished(stripped)
 
 
 class Interpreter:
@@ -56,7 +55,7 @@ class Interpreter:
         if stripped.startswith("\\"):
             self._command(stripped)
             return
-        for statement in statements_of(stripped):
+        for statement in split(stripped):
             self._statement(statement)
 
     def _statement(self, text: str) -> None:
