@@ -30,11 +30,15 @@ def test_mistakes_in_settings(
     assert not (tmp_path / "home").exists()
 
 
-def test_an_empty_token_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "token").write_text("\n")
+@pytest.mark.parametrize("daemon", ["processor", "manager"])
+@pytest.mark.parametrize(("held", "words"), [(b"\n", "holds no token"), (b"\xff", "not UTF-8")])
+def test_a_file_without_a_token(
+    daemon: str, held: bytes, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "token").write_bytes(held)
     options = ["--home", str(tmp_path / "home"), "--token-file", str(tmp_path / "token")]
-    assert run(["processor", *options]) == 2
-    assert "holds no token" in capsys.readouterr().err
+    assert run([daemon, *options]) == 2
+    assert words in capsys.readouterr().err
 
 
 def test_properties_of_any_name() -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from millstream.errors import UsageError
+from millstream.commands.credentials import existing_file, token_of
 from millstream.runs.json_log import speaker
 
 
@@ -92,9 +92,9 @@ def manager(
         host=host,
         port=port,
         token=token_of(token_file),
-        certificate=_file(certificate),
-        key=_file(key),
-        authority=_file(authority),
+        certificate=existing_file(certificate),
+        key=existing_file(key),
+        authority=existing_file(authority),
         name=name,
         above=above,
         deciding=Settings(
@@ -128,22 +128,3 @@ def manager(
             sys.stdout.flush()
 
         server.run(ready)
-
-
-def token_of(file: Path | None) -> str | None:
-    """The token in a file."""
-    if file is None:
-        return None
-    try:
-        token = file.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read", detail=error.strerror or "") from None
-    if not token:
-        raise UsageError(f"{file} holds no token")
-    return token
-
-
-def _file(path: Path | None) -> str | None:
-    if path is not None and not path.is_file():
-        raise UsageError(f"there is no file {path}")
-    return None if path is None else str(path)

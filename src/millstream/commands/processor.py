@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
+from millstream.commands.credentials import existing_file, token_of
 from millstream.errors import UsageError
 from millstream.runs.json_log import speaker
 
@@ -93,10 +94,10 @@ def processor(
     settings = ProcessorSettings(
         host=host,
         port=port,
-        token=_token(token_file),
-        certificate=_file(certificate),
-        key=_file(key),
-        authority=_file(authority),
+        token=token_of(token_file),
+        certificate=existing_file(certificate),
+        key=existing_file(key),
+        authority=existing_file(authority),
         manager=manager,
         advertise=advertise,
         properties=properties_of(prop or ()),
@@ -201,24 +202,6 @@ def _session(master: str, heap: str, home: Path) -> Any:
     if cores:
         own["spark.sql.shuffle.partitions"] = cores[1]
     return session(master, own, log=home / "spark.log")
-
-
-def _token(file: Path | None) -> str | None:
-    if file is None:
-        return None
-    try:
-        token = file.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read", detail=error.strerror or "") from None
-    if not token:
-        raise UsageError(f"{file} holds no token")
-    return token
-
-
-def _file(path: Path | None) -> str | None:
-    if path is not None and not path.is_file():
-        raise UsageError(f"there is no file {path}")
-    return None if path is None else str(path)
 
 
 def properties_of(given: Sequence[str]) -> dict[str, str | int | float]:
