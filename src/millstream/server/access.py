@@ -6,15 +6,17 @@ come in, whatever their headers say. Errors are JSON in four parts; nothing secr
 
 import hmac
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ValidationError
 
 from millstream.engine.transfer import PeerAwayError, RefusedError
 from millstream.errors import MillstreamError, ResourceError, StateError, UsageError
 
 BODY_BYTES_MAX = 4 << 20
+Body = TypeVar("Body", bound=BaseModel)
 
 
 class AnswerError(Exception):
@@ -49,6 +51,16 @@ async def json_body(request: Request, size_max: int = BODY_BYTES_MAX) -> dict[st
     if not isinstance(found, dict):
         raise AnswerError(400, "mistake", "the body is not an object")
     return found
+
+
+def validated(kind: type[Body], body: dict[str, Any]) -> Body:
+    """A body as its model has it; the first thing that is wrong with it is told."""
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise AnswerError(400, "mistake", f"{where}: {first['msg']}"[:500]) from None
 
 
 def text(body: dict[str, Any], key: str) -> str:

@@ -28,7 +28,7 @@ from typing import Annotated, Any
 
 import uvicorn
 from fastapi import FastAPI, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from millstream.control import tiers
 from millstream.control.commands import Join
@@ -52,7 +52,7 @@ from millstream.engine.transfer import RefusedError
 from millstream.errors import UsageError
 from millstream.runs.lock import FolderLock
 from millstream.server import manager_answers as answers
-from millstream.server.access import AnswerError, add_error_answers, authorise, json_body
+from millstream.server.access import AnswerError, add_error_answers, authorise, json_body, validated
 from millstream.server.kept_port import bound_socket
 from millstream.server.manager_driver import ManagerDriver
 from millstream.server.manager_placement import add_placement_routes
@@ -103,15 +103,6 @@ class _Move(_Body):
 class _Drain(_Body):
     back: bool = False
     wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 0.0
-
-
-def _read(kind: type[BaseModel], body: dict[str, Any]) -> Any:
-    try:
-        return kind.model_validate(body)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise AnswerError(400, "mistake", f"{where}: {first['msg']}"[:500]) from None
 
 
 class ManagerServer:
@@ -227,7 +218,7 @@ class ManagerServer:
 
     async def _asked(self, request: Request, kind: type[BaseModel]) -> Any:
         authorise(request, self.settings.token)
-        return _read(kind, await json_body(request))
+        return validated(kind, await json_body(request))
 
     def _feed(self, event: Event) -> None:
         if self.driver.state.superseded:

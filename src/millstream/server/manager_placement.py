@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import httpx
 from fastapi import FastAPI, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from millstream.control.manager_events import RequestMove
 from millstream.control.manager_state import ManagerState
 from millstream.engine.transfer import PeerAwayError, RefusedError
 from millstream.errors import UsageError
 from millstream.server import manager_answers as answers
-from millstream.server.access import AnswerError, authorise, json_body
+from millstream.server.access import authorise, json_body, validated
 from millstream.server.manager_driver import ManagerDriver
 from millstream.server.placement_messages import Wish, tree_json
 
@@ -60,8 +60,7 @@ def add_placement_routes(
     @app.post("/queries/{name}/placement")
     async def place(request: Request, name: str) -> dict[str, Any]:
         authorise(request, token)
-        asked = _read(_Placing, await json_body(request))
-        assert isinstance(asked, _Placing)
+        asked = validated(_Placing, await json_body(request))
         from millstream.control.query_tree import query_tree  # noqa: PLC0415
 
         tree = query_tree(driver.state, name)
@@ -74,8 +73,7 @@ def add_placement_routes(
     @app.post("/replacement")
     async def replace(request: Request) -> dict[str, Any]:
         authorise(request, token)
-        asked = _read(_Replacing, await json_body(request))
-        assert isinstance(asked, _Replacing)
+        asked = validated(_Replacing, await json_body(request))
         from millstream.control.replacement import proposals  # noqa: PLC0415
 
         found = proposals(driver.state, gain=asked.gain)
@@ -97,15 +95,6 @@ def add_placement_routes(
             ],
             "moves": _moves_since(driver.state, before),
         }
-
-
-def _read(kind: type[BaseModel], body: dict[str, Any]) -> BaseModel:
-    try:
-        return kind.model_validate(body)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise AnswerError(400, "mistake", f"{where}: {first['msg']}"[:500]) from None
 
 
 def _planned(tree: "QueryTree", asked: _Placing) -> dict[str, Any]:
