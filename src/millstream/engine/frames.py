@@ -129,6 +129,15 @@ def time_bound(value: int, rows: int) -> str:
     return f"{value}L" if rows > SKIPPED_ROWS_MIN else steady(value)
 
 
+def multiples(low: str, high: str, slide: int) -> str:
+    """Every `slide` from one time to another, none where the first is the later one, as SQL.
+
+    A filter before it does not keep Spark from computing a sequence that runs backwards, which it
+    refuses: where bounds come to be constants it does so while it optimises.
+    """
+    return f"explode(IF({low} <= {high}, sequence({low}, {high}, {slide}L), array()))"
+
+
 def until_text(window: Range | Now | Unbounded | Rows) -> str:
     """The end of a row's interval as SQL over its time."""
     match window:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from millstream.engine.frames import (
     Frame,
     lower,
+    multiples,
     order_struct,
     order_text,
     outermost_window,
@@ -290,12 +291,11 @@ def _relation_at_multiples(slide: int, alive: Frame, span: _Span, step: Step) ->
     high = f"({until} - pmod({until}, {slide}L))"
     if span.stop < FOREVER:
         high = f"least({high}, {(span.stop - 1) // slide * slide}L)"
-    inside = alive.where(f"{low} <= {high}")
-    at = inside.data.selectExpr("*", f"explode(sequence({low}, {high}, {slide}L)) AS _at")
-    copied = Frame(at, (*inside.hidden, "_at"), inside.width)
+    at = alive.data.selectExpr("*", f"{multiples(low, high, slide)} AS _at")
+    copied = Frame(at, (*alive.hidden, "_at"), alive.width)
     return copied.select(
-        {"_ts": "_at", "_from": "_ts"} | ({"_pos": "_pos"} if "_pos" in inside.hidden else {}),
-        [f"c{i}" for i in range(inside.width)],
+        {"_ts": "_at", "_from": "_ts"} | ({"_pos": "_pos"} if "_pos" in alive.hidden else {}),
+        [f"c{i}" for i in range(alive.width)],
     )
 
 
@@ -372,9 +372,8 @@ def _at_multiples(core: Aggregate, alive: Frame, span: _Span, step: Step) -> Fra
     high = f"({until} - pmod({until}, {slide}L))"
     if span.stop < FOREVER:
         high = f"least({high}, {span.stop // slide * slide}L)"
-    inside = alive.data.where(f"{low} <= {high}")
     keys = [(f"k{i}", sql(e)) for i, e in enumerate(core.keys)]
-    copied = inside.selectExpr("*", f"explode(sequence({low}, {high}, {slide}L)) AS _at")
+    copied = alive.data.selectExpr("*", f"{multiples(low, high, slide)} AS _at")
     grouped = partial(copied, [("_at", "_at"), *keys], core.calls, order_struct(alive))
     hidden = {"_ts": "_at", "_until": f"_at + {slide}L"}
     return Frame(grouped, (), 0).select(hidden, finals([k for k, _ in keys], core.calls))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.engine.frames import Frame, lower, order_struct, steady, time_bound
+from millstream.engine.frames import Frame, lower, multiples, order_struct, steady, time_bound
 from millstream.engine.operators.aggregates import finals, merge, names_of, partial, parts_of
 from millstream.engine.operators.base import Answer, Output, Step
 from millstream.engine.segments import Segment
@@ -187,9 +187,7 @@ def _windows(data: DataFrame, node: Aggregate, window: Sliding, first: int, last
     if -(-window.length // window.slide) > DIRECT_WINDOWS_MAX:
         return _windows_by_blocks(data, node, window, first, last)
     low, high = _ends_of_pane(node, window, first, last)
-    ends = f"explode(sequence({low}, {high}, {window.slide}L)) AS _end"
-    # a pane in none of the wanted windows would make a descending sequence
-    copied = data.where(f"{low} <= {high}").selectExpr("*", ends)
+    copied = data.selectExpr("*", f"{multiples(low, high, window.slide)} AS _end")
     return merge(copied, ["_end", *_keys(node)], node.calls)
 
 
@@ -254,7 +252,7 @@ def _windows_by_blocks(
     stop = f"_next - {slide}L"
     stop = f"coalesce({stop}, {steady(last, '_end')})" if last < FOREVER else stop
     kept = [*keys, *names_of(node.calls), "_latest"]
-    return merged.selectExpr(*kept, f"explode(sequence(_end, {stop}, {slide}L)) AS _end")
+    return merged.selectExpr(*kept, f"{multiples('_end', stop, slide)} AS _end")
 
 
 def _cover(length: int, pane: int, levels: int) -> str:

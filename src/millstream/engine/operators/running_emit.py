@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.engine.frames import Frame, lower, order_struct
+from millstream.engine.frames import Frame, lower, multiples, order_struct
 from millstream.engine.operators.aggregates import finals, merge, names_of, partial
 from millstream.engine.operators.base import Answer, Output, Step
 from millstream.engine.segments import Segment
@@ -113,7 +113,7 @@ def _held(points: DataFrame, node: Aggregate, slide: int, last: int) -> Frame:
     by = f"PARTITION BY {', '.join(keys)} " if keys else ""
     following = f"lead(_end) OVER ({by}ORDER BY _end)"
     spans = points.selectExpr("*", f"coalesce({following} - {slide}L, {last}L) AS _stop")
-    at = spans.selectExpr("*", f"explode(sequence(_end, _stop, {slide}L)) AS _at")
+    at = spans.selectExpr("*", f"{multiples('_end', '_stop', slide)} AS _at")
     return Frame(at, (), 0).select({"_ts": "_at"}, finals(keys, node.calls))
 
 
@@ -188,8 +188,7 @@ def _nested_result(points: DataFrame, node: Aggregate, core: Emit, first: int, l
     if core.kind == "rstream":
         stop = f"coalesce(_next - {slide}L, {last}L)"
         low = f"greatest(_ts, {first}L)" if first > BEGINNING else "_ts"
-        data = table.data.where(f"{low} <= {stop}")
-        at = data.selectExpr(*names, f"explode(sequence({low}, {stop}, {slide}L)) AS _ts")
+        at = table.data.selectExpr(*names, f"{multiples(low, stop, slide)} AS _ts")
         return Frame(at, ("_ts",), table.width)
     present = table.select({"_ts": "_ts"}, names)
     previous = Frame(table.data.where("_next IS NOT NULL"), table.hidden, table.width).select(
