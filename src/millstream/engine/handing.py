@@ -118,11 +118,11 @@ class OldOwner:
 
     def ready(self, move: str) -> None:
         """The new owner has what it needs and is warm."""
-        known = self.ownership.move(move)
-        if known is None or known.phase in ENDED:
-            raise RefusedError("unknown", f"move {move} is not under way here")
-        if known.phase == "serving":
-            with self.ledger.transaction():
+        with self.ledger.transaction():
+            known = self.ownership.move(move)
+            if known is None or known.phase in ENDED:
+                raise RefusedError("unknown", f"move {move} is not under way here")
+            if known.phase == "serving":
                 self.ownership.set_move(move, "old", "ready", known.record)
 
     def seal(self, move: str, names: Sequence[str], to: Place) -> dict[str, Any]:
@@ -153,9 +153,14 @@ class OldOwner:
         return record
 
     def _seal(self, known: Move, names: tuple[str, ...], to: Place) -> dict[str, Any]:
-        operators = self._operators(names)
         readers = {s for o in self.engine.operators.values() if o.id not in names for s in o.inputs}
         with self.ledger.transaction() as ledger:
+            present = self.ownership.move(known.id)  # while its last steps ended it may have ended
+            if present is not None and present.phase in ("sealed", "done"):
+                return dict(present.record["sealed"])
+            if present is None or present.phase != "ready":
+                raise RefusedError("unknown", f"move {known.id} is not under way here any more")
+            operators = self._operators(names)
             record = self._extent(operators)
             record["streams"] = {
                 o.id: self._stream_record(o, to, local=o.id in readers) for o in operators
@@ -181,7 +186,7 @@ class OldOwner:
             for query in queries:
                 self.hosting.leave(query)
             self.ownership.set_move(
-                known.id, "old", "sealed", {**known.record, "to": asdict(to), "sealed": record}
+                known.id, "old", "sealed", {**present.record, "to": asdict(to), "sealed": record}
             )
         for name in names:
             self.engine.operators.pop(name, None)
@@ -221,7 +226,7 @@ class OldOwner:
             "subscribers": {n: p for n, p in places.items() if n.startswith(SUBSCRIBER)},
             "progress": ledger.progress(operator.id),
             "statistics": {} if statistics is None else {
-                k: statistics[k] for k in ("rows_in", "rows_out", "steps", "seconds")
+                k: statistics[k] for k in ("rows_in", "rows_out", "steps", "seconds", "shared")
             },
             "states": states,
         }  # fmt: skip
@@ -269,11 +274,12 @@ class OldOwner:
 
     def undo(self, move: str) -> None:
         """Before the seal: as if nothing had been. After it: refused."""
-        known = self.ownership.move(move)
-        if known is not None and known.phase in ("sealed", "done"):
-            raise RefusedError("sealed", f"move {move} is sealed here")
         with self.ledger.transaction() as ledger:
+            known = self.ownership.move(move)
+            if known is not None and known.phase in ("sealed", "done"):
+                raise RefusedError("sealed", f"move {move} is sealed here")
             ledger.drop_consumer(holder(move))
             record = {} if known is None else dict(known.record)
             self.ownership.set_move(move, "old", "undone", record)
+            self.ownership.forget_ended(ENDED, ENDED_KEPT)
         faults.reach("undo.committed")

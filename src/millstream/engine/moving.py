@@ -98,7 +98,7 @@ class NewOwner:
             return True  # time has passed: look again at what is missing
         old.ready(known.id)
         faults.reach("prepare.told")
-        self._set_phase(known.id, "ready")
+        self._set_phase(known, "ready")
         faults.reach("ready.committed")
         return True
 
@@ -116,17 +116,26 @@ class NewOwner:
             if (stream, source.processor) in self._expected.get(known.id, ()):
                 continue
             with self.ledger.transaction():
-                present = self.ownership.move(known.id)
-                assert present is not None
+                present = self._present(known)
                 entry = [stream, asdict(source)]
                 if entry not in present.record["expected"]:
                     record = {**present.record, "expected": [*present.record["expected"], entry]}
                     self.ownership.set_move(known.id, "new", present.phase, record)
             self.receiver.expect(stream, source)
+            self._leave_if_undone(known, stream, source)
             self._expected.setdefault(known.id, set()).add((stream, source.processor))
             faults.reach("prepare.expected")
             news = True
         return news
+
+    def _leave_if_undone(self, known: Move, stream: str, source: Place) -> None:
+        """Who undid the move while the source was asked could not know that it keeps the stream."""
+        with self.ledger.transaction():
+            present = self.ownership.move(known.id)
+            if present is not None and present.phase == known.phase:
+                return
+            self._part_from(stream, source)
+        self.receiver.say_farewells()
 
     def _origin(
         self, stream: str, part: Mapping[str, Any], request: MoveRequest
@@ -147,11 +156,17 @@ class NewOwner:
                 return chosen.to, chosen.epoch, chosen.next
         return source, epoch, following
 
-    def _set_phase(self, move: str, phase: str, **more: Any) -> None:
+    def _present(self, known: Move) -> Move:
+        """The move as it is now (in a transaction); refused where it has ended meanwhile."""
+        present = self.ownership.move(known.id)
+        if present is None or present.phase != known.phase:
+            raise RefusedError("undone", f"move {known.id} has changed meanwhile")
+        return present
+
+    def _set_phase(self, known: Move, phase: str, **more: Any) -> None:
         with self.ledger.transaction():
-            known = self.ownership.move(move)
-            assert known is not None
-            self.ownership.set_move(move, "new", phase, {**known.record, **more})
+            present = self._present(known)
+            self.ownership.set_move(known.id, "new", phase, {**present.record, **more})
 
     def _copy(self, known: Move, request: MoveRequest, needs: Mapping[str, Any]) -> bool:
         """Fetches what is missing of every stream; gives whether nothing is."""
@@ -164,7 +179,7 @@ class NewOwner:
                 continue
             segments = [segment_of(stream, s) for s in part["segments"]]
             cursors = [c[stream][0] for c in needs["cursors"].values() if stream in c]
-            self._hold(known.id, stream, min((s.first for s in segments), default=part["next"]))
+            self._hold(known, stream, min((s.first for s in segments), default=part["next"]))
             lack = self._lack(known.id, stream, segments, cursors)
             complete = complete and not lack.waiting
             missing += lack.rows
@@ -175,10 +190,11 @@ class NewOwner:
                 self.receiver.pull(stream)
         return complete
 
-    def _hold(self, move: str, stream: str, first: int) -> None:
-        if holder(move) not in self.ledger.consumers(stream):
+    def _hold(self, known: Move, stream: str, first: int) -> None:
+        if holder(known.id) not in self.ledger.consumers(stream):
             with self.ledger.transaction() as ledger:
-                ledger.set_cursor(holder(move), stream, first, BEGINNING)
+                self._present(known)
+                ledger.set_cursor(holder(known.id), stream, first, BEGINNING)
             faults.reach("prepare.held")
 
     def _lack(
@@ -212,6 +228,7 @@ class NewOwner:
         with self.receiver.downloaded(lack.fetch, self.peers(request.old)) as (size, stored):
             faults.reach("prepare.written")
             with self.ledger.transaction() as ledger:
+                self._present(known)
                 present = ledger.segments(stream)
                 if any(s not in present for s in lack.replaced):
                     raise busy(f"stream {stream} has changed meanwhile")
@@ -241,7 +258,7 @@ class NewOwner:
         record = self.peers(request.old).sealed(known.id, wait)
         if record is None:
             return False
-        self._set_phase(known.id, "taking", sealed=record)
+        self._set_phase(known, "taking", sealed=record)
         faults.reach("take.recorded")
         return True
 
@@ -320,6 +337,7 @@ class NewOwner:
         gone: list[str] = []
         for name, part in record["streams"].items():
             self.ownership.drop_copy(name)
+            self.ownership.forget_former_life(name, part["epoch"])
             self.ownership.own(name, part["epoch"], part["next"])
             ledger.set_head(name, part["next"], part["watermark"], part["ts_max"], part["rows"])
             for stream, (following, watermark) in record["cursors"][name].items():
@@ -379,6 +397,10 @@ class NewOwner:
         faults.reach("undo.asked")
         gone: list[str] = []
         with self.engine.lock, self.ledger.transaction() as ledger:
+            known = self.ownership.move(move)  # more may have been copied while we asked
+            assert known is not None
+            if known.phase in ENDED:
+                return
             ledger.drop_consumer(holder(move))
             for stream in known.record["copied"]:
                 copy = self.ownership.copy(stream)
@@ -390,6 +412,7 @@ class NewOwner:
             self._part(known)
             over = {"request": known.record["request"], "copied": [], "expected": []}
             self.ownership.set_move(move, "new", "undone", over)
+            self.ownership.forget_ended(ENDED, ENDED_KEPT)
         self.hosting.remove(gone)
         self.receiver.say_farewells()
         faults.reach("undo.committed")
@@ -397,6 +420,9 @@ class NewOwner:
     def _part(self, known: Move) -> None:
         """Leaves sources that were asked to keep a stream and are not needed (in a transaction)."""
         for stream, told in known.record["expected"]:
-            copy, place = self.ownership.copy(stream), Place(**told)
-            if copy is None or copy.source.processor != place.processor:
-                self.ownership.leave(stream, place)
+            self._part_from(stream, Place(**told))
+
+    def _part_from(self, stream: str, place: Place) -> None:
+        copy = self.ownership.copy(stream)
+        if copy is None or copy.source.processor != place.processor:
+            self.ownership.leave(stream, place)

@@ -181,6 +181,10 @@ class Ownership:
     def forget_handed(self, stream: str) -> None:
         self.ledger.change("DELETE FROM handed WHERE stream = ?", (stream,))
 
+    def forget_former_life(self, stream: str, epoch: int) -> None:
+        """Pointers that are not older than a stream's new epoch are from before it was dropped."""
+        self.ledger.change("DELETE FROM handed WHERE stream = ? AND epoch >= ?", (stream, epoch))
+
     def forget_old_pointers(self, stream: str, keep: int) -> None:
         self.ledger.change(
             "DELETE FROM handed WHERE stream = ? AND next NOT IN "
@@ -270,13 +274,18 @@ class Ownership:
         self.ledger.change("DELETE FROM moves WHERE move = ?", (move,))
 
     def forget_ended(self, phases: Sequence[str], keep: int) -> None:
-        """Drops the records of all but the latest moves that have come to an end."""
+        """Drops the records of moves that have ended, all but the latest of each leader."""
         marks = ", ".join("?" for _ in phases)
-        self.ledger.change(
-            f"DELETE FROM moves WHERE phase IN ({marks}) AND move NOT IN "
-            f"(SELECT move FROM moves WHERE phase IN ({marks}) ORDER BY move DESC LIMIT ?)",
-            (*phases, *phases, keep),
-        )
+        ended = self.ledger.rows(f"SELECT move FROM moves WHERE phase IN ({marks})", tuple(phases))
+        if len(ended) <= keep:
+            return
+        by_leader: dict[str, list[tuple[tuple[int, ...], str]]] = {}
+        for row in ended:
+            leader, order = _told_by(row["move"])
+            by_leader.setdefault(leader, []).append((order, row["move"]))
+        for moves in by_leader.values():
+            for _, gone in sorted(moves)[:-keep]:
+                self.drop_move(gone)
 
     # -- consumers ------------------------------------------------------------------------------
 
@@ -332,3 +341,16 @@ def definition_of(text: str) -> StreamDefinition:
     found = json.loads(text)
     columns = tuple(Field(name, kind) for name, kind in found.pop("columns"))
     return StreamDefinition(columns=columns, **found)
+
+
+def _told_by(move: str) -> tuple[str, tuple[int, ...]]:
+    """Who leads a move, and its place among those: ids end with an epoch and a number.
+
+    >>> _told_by("b-p0-2-10"), _told_by("mine")
+    (('b-p0', (2, 10)), ('', ()))
+    """
+    parts = move.split("-")
+    numbers: list[int] = []
+    while len(parts) > 1 and parts[-1].isdecimal() and len(numbers) < 2:
+        numbers.insert(0, int(parts.pop()))
+    return "-".join(parts) if numbers else "", tuple(numbers)

@@ -238,7 +238,8 @@ class Distributor:
             if following > place[0]:
                 ledger.set_cursor(name, stream, following, BEGINNING)
             handed = self.ownership.handed(stream)
-            if handed and self.ownership.owned(stream) is None and following >= handed[-1].next:
+            last = max(handed, key=lambda h: h.epoch) if handed else None
+            if last and self.ownership.owned(stream) is None and following >= last.next:
                 ledger.drop_cursor(name, stream)  # it has all of it; the pointer stays
         self._passed(stream)
 
