@@ -179,3 +179,20 @@ def test_what_steps_shared_goes_along(cluster: PureCluster) -> None:
     assert cluster.move([SECOND], "p1", lambda: (cluster.steps(), cluster.exchange()))
     figures = cluster.alive["p1"].engine.ledger.operator_statistics()[SECOND]
     assert figures["shared"] == 5.0
+
+
+def test_a_former_owner_forgets_what_nobody_uses(cluster: PureCluster) -> None:
+    cluster.deploy("sums", "sums", lambda _: "p0")
+    cluster.feed([(0, 1)])
+    cluster.settle()
+    operators = (FIRST, SECOND)
+    assert cluster.move(operators, "p1", lambda: (cluster.steps(), cluster.exchange()))
+    old, new = cluster.alive["p0"], cluster.alive["p1"]
+    assert old.ownership.handed(FIRST)
+    new.hosting.unhost("sums", operators)
+    old.hosting.unhost("sums", operators)  # as a manager says it to former owners
+    for name in operators:
+        assert not old.ownership.handed(name)
+        assert old.engine.ledger.stream(name) is None
+    assert not new.new_owner.warm
+    assert not new.new_owner._expected

@@ -13,7 +13,8 @@ from control_calls import until
 from plain_processors import PlainCluster, expected, plain
 
 from millstream.balance.protocol import LoadRequest, Move, Received, WindowClosed
-from millstream.control.replies import Done
+from millstream.control.commands import Progress
+from millstream.control.replies import Done, Progressed
 from millstream.errors import UsageError
 from millstream.server.balancing import BalanceSettings
 
@@ -173,4 +174,16 @@ def test_who_takes_a_part_of_a_job_hears_what_it_will_be_there(
     monkeypatch.setattr(balancing, "led", lambda: "")
     balancing._move("p1", [Move(first, "p1", 0.1, "asked", 0.4)])
     assert begun == [(0.1, 0.4)]
+    cluster.close("p0")
+
+
+def test_who_completed_for_another_is_the_owner_to_whoever_asks(tmp_path: Path) -> None:
+    """A manager may complete a move that a peer leads: the peer's question must find its end."""
+    cluster = PlainCluster(tmp_path, 1, QUICK)
+    server = cluster.alive["p0"]
+    with server.processor.engine.ledger.transaction():
+        for move, role in (("b-p1-1-1", "new"), ("b-p1-1-2", "old")):
+            server.processor.ownership.set_move(move, role, "done", {"request": None})
+    told = [server.connections.perform(Progress(f"b-p1-1-{n}")) for n in (1, 2, 3)]
+    assert told == [Progressed("owner"), Progressed("none"), Progressed("none")]
     cluster.close("p0")

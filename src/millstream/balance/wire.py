@@ -32,6 +32,7 @@ KINDS: dict[str, type[Message]] = {
         ProbeAnswer,
     )
 }
+LEAST = {"cpu": 1e-6}  # amounts are divided by it
 READERS = {"float": float, "int": int, "bool": bool}
 
 
@@ -50,7 +51,8 @@ def from_json(data: Any) -> Message:
     >>> from_json({"kind": "Probe", "number": 3})
     Probe(number=3)
     """
-    if not isinstance(data, dict) or data.get("kind") not in KINDS:
+    known_kind = isinstance(data, dict) and isinstance(data.get("kind"), str)
+    if not known_kind or data["kind"] not in KINDS:
         known = ", ".join(sorted(KINDS))
         raise UsageError("not a balancing message", detail=str(data)[:200], hint=f"one of {known}")
     kind = KINDS[data["kind"]]
@@ -72,6 +74,13 @@ def _read(kind: str, name: str, type_name: str, given: dict[str, Any]) -> Any:
     value = given[name]
     wanted = type_name.removeprefix("<class '").removesuffix("'>")
     fits = isinstance(value, bool) == (wanted == "bool") and isinstance(value, int | float)
-    if not fits or not isfinite(value) or (wanted == "int" and value != int(value)):
-        raise UsageError(f"field {name!r} of a {kind} message is no {wanted}", detail=repr(value))
+    if not fits or not _bounded(value) or (wanted == "int" and value != int(value)):
+        detail = repr(value)[:200]
+        raise UsageError(f"field {name!r} of a {kind} message is no {wanted}", detail=detail)
+    if value < LEAST.get(name, value):
+        raise UsageError(f"field {name!r} of a {kind} message is {value}, which cannot be")
     return READERS[wanted](value)
+
+
+def _bounded(value: float) -> bool:
+    return isfinite(value) if isinstance(value, float) else abs(value) < 1 << 62

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
+from millstream.client.addresses import UNREACHABLE
 from millstream.errors import MillstreamError, ResourceError, StateError, UsageError
 
 MANAGER = "MILLSTREAM_MANAGER"
@@ -55,7 +56,7 @@ class HttpClient:
         timeout = httpx.Timeout(ANSWER_S + wait_s, connect=5.0)
         try:
             answer = self.http.request(method, url, json=body, params=params, timeout=timeout)
-        except httpx.HTTPError as error:
+        except UNREACHABLE as error:
             where = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"
             raise ManagerAwayError(
                 f"nobody answers at {where}", detail=f"{type(error).__name__}: {error}"[:300]

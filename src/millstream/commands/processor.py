@@ -172,9 +172,12 @@ def _cut_off(ended: threading.Event, session: Any, say: Callable[..., None]) -> 
 
 
 def _balance(scheme: str, peers: str) -> Any:
+    from millstream.client.addresses import checked_url  # noqa: PLC0415
     from millstream.server.balancing import BalanceSettings  # noqa: PLC0415
 
-    addresses = tuple(url.strip() for url in peers.split(",") if url.strip())
+    addresses = tuple(
+        checked_url(url.strip(), "--peers") for url in peers.split(",") if url.strip()
+    )
     if scheme == "off":
         if addresses:
             raise UsageError("peers are for balancing", hint="--balance placement")

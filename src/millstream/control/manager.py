@@ -65,6 +65,7 @@ from millstream.control.manager_state import NOBODY, ManagerState, Sent, StreamR
 from millstream.control.manager_turn import Turn
 from millstream.control.replies import Done, Held, Inventory, Refusal, Reply, Reported
 from millstream.errors import UsageError
+from millstream.names import problem_of
 
 MOVE_COMMANDS = (Prepare, Progress, Seal, TakeOver, Undo, Complete)
 COMPILES_MAX = 20  # texts in one message
@@ -259,6 +260,8 @@ def _declare(turn: Turn, event: DeclareStream) -> None:
     name = event.table.get("name")
     if not isinstance(name, str) or not name:
         raise UsageError("a stream needs a name")
+    if problem := problem_of(name):
+        raise UsageError(problem, hint="choose another name for the stream")
     known = turn.state.streams.get(name)
     if known is not None:
         if dict(known.table) != dict(event.table):

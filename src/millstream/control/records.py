@@ -9,13 +9,13 @@ from millstream.errors import UsageError
 
 Name = Annotated[str, Field(min_length=1, max_length=300)]
 Text = Annotated[str, Field(max_length=1 << 18)]
-Names = Annotated[tuple[Name, ...], Field(max_length=5000)]
+Names = Annotated[tuple[Name, ...], Field(max_length=100_000)]
 Count = Annotated[int, Field(ge=0, le=1 << 62)]
 Micros = Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)]  # event time since 1970, in us
-Table = Annotated[dict[str, Any], Field(max_length=5000)]
+Table = Annotated[dict[str, Any], Field(max_length=100_000)]
 Properties = Annotated[dict[Name, str | int | float | bool | None], Field(max_length=200)]
 Numbers = Annotated[dict[Name, float], Field(max_length=200)]
-Many: Any = Field(max_length=5000)
+Many: Any = Field(max_length=100_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ pointed to the processor that has them, as after a move. Operators do not move i
 manager; whole queries go by dropping and submitting them.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -60,6 +61,7 @@ from millstream.control.replies import (
     Reported,
     StreamMark,
 )
+from millstream.names import problem_of
 
 SUMMED = ("cpu", "cores", "memory", "memory_rows", "slots", "processors")
 
@@ -95,10 +97,15 @@ def stale(state: ManagerState, envelope: Envelope) -> bool:
     return (envelope.manager, envelope.number) < (above.epoch, above.number)
 
 
+def _misnamed(table: Mapping[str, Any]) -> str:
+    name = table.get("name")
+    return problem_of(name) if isinstance(name, str) else "a declared stream needs a name"
+
+
 def _carry_out(turn: Turn, command: Command) -> None:
     above = turn.state.above.get("above", Above())
     match command:
-        case Declare(table, ingest):
+        case Declare(table, ingest) if not _misnamed(table):
             _declare(turn, str(table["name"]), dict(table), ingest)
         case StartStream(name) if name in turn.state.streams:
             turn.put(replace(turn.state.streams[name], start_wanted=True))
@@ -180,6 +187,8 @@ def _unhost(turn: Turn, query: str, operators: tuple[str, ...]) -> None:
 def answer(state: ManagerState, command: Command) -> Reply | None:
     """The reply to a command that was carried out; None while it is not known yet."""
     match command:
+        case Declare(table) if problem := _misnamed(table):
+            return Refusal("mistake", problem)
         case Declare(table, True) if state.streams[str(table["name"])].processor == NOBODY:
             return Refusal("busy", "no processor of this manager answers")
         case Hold(query, streams):

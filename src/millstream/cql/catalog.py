@@ -13,6 +13,7 @@ from millstream.cql.suggestions import did_you_mean
 from millstream.cql.system_streams import IDLE_US, SOURCE, columns_of
 from millstream.cql.types import canonical
 from millstream.errors import UsageError
+from millstream.names import problem_of
 from millstream.plan.schema import Field, Schema
 from millstream.plan.sql_text import quoted
 
@@ -38,6 +39,8 @@ class StreamDefinition:
         object.__setattr__(self, "source", MappingProxyType(dict(self.source)))
         if not self.name:
             raise UsageError("a stream needs a name")
+        if problem := problem_of(self.name):  # it becomes a folder's
+            raise UsageError(problem, hint="choose another name for the stream")
         if not columns:
             raise UsageError(f"stream {self.name} has no columns", hint="declare them, in order")
         repeated = {f.name for f in columns if sum(g.name == f.name for g in columns) > 1}

@@ -291,7 +291,7 @@ class Hosting:
         """A query uses operators here no more; those that no query uses are forgotten."""
         gone: list[str] = []
         with self.engine.lock:
-            with self.ledger.transaction() as ledger:
+            with self.ledger.transaction():
                 mine = self.ownership.hosted().get(query, ())
                 for operator in (o for o in operators if o in mine):
                     self.ownership.unhost(query, operator)
@@ -299,15 +299,26 @@ class Hosting:
                         self.engine.operators.pop(operator, None)
                         self.ownership.disown(operator)
                         gone += self.drop_operator(operator)
-                        self.ownership.forget_handed(operator)
-                        if self.ownership.copy(operator) is None:
-                            for consumer in ledger.consumers(operator):
-                                ledger.drop_cursor(consumer, operator)
-                            gone += ledger.drop_stream(operator)
-                            self.engine.runner.reader.forget(operator)
+                        gone += self._forget_output(operator)
+                arriving = self.ownership.arriving()
+                for operator in (o for o in operators if o not in mine):
+                    former = bool(self.ownership.handed(operator)) and operator not in arriving
+                    used = self.ownership.users(operator) or self.ownership.owned(operator)
+                    if former and not used:
+                        gone += self._forget_output(operator)
                 self.leave(query)
             self.refresh(query)
         self.remove(gone)
+
+    def _forget_output(self, operator: str) -> list[str]:
+        """Forgets what an operator made here and where it went (inside a transaction)."""
+        self.ownership.forget_handed(operator)
+        if self.ownership.copy(operator) is not None:
+            return []
+        for consumer in self.ledger.consumers(operator):
+            self.ledger.drop_cursor(consumer, operator)
+        self.engine.runner.reader.forget(operator)
+        return list(self.ledger.drop_stream(operator))
 
     def drop_operator(self, operator: str) -> list[str]:
         """Forgets an operator's cursors and states (inside a transaction); gives files to go."""

@@ -299,7 +299,7 @@ class NewOwner:
         faults.reach("take.committed")
         self.hosting.remove(gone)
         self.receiver.say_farewells()
-        self.missing.pop(known.id, None)
+        self._forget(known.id)
         for name in operators:
             self.hosting.tidy(name)
         with suppress(MillstreamError):  # `complete` says so again
@@ -415,7 +415,14 @@ class NewOwner:
             self.ownership.forget_ended(ENDED, ENDED_KEPT)
         self.hosting.remove(gone)
         self.receiver.say_farewells()
+        self._forget(move)
         faults.reach("undo.committed")
+
+    def _forget(self, move: str) -> None:
+        """What this process remembered of a move that is over."""
+        self.warm.discard(move)
+        self.missing.pop(move, None)
+        self._expected.pop(move, None)
 
     def _part(self, known: Move) -> None:
         """Leaves sources that were asked to keep a stream and are not needed (in a transaction)."""

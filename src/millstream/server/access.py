@@ -44,8 +44,11 @@ async def json_body(request: Request, size_max: int = BODY_BYTES_MAX) -> dict[st
         if size > size_max:
             raise AnswerError(413, "too_large", f"a request holds at most {size_max} bytes")
         parts.append(part)
+    body = b"".join(parts)
     try:
-        found = json.loads(b"".join(parts) or b"{}")
+        found = json.loads(body or b"{}")
+        if b"\\u" in body:  # half of a pair is JSON, and no text that anybody could store
+            json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise AnswerError(400, "mistake", "the body is not JSON") from None
     if not isinstance(found, dict):

@@ -35,6 +35,7 @@ from millstream.balance.selection import SELECTIONS
 from millstream.control.estimates import CYCLE_S
 from millstream.control.handover import Handover, PeerEnvelope
 from millstream.control.replies import Reply, encode_reply
+from millstream.engine.failures import first_line
 from millstream.engine.priming import prime
 from millstream.errors import MillstreamError, UsageError
 from millstream.server.measured_load import Costs, MeasuredLoad
@@ -183,10 +184,10 @@ class Balancing:
                 self._beat(time.monotonic())
             except MillstreamError as error:
                 self._say(f"balancing: {error.message}")
-            except Exception:
+            except Exception as error:
                 if self._stopping.is_set():
                     return  # ledger and client are closed by now
-                raise
+                self._say(f"balancing: {type(error).__name__}: {first_line(error)}")
 
     def _beat(self, now_s: float) -> None:
         clock = self._clock

@@ -256,6 +256,8 @@ class ConnectionManager:
 
     def _progress(self, move: str) -> Progressed:
         known = self.processor.ownership.move(move)
+        if known is not None and known.role == "new" and known.phase == "done":
+            return Progressed("owner")  # it was completed by another than who asks
         if known is None or known.phase in ENDED:
             return Progressed("none")
         if known.role == "old":

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 import httpx
 
+from millstream.client.addresses import UNREACHABLE
 from millstream.place.network_distances import Estimates
 
 SAMPLES = 5
@@ -45,7 +46,7 @@ class DistanceProbe:
             began = self._clock()
             try:
                 self._http.get(f"{url.rstrip('/')}/health")
-            except (httpx.HTTPError, RuntimeError):  # also one that was closed meanwhile
+            except (*UNREACHABLE, RuntimeError):  # also one that was closed meanwhile
                 return None
             if number:  # the first one also opens the connection
                 taken = 1000 * (self._clock() - began)

@@ -30,6 +30,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from millstream.client.addresses import checked_url
 from millstream.control import tiers
 from millstream.control.commands import Join
 from millstream.control.manager_events import (
@@ -253,13 +254,14 @@ class ManagerServer:
             def newer(state: ManagerState) -> list[Any] | None:
                 return [d for d in state.decisions if d.number > after] or None
 
-            return await driver.until(newer, min(max(wait, 0.0), 60.0)) or []
+            return await driver.until(newer, min(max(0.0, wait), 60.0)) or []
 
     def _add_processors(self, app: FastAPI) -> None:
         @app.post("/processors")
         async def join(request: Request) -> dict[str, Any]:
             authorise(request, self.settings.token)
             joined = from_json(Join, await json_body(request))
+            checked_url(joined.url, "--advertise")
             try:
                 self._feed(Joined(joined))
             except UsageError as error:
@@ -365,7 +367,7 @@ class ManagerServer:
             def gone(state: ManagerState) -> bool | None:
                 return True if name not in state.queries else None
 
-            await self.driver.until(gone, min(max(wait, 0.0), WAIT_S_MAX))
+            await self.driver.until(gone, min(max(0.0, wait), WAIT_S_MAX))
             return {"gone": name not in self.driver.state.queries}
 
     def _add_moves(self, app: FastAPI) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import httpx
 
+from millstream.client.addresses import UNREACHABLE
 from millstream.control import tiers
 from millstream.control.commands import MESSAGE_BYTES_MAX, Command, Compile, Envelope, encode
 from millstream.control.manager import step
@@ -179,7 +180,7 @@ class ManagerDriver:
         base = f"{stream.source.url.rstrip('/')}/streams/{quote(stream.id, safe='')}"
         try:
             answer = await self._client.post(f"{base}/{word}", json=body)
-        except (httpx.HTTPError, OSError):
+        except (*UNREACHABLE, OSError):
             return False
         return answer.is_success
 
@@ -205,7 +206,7 @@ class ManagerDriver:
         for name in knowing or ():
             envelope = Envelope(self.state.epoch, 0, name, (command,))
             url = self.state.processors[name].url
-            with suppress(httpx.HTTPError, UsageError, ValueError, OSError, KeyError):
+            with suppress(*UNREACHABLE, UsageError, ValueError, OSError, KeyError):
                 (reply,) = await self._post(Send(name, url, "ask", 0, envelope))
                 return cast("Reply", reply)
         return Refusal("busy", "no processor of this manager answers")
@@ -218,7 +219,7 @@ class ManagerDriver:
         try:
             replies = await self._post(send)
             event = Replied(send.processor, send.channel, send.number, replies)
-        except (httpx.HTTPError, UsageError, ValueError, OSError, KeyError) as error:
+        except (*UNREACHABLE, UsageError, ValueError, OSError, KeyError) as error:
             text = f"{type(error).__name__}: {error}"[:300]
             event = Unanswered(send.processor, send.channel, send.number, text)
         self.feed(event)

@@ -16,6 +16,7 @@ import httpx
 from fastapi import FastAPI, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from millstream.client.addresses import UNREACHABLE
 from millstream.control.manager_events import RequestMove
 from millstream.control.manager_state import ManagerState
 from millstream.engine.transfer import PeerAwayError, RefusedError
@@ -209,7 +210,7 @@ async def _asked(url: str, wish: Wish, token: str | None, verify: str | bool) ->
                 f"{url.rstrip('/')}/placement/trees", json=wish.model_dump(mode="json")
             )
             found = answer.json()
-        except (httpx.HTTPError, ValueError) as error:
+        except (*UNREACHABLE, ValueError) as error:
             raise PeerAwayError(
                 "the processor where the result is wanted does not answer",
                 detail=f"{type(error).__name__}: {error}"[:300],

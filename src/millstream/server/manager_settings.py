@@ -6,6 +6,7 @@ from typing import Any
 
 from millstream.balance.cost_models import COST_MODELS
 from millstream.balance.redistribution import POLICIES
+from millstream.client.addresses import checked_url
 from millstream.control.admission import PLACERS
 from millstream.control.manager_decisions import SQPR
 from millstream.control.manager_state import Settings
@@ -48,6 +49,8 @@ class ManagerSettings:
                 f"a manager listens on {self.host} only with a token",
                 hint="--token-file FILE, or --host 127.0.0.1",
             )
+        if self.above is not None:
+            checked_url(self.above, "--above")
         if (self.certificate is None) != (self.key is None):
             raise UsageError("TLS needs a certificate and its key", hint="--certificate and --key")
         for registry, name in (

@@ -16,6 +16,7 @@ import httpx
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
+from millstream.client.addresses import UNREACHABLE
 from millstream.control import tiers
 from millstream.control.commands import MESSAGE_BYTES_MAX, decode
 from millstream.control.replies import encode_reply
@@ -39,7 +40,7 @@ def add_tier_routes(
                 headers=headers, verify=verify, timeout=HANDED_ON_S
             ) as client:
                 return await client.request(method, url, json=body)
-        except (httpx.HTTPError, OSError) as error:
+        except (*UNREACHABLE, OSError) as error:
             raise AnswerError(503, "busy", f"{type(error).__name__}") from None
 
     def where(stream: str) -> tuple[str, str, int]:

@@ -15,6 +15,7 @@ import httpx
 
 from millstream.balance import wire
 from millstream.balance.protocol import Message
+from millstream.client.addresses import UNREACHABLE
 from millstream.control.handover import PeerCommand, PeerEnvelope
 from millstream.control.records import from_json, to_json
 from millstream.control.replies import Reply, decode_reply
@@ -74,7 +75,7 @@ class PeerBook:
         with self._lock:
             unmet = sorted(self._unmet)
         for url in unmet:
-            with suppress(httpx.HTTPError, ValueError, KeyError):
+            with suppress(*UNREACHABLE, ValueError, KeyError):
                 answer = self._client.get(f"{url}/health", timeout=NEWS_SECONDS)
                 name = str(answer.json()["processor"])
                 if name == self.me:
@@ -126,7 +127,7 @@ class PeerBook:
         try:
             answer = self._client.post(url + PATH, json=to_json(envelope), timeout=seconds)
             found = answer.json() if answer.status_code == 200 else None
-        except (httpx.HTTPError, ValueError, RuntimeError):
+        except (*UNREACHABLE, ValueError, RuntimeError):
             return None
         return found if isinstance(found, dict) else None
 

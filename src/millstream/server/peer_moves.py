@@ -27,6 +27,7 @@ from millstream.control.handover import (
 )
 from millstream.control.records import Peer
 from millstream.control.replies import Done, Progressed, Refusal, Reply
+from millstream.engine.failures import first_line
 from millstream.engine.move_request import MoveRequest
 from millstream.engine.ownership import REMOTE, UNDER_WAY
 from millstream.errors import MillstreamError
@@ -194,10 +195,11 @@ class PeerMoves:
         while not self._stopping.is_set() and (now := said(move)) is not None:
             try:
                 reply = self._carried_out(now)
-            except Exception:
+            except Exception as error:  # as if nobody had answered: it is said again
                 if self._stopping.is_set():
                     return  # ledger and client are closed by now
-                raise
+                self._say(f"move {move.id}: {type(error).__name__}: {first_line(error)}")
+                reply = None
             after = noted(move, now.command, reply, time.monotonic())
             if after == move or isinstance(now.command, Progress):
                 self._stopping.wait(patience)
@@ -222,9 +224,9 @@ class PeerMoves:
 
     def sweep(self) -> None:
         """Moves without a leader: sealed ones go on, others are undone."""
+        self._leave_the_lost()  # may take a while: what goes on is looked at after it
         current = self._current.id if self._current is not None else ""
         idle = self._thread is None or not self._thread.is_alive()
-        self._leave_the_lost()
         for move in self.processor.ownership.moves():
             if not move.id.startswith(PREFIX) or move.id == current:
                 continue

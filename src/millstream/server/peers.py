@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import httpx
 
+from millstream.client.addresses import UNREACHABLE
 from millstream.engine.ownership import Place
 from millstream.engine.transfer import Page, PeerAwayError, RefusedError
 
@@ -64,7 +65,7 @@ class HttpPeer:
                     answer.read()
                     self._raise(answer)
                 yield from answer.iter_raw()
-        except httpx.HTTPError as error:
+        except UNREACHABLE as error:
             raise self._away(error) from error
 
     def acknowledge(self, stream: str, consumer: str, following: int) -> None:
@@ -103,14 +104,14 @@ class HttpPeer:
         timeout = httpx.Timeout(ANSWER_SECONDS + wait, connect=CONNECT_SECONDS)
         try:
             answer = self._client.get(self._url + path, params=dict(asked), timeout=timeout)
-        except httpx.HTTPError as error:
+        except UNREACHABLE as error:
             raise self._away(error) from error
         return self._read(answer)
 
     def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         try:
             answer = self._client.post(self._url + path, json=dict(body))
-        except httpx.HTTPError as error:
+        except UNREACHABLE as error:
             raise self._away(error) from error
         return self._read(answer)
 

@@ -22,6 +22,7 @@ import httpx
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 
+from millstream.client.addresses import UNREACHABLE
 from millstream.control.coordinator_driver import PlacementDriver
 from millstream.control.coordinator_messages import Settings
 from millstream.control.coordinator_state import Refuse, Report, Timing
@@ -173,7 +174,7 @@ class PlacementCoordinator:
                     return True
                 if answer.status_code < 500:
                     return False  # it will not take this, however often
-            except httpx.HTTPError:
+            except UNREACHABLE:
                 pass
             if wait_s is None or self._stopping.wait(wait_s):
                 return False
@@ -338,7 +339,7 @@ class PlacementCoordinator:
         try:
             answer = self._http.get(f"{url.rstrip('/')}/placement/trees/{quote(tree, safe='')}")
             return read_share(answer.json()) if answer.status_code == 200 else None
-        except (httpx.HTTPError, ValueError):
+        except (*UNREACHABLE, ValueError):
             return None
 
     # -- HTTP -----------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
+from millstream.client.addresses import checked_url
 from millstream.control.commands import MESSAGE_BYTES_MAX, Envelope, Join, Progress, Report, decode
 from millstream.control.replies import encode_reply
 from millstream.engine.engine import EngineSettings
@@ -81,10 +82,9 @@ class ProcessorSettings:
                 f"a processor listens on {self.host} only with a token",
                 hint="--token-file FILE, or --host 127.0.0.1",
             )
-        if self.advertise is not None and not self.advertise.startswith(("http://", "https://")):
-            raise UsageError(
-                f"{self.advertise!r} is no address", hint="--advertise http://HOST:PORT"
-            )
+        for address, option in ((self.advertise, "--advertise"), (self.manager, "--manager")):
+            if address is not None:
+                checked_url(address, option)
         if (self.certificate is None) != (self.key is None):
             raise UsageError("TLS needs a certificate and its key", hint="--certificate and --key")
 
@@ -301,8 +301,8 @@ class ProcessorServer:
         authorise(request, self.settings.token)
         envelope = decode(await json_body(request, MESSAGE_BYTES_MAX))
         await self._note(envelope)
-        if all(isinstance(c, Progress) for c in envelope.commands):
-            replies = self.connections.receive(envelope)  # a look at the ledger, no more
+        if envelope.number == 0 and all(isinstance(c, Progress) for c in envelope.commands):
+            replies = self.connections.receive(envelope)  # a look at the ledger; waits for nobody
         else:
             replies = await run_in_threadpool(self.connections.receive, envelope)
         return JSONResponse({"replies": [encode_reply(reply) for reply in replies]})
@@ -352,7 +352,7 @@ class ProcessorServer:
             told = (await json_body(request)).get("peers")
             if not isinstance(told, list) or not all(isinstance(url, str) for url in told):
                 raise AnswerError(400, "mistake", "peers is a list of addresses")
-            there().book.add(told)
+            there().book.add([checked_url(url, "an address is") for url in told])
             return {}
 
     async def _note(self, envelope: Envelope) -> None:

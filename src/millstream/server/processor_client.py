@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from millstream.client.addresses import UNREACHABLE
 from millstream.control.commands import QUESTIONS, Command, Envelope, encode
 from millstream.control.records import Peer
 from millstream.control.replies import Refusal, Reply, decode_reply
@@ -37,7 +38,7 @@ class ProcessorClient:
         try:
             answer = self.client.post("/control", json=encode(envelope))
             answer.raise_for_status()
-        except httpx.HTTPError as error:
+        except UNREACHABLE as error:
             raise PeerAwayError(
                 f"processor {self.name} does not answer", detail=str(error)
             ) from error
@@ -65,7 +66,7 @@ class ProcessorClient:
         try:
             answer = self.client.get(path, params=asked)
             answer.raise_for_status()
-        except httpx.HTTPError as error:
+        except UNREACHABLE as error:
             raise PeerAwayError(
                 f"processor {self.name} does not answer", detail=str(error)
             ) from error

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 
+from millstream.client.addresses import UNREACHABLE
 from millstream.control.commands import Join
 from millstream.control.records import to_json
 
@@ -62,7 +63,7 @@ class Registration:
     def _join(self) -> None:
         try:
             answer = self._client.post(self._url, json=to_json(self._joining()))
-        except httpx.HTTPError as error:
+        except UNREACHABLE as error:
             self._tell(f"the manager does not answer: {type(error).__name__}")
             return
         if answer.status_code == 409:

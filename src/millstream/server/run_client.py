@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 
+from millstream.client.addresses import UNREACHABLE
 from millstream.errors import StateError, UsageError
 
 SECONDS_MAX = 30.0
@@ -29,7 +30,7 @@ def _asked(
             method, f"{url.rstrip('/')}/qos", json=body, headers=headers, timeout=SECONDS_MAX
         )
         told = answer.json()
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+    except (*UNREACHABLE, ValueError) as error:
         raise StateError(f"no run answers at {url}", detail=str(error)) from None
     if not isinstance(told, dict):
         raise StateError(f"no run answers at {url}")

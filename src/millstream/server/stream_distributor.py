@@ -77,7 +77,7 @@ class StreamDistributor:
     ) -> T:
         """Looks until there is enough to tell, at most as long as was asked for."""
         self._loop = asyncio.get_running_loop()
-        deadline = time.monotonic() + min(max(wait, 0.0), WAIT_SECONDS_MAX)
+        deadline = time.monotonic() + min(max(0.0, wait), WAIT_SECONDS_MAX)
         while True:
             event = self._waiting.setdefault(name, asyncio.Event())
             found = await run_in_threadpool(look)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from millstream.engine.failures import first_line
 from millstream.engine.transfer import PeerAwayError, RefusedError
 from millstream.errors import MillstreamError
 
@@ -40,10 +41,10 @@ class StreamReceiver:
         while not self._stopping.wait(FAREWELL_SECONDS):
             try:
                 self.processor.receiver.say_farewells()
-            except Exception:
+            except Exception as error:
                 if self._stopping.is_set():
                     return  # the ledger is closed by now
-                raise
+                self._say(f"a farewell cannot be said: {type(error).__name__}: {first_line(error)}")
 
     def look(self) -> None:
         """Begins with copies that are new; those that are gone end by themselves."""
@@ -101,10 +102,12 @@ class StreamReceiver:
             except MillstreamError as error:
                 self._tell(stream, f"stream {stream} cannot be stored: {error.message}")
                 self._stopping.wait(PATIENCE_SECONDS[1])
-            except Exception:
+            except Exception as error:
                 if self._stopping.is_set():
                     return  # ledger and client are closed by now
-                raise
+                trouble = f"{type(error).__name__}: {first_line(error)}"
+                self._tell(stream, f"stream {stream} cannot be pulled: {trouble}")
+                self._stopping.wait(PATIENCE_SECONDS[1])
 
     def _tell(self, stream: str, trouble: str) -> None:
         if self.troubles.get(stream) != trouble:

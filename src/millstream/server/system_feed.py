@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx
 
+from millstream.client.addresses import UNREACHABLE
 from millstream.control.manager_state import ManagerState
 from millstream.control.system_streams import (
     MOVES,
@@ -130,7 +131,7 @@ class SystemFeed:
             self._positions[processor] = (int(told["epoch"]), int(told["last"]))
             for name in asked:
                 self._take(name, told.get(name, []))
-        except (httpx.HTTPError, OSError, ValueError, KeyError, TypeError):
+        except (*UNREACHABLE, OSError, ValueError, KeyError, TypeError):
             return
 
     def _take(self, name: str, rows: list[Row]) -> None:
@@ -150,7 +151,7 @@ class SystemFeed:
         try:
             while door and (out.batch or out.rows) and await self._post_batch(client, out):
                 pass
-        except (httpx.HTTPError, OSError, ValueError, KeyError, TypeError):
+        except (*UNREACHABLE, OSError, ValueError, KeyError, TypeError):
             return  # it may have been taken: the same number is sent again
 
     async def _post_batch(self, client: httpx.AsyncClient, out: Outgoing) -> bool:
