@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "millstream"
 
 # From the bottom up. A package may import itself and what stands in rows below its own.
 LAYERS = (
-    ("errors",),
+    ("errors", "names"),
     ("registry",),
     ("plan",),
     ("cql",),
