@@ -38,8 +38,8 @@ class Registry(Generic[T]):
         return lambda member: self.add(name, member)
 
     def get(self, name: str) -> T:
-        if name not in self._members:
-            near = get_close_matches(name, self._members, 1)
+        if not isinstance(name, str) or name not in self._members:  # a file may hold anything
+            near = get_close_matches(str(name), self._members, 1)
             hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(self.names())}"
             raise UsageError(f"unknown {self.family} {name!r}", hint=hint)
         return self._members[name]

@@ -8,9 +8,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from millstream.commands.place import register
+from millstream.commands.place import explained, register
 from millstream.errors import UsageError
+from millstream.place.network_outcome import Placed
 from millstream.place.network_planner import NETWORK_PLANNERS
+from millstream.place.network_problem import problem_from_json
 
 PROBLEM: dict[str, Any] = {
     "nodes": ["n0", "n1", "n2"],
@@ -42,7 +44,9 @@ def test_prints_the_format(problem: Path, planner: str) -> None:
     result = call("--planner", planner, str(problem))
     assert result.exit_code == 0
     answer = json.loads(result.stdout)
-    assert set(answer) == {"placement", "cost", "delay"}
+    assert set(answer) == {"placement", "cost", "delay", "lower_bound", "optimal"}
+    assert answer["optimal"] is (planner == "optimal_tree")
+    assert answer["lower_bound"] == (answer["cost"] if planner == "optimal_tree" else 0)
     expected = {"o1": "n0"} if planner == "baseline" else {"o1": "n2"}
     assert answer["placement"] == expected
     assert answer["cost"] == (340.0 if planner == "baseline" else 4 * 20 + 2.5 * 30)
@@ -51,6 +55,27 @@ def test_prints_the_format(problem: Path, planner: str) -> None:
 def test_the_default_is_the_optimum(problem: Path) -> None:
     assert json.loads(call(str(problem), "--json").stdout)["cost"] == 155.0
     assert "the optimum" in call(str(problem), "--explain").stdout
+
+
+def scaled(factor: float, **changes: Any) -> str:
+    """The problem in another unit of distance."""
+    rows = [[cell * factor for cell in row] for row in PROBLEM["distance"]]
+    return json.dumps(PROBLEM | {"distance": rows} | changes)
+
+
+def test_a_bound_binds_and_a_heuristic_is_no_optimum_in_any_unit(problem: Path) -> None:
+    for factor in (1e-15, 1.0, 1e100):
+        problem.write_text(scaled(factor, latency_bound=10 * factor))
+        assert call(str(problem)).exit_code == 2
+        problem.write_text(scaled(factor))
+        assert "optimum" not in call(str(problem), "--explain", "--planner", "baseline").stdout
+        assert "the optimum" in call(str(problem), "--explain").stdout
+
+
+def test_what_is_not_proven_is_told() -> None:
+    given = problem_from_json(PROBLEM)
+    placed = Placed("optimal_tree", {"o1": "n2"}, cost=155.0, delay=50.0, lower_bound=124.0)
+    assert "cost 155, at most 25 % above the optimum; delay 50" in explained(given, placed)
 
 
 @pytest.mark.parametrize("planner", NETWORK_PLANNERS.names())
@@ -68,7 +93,9 @@ def test_an_infeasible_bound_is_reported_and_exits_2(problem: Path, planner: str
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        (f'{{"nodes": {"1" * 5000}}}', "not JSON"),
         ("[]", "JSON object"),
         (json.dumps(PROBLEM | {"proxy": "zz"}), "proxy 'zz'"),
     ],

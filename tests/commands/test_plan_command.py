@@ -68,6 +68,15 @@ def test_json_goes_to_standard_output(problem: Path, capsys: pytest.CaptureFixtu
     assert bounds["aggregate_host"] <= bounds["proven"]
 
 
+def test_a_solution_written_with_bounds_passes_the_check(problem: Path) -> None:
+    assert "bounds" in planned(problem, "--bounds")
+    solution = problem.with_name("solution.json")
+    assert run(["plan", "--check", str(problem), str(solution)]) == 0
+    huge = json.loads(solution.read_text()) | {"planning_ms": {"max": 10**400}}
+    solution.write_text(json.dumps(huge))
+    assert run(["plan", "--check", str(problem), str(solution)]) == 2
+
+
 def test_a_summary_names_the_reasons(problem: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planned(problem, "--goal", "least")
     said = capsys.readouterr().out

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.config import load_job
+from millstream.config import inspect_job, load_job
 from millstream.config.job_file import ENGINE_KEYS, JobFileError
 from millstream.config.qos_table import quality_of, table_of
 from millstream.config.toml_places import places_of, string_origins
@@ -191,6 +191,39 @@ MISTAKES: dict[str, tuple[str, int, int, str, str]] = {
                 12, 9, "sum to 1", "delay 0.5"),
     "algorithm": (GOOD + '[schedule]\nalgorithm = "chian"\n', 12, 13, "'chian'", "chain"),
     "schedule": (GOOD + "[schedule]\nrato = 1\n", 11, 2, "setting 'rato'", "ratio"),
+    "weight's type": (GOOD + '[qos]\nweight = "x"\n', 12, 10, "weight is a number", ""),
+    "algorithm's type": (GOOD + "[schedule]\nalgorithm = 5\n", 12, 13, "algorithm is a", "chain"),
+    "candidates": (GOOD + "[schedule]\ncandidates = 5\n", 12, 14, "candidates is a list", "fifo"),
+    "candidate": (GOOD + "[schedule]\ncandidates = [1]\n", 12, 14, "is a list of names", "fifo"),
+    "one candidate": (GOOD + '[schedule]\ncandidates = "fifo"\n', 12, 14, "is a list", "fifo"),
+    "selector": (GOOD + "[schedule]\nselector = 5\n", 12, 12, "selector is a text", "selector ="),
+    "slots": (GOOD + "[schedule]\nslots = 1.5\n", 12, 9, "slots is a whole number", "slots = 1"),
+    "slots below 1": (GOOD + "[schedule]\nslots = 0\n", 12, 9, "above 0", ""),
+    "adapt": (
+        GOOD + '[schedule]\nadapt_workload = "no"\n', 12, 18, "is true or false", "= true",
+    ),
+    "seed": (GOOD + '[schedule]\nseed = "x"\n', 12, 8, "seed is a whole number", "seed = 0"),
+    "start": (GOOD + "[schedule]\nstart_s = nan\n", 12, 11, "is a finite number", "= 5.0"),
+    "statistics": (GOOD + "[schedule]\nstatistics_s = inf\n", 12, 16, "finite", "= 1.0"),
+    "patience": (GOOD + "[schedule]\npatience_s = nan\n", 12, 14, "finite", ""),
+    "trace": (GOOD + "[schedule]\ntrace_length = 1.5\n", 12, 16, "whole number", "10000"),
+    "decay_by": (GOOD + "[schedule]\ndecay_by = 5\n", 12, 12, "decay_by", "time or choices"),
+    "huge weight": (
+        GOOD + f'[qos]\ntemplate = "fresh"\nweight = {10**400}\n', 13, 10, "too large", "64 bits",
+    ),
+    "huge rate": (
+        replaced("lateness", f"rate = {10**400}\nlateness"), 7, 8, "too large", "64 bits",
+    ),
+    "huge setting": (GOOD + f"[engine]\nslots = {hex(16**5000)}\n", 12, 9, "too large", "64 bits"),
+    "huge in a list": (
+        GOOD + f"[schedule]\ncandidates = [{10**400}]\n", 12, 15, "too large", "64 bits",
+    ),
+    "many digits": (
+        replaced("lateness", f"rate = {'1' * 5000}\nlateness"), 7, 8, "too large", "64 bits",
+    ),
+    "endless rate": (replaced("lateness", "rate = inf\nlateness"), 7, 8, "rows a second", "1000"),
+    "great rate": (replaced("lateness", "rate = 1e300\nlateness"), 7, 8, "rows a second", "1000"),
+    "long path": (replaced("requests.tsv", "x" * 300), 3, 12, "name too long", "job file"),
     "rate": (replaced("lateness", "rate = 0\nlateness"), 7, 8, "rows a second", "1000"),
     "follow a file": (replaced("lateness", "follow = true\nlateness"), 7, 10, "folder", "path"),
     "source": (replaced("lateness", 'source = "htp"\nlateness'), 7, 10, "did you mean http?", ""),
@@ -227,6 +260,28 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_job(tmp_path / "latin.toml")
     with pytest.raises(JobFileError, match="directory"):
         load_job(tmp_path)
+    with pytest.raises(JobFileError, match="name too long"):
+        load_job(tmp_path / ("x" * 300))
+    with pytest.raises(JobFileError, match="name too long"):
+        load_job(tmp_path / ("x" * 300) / "job.toml")
+
+
+@pytest.mark.parametrize("depth", [150, 400, 5_000, 100_000])
+def test_a_file_may_not_be_nested_without_end(folder: Path, depth: int) -> None:
+    for nested in ("[" * depth + "]" * depth, "{a=" * depth + "1" + "}" * depth):
+        path = job_file(folder, f"{GOOD}[engine]\nspark = {{ a = {nested} }}\n")
+        job, told = inspect_job(path)
+        assert job is not None or "nested too deeply" in str(told[0])
+
+
+def test_a_goals_number_may_come_from_json() -> None:
+    with pytest.raises(UsageError, match="weight is too large"):
+        quality_of({"template": "fresh", "weight": 10**400}, [])
+
+
+def test_no_end_is_no_limit_where_there_may_be_none(folder: Path) -> None:
+    job = load_job(job_file(folder, GOOD + "[schedule]\nstarvation_wait_s = inf\n"))
+    assert job.engine["schedule"].starvation_wait_s is None
 
 
 def test_windows_line_ends(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """The optimum under a latency bound, at the seed's tree sizes, against an independent search."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -107,6 +108,24 @@ def test_exact_at_the_seeds_tree_sizes(
             assert isinstance(answer, Placed)
             assert answer.optimal
             assert answer.cost == pytest.approx(expected, rel=1e-9), (seed, part)
+
+
+@pytest.mark.parametrize("factor", [1e-20, 1e20])
+def test_exact_in_any_unit_of_distance(factor: float) -> None:
+    for seed in range(6):
+        problem = full_tree(seed, 3, 9, whole=False, metric=True)
+        other = replace(problem, distance=problem.distance * factor)
+        reach, free = plan(problem, "baseline"), plan(problem)
+        assert isinstance(reach, Placed)
+        assert isinstance(free, Placed)
+        bound = 0.7 * reach.delay + 0.3 * free.delay
+        for planner in ("optimal_tree", "descent"):
+            known = plan(problem.with_bound(bound), planner)
+            answer = plan(other.with_bound(bound * factor), planner)
+            assert isinstance(known, Placed)
+            assert isinstance(answer, Placed)
+            assert answer.cost == pytest.approx(known.cost * factor, rel=1e-9), seed
+            assert answer.optimal is known.optimal
 
 
 def test_the_price_of_a_bound_never_falls_as_it_tightens() -> None:

@@ -64,11 +64,36 @@ def test_the_example_of_the_format() -> None:
         ({"proxy": "zz"}, "proxy 'zz'"),
         ({"latency_bound": -1}, "latency_bound is -1"),
         ({"latency_bound": "soon"}, "'latency_bound' must be a number"),
+        ({"latency_bound": 10**400}, "'latency_bound' is too large"),
+        ({"latency_bnd": 1}, "unknown field 'latency_bnd'"),
+        ({"sources": [{"id": "s1", "node": "n0", "rte": 1}]}, r"sources\[0\] has the unknown"),
+        (
+            {"operators": [{"id": "o1", "inputs": ["s1"], "rat": 1}]},
+            r"operators\[0\] has the unknown",
+        ),
+        ({"sources": [{"id": "s1", "node": "n0", "rate": 10**400}]}, "'rate' is too large"),
+        ({"distance": [[0, 10**400, 1], [1, 0, 1], [1, 1, 0]]}, "too large"),
+        ({"distance": ["012", "345", "678"]}, "a list of rows"),
+        ({"distance": [[0, "1", 2], [1, 0, 1], [1, 1, 0]]}, "not a number"),
+        ({"distance": [[0, True, 2], [1, 0, 1], [1, 1, 0]]}, "not a number"),
+        ({"distance": [[0, 1e308, 1], [1, 0, 1], [1, 1, 0]]}, "too large for a number"),
     ],
 )
 def test_mistakes_are_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         problem_from_json(example() | change)
+
+
+def test_fields_of_others_are_left_alone() -> None:
+    more = {"comment": "measured in May", "colour": 3}
+    assert problem_to_json(problem_from_json(example() | more)) == example()
+
+
+def test_an_unknown_field_is_told_with_what_was_probably_meant() -> None:
+    with pytest.raises(UsageError) as caught:
+        problem_from_json(example() | {"latency_bnd": 1})
+    assert "did you mean latency_bound?" in caught.value.hint
+    assert problem_from_json(example() | {"topology": "cloud-regions"}).nodes  # read by `place`
 
 
 def test_an_operator_beside_the_tree_is_refused() -> None:
@@ -123,3 +148,10 @@ def test_deep_chains_do_not_exhaust_the_stack() -> None:
 def test_bounds_tolerate_rounding_only() -> None:
     assert within(0.1 + 0.2, 0.3)
     assert not within(0.3001, 0.3)
+
+
+def test_bounds_bind_whatever_the_unit_of_distance() -> None:
+    assert not within(3e-10, 1e-10)
+    assert within(3e-10, 1e-10 + 2e-10)
+    assert within(0.0, 0.0)
+    assert not within(1e-300, 0.0)

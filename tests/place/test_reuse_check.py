@@ -134,3 +134,17 @@ def test_zero_rates_still_need_a_source() -> None:
     )
     assert rules(problem, GOOD) == set()
     assert rules(problem, replace(GOOD, flows=())) == {"source"}
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e12])
+def test_an_overload_is_found_in_any_unit(unit: float) -> None:
+    problem = Problem(
+        hosts=(Host("h", cpu=unit),),
+        streams=(Stream("a", unit, "h"), Stream("b", unit)),
+        operators=(Operator("o", ("a",), "b", 1.01 * unit),),
+        queries=(Query("q", "b"),),
+    )
+    solution = Solution(("q",), (), (Placed("o", "h"),), (), (Delivered("q", "b", "h"),))
+    assert [item.rule for item in check_solution(problem, solution)] == ["cpu"]
+    larger = replace(problem, hosts=(Host("h", cpu=1.01 * unit),))
+    assert not check_solution(larger, solution)

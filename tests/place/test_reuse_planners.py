@@ -218,3 +218,25 @@ def test_checker_agrees_with_what_the_state_counts() -> None:
     total = sum(by_id[placed.operator] for placed in found.solution.operators)
     assert total == pytest.approx(found.planner.state.cpu_used.sum())
     assert check_solution(problem, found.solution) == ()
+
+
+def one_host(unit: float, room: float) -> Problem:
+    """Seven queries, each with an operator of its own, on a host with room for all, or less."""
+    costs = [unit * (0.1 + 0.37 * number) for number in range(7)]
+    names = [f"b{number}" for number in range(7)]
+    return Problem(
+        hosts=(Host("h", cpu=sum(reversed(costs)) * room, bandwidth_out=sum(reversed(costs))),),
+        streams=(Stream("a", unit, "h"), *map(Stream, names, costs)),
+        operators=tuple(
+            Operator(f"o{name}", ("a",), name, cost)
+            for name, cost in zip(names, costs, strict=True)
+        ),
+        queries=tuple(Query(f"q{name}", name) for name in names),
+    )
+
+
+@pytest.mark.parametrize("planner", QUICK)
+@pytest.mark.parametrize("unit", [3e-12, 3e-7, 1.0, 1047128548.0508986])
+def test_what_fits_does_not_depend_on_the_unit(planner: str, unit: float) -> None:
+    assert len(plan_all(one_host(unit, 1.0), planner).solution.admitted) == 7
+    assert len(plan_all(one_host(unit, 0.999), planner).solution.admitted) == 6

@@ -60,6 +60,7 @@ def test_json_round_trip(seed: int) -> None:
         ("hosts.0.cpu", -1, "cpu of host 'h1'"),
         ("hosts.0.cpu", "many", "must be a number"),
         ("hosts.0.cpu", True, "must be a number"),
+        ("hosts.0.cpu", 10**400, "cpu of hosts[0] is too large"),
         ("hosts.0.cpus", 3, "unknown field 'cpus'"),
         ("streams.0.rate", float("nan"), "rate of stream 'a'"),
         ("streams.0.rate", float("inf"), "rate of stream 'a'"),
@@ -115,3 +116,15 @@ def test_a_broken_file_says_where(tmp_path: Path) -> None:
         read_problem(tmp_path / "absent.json")
     with pytest.raises(UsageError, match="must be an object"):
         problem_from_json([])
+    path.write_text("[" * 100_000)
+    with pytest.raises(UsageError, match="nested too deeply"):
+        read_problem(path)
+    path.write_text("1" * 5000)
+    with pytest.raises(UsageError, match="is not JSON"):
+        read_problem(path)
+
+
+def test_an_unknown_field_is_told_with_what_was_probably_meant() -> None:
+    with pytest.raises(UsageError) as raised:
+        problem_from_json(changed("hosts.0.cpus", 3))
+    assert raised.value.hint.startswith("did you mean cpu?")

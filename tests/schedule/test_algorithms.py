@@ -209,9 +209,22 @@ def test_settings_are_checked_and_named() -> None:
         {"decay_by": "moon"},
         {"candidates": []},
         {"colour": 1},
+        {"candidates": "fifo"},
+        {"candidates": [["fifo"]]},
+        {"slots": 1.5},
+        {"slots": True},
+        {"seed": "x"},
+        {"adapt_workload": 1},
+        {"start_s": float("nan")},
+        {"horizon_s": float("inf")},
+        {"ratio": None},
     ):
         with pytest.raises(UsageError):
             settings_from(wrong)
+    assert settings_from({"rows_max": None, "horizon_s": 3}).horizon_s == 3
+    for no_name in (5, ["fifo"], None):
+        with pytest.raises(UsageError, match="unknown"):
+            ALGORITHMS.get(no_name)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="did you mean fifo"):
         Scheduler(settings_from({"algorithm": "fif"}))
 

@@ -18,6 +18,7 @@ from millstream.place.network_check import traffic
 from millstream.place.network_outcome import Infeasible, Options, Placed
 from millstream.place.network_planner import DEFAULT_NETWORK_PLANNER, NETWORK_PLANNERS, plan
 from millstream.place.network_problem import PlacementProblem, problem_from_json
+from millstream.place.problem_json import read_json
 from millstream.sim.topologies import load_topology
 
 PLANNER_HELP = f"One of {', '.join(NETWORK_PLANNERS.names())}."
@@ -168,18 +169,7 @@ def replace(
 
 def read_problem(path: Path, topology: str | None = None) -> PlacementProblem:
     """The problem in a file; its `topology`, or the one given, stands for nodes and distance."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise UsageError(f"cannot read {path}", detail=str(reason)) from None
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UsageError(
-            f"{path} is no JSON: {error.msg}",
-            detail=f"at line {error.lineno}, column {error.colno}",
-        ) from None
+    data = read_json(path)
     chosen = topology or (data.get("topology") if isinstance(data, dict) else None)
     if chosen is not None and isinstance(data, dict):
         network = load_topology(str(chosen))
@@ -201,6 +191,15 @@ def explained(problem: PlacementProblem, outcome: Placed | Infeasible) -> str:
     lines = [f"{name} on {node}" for name, node in sorted(outcome.placement.items())]
     for (origin, target), rate in sorted(traffic(problem, outcome.placement).items()):
         lines.append(f"{origin} -> {target}: rate {rate:g}")
-    proven = ", the optimum" if outcome.optimal else ""
-    lines.append(f"cost {outcome.cost:g}{proven}; delay {outcome.delay:g}")
+    lines.append(f"cost {outcome.cost:g}{_proven(outcome)}; delay {outcome.delay:g}")
     return "\n".join(lines)
+
+
+def _proven(outcome: Placed) -> str:
+    """How far from the optimum it may be, where that is known; heuristics prove nothing."""
+    if outcome.optimal:
+        return ", the optimum"
+    if outcome.lower_bound <= 0:
+        return ""
+    above = 100 * (outcome.cost / outcome.lower_bound - 1)
+    return f", at most {above:.3g} % above the optimum"

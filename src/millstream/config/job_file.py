@@ -7,7 +7,7 @@ the binder's to say; `JobQuery.located` puts its words at the right place of the
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -19,6 +19,7 @@ from millstream.config.toml_places import Places, places_of
 from millstream.cql.catalog import StreamDefinition
 from millstream.cql.suggestions import did_you_mean
 from millstream.errors import CqlError, UsageError
+from millstream.names import problem_of
 from millstream.schedule.settings import ScheduleSettings
 from millstream.share.matching import MATCHINGS
 
@@ -45,7 +46,8 @@ KIND_WORDS: Mapping[type, str] = {
     dict: "a table",
 }
 AT_LEAST: Mapping[type, int] = {int: 1, float: 0}
-NAME_LENGTH_MAX = 100
+LEAST, GREATEST = -(2**63), 2**63 - 1  # the whole numbers that TOML promises to hold
+TOO_LARGE = ("a whole number is too large", "whole numbers of TOML have 64 bits")
 RESERVED_ENDINGS = (".changes", ".rejected", ".late")
 
 
@@ -148,21 +150,60 @@ def load_job(path: Path) -> Job:
 def inspect_job(path: Path) -> tuple[Job | None, list[UsageError]]:
     """The job, or what is wrong with the file."""
     try:
+        return _inspected(path)
+    except RecursionError:  # wherever it was: in TOML's parser, among the places, in a table
+        hint = "a job file needs few levels of tables and lists"
+        return None, [UsageError(f"{path} is nested too deeply", hint=hint)]
+
+
+def _inspected(path: Path) -> tuple[Job | None, list[UsageError]]:
+    try:
         text = path.read_bytes().decode("utf-8").replace("\r\n", "\n")
         data = tomllib.loads(text)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        jobs = [f.name for f in path.parent.glob("*.toml")] if not path.exists() else []
-        reason += did_you_mean(path.name, jobs)
+        reason += did_you_mean(path.name, _jobs_beside(path))
         hint = "give the path of a job file (TOML)"
         return None, [UsageError(f"cannot read {path}: {reason}", hint=hint)]
     except UnicodeDecodeError as error:
         return None, [UsageError(f"{path} is not UTF-8 text", detail=f"at byte {error.start}")]
     except tomllib.TOMLDecodeError as error:
         return None, [_syntax_error(path, text, error)]
-    reader = _JobReader(JobText(path, str(path), places_of(text)), data)
+    except ValueError:  # Python reads no whole number of thousands of digits
+        return None, [_endless_number(path, text)]
+    written = JobText(path, str(path), places_of(text))
+    if too_large := [at for at, value in _integers((), data) if not LEAST <= value <= GREATEST]:
+        return None, [written.mistake(at, *TOO_LARGE) for at in too_large]
+    reader = _JobReader(written, data)
     job = reader.job()
     return (None if reader.mistakes else job), reader.mistakes
+
+
+def _jobs_beside(path: Path) -> list[str]:
+    """Job files that may have been meant instead of one that is not there."""
+    try:
+        return [] if path.exists() else [found.name for found in path.parent.glob("*.toml")]
+    except OSError:
+        return []
+
+
+def _integers(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Every whole number of a table or list, with its path."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _integers((*path, key), inner)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _integers((*path, str(index)), inner)
+    elif isinstance(value, int):
+        yield path, value
+
+
+def _endless_number(path: Path, text: str) -> CqlError:
+    """A number too long for the parser, which does not say where it stands."""
+    found = re.search(r"(?<![\w.\"'])\d[\d_]{4000,}", text)
+    offset, length = (found.start(), len(found[0])) if found else (0, 1)
+    return JobText(path, str(path), Places(text)).at(offset, length, *TOO_LARGE)
 
 
 def _syntax_error(path: Path, text: str, error: tomllib.TOMLDecodeError) -> CqlError:
@@ -324,15 +365,9 @@ def _is_a(kind: type, value: Any) -> bool:
 
 def _bad_name(name: str) -> str:
     """What is wrong with a name that becomes a folder's."""
-    if not name:
-        return "a name is empty"
-    if name.startswith(".") or re.search(r"[/\\\x00-\x1f]", name):
-        return f"{name!r} cannot be a name: it begins with a dot or has a slash in it"
-    if len(name.encode()) > NAME_LENGTH_MAX:
-        return f"a name is longer than {NAME_LENGTH_MAX} bytes"
     if name.endswith(RESERVED_ENDINGS):
         return f"{name} ends like a folder that Millstream itself writes"
-    return ""
+    return problem_of(name)
 
 
 def _spark_value(value: Any) -> str:

@@ -23,7 +23,7 @@ from millstream.schedule.algorithms import ALGORITHMS
 from millstream.schedule.measures import PLAN_STATISTICS
 from millstream.schedule.quality import TEMPLATES, Goal, Quality, Specification
 from millstream.schedule.selectors import SELECTORS
-from millstream.schedule.settings import ScheduleSettings, settings_from
+from millstream.schedule.settings import ScheduleSettings, SettingError, settings_from
 from millstream.schedule.wishes import specification_from_text as line_of
 
 T = TypeVar("T")
@@ -68,9 +68,12 @@ def _checked(path: tuple[str, ...], make: Callable[[], T]) -> T:
     """What a maker gives; its complaint at a place."""
     try:
         return make()
+    except TableError:
+        raise  # it knows its place
     except UsageError as error:
         hint = "; ".join(part for part in (error.detail, error.hint) if part)
-        raise TableError(path, error.message, hint) from None
+        at = (*path, error.setting) if isinstance(error, SettingError) else path
+        raise TableError(at, error.message, hint) from None
 
 
 def table_of(quality: Quality) -> dict[str, Any]:
@@ -147,7 +150,10 @@ def _number(path: tuple[str, ...], table: Mapping[str, Any], key: str) -> float 
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TableError((*path, key), f"{key} is a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise TableError((*path, key), f"{key} is too large", f"{key} = 1.0") from None
 
 
 def _table(path: tuple[str, ...], value: Any) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ KEYS = (
     "rate", "follow", "trigger",
 )  # fmt: skip
 SOURCES = ("file", "spark", "http", "push")
+RATE_MAX = 1e12  # rows a second: beyond any disk, and rows due since the start remain countable
 TRIGGERS = ("available_now",)
 FILE_FORMATS = ("csv", "json", "parquet", "text")
 BY_EXTENSION = {
@@ -162,8 +163,10 @@ class StreamReader:
             source["format"] = kind
         rate, follow = self.table.get("rate"), self.table.get("follow", False)
         if rate is not None:
-            if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0:
-                self._note(("rate",), "rate is a number of rows a second", "rate = 1000")
+            number = isinstance(rate, int | float) and not isinstance(rate, bool)
+            if not number or not 0 < rate <= RATE_MAX:
+                hint = "rate = 1000, or no rate to read as fast as possible"
+                self._note(("rate",), "rate is a number of rows a second", hint)
             else:
                 source["rate"] = rate
         if not isinstance(follow, bool):
@@ -182,10 +185,16 @@ class StreamReader:
                 self._note((), f"stream {self.name} has no path", hint)
             return None
         path = (self.base / text).absolute()
-        if not path.exists():
-            siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-            near = did_you_mean(path.name, siblings)
-            hint = f"looked for {path}; paths are relative to the job file"
+        hint = f"looked for {path}; paths are relative to the job file"
+        try:
+            there = path.exists()
+            beside = [] if there or not path.parent.is_dir() else list(path.parent.iterdir())
+        except OSError as error:  # a name too long, or a folder that may not be entered
+            reason = (error.strerror or str(error)).lower()
+            self._note(("path",), f"cannot look for the path: {reason}", hint)
+            return None
+        if not there:
+            near = did_you_mean(path.name, [p.name for p in beside])
             self._note(("path",), f"there is no file or folder {text}{near}", hint)
             return None
         return path

@@ -7,7 +7,6 @@ over which the dynamic programme runs. Holds no placement and decides nothing.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import inf
 from typing import TypeAlias
 
 import numpy as np
@@ -15,6 +14,10 @@ from numpy.typing import NDArray
 
 from millstream.errors import UsageError
 from millstream.place.problem import Host, Links, Operator, Problem, Stream, Weights
+
+# Sums of rates are not exact: what is offered counts as more by this share, in whatever unit.
+SLACK = 1e-9
+LEEWAY = 1 + SLACK
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.intp]
@@ -224,9 +227,9 @@ class Catalog:
 
 
 def fits(used: float, more: float, offered: float) -> bool:
-    """Whether this much more may be used; sums of rates are not exact.
+    """Whether this much more may be used, but for rounding.
 
     >>> fits(0.1 + 0.2, 0.0, 0.3)
     True
     """
-    return offered == inf or used + more <= offered + 1e-9 * max(1.0, offered)
+    return used + more <= offered * LEEWAY

@@ -12,9 +12,9 @@ from math import inf
 
 import numpy as np
 
-from millstream.place.catalog import Closure, Floats
+from millstream.place.catalog import LEEWAY, Closure, Floats, fits
 from millstream.place.demand import Grain
-from millstream.place.prices import SLACK, PriceCurve, Prices, run_prices
+from millstream.place.prices import PriceCurve, Prices, run_prices
 from millstream.place.state import CPU, IN, LINK, MEMORY, OUT, PlanState, Run, Ship, Shortage
 
 RAISE = 4.0  # factor on a price after a joint shortage
@@ -141,7 +141,7 @@ def link_prices(
         grid = np.ix_(hosts, hosts)
         offered, used = offered[grid], used[grid]
         distance = None if distance is None else distance[grid]
-    room = offered - used + SLACK
+    room = offered * LEEWAY - used
     with np.errstate(divide="ignore", invalid="ignore"):
         price = np.power(curve.steepness, used / offered) / offered
     crossing: Floats = np.where(np.isfinite(price), curve.network * price, 0.0)
@@ -261,9 +261,9 @@ def try_steps(
     mark = state.mark()
     short = state.apply(steps)
     if short is None:
-        room = float(state.catalog.out_offered[host] - state.out_used[host])
-        if rate > room + SLACK:
-            short = Shortage(OUT, host, rate, room)
+        offered, used = state.catalog.out_offered[host], state.out_used[host]
+        if not fits(used, rate, offered):
+            short = Shortage(OUT, host, rate, float(offered - used))
     state.rollback(mark)
     return short
 

@@ -190,7 +190,7 @@ def _circles(solution: Solution) -> Iterator[Violation]:
 
 
 def _over(used: float, offered: float) -> bool:
-    return used > offered + SLACK * max(1.0, abs(offered))
+    return used > offered * (1 + SLACK)
 
 
 def _host_loads(problem: Problem, solution: Solution) -> Iterator[Violation]:

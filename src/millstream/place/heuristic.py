@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millstream.place.catalog import Catalog, Floats
+from millstream.place.catalog import LEEWAY, SLACK, Catalog, Floats
 from millstream.place.objective import Scales
 from millstream.place.online import (
     Decision,
@@ -111,11 +111,11 @@ class HeuristicPlanner:
             arriving += missing * catalog.rate[name]
         fullest = np.maximum(state.cpu_used + cost, state.cpu_used.max(initial=0.0))
         values: Floats = scales.network * arriving + scales.cpu * cost + scales.balance * fullest
-        slack = 1e-9
-        values[state.cpu_used + cost > catalog.cpu_offered + slack] = np.inf
-        values[state.in_used + arriving > catalog.in_offered + slack] = np.inf
-        values[state.memory_used + memory > catalog.memory_offered + slack] = np.inf
-        values[state.out_used + catalog.rate[stream] > catalog.out_offered + slack] = np.inf
+        rate = catalog.rate[stream]
+        values[state.cpu_used + cost > catalog.cpu_offered * LEEWAY] = np.inf
+        values[state.in_used + arriving > catalog.in_offered * LEEWAY] = np.inf
+        values[state.memory_used + memory > catalog.memory_offered * LEEWAY] = np.inf
+        values[state.out_used + rate > catalog.out_offered * LEEWAY] = np.inf
         return values
 
     def _steps(self, plan: AbstractPlan, host: int) -> tuple[Run | Ship, ...] | Shortage:
@@ -133,7 +133,7 @@ class HeuristicPlanner:
             if not senders:
                 return Shortage(OUT, next(iter(state.holders[name])), rate, 0.0)
             sender = max(senders, key=lambda place: (free[place], -place))
-            if free[sender] + 1e-9 < rate:
+            if rate > free[sender] + SLACK * catalog.out_offered[sender]:
                 return Shortage(OUT, sender, rate, float(free[sender]))
             free[sender] -= rate
             steps.append(Ship(name, sender, host))

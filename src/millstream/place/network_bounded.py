@@ -204,7 +204,7 @@ def _labelled(
 
 
 def _closed(lower: float, cost: float) -> bool:
-    return cost - lower <= 1e-11 * max(1.0, cost)
+    return cost - max(lower, 0.0) <= 1e-11 * cost
 
 
 def _cheaper(problem: PlacementProblem, best: Placed, placement: dict[str, str]) -> Placed:
@@ -222,5 +222,5 @@ def _steeper(relaxed: Relaxation, cost: float, step: float) -> Vector:
     norm = float(late @ late)
     if norm == 0.0:
         return relaxed.prices
-    length = step * max(cost - relaxed.lower_bound, 1e-9 * max(1.0, cost)) / norm
+    length = step * max(cost - relaxed.lower_bound, 1e-9 * cost) / norm
     return np.maximum(0.0, relaxed.prices + length * late)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from millstream.place.network_outcome import Placed
 from millstream.place.network_problem import PlacementProblem, within
 
+ROUNDING = 1e-9  # as a share, since the units of rates and distances are the user's
+
 
 def cost_and_delay(problem: PlacementProblem, placement: Mapping[str, str]) -> tuple[float, float]:
     """What a placement costs and how long its slowest path takes."""
@@ -80,12 +82,12 @@ def violations(problem: PlacementProblem, answer: Placed) -> list[str]:
     if wrong:
         return wrong
     cost, delay = cost_and_delay(problem, answer.placement)
-    if abs(cost - answer.cost) > 1e-9 * max(1.0, cost):
+    if abs(cost - answer.cost) > ROUNDING * cost:
         wrong.append(f"cost is {cost}, not {answer.cost}")
-    if abs(delay - answer.delay) > 1e-9 * max(1.0, delay):
+    if abs(delay - answer.delay) > ROUNDING * delay:
         wrong.append(f"delay is {delay}, not {answer.delay}")
     if not within(delay, problem.latency_bound):
         wrong.append(f"delay {delay} exceeds the latency bound {problem.latency_bound}")
-    if answer.lower_bound > cost * (1 + 1e-9) + 1e-9:
+    if answer.lower_bound > cost * (1 + ROUNDING):
         wrong.append(f"lower bound {answer.lower_bound} exceeds the cost {cost}")
     return wrong

@@ -106,7 +106,7 @@ def _moved(walk: _Walk, group: Sequence[int], top: int) -> bool:
     costs = walk.costs(group, top)
     best, now = int(np.argmin(costs)), walk.at[top]
     # By more than rounding, or two equal places would take turns.
-    if not costs[best] < costs[now] - 1e-9 * max(1.0, float(costs[now])):
+    if not costs[best] < costs[now] * (1 - 1e-9):
         return False
     for position in group:
         walk.at[position] = best

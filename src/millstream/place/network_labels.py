@@ -73,7 +73,7 @@ def search_labels(
     """The cheapest placement within the bound among the candidates, if it beats `cost_known`."""
     bound = candidates.problem.latency_bound
     assert bound is not None
-    limit = cost_known + ROUNDING * max(1.0, cost_known)
+    limit = cost_known * (1 + ROUNDING)
     search = _Search(candidates, relaxed, above, limit, bound_limit(bound), labels_max)
     labels: list[Labels] = []
     for position, vertex in enumerate(candidates.problem.tree):

@@ -29,10 +29,16 @@ class Placed:
 
     @property
     def optimal(self) -> bool:
-        return self.cost <= self.lower_bound * (1 + 1e-9) + 1e-12
+        return self.cost <= self.lower_bound * (1 + 1e-9)  # both are 0 where nothing crosses
 
     def to_json(self) -> dict[str, Any]:
-        return {"placement": dict(self.placement), "cost": self.cost, "delay": self.delay}
+        return {
+            "placement": dict(self.placement),
+            "cost": self.cost,
+            "delay": self.delay,
+            "lower_bound": self.lower_bound,
+            "optimal": self.optimal,
+        }
 
 
 @dataclass(frozen=True, slots=True)

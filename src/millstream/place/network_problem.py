@@ -17,13 +17,22 @@ import numpy.typing as npt
 
 from millstream.errors import UsageError
 from millstream.place.network_distances import completed
+from millstream.place.problem_json import NUMBER_HINT, refuse_misspelt
 
 Matrix = npt.NDArray[np.float64]
 Vector = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
-# Sums of distances in different orders differ in the last bits; a bound is kept within this.
+# Sums of distances in different orders differ in the last bits; a bound is kept within this
+# share of it, whatever the unit of the distances is.
 BOUND_TOLERANCE = 1e-9
+
+# `topology` stands for nodes and distance; who reads the file looks it up (`millstream place`).
+PROBLEM_KEYS = (
+    "nodes", "distance", "sources", "operators", "root", "proxy", "latency_bound", "topology",
+)  # fmt: skip
+SOURCE_KEYS = ("id", "node", "rate")
+OPERATOR_KEYS = ("id", "inputs", "rate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +94,7 @@ class PlacementProblem:
                 raise UsageError(f"rate of {name!r} is {rate}", hint="a number from 0 up")
         _check_bound(self.latency_bound)
         object.__setattr__(self, "tree", _post_order(self, index))
+        _check_size(self)
 
     def rates(self) -> dict[str, float]:
         """The rate of every stream, by the source or operator it leaves."""
@@ -105,7 +115,7 @@ def within(delay: float, bound: float | None) -> bool:
     >>> within(0.1 + 0.2, 0.3), within(1.0, None), within(1.1, 1.0)
     (True, True, False)
     """
-    return bound is None or delay <= bound + BOUND_TOLERANCE * max(1.0, bound)
+    return bound is None or delay <= bound_limit(bound)
 
 
 def _check_bound(bound: float | None) -> None:
@@ -113,9 +123,22 @@ def _check_bound(bound: float | None) -> None:
         raise UsageError(f"latency_bound is {bound}", hint="a number from 0 up, or null")
 
 
+def _check_size(problem: PlacementProblem) -> None:
+    """No placement may cost, or take, more than a number can say."""
+    farthest = float(problem.distance.max())
+    dearest = sum(vertex.rate for vertex in problem.tree) * farthest
+    slowest = len(problem.tree) * farthest
+    if not (math.isfinite(dearest) and math.isfinite(slowest)):
+        raise UsageError(
+            "rates times distances are too large for a number",
+            detail=f"the largest distance is {farthest:g}",
+            hint="give distances or rates in a larger unit",
+        )
+
+
 def bound_limit(bound: float) -> float:
     """The greatest delay that `within` accepts."""
-    return bound + BOUND_TOLERANCE * max(1.0, bound)
+    return bound * (1 + BOUND_TOLERANCE)
 
 
 def _unique(kind: str, names: Iterable[str]) -> dict[str, int]:
@@ -204,6 +227,7 @@ def problem_from_json(data: object) -> PlacementProblem:
     """Reads the placement problem of the file format; a mistake is a `UsageError` that names it."""
     if not isinstance(data, Mapping):
         raise UsageError("a placement problem is a JSON object")
+    refuse_misspelt("placement problem", data, PROBLEM_KEYS)
     missing = [
         key for key in ("nodes", "distance", "sources", "operators", "root", "proxy")
         if key not in data
@@ -217,7 +241,7 @@ def problem_from_json(data: object) -> PlacementProblem:
         distance=_read_distance(data["distance"], nodes),
         sources=tuple(
             Source(_text(item, "id"), _text(item, "node"), _number(item, "rate"))
-            for item in _list(data, "sources")
+            for item in _entries(data, "sources", SOURCE_KEYS)
         ),
         operators=tuple(
             Operator(
@@ -225,7 +249,7 @@ def problem_from_json(data: object) -> PlacementProblem:
                 tuple(str(name) for name in _list(item, "inputs")),
                 _number(item, "rate"),
             )
-            for item in _list(data, "operators")
+            for item in _entries(data, "operators", OPERATOR_KEYS)
         ),
         root=str(data["root"]),
         proxy=str(data["proxy"]),
@@ -248,20 +272,25 @@ def problem_to_json(problem: PlacementProblem) -> dict[str, Any]:
     }
 
 
-def _read_distance(rows: object, nodes: tuple[str, ...]) -> Matrix:
-    if not isinstance(rows, Sequence) or any(not isinstance(row, Sequence) for row in rows):
+def _read_distance(rows: Any, nodes: tuple[str, ...]) -> Matrix:
+    if not _is_list(rows) or not all(_is_list(row) for row in rows):
         raise UsageError("distance is a list of rows, one a node")
     if any(len(row) != len(nodes) for row in rows) or len(rows) != len(nodes):
         raise UsageError(f"distance needs {len(nodes)} rows of {len(nodes)} numbers")
+    for kind in {type(cell) for row in rows for cell in row}:
+        if not issubclass(kind, int | float | None) or kind is bool:
+            raise UsageError(
+                "distance holds something that is not a number",
+                detail=f"a value of type {kind.__name__}",
+                hint="numbers from 0 up; null where it was not measured",
+            )
     try:
         matrix = np.array(
             [[math.nan if cell is None else float(cell) for cell in row] for row in rows],
             dtype=np.float64,
         ).reshape(len(nodes), len(nodes))
-    except (TypeError, ValueError) as error:
-        raise UsageError(
-            "distance holds something that is not a number", detail=str(error)
-        ) from None
+    except OverflowError:
+        raise UsageError("distance holds a number that is too large", hint=NUMBER_HINT) from None
     if not any(cell is None for row in rows for cell in row):
         return matrix
     np.fill_diagonal(matrix, 0.0)
@@ -276,11 +305,24 @@ def _read_distance(rows: object, nodes: tuple[str, ...]) -> Matrix:
     return filled
 
 
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
 def _list(data: object, key: str) -> Sequence[Any]:
     value = data.get(key) if isinstance(data, Mapping) else None
-    if not isinstance(value, Sequence) or isinstance(value, str):
+    if not isinstance(value, Sequence) or not _is_list(value):
         raise UsageError(f"{key!r} must be a list")
     return value
+
+
+def _entries(data: object, key: str, known: Sequence[str]) -> Sequence[Any]:
+    """The objects of a list, with no field that nobody reads."""
+    items = _list(data, key)
+    for number, item in enumerate(items):
+        if isinstance(item, Mapping):
+            refuse_misspelt(f"{key}[{number}]", item, known)
+    return items
 
 
 def _text(item: object, key: str) -> str:
@@ -293,4 +335,7 @@ def _number(item: object, key: str) -> float:
     value = item.get(key) if isinstance(item, Mapping) else None
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise UsageError(f"{key!r} must be a number", detail=f"in {item!r}"[:200])
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise UsageError(f"{key!r} is too large", hint=NUMBER_HINT) from None

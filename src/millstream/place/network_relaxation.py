@@ -48,7 +48,7 @@ class Candidates:
 
     def without_hopeless(self, relaxed: "Relaxation", cost: float) -> "Candidates":
         """Drops the nodes through which nothing cheaper than `cost` can lead."""
-        limit = max(cost, relaxed.lower_bound) + ROUNDING * max(1.0, cost)
+        limit = max(cost, relaxed.lower_bound) + ROUNDING * cost
         kept = [np.flatnonzero(through <= limit) for through in relaxed.through]
         shrunk = [len(keep) < len(own) for keep, own in zip(kept, self.nodes, strict=True)]
         if not any(shrunk):

@@ -11,7 +11,7 @@ from math import isfinite, log
 
 import numpy as np
 
-from millstream.place.catalog import Closure, Floats, Ints
+from millstream.place.catalog import LEEWAY, Closure, Floats, Ints
 from millstream.place.demand import Grain
 from millstream.place.problem import Weights
 from millstream.place.state import CPU, IN, PlanState
@@ -96,10 +96,10 @@ def price_hosts(state: PlanState, curve: PriceCurve, hosts: Ints | None = None) 
         cpu=_price(cpu_used, cpu_offered, curve.cpu, curve.steepness),
         incoming=_price(in_used, in_offered, curve.network, curve.steepness),
         outgoing=_price(out_used, out_offered, curve.network, curve.steepness),
-        cpu_free=cpu_offered - cpu_used + SLACK,
-        in_free=in_offered - in_used + SLACK,
-        out_free=out_offered - out_used + SLACK,
-        memory_free=memory_offered - memory_used + SLACK,
+        cpu_free=cpu_offered * LEEWAY - cpu_used,
+        in_free=in_offered * LEEWAY - in_used,
+        out_free=out_offered * LEEWAY - out_used,
+        memory_free=memory_offered * LEEWAY - memory_used,
         places=places,
     )
     if curve.start:

@@ -4,12 +4,13 @@ Turns text or parsed JSON into a checked `Problem` and back; never guesses a mis
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import inf
 from pathlib import Path
 from typing import Any
 
+from millstream.cql.suggestions import nearest
 from millstream.errors import UsageError
 from millstream.place.problem import (
     Host,
@@ -24,6 +25,7 @@ from millstream.place.problem import (
 )
 
 SECTIONS = ("hosts", "links", "streams", "operators", "queries", "weights", "timeout_s")
+NUMBER_HINT = "a number of at most 308 digits"
 
 
 def read_json(path: Path) -> Any:
@@ -39,6 +41,10 @@ def read_json(path: Path) -> Any:
             f"{path} is not JSON",
             detail=f"line {error.lineno}, column {error.colno}: {error.msg}",
         ) from None
+    except RecursionError:
+        raise UsageError(f"{path} is nested too deeply") from None
+    except ValueError as error:  # Python reads no whole number of thousands of digits
+        raise UsageError(f"{path} is not JSON that can be read", detail=str(error)) from None
 
 
 def read_problem(path: Path) -> Problem:
@@ -83,11 +89,7 @@ class Fields:
     def __init__(self, place: str, value: Any, known: tuple[str, ...]) -> None:
         if not isinstance(value, Mapping):
             raise UsageError(f"{place} must be an object, not {_kind(value)}")
-        unknown = sorted(set(value) - set(known))
-        if unknown:
-            raise UsageError(
-                f"{place} has the unknown field {unknown[0]!r}", hint=f"known: {', '.join(known)}"
-            )
+        refuse_unknown(place, value, known)
         self.place = place
         self.value = value
 
@@ -125,13 +127,34 @@ class Fields:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise UsageError(f"{name} of {self.place} must be a number, not {_kind(value)}")
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise UsageError(f"{name} of {self.place} is too large", hint=NUMBER_HINT) from None
 
     def amount(self, name: str, default: float | None = None) -> float:
         value = self.number(name, default)
         if value is None:
             raise UsageError(f"{self.place} lacks {name!r}")
         return value
+
+
+def refuse_unknown(place: str, value: Mapping[str, Any], known: Sequence[str]) -> None:
+    """A misspelt field would otherwise mean that nothing was given."""
+    unknown = sorted(str(name) for name in set(value) - set(known))
+    if unknown:
+        near = nearest(unknown[0], known)
+        meant = f"did you mean {near}? " if near else ""
+        raise UsageError(
+            f"{place} has the unknown field {unknown[0]!r}",
+            hint=f"{meant}known: {', '.join(known)}",
+        )
+
+
+def refuse_misspelt(place: str, value: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Where others may add fields of their own, only what looks like one of ours is a mistake."""
+    near = {str(name) for name in set(value) - set(known) if nearest(str(name), known)}
+    refuse_unknown(place, dict.fromkeys(near), known)
 
 
 def _kind(value: Any) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from millstream.place.catalog import Catalog
+from millstream.place.catalog import LEEWAY, Catalog, fits
 from millstream.place.objective import Scales
 from millstream.place.online import (
     Decision,
@@ -73,11 +73,11 @@ class SodaPlanner:
         state, catalog = self.state, self.state.catalog
         cost = sum(catalog.cpu[operator] for operator in template)
         room = float((catalog.cpu_offered - state.cpu_used).sum())
-        if cost > room + 1e-9:
+        if not fits(float(state.cpu_used.sum()), cost, float(catalog.cpu_offered.sum())):
             return Shortage(CPU, int((catalog.cpu_offered - state.cpu_used).argmax()), cost, room)
         rate = catalog.rate[stream]
         room = float((catalog.out_offered - state.out_used).sum())
-        if rate > room + 1e-9:
+        if not fits(float(state.out_used.sum()), rate, float(catalog.out_offered.sum())):
             return Shortage(OUT, int((catalog.out_offered - state.out_used).argmax()), rate, room)
         return None
 
@@ -118,8 +118,8 @@ class SodaPlanner:
         values = scales.network * arriving + scales.balance * fullest
         # among hosts that leave the fullest as it is, the emptiest: miniW balances
         values = values + 1e-3 * abs(scales.balance) * state.cpu_used
-        values[state.cpu_used + cost > catalog.cpu_offered + 1e-9] = np.inf
-        values[state.in_used + arriving > catalog.in_offered + 1e-9] = np.inf
+        values[state.cpu_used + cost > catalog.cpu_offered * LEEWAY] = np.inf
+        values[state.in_used + arriving > catalog.in_offered * LEEWAY] = np.inf
         short: Shortage | None = None
         for host in np.argsort(values, kind="stable").tolist():
             if values[host] == np.inf:
@@ -138,7 +138,7 @@ class SodaPlanner:
             state.rollback(mark)
         room = catalog.cpu_offered - state.cpu_used
         roomiest = int(room.argmax())
-        if short is None and room[roomiest] + 1e-9 >= cost:
+        if short is None and fits(state.cpu_used[roomiest], cost, catalog.cpu_offered[roomiest]):
             free = catalog.in_offered - state.in_used
             host = int((arriving - free).argmin())
             short = Shortage(IN, host, float(arriving[host]), float(free[host]))

@@ -122,8 +122,11 @@ def solution_from_json(document: Any) -> Solution:
     fields = Fields(
         "solution",
         document,
-        ("admitted", "refused", "operators", "flows", "delivered", "planning_ms", "planner"),
-    )
+        (
+            "admitted", "refused", "operators", "flows", "delivered", "planning_ms", "planner",
+            "bounds",
+        ),
+    )  # fmt: skip
     admitted = [item for _, item in fields.items("admitted", required=True)]
     if not all(isinstance(name, str) for name in admitted):
         raise UsageError("admitted must be a list of query ids")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millstream.place.catalog import Catalog, Ints
+from millstream.place.catalog import LEEWAY, Catalog, Ints
 from millstream.place.cheapest import Plan, cheapest_plan
 from millstream.place.demand import Demand
 from millstream.place.explain import binding_shortage
@@ -191,7 +191,7 @@ class SqprPlanner:
 
     def _late(self, plan: Plan, bound: float) -> bool:
         """Whether a plan, carried out, would deliver later than that."""
-        return self._lateness(plan) > bound + SLACK
+        return self._lateness(plan) > bound * LEEWAY
 
     def _lateness(self, plan: Plan) -> float:
         """When a plan, carried out, would deliver; leaves no trace."""

@@ -11,7 +11,7 @@ first solution, so the time limit never costs more than it would have.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from millstream.place.catalog import Catalog
+from millstream.place.catalog import LEEWAY, Catalog
 from millstream.place.milp_model import PlacementModel
 from millstream.place.milp_scope import Scope
 from millstream.place.objective import Scales, objective
@@ -44,7 +44,7 @@ class MilpSettings:
 def in_time(state: PlanState) -> bool:
     """Whether every result keeps its latency bound; the model knows no distances."""
     return all(
-        state.lateness(*state.served[query]) <= bound + 1e-9
+        state.lateness(*state.served[query]) <= bound * LEEWAY
         for query, bound in state.bounds.items()
         if query in state.served
     )

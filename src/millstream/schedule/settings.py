@@ -6,11 +6,21 @@ They never change while in use; a scheduler is given new ones.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from math import inf
 from typing import Any, Literal
 
 from millstream.errors import UsageError
 
 THESIS_CANDIDATES = ("round_robin", "fifo", "mtiq", "chain")
+NUMBER_MAX = 2**63 - 1  # the largest whole number that TOML promises to hold
+
+
+class SettingError(UsageError):
+    """A setting with a wrong value; knows which, so that a file's reader can show the place."""
+
+    def __init__(self, setting: str, message: str, hint: str = "", *, detail: str = "") -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.setting = setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +63,12 @@ class ScheduleSettings:
 
     def __post_init__(self) -> None:
         if not self.candidates:
-            raise UsageError("no candidate algorithms", hint="name at least one in `candidates`")
+            hint = "name at least one in `candidates`"
+            raise SettingError("candidates", "no candidate algorithms", hint)
         if len(set(self.candidates)) != len(self.candidates):
-            raise UsageError(
-                "a candidate algorithm is named twice", detail=", ".join(self.candidates)
-            )
+            named = ", ".join(self.candidates)
+            message = "a candidate algorithm is named twice"
+            raise SettingError("candidates", message, detail=named)
         positive = (
             "slots", "threshold_rows", "rows_max", "statistics_s", "scoring_s", "explore_s",
             "starvation_picks_max", "starvation_wait_s", "patience_s", "step_s_max", "horizon_s",
@@ -66,17 +77,18 @@ class ScheduleSettings:
         for name in positive:
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise UsageError(f"{name} must be above 0, not {value}")
-        if self.start_s < 0:
-            raise UsageError(f"start_s must not be negative, not {self.start_s}")
+                raise SettingError(name, f"{name} must be above 0, not {value}")
+        if not self.start_s >= 0:
+            raise SettingError("start_s", f"start_s must not be negative, not {self.start_s}")
         for name in ("ratio", "decay", "overhead_share"):
             value = getattr(self, name)
             if not 0 < value <= 1:
-                raise UsageError(f"{name} must lie above 0 and at most at 1, not {value}")
+                raise SettingError(name, f"{name} must lie above 0 and at most at 1, not {value}")
         if not 0 <= self.old_weight < 1:
-            raise UsageError(f"old_weight must lie in 0 to below 1, not {self.old_weight}")
+            message = f"old_weight must lie in 0 to below 1, not {self.old_weight}"
+            raise SettingError("old_weight", message)
         if self.decay_by not in ("time", "choices"):
-            raise UsageError(f"unknown decay_by {self.decay_by!r}", hint="time or choices")
+            raise SettingError("decay_by", f"unknown decay_by {self.decay_by!r}", "time or choices")
 
     def with_(self, **changes: Any) -> "ScheduleSettings":
         return replace(self, **changes)
@@ -90,21 +102,49 @@ def settings_from(table: Mapping[str, Any]) -> ScheduleSettings:
     """
     given = dict(table)
     if "algorithm" in given:
-        given["candidates"] = (given.pop("algorithm"),)
+        algorithm = given.pop("algorithm")
+        if not isinstance(algorithm, str):
+            raise SettingError("algorithm", "algorithm is a text", 'algorithm = "chain"')
+        given["candidates"] = (algorithm,)
         given.setdefault("selector", "fixed")
-    known = {field.name for field in fields(ScheduleSettings)}
+    known = {field.name: field for field in fields(ScheduleSettings)}
     for name in given:
         if name not in known:
             raise UsageError(
                 f"unknown scheduling setting {name!r}",
-                hint=f"one of {', '.join(sorted(known | {'algorithm'}))}",
+                hint=f"one of {', '.join(sorted({*known, 'algorithm'}))}",
             )
-    if "candidates" in given:
-        given["candidates"] = tuple(given["candidates"])
-    try:
-        return ScheduleSettings(**given)
-    except TypeError as error:
-        raise UsageError("a scheduling setting has the wrong type", detail=str(error)) from None
+    for name, value in given.items():
+        given[name] = _checked(name, known[name].type, known[name].default, value)
+    return ScheduleSettings(**given)
+
+
+def _checked(name: str, kind: Any, default: Any, value: Any) -> Any:
+    """A value of the setting's kind; else what it should be, with the default as example."""
+    if kind == float | None and (value is None or value == inf):
+        return None  # TOML has no null: what never ends stands for no limit
+    if kind in (float, float | None) and not _is_number(value, int | float):
+        raise SettingError(name, f"{name} is a finite number", f"{name} = {default or 10.0}")
+    if kind is int and not _is_number(value, int):
+        raise SettingError(name, f"{name} is a whole number", f"{name} = {default}")
+    if kind is bool and not isinstance(value, bool):
+        raise SettingError(name, f"{name} is true or false", f"{name} = {str(default).lower()}")
+    if kind is str and not isinstance(value, str):
+        raise SettingError(name, f"{name} is a text", f'{name} = "{default}"')
+    if name == "candidates":
+        listed = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+        if not listed:
+            example = 'candidates = ["fifo", "chain"]'
+            raise SettingError(name, "candidates is a list of names", example)
+        return tuple(value)
+    return value
+
+
+def _is_number(value: Any, kinds: Any) -> bool:
+    """Of the kinds, neither NaN nor infinite nor a whole number beyond all use."""
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        return False
+    return bool(abs(value) <= NUMBER_MAX)
 
 
 def settings_table(settings: ScheduleSettings) -> dict[str, Any]:
