@@ -4,6 +4,8 @@ Modules of `commands/` are imported only when their command is asked for, so tha
 mistyped name answer at once. Never prints a traceback.
 """
 
+import contextlib
+import errno
 import importlib
 import os
 import pkgutil
@@ -17,9 +19,11 @@ from typer.core import TyperGroup
 import millstream
 from millstream import commands
 from millstream.cql.suggestions import did_you_mean
-from millstream.errors import InternalError, MillstreamError
+from millstream.errors import InternalError, MillstreamError, ResourceError
 
 TRACEBACK = "MILLSTREAM_TRACEBACK"
+READER_GONE = 141
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 # Typer carries its own copy of click: these are that copy's names.
 UsageMistake: Any = typer.BadParameter.__bases__[0]
 Command = Any
@@ -95,6 +99,30 @@ def top(
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line; gives the exit code."""
+    streams = sys.stdout, sys.stderr
+    try:
+        code = _obey(arguments)
+        if sys.stdout is not None:  # it is where the caller closed it
+            sys.stdout.flush()  # here, where what goes wrong can still be told
+    except BrokenPipeError:
+        return READER_GONE
+    except SystemExit as stop:
+        # Typer and rich both make exit code 1 of a broken pipe; typer also wraps the streams.
+        if not isinstance(stop.__context__, BrokenPipeError):
+            raise
+        sys.stdout, sys.stderr = streams
+        return READER_GONE
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        with contextlib.suppress(OSError):  # stderr may go to the same disk
+            where = f" to {error.filename}" if error.filename else ""
+            print(f"error: cannot write{where}: {error.strerror}", file=sys.stderr)
+        return ResourceError.exit_code
+    return code
+
+
+def _obey(arguments: Sequence[str] | None) -> int:
     command = typer.main.get_command(app)
     try:
         answer = command.main(
@@ -112,10 +140,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except MillstreamError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 141
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.EPIPE, *DISK_FULL):
+            raise
         if os.environ.get(TRACEBACK):
             raise
         first = (str(error).strip().splitlines() or [""])[0][:300]
@@ -126,4 +153,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    sys.exit(run())
+    code = run()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:  # the interpreter would try again at its end, and complain
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)

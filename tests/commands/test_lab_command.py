@@ -45,3 +45,20 @@ def test_a_wrong_name_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFix
     told = capsys.readouterr().err
     assert "did you mean" in told
     assert "Traceback" not in told
+
+
+def test_a_negative_seed_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("lab", "run", "placement-alpha", "--quick", "--out", str(tmp_path), "--seed", "-5")
+    assert call(*words) == 2
+    assert "--seed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ending", ["csv", "png"])
+def test_a_name_taken_by_a_folder_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str
+) -> None:
+    (tmp_path / f"raindrop-t1.1.{ending}").mkdir()
+    assert call("lab", "run", "raindrop-t1.1", "--out", str(tmp_path), "--quick") == 2
+    assert "cannot write to" in capsys.readouterr().err

@@ -100,3 +100,22 @@ def test_examples_are_valid_and_end_well(app: typer.Typer, path: Path, tmp_path:
     short.write_text(text.split("[[what_if]]", maxsplit=1)[0].split("[checks]", maxsplit=1)[0])
     result = CliRunner().invoke(app, ["simulate", str(short), "--policy", "flow_aware", "--json"])
     assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("title", ["rows [/s]", "rates [rows]", "as :warning: says"])
+def test_a_title_is_shown_as_it_is_written(app: typer.Typer, scenario: Path, title: str) -> None:
+    scenario.write_text(QUICK.replace('"quick"', f'"{title}"'))
+    arguments = ["--what-if", "policy:static", "--out", str(scenario.parent / "out [/s]")]
+    result = CliRunner().invoke(app, ["simulate", str(scenario), *arguments])
+    assert result.exit_code == 0, result.output
+    assert title in result.stdout
+    assert "[/s]" in result.stdout.replace("\n", "").rpartition("written to")[2]
+
+
+def test_a_plots_name_taken_by_a_folder_is_told(
+    app: typer.Typer, scenario: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out" / "course.png").mkdir(parents=True)
+    result = CliRunner().invoke(app, ["simulate", str(scenario), "--out", str(tmp_path / "out")])
+    assert isinstance(result.exception, UsageError)
+    assert "course.png" in str(result.exception)

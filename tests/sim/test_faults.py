@@ -81,3 +81,31 @@ def test_senseless_faults_are_refused(fields: dict[str, object], message: str) -
 
 def test_every_kind_is_known_by_name() -> None:
     assert len(set(KINDS)) == 8
+
+
+def test_many_partitions_at_once(weather: Weather) -> None:
+    for n in range(140):
+        weather.begin(Fault("partition", 0, None, (NAMES[n % 2],)), 0.0)
+    groups = [[m for m in range(4) if weather.network.connected(n, m)] for n in range(4)]
+    assert groups == [[0], [1], [2, 3], [2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kind": "clock", "at_s": 0, "hosts": ("a",), "drift": 1e9}, "cannot drift"),
+        (
+            {"kind": "slow_link", "at_s": 0, "hosts": ("a", "b"), "bandwidth_mbps": -5},
+            "bandwidth_mbps above 0",
+        ),
+    ],
+)
+def test_faults_beyond_nature_are_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Fault(**fields)  # type: ignore[arg-type]
+
+
+def test_slow_clocks_never_stand_still_together(weather: Weather) -> None:
+    for _ in range(2):
+        weather.begin(Fault("clock", 0, None, ("a",), drift=-0.6), 0.0)
+    assert -1 < weather.clock("a")[1] < -0.9

@@ -29,8 +29,8 @@ class CorrelationBased:
     global_start: bool = False  # else from the initial placement on, pair by pair
 
     def decide(self, seen: Observation, memory: Any) -> tuple[tuple[UnitMove, ...], Any]:
-        if len(seen.load_history) < SAMPLES_MIN:
-            return (), memory
+        if len(seen.load_history) < SAMPLES_MIN or not (seen.host_speed > 0).any():
+            return (), memory  # too little is known, or no host is up to take anything
         if memory is None and self.global_start:
             return self._globally(seen), "placed"
         return self._pairwise(seen), memory

@@ -49,8 +49,8 @@ class LeastRatio:
 
         Without the rest, the scatter of measured rates would always show some gain to move for.
         """
-        if not len(seen.load_history):
-            return (), memory
+        if not len(seen.load_history) or not (seen.host_speed > 0).any():
+            return (), memory  # nothing is known yet, or no host is up to take anything
         search = _Search(self, seen)
         value = search.value_now()
         uneven = search.overload() > self.tolerance * 1.5
@@ -194,7 +194,8 @@ class _Search:
     def _score(self, found: Estimate) -> float:
         """A high norm of all ratios: nearly the worst, yet helping one of many bad ones counts."""
         worst = max(found.worst, 1e-9)
-        return log(worst) + log(float(((found.path_ratio / worst) ** NORM).sum())) / NORM
+        norm = float(((found.path_ratio / worst) ** NORM).sum())
+        return log(worst) + (log(norm) / NORM if norm > 0 else 0.0)  # 0: no query costs anything
 
     def _value(self, found: Estimate) -> float:
         return self._score(found) + self.traffic_weight * found.traffic / self.base_traffic

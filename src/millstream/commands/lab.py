@@ -17,7 +17,14 @@ from rich.table import Table
 
 from millstream import lab
 from millstream.errors import UsageError
-from millstream.lab.experiment import EXPERIMENTS, Experiment, Finding, Outcome, write_csv
+from millstream.lab.experiment import (
+    EXPERIMENTS,
+    Experiment,
+    Finding,
+    Outcome,
+    write_csv,
+    writing_to,
+)
 
 app = typer.Typer(
     help="The experiments of the seeds: what they claim, and what comes out here.",
@@ -55,21 +62,20 @@ def list_experiments(
 def run_experiment(
     name: Annotated[str, typer.Argument(help="As `millstream lab list` names it.")],
     out: Annotated[Path, typer.Option(help="Folder for NAME.csv and NAME.png.")],
-    seed: Annotated[int, typer.Option(help="Of all chance in the run.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of all chance in the run.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller, in seconds.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Findings as JSON.")] = False,
 ) -> None:
     """Runs one experiment and sets the seed's claim beside the figure."""
     lab.load()
     experiment = EXPERIMENTS.get(name)
-    try:
+    with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot write to {out}", detail=str(error)) from None
     outcome = _run(experiment, seed, quick)
     csv, png = out / f"{name}.csv", out / f"{name}.png"
-    write_csv(outcome.rows, csv)
-    _plot(experiment, outcome, png)
+    with writing_to(out):
+        write_csv(outcome.rows, csv)
+        _plot(experiment, outcome, png)
     if as_json:
         typer.echo(json.dumps(_as_json(name, seed, quick, outcome, csv, png), indent=2))
         return
@@ -95,7 +101,9 @@ def _plot(experiment: Experiment, outcome: Outcome, path: Path) -> None:
 
 def _tell(experiment: Experiment, findings: Sequence[Finding]) -> None:
     console = Console()
-    table = Table("the seed claims", "measured", "holds", title=experiment.title, show_lines=True)
+    table = Table(
+        "the seed claims", "measured", "holds", title=escape(experiment.title), show_lines=True
+    )
     for finding in findings:
         measured = escape(finding.measured)
         if finding.reason:

@@ -13,9 +13,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from millstream.errors import UsageError
+from millstream.lab.experiment import writing_to
 from millstream.sim import report, reproduction
 from millstream.sim.scenario import Scenario, load_scenario
 from millstream.sim.scenario_run import Outcome, run_variant
@@ -56,7 +57,7 @@ def simulate(
     if out is not None:
         _write(out, outcomes, summaries, again)
     if as_json:
-        typer.echo(json.dumps({"runs": summaries, "reproduce": again}, indent=2))
+        typer.echo(_json(summaries, again))
     else:
         _tell(loaded, summaries, out)
     failed = [f"{o.name}: {failure}" for o in outcomes for failure in o.failures]
@@ -87,7 +88,7 @@ def _run(variants: Sequence[tuple[str, Variant]], seed: int) -> list[Outcome]:
             plain = variant.scenario.model_copy(update={"checks": type(variant.scenario.checks)()})
             variant = Variant(plain, variant.hosts_more, variant.stream_factors)  # noqa: PLW2901
         if console.is_terminal:
-            with console.status(text):
+            with console.status(escape(text)):
                 outcomes.append(run_variant(variant, seed, name=name))
         else:
             print(text, file=sys.stderr, flush=True)
@@ -96,19 +97,19 @@ def _run(variants: Sequence[tuple[str, Variant]], seed: int) -> list[Outcome]:
 
 
 def _tell(scenario: Scenario, summaries: Sequence[report.Row], out: Path | None) -> None:
-    console = Console()
-    title = scenario.title or scenario.name
+    console = Console(emoji=False)  # names and titles are shown as they are written
+    title = escape(scenario.title or scenario.name)
     table = Table(title=title, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("", overflow="fold")
     for _, heading, _ in report.COLUMNS:
         table.add_column(heading, justify="right", no_wrap=True)
     for cells in report.table_rows(summaries):
-        table.add_row(*cells)
+        table.add_row(*(escape(cell) for cell in cells))
     console.print(table)
     for sentence in report.verdict(summaries):
-        console.print(sentence, highlight=False)
+        console.print(escape(sentence), highlight=False)
     if out is not None:
-        console.print(f"written to {out}", highlight=False)
+        console.print(escape(f"written to {out}"), highlight=False)
 
 
 def _write(
@@ -116,22 +117,23 @@ def _write(
 ) -> None:
     from millstream.lab.plotting import new_figure, save  # noqa: PLC0415  (matplotlib is slow)
 
-    try:
+    with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
-        (out / "report.json").write_text(
-            json.dumps({"runs": list(summaries), "reproduce": again}, indent=2) + "\n"
-        )
+        (out / "report.json").write_text(_json(summaries, again) + "\n")
         _write_csv(out / "samples.csv", report.sample_rows(outcomes))
         _write_csv(out / "moves.csv", report.move_rows(outcomes))
-    except OSError as error:
-        raise UsageError(f"cannot write to {out}", detail=str(error)) from error
-    course = new_figure()
-    report.draw_course(course, outcomes)
-    save(course, out / "course.png")
-    for n, outcome in enumerate(outcomes):
-        hosts = new_figure()
-        report.draw_hosts(hosts, outcome)
-        save(hosts, out / (f"hosts-{n}.png" if n else "hosts.png"))
+        course = new_figure()
+        report.draw_course(course, outcomes)
+        save(course, out / "course.png")
+        for n, outcome in enumerate(outcomes):
+            hosts = new_figure()
+            report.draw_hosts(hosts, outcome)
+            save(hosts, out / (f"hosts-{n}.png" if n else "hosts.png"))
+
+
+def _json(summaries: Sequence[report.Row], again: str) -> str:
+    # NaN and infinity are no JSON: rather none than what nobody can read.
+    return json.dumps({"runs": list(summaries), "reproduce": again}, indent=2, allow_nan=False)
 
 
 def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:

@@ -6,11 +6,14 @@ in every row. Findings set the seed's claim beside what was measured.
 """
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+import errno
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from millstream.errors import UsageError
 from millstream.registry import Registry
 
 Row = Mapping[str, object]
@@ -43,6 +46,17 @@ class Experiment:
 
 
 EXPERIMENTS: Registry[Experiment] = Registry("experiment")
+
+
+@contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Files that cannot be made there are the user's mistake; a full disk is told as such."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise UsageError(f"cannot write to {folder}", detail=str(error)) from error
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:

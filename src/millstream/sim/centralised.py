@@ -14,6 +14,7 @@ from millstream.sim.cluster import Cluster
 
 STATISTICS_BYTES = 24  # of one unit's figures in one report
 SLOWLY = 0.05  # weight of a new sample while rates only scatter
+COUNTED_MAX = 1e18  # rows: numpy draws no larger counts
 CLEARLY = 4.5  # deviations from the average that are a change, not scatter
 
 
@@ -42,7 +43,7 @@ class Centralised:
         true = cluster.stream_rates
         seen = true
         if cluster.setting.noise:
-            expected = np.maximum(true * self.sample_s, 1e-9)
+            expected = np.clip(true * self.sample_s, 1e-9, COUNTED_MAX)
             counts = cluster.kernel.generator("statistics").poisson(expected)
             seen = counts / self.sample_s
         relative = seen / np.maximum(true, 1e-9)

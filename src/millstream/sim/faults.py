@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from millstream.balance.dataflow import Ints
 from millstream.errors import UsageError
 from millstream.sim.hosts import Hosts
 from millstream.sim.network import Network, SlowLink
 
 KINDS = ("crash", "slow_host", "slow_link", "cut_link", "partition", "clock", "loss", "repeat")
 LINK_KINDS = ("slow_link", "cut_link")
+DRIFT_MAX = 1.0  # no real clock is off by a hundredth of it; far beyond, a run would never end
+DRIFT_MIN = -0.999  # of several that add up: a clock never stands still
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,15 @@ class Fault:
             raise UsageError(f"a probability of {self.probability}")
         if self.factor <= 0 or self.drift <= -1:
             raise UsageError(f"a {self.kind} fault needs a factor above 0 and a drift above -1")
+        if self.drift > DRIFT_MAX:
+            raise UsageError(
+                f"a clock cannot drift by {self.drift:g} seconds a second",
+                hint=f"at most {DRIFT_MAX:g}: a clock that runs twice as fast",
+            )
+        if self.bandwidth_mbps is not None and self.bandwidth_mbps <= 0:
+            raise UsageError(
+                f"a {self.kind} fault needs a bandwidth_mbps above 0", hint="cut_link cuts a link"
+            )
 
 
 @dataclass(slots=True)
@@ -72,20 +84,22 @@ class Weather:
     def _apply(self, now_s: float) -> None:
         up = np.ones(len(self.names), dtype=bool)
         slowdown = np.ones(len(self.names))
-        group = np.zeros(len(self.names), dtype=np.int64)
+        sides: list[tuple[int, ...]] = [()] * len(self.names)  # the partitions a host is within
         links, cut = [], set()
-        for number, fault in enumerate(self.active, 1):
+        for number, fault in enumerate(self.active):
             at = self.numbers(fault)
             if fault.kind == "crash":
                 up[at] = False
             elif fault.kind == "slow_host":
                 slowdown[at] *= fault.factor
             elif fault.kind == "partition":
-                group[at] += 2**number  # distinct sums: hosts are together if in the same sides
+                for host in set(at):
+                    sides[host] += (number,)
             elif fault.kind == "slow_link":
                 links.append(SlowLink(frozenset(at), fault.factor, fault.bandwidth_mbps))
             elif fault.kind == "cut_link":
                 cut.add(frozenset(at))
+        group = _groups(sides)
         self.hosts.down_since_s = np.where(self.hosts.up & ~up, now_s, self.hosts.down_since_s)
         self.hosts.up, self.hosts.slowdown = up, slowdown
         if (group.any() or cut) and not (self.network.group.any() or self.network.cut):
@@ -104,4 +118,11 @@ class Weather:
     def clock(self, host: str) -> tuple[float, float]:
         """Offset and drift of a host's clock."""
         skews = [f for f in self.active if f.kind == "clock" and host in f.hosts]
-        return sum(f.offset_s for f in skews), sum(f.drift for f in skews)
+        drift = sum(f.drift for f in skews)
+        return sum(f.offset_s for f in skews), drift if drift > -1 else DRIFT_MIN
+
+
+def _groups(sides: Sequence[tuple[int, ...]]) -> Ints:
+    """A number by host: equal for hosts in the same partitions, 0 for those in none."""
+    numbers: dict[tuple[int, ...], int] = {(): 0}
+    return np.array([numbers.setdefault(some, len(numbers)) for some in sides], dtype=np.int64)
