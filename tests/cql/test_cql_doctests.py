@@ -5,10 +5,19 @@ from types import ModuleType
 
 import pytest
 
-from millstream.cql import durations, known_types, literals, parser, suggestions, types
+from millstream.cql import (
+    durations,
+    known_types,
+    literals,
+    parser,
+    scope,
+    storing,
+    suggestions,
+    types,
+)
 from millstream.plan import explain, expressions, fingerprint, sql_text
 
-MODULES = (durations, known_types, literals, parser, suggestions, types)
+MODULES = (durations, known_types, literals, parser, scope, storing, suggestions, types)
 PLAN_MODULES = (explain, expressions, fingerprint, sql_text)
 
 

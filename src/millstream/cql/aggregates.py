@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from millstream.cql.analyzer import AnalysisFailure, Analyzer
-from millstream.cql.coercion import Typed, needs_boolean
+from millstream.cql.coercion import Typed, as_condition
 from millstream.cql.expressions import NULL, Lowering, name_span, span_of
 from millstream.cql.functions import AGGREGATES
 from millstream.cql.literals import cast, string
+from millstream.cql.storing import refuse_incomparable, refuse_unwritable
 from millstream.errors import CqlError
 from millstream.plan.expressions import Call, Expr, Literal
 from millstream.plan.nodes import AggregateCall
-from millstream.plan.schema import Schema
+from millstream.plan.schema import Field, Schema
 from millstream.plan.sql_text import sql
 
 NUMERIC = frozenset({"sum", "avg", "var_samp", "var_pop", "stddev_samp", "stddev_pop"})
@@ -70,12 +71,27 @@ class CallBinder:
             args = typed.check(list(zip(made, nodes[0], strict=True)))
             where = None
             if condition is not None and f.condition is not None:
-                ((where, type_),) = typed.check([(condition, f.condition)])
-                wrong = needs_boolean(self._lowering, "FILTER", type_, f.condition)
-                if wrong is not None:
-                    raise wrong
+                (found_type,) = typed.check([(condition, f.condition)])
+                where = as_condition(self._lowering, "FILTER", found_type, f.condition)
+            self._refuse_unstorable(f, args, nodes)
             calls.append(self._call(f, args, nodes[1], where))
         return self._typed(found, calls)
+
+    def _refuse_unstorable(
+        self, found: Found, args: list[tuple[Expr, str]], nodes: tuple[list[exp.Expr], bool]
+    ) -> None:
+        """Values are kept until their group is complete, except by a plain count."""
+        (arguments, distinct), text = nodes, self._lowering.text
+        if AGGREGATES[found.call.name.lower()] == "count" and not distinct:
+            return
+        for (_, type_), node in zip(args, arguments, strict=True):
+            refuse_unwritable(text, type_, node)
+        if distinct:
+            keys = tuple(
+                Field(text.slice(span_of(node)), type_)
+                for (_, type_), node in zip(args, arguments, strict=True)
+            )
+            refuse_incomparable(text, self._analyzer, "DISTINCT", keys, arguments)
 
     def _arguments(self, found: Found) -> tuple[list[exp.Expr], bool]:
         """The arguments, and whether DISTINCT stands before them."""

@@ -28,3 +28,7 @@ class Analyzer(Protocol):
         `aggregates`: the expressions are calls of aggregates, else none may be.
         """
         ...
+
+    def computable(self, constant: str) -> bool:
+        """Whether Spark can compute an expression of constants."""
+        ...

@@ -10,7 +10,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from millstream.cql.analyzer import AnalysisFailure, Analyzer
-from millstream.cql.catalog import Catalog
+from millstream.cql.catalog import Catalog, lookup
 from millstream.cql.expressions import span_of
 from millstream.cql.from_clause import refuse_idle_slide
 from millstream.cql.parser import SelectStatement, Text
@@ -24,6 +24,7 @@ from millstream.cql.relations import (
 )
 from millstream.cql.scope import Named
 from millstream.cql.select import SelectBinder, distinct_rows
+from millstream.cql.storing import refuse_incomparable
 from millstream.cql.syntax import EmitSyntax, Span
 from millstream.errors import CqlError
 from millstream.plan.expressions import Cast, Column
@@ -61,6 +62,8 @@ REFUSED = {
     "prewhere": ("PREWHERE", "use WHERE"),
     "pivots": ("PIVOT", "use CASE and an aggregate"),
 }
+OP = "op"  # the column of a table's changes that says what happened to a row
+OP_HINT = "every change has op, + or -; give this column another name: ... AS operation"
 SELECT_PARTS = frozenset(
     {"expressions", "from_", "joins", "where", "group", "having", "distinct", "with_"}
 )
@@ -77,11 +80,11 @@ def bind(
             "the query is nested too deeply", Span(0, 0), "split it with WITH"
         ) from None
     refuse_idle_slide(select.text, bound.slide)
-    names = [c.name for c in bound.columns]
-    for name in names:
-        if names.count(name) > 1:
+    names = [c.name.lower() for c in bound.columns]
+    for column in bound.columns:
+        if names.count(column.name.lower()) > 1:
             raise select.text.error(
-                f"the result has two columns named {name}",
+                f"the result has two columns named {column.name}",
                 span_of(select.tree),
                 "alias one of them",
             )
@@ -89,7 +92,17 @@ def bind(
     root = without_windows(bound.node) or bound.node
     picked = tuple(Column(c.position) for c in bound.columns)
     root = rewrite(Project(root, picked, bound.fields))
+    if OP in names and is_relation(root):
+        raise select.text.error(
+            "a table that changes with a column named op", span_of(_named(select.tree, OP)), OP_HINT
+        )
     return Plan(root, bound.fields, is_relation(root))
+
+
+def _named(tree: exp.Expr, name: str) -> exp.Expr:
+    """The item of the select list that gives a column of the result; all of it for one of `*`."""
+    items = (i for s in tree.find_all(exp.Select) for i in s.expressions)
+    return next((i for i in items if i.alias_or_name.lower() == name), tree)
 
 
 class QueryBinder:
@@ -128,11 +141,14 @@ class QueryBinder:
             return ctes
         if clause.args.get("recursive"):
             raise self._fail("WITH RECURSIVE is not supported", clause)
-        known = dict(ctes)
+        known, own = dict(ctes), list[str]()
         for cte in clause.expressions:
             alias = cte.args["alias"]
             if alias.args.get("columns"):
                 raise self._fail("columns are named in the select", alias, "SELECT a AS b")
+            if lookup(alias.name, own):
+                raise self._fail(f"WITH names {alias.name} twice", alias, "rename one of them")
+            own.append(alias.name)
             known[alias.name] = self.bind(cte.this, known)
         return known
 
@@ -175,7 +191,11 @@ class QueryBinder:
         columns = tuple(Named(c.name, i) for i, c in enumerate(left.columns))
         momentary = left.momentary and right.momentary
         bound = Bound(Union(tuple(inputs)), columns, lifetime, slide, momentary=momentary)
-        return distinct_rows(bound, self._start) if tree.args.get("distinct") else bound
+        if not tree.args.get("distinct"):
+            return bound
+        places = [tree.expression] * len(columns)
+        refuse_incomparable(self._text, self._analyzer, "UNION", bound.fields, places)
+        return distinct_rows(bound, self._start)
 
     def _union_of_emitted(self, tree: exp.Union, ctes: dict[str, Bound]) -> Bound | None:
         """DSTREAM and RSTREAM over a union of window aggregates: the union of theirs.

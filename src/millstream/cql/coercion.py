@@ -13,9 +13,9 @@ from millstream.cql.analyzer import AnalysisFailure, Analyzer
 from millstream.cql.expressions import Lowering, name_span, span_of
 from millstream.cql.known_types import known_type
 from millstream.cql.literals import ConstantError, cast, number
+from millstream.cql.patterns import refuse_unreadable
 from millstream.cql.syntax import Span
 from millstream.cql.types import INTEGERS
-from millstream.errors import CqlError
 from millstream.plan.expressions import COMPARISONS, Call, Cast, Expr, Literal, children
 from millstream.plan.schema import Schema
 from millstream.plan.sql_text import sql
@@ -59,6 +59,7 @@ class Typed:
             else:
                 self._types[made] = known
         self._types.update(zip(nodes, self._analyse(list(nodes), nodes), strict=True))
+        refuse_unreadable(self._lowering.text, self._analyzer, nodes.items())
         return [self._root(made, node) for made, node in roots]
 
     def _analyse(self, made: list[Expr], nodes: dict[Expr, exp.Expr]) -> tuple[str, ...]:
@@ -156,7 +157,11 @@ def _spot(node: exp.Expr, message: str) -> Span:
     return span_of(node)
 
 
-def needs_boolean(lowering: Lowering, clause: str, type_: str, node: exp.Expr) -> CqlError | None:
-    if type_ in ("boolean", "void"):
-        return None
-    return lowering.fail(f"{clause} needs a condition, got {type_}", node, "compare it")
+def as_condition(lowering: Lowering, clause: str, typed: tuple[Expr, str], node: exp.Expr) -> Expr:
+    """A condition of a clause; NULL is one that is never true."""
+    made, type_ = typed
+    if type_ == "void":
+        return cast(made, "boolean")
+    if type_ != "boolean":
+        raise lowering.fail(f"{clause} needs a condition, got {type_}", node, "compare it")
+    return made

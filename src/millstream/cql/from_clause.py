@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from millstream.cql.analyzer import Analyzer
 from millstream.cql.catalog import Catalog, lookup
 from millstream.cql.expressions import Lowering, span_of
 from millstream.cql.parser import Text
@@ -18,6 +19,7 @@ from millstream.cql.relations import (
 )
 from millstream.cql.resolution import resolver
 from millstream.cql.scope import Member, Named, NameLookupError, Scope, is_time
+from millstream.cql.storing import refuse_incomparable
 from millstream.cql.syntax import WindowSyntax
 from millstream.errors import CqlError, UsageError
 from millstream.plan.expressions import Call, Column, Expr
@@ -63,11 +65,12 @@ class FromBinder:
         self,
         text: Text,
         catalog: Catalog,
+        analyzer: Analyzer,
         start: int,
         ctes: dict[str, Bound],
         bind_query: Callable[[exp.Expr, dict[str, Bound]], Bound],
     ) -> None:
-        self._text, self._catalog, self._start = text, catalog, start
+        self._text, self._catalog, self._analyzer, self._start = text, catalog, analyzer, start
         self._ctes, self._bind_query = ctes, bind_query
 
     def bind(self, select: exp.Select) -> From:
@@ -178,6 +181,8 @@ class FromBinder:
                     "compute it in a subquery: FROM (SELECT ..., expression AS k FROM s) "
                     "[PARTITION BY k ROWS n]",
                 )  # fmt: skip
+        keys = tuple(bound.node.schema[k.index] for k in made if isinstance(k, Column))
+        refuse_incomparable(self._text, self._analyzer, "PARTITION BY", keys, syntax.partition)
         return tuple(made)
 
     # -- one item, or a join -----------------------------------------------------------------

@@ -171,9 +171,22 @@ def _trees(text: Text) -> list[Any]:
 def _unreadable(text: Text, failure: TokenError) -> CqlError:
     found = re.search(r"Missing (\S+) from \d+:(\d+)", f"{failure} {failure.__cause__}")
     if not found:
-        return text.error("the text cannot be read", Span(0, 0))
+        return _unclosed(text) or text.error("the text cannot be read", Span(0, 0))
     at = min(int(found[2]), max(0, len(text.source) - 1))
     return text.error(f"{found[1]} is not closed", Span(at, at), f"add {found[1]}")
+
+
+def _unclosed(text: Text) -> CqlError | None:
+    """What begins last and does not end: before it the text can be read."""
+    for opening in reversed(list(re.finditer(r"/\*|['\"`]", text.source))):
+        try:
+            Cql().tokenize(text.source[: opening.start()])
+        except TokenError:
+            continue
+        what, end = ("the comment", "*/") if opening[0] == "/*" else (opening[0], opening[0])
+        spot = Span(opening.start(), opening.end() - 1)
+        return text.error(f"{what} is not closed", spot, f"add {end}")
+    return None
 
 
 def _statement(text: Text, tree: exp.Expr) -> Statement:

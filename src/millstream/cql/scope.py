@@ -2,10 +2,15 @@
 
 from dataclasses import dataclass
 
+from sqlglot.dialects.spark import Spark
+
 from millstream.cql.catalog import TIME, lookup
 from millstream.cql.suggestions import did_you_mean
 from millstream.plan.expressions import Column, Expr, Time
 from millstream.plan.schema import Schema
+from millstream.plan.sql_text import quoted
+
+WORDS = frozenset(word for known in Spark.Tokenizer.KEYWORDS for word in known.split())
 
 
 class NameLookupError(Exception):
@@ -80,7 +85,8 @@ class Scope:
         if not found:
             raise self._unknown(name)
         if len(found) > 1:
-            spelled = [f"{everything[i][0].name}.{everything[i][1].name}" for i in found]
+            chosen = [everything[i] for i in found]
+            spelled = [f"{spelt(m.name or '')}.{spelt(c.name)}" for m, c in chosen]
             raise NameLookupError(f"column {name} is ambiguous", f"write {' or '.join(spelled)}")
         member, column = everything[found[0]]
         return Column(member.offset + column.position)
@@ -99,3 +105,13 @@ class Scope:
 
 def is_time(name: str) -> bool:
     return name.lower() == TIME
+
+
+def spelt(name: str) -> str:
+    """A name as it can be written in a text: in backquotes where it needs them.
+
+    >>> spelt("speed"), spelt("two words"), spelt("order")
+    ('speed', '`two words`', '`order`')
+    """
+    plain = name.isascii() and name.isidentifier() and name.upper() not in WORDS
+    return name if plain else quoted(name)

@@ -8,14 +8,16 @@ from sqlglot import exp
 from millstream.cql.aggregates import CallBinder, find
 from millstream.cql.analyzer import Analyzer
 from millstream.cql.catalog import TIME, Catalog
-from millstream.cql.coercion import Typed, needs_boolean
+from millstream.cql.coercion import Typed, as_condition
 from millstream.cql.expressions import Lowering, span_of
 from millstream.cql.from_clause import From, FromBinder, refuse_idle_slide
 from millstream.cql.grouping import GroupResolver, choose_grouping
 from millstream.cql.parser import Text
 from millstream.cql.relations import Bound, Lifetime
 from millstream.cql.resolution import resolver
-from millstream.cql.scope import Named, is_time
+from millstream.cql.scope import Named, is_time, spelt
+from millstream.cql.storing import refuse_incomparable, refuse_unwritable
+from millstream.cql.suggestions import did_you_mean
 from millstream.errors import CqlError
 from millstream.plan.expressions import Call, Column, Expr, Time, conjunction, conjuncts
 from millstream.plan.nodes import (
@@ -55,7 +57,7 @@ class SelectBinder:
         bind_query: Callable[[exp.Expr, dict[str, Bound]], Bound],
     ) -> None:
         self._text, self._catalog, self._analyzer, self._start = text, catalog, analyzer, start
-        self._from = FromBinder(text, catalog, start, ctes, bind_query)
+        self._from = FromBinder(text, catalog, analyzer, start, ctes, bind_query)
 
     def bind(self, select: exp.Select) -> Bound:
         source = self._with_conditions(self._from.bind(select), select)
@@ -71,6 +73,8 @@ class SelectBinder:
         if select.args.get("distinct"):
             if select.args["distinct"].args.get("on"):
                 raise self._fail("DISTINCT ON is not supported", select, "use GROUP BY and first()")
+            places = [select.args["distinct"]] * len(bound.columns)
+            refuse_incomparable(self._text, self._analyzer, "DISTINCT", bound.fields, places)
             bound = distinct_rows(bound, self._start)
         return bound
 
@@ -109,11 +113,8 @@ class SelectBinder:
         lowering = Lowering(self._text, self._catalog, resolver(self._text, source.scope, clause))
         made = lowering.lower(node)
         typed = Typed(lowering, source.scope.row, self._analyzer)
-        ((condition, type_),) = typed.check([(made, node)])
-        wrong = needs_boolean(lowering, clause, type_, node)
-        if wrong is not None:
-            raise wrong
-        return condition
+        (found,) = typed.check([(made, node)])
+        return as_condition(lowering, clause, found, node)
 
     # -- the select list ---------------------------------------------------------------------
 
@@ -135,7 +136,10 @@ class SelectBinder:
             parts = [part.name for part in node.parts[:-1]]
             member = source.scope.member(parts[-1])
             if member is None:
-                raise self._fail(f"unknown stream {parts[-1]}", node)
+                names = [m.name for m in members if m.name]
+                near = did_you_mean(parts[-1], names)
+                hint = f"in FROM: {', '.join(map(spelt, names))}" if names else "write * alone"
+                raise self._fail(f"unknown stream {parts[-1]}{near}", node, hint)
             members = (member,)
         merged = {c.name.lower() for c in source.scope.merged}
         outputs: list[Output] = []
@@ -190,6 +194,8 @@ class SelectBinder:
         made = [(lowering.lower(o.node), o.node) for o in outputs]
         typed = Typed(lowering, row, self._analyzer).check(made)
         fields = tuple(Field(o.name, t) for o, (_, t) in zip(outputs, typed, strict=True))
+        for output, field in zip(outputs, fields, strict=True):
+            refuse_unwritable(self._text, field.type, output.node)
         columns = tuple(Named(o.name, i) for i, o in enumerate(outputs))
         return Project(rows, tuple(e for e, _ in typed), fields), columns
 
@@ -206,6 +212,7 @@ class SelectBinder:
         groups = GroupResolver(self._text, over, grouping, source.scope)
         raw_keys = [(key, node) for key, node in self._keys(select, source, outputs, over, groups)]
         keys = Typed(over, source.scope.row, self._analyzer).check(raw_keys)
+        self._refuse_keys(raw_keys, keys)
         nodes = [o.node for o in outputs]
         having = select.args.get("having")
         if having is not None:
@@ -232,6 +239,12 @@ class SelectBinder:
             streamed=not changes,  # a result holds until the next one takes its place
         )  # fmt: skip
 
+    def _refuse_keys(self, raw: list[tuple[Expr, exp.Expr]], keys: list[tuple[Expr, str]]) -> None:
+        nodes = [node for _, node in raw]
+        for (_, type_), node in zip(keys, nodes, strict=True):
+            refuse_unwritable(self._text, type_, node)
+        refuse_incomparable(self._text, self._analyzer, "GROUP BY", _fields(raw, keys, []), nodes)
+
     def _having(
         self, node: exp.Expr, fields: Schema, groups: GroupResolver, outputs: list[Output]
     ) -> Expr:
@@ -249,11 +262,8 @@ class SelectBinder:
         inside: list[exp.Expr] = []
         lowering = Lowering(self._text, self._catalog, resolve)
         made = lowering.lower(node)
-        ((condition, type_),) = Typed(lowering, fields, self._analyzer).check([(made, node)])
-        wrong = needs_boolean(lowering, "HAVING", type_, node)
-        if wrong is not None:
-            raise wrong
-        return condition
+        (found,) = Typed(lowering, fields, self._analyzer).check([(made, node)])
+        return as_condition(lowering, "HAVING", found, node)
 
     def _keys(
         self,
@@ -342,8 +352,8 @@ def _renamed(outputs: list[Output]) -> list[Output]:
     seen: dict[str, int] = {}
     result = []
     for output in outputs:
-        count = seen.get(output.name, 0) + 1
-        seen[output.name] = count
+        count = seen.get(output.name.lower(), 0) + 1
+        seen[output.name.lower()] = count
         fresh = output.name if output.explicit or count == 1 else f"{output.name}_{count}"
         result.append(replace(output, name=fresh))
     return result

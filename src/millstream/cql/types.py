@@ -30,7 +30,7 @@ SIMPLE = frozenset(
     | {"date", "timestamp", "timestamp_ntz", "void", "variant", "decimal"}
 )
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
-_TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|[^\W]+|[<>(),:])", re.UNICODE)
+TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|[^\W]+|[<>(),:])", re.UNICODE)
 
 
 def canonical(text: str) -> str:
@@ -39,7 +39,7 @@ def canonical(text: str) -> str:
     >>> canonical("LONG"), canonical("array<struct<a: Integer, b:decimal(10, 2)>>")
     ('bigint', 'array<struct<a:int,b:decimal(10,2)>>')
     """
-    tokens = _TOKEN.findall(text)
+    tokens = TOKEN.findall(text)
     if "".join(tokens) != re.sub(r"\s+(?=(?:[^`]*`[^`]*`)*[^`]*$)", "", text):
         raise _unknown(text)
     reader = _Reader(text, tokens)

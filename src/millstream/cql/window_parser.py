@@ -13,6 +13,8 @@ RANGE_HINT = (
     "[PARTITION BY k ROWS 10], [NOW], [UNBOUNDED]"
 )
 
+ROWS_MAX = 2**31 - 1  # Spark counts the rows of a window in 32 bits
+
 
 class WindowParser(PlacedParser):
     """Parses what stands in brackets after an item of FROM."""
@@ -69,10 +71,10 @@ class WindowParser(PlacedParser):
         spot = self._curr
         self._advance()
         text = spot.text if spot else ""
-        if not text.isdigit() or int(text) == 0:
+        if not text.isdigit() or not 1 <= int(text) <= ROWS_MAX:
             raise CqlSyntaxError(
                 f"a window of {text or 'no'} rows",
-                Span(spot.start, spot.end), "ROWS takes a whole number above 0",
+                Span(spot.start, spot.end), f"ROWS takes a whole number from 1 to {ROWS_MAX}",
             )  # fmt: skip
         return int(text)
 

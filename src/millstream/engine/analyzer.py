@@ -14,6 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from millstream.cql.analyzer import AnalysisFailure
 from millstream.cql.catalog import StreamDefinition
@@ -21,6 +22,7 @@ from millstream.cql.functions import WHY_UNREPEATABLE
 from millstream.cql.suggestions import did_you_mean
 from millstream.errors import UsageError
 from millstream.plan.schema import Schema
+from millstream.plan.sql_text import quoted
 
 FRAMES_KEPT_MAX = 256
 ANSWERS_KEPT_MAX = 50_000
@@ -43,6 +45,7 @@ class SparkAnalyzer:
         self._spark = spark
         self._frames: dict[tuple[str, ...], DataFrame] = {}
         self._answers: dict[tuple[tuple[str, ...], bool, str], str] = {}
+        self._constants: dict[str, bool] = {}
         _quiet_loggers()
 
     def analyse(
@@ -61,6 +64,20 @@ class SparkAnalyzer:
                 raise
             self._answers.update({(key, aggregates, e): t for e, t in zip(new, types, strict=True)})
         return tuple(self._answers[key, aggregates, e] for e in expressions)
+
+    def computable(self, constant: str) -> bool:
+        """Spark's optimiser computes constants, without a job."""
+        if constant not in self._constants:
+            if len(self._constants) > ANSWERS_KEPT_MAX:
+                self._constants.clear()
+            selected = self._frame(()).selectExpr(f"{constant} AS x")
+            try:
+                selected._jdf.queryExecution().optimizedPlan()
+            except (PySparkException, Py4JJavaError):
+                self._constants[constant] = False
+            else:
+                self._constants[constant] = True
+        return self._constants[constant]
 
     def forget(self) -> None:
         """After a function was registered anew: types may have changed."""
@@ -123,7 +140,7 @@ class SparkAnalyzer:
             below = below.children().head()
         if below.nodeName() != own:
             raise _unsupported(below.nodeName())  # Generate, Window, Expand
-        return tuple(field.dataType.simpleString() for field in selected.schema)
+        return tuple(spelling(field.dataType) for field in selected.schema)
 
     def _told(self, index: int, failure: PySparkException, columns: Schema) -> AnalysisFailure:
         condition = failure.getCondition() or ""
@@ -158,6 +175,25 @@ def _unsupported(operator: str) -> _UnacceptableError:
     return _UnacceptableError(
         "the expression needs more than its own row", "windows stand in brackets after a stream"
     )
+
+
+def spelling(kind: DataType) -> str:
+    """A type's name as Spark itself reads it: fields with odd names stand in backquotes.
+
+    >>> spelling(ArrayType(StructType().add("a", "integer").add("two words", "date")))
+    'array<struct<a:int,`two words`:date>>'
+    """
+    match kind:
+        case ArrayType():
+            return f"array<{spelling(kind.elementType)}>"
+        case MapType():
+            return f"map<{spelling(kind.keyType)},{spelling(kind.valueType)}>"
+        case StructType():
+            named = ((f.name, spelling(f.dataType)) for f in kind.fields)
+            plain = re.compile(r"\w+", re.ASCII).fullmatch
+            return f"struct<{','.join(f'{n if plain(n) else quoted(n)}:{t}' for n, t in named)}>"
+        case _:
+            return kind.simpleString()
 
 
 def sentence(message: str, columns: Schema) -> str:

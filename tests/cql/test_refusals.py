@@ -1,0 +1,144 @@
+"""What Spark would refuse only when rows come is told at once, with its place and a hint."""
+
+import pytest
+
+from cql.binding import Binding
+from millstream.cql.analyzer import Analyzer
+from millstream.cql.catalog import Catalog, StreamDefinition
+from millstream.cql.parser import parse
+from millstream.cql.scope import spelt
+from millstream.cql.storing import unwritable
+from millstream.errors import CqlError
+from millstream.plan.expressions import Cast
+from millstream.plan.nodes import Aggregate, Filter, Node, inputs_of
+from millstream.plan.schema import Field
+
+KINDS = {"k": "string", "v": "int", "m": "map<string,int>", "two words": "int", "at": "timestamp"}
+COLUMNS = tuple(Field(name, type_) for name, type_ in KINDS.items())
+CATALOG = Catalog(tuple(StreamDefinition(name, COLUMNS, "at") for name in ("s", "t")))
+
+
+@pytest.fixture
+def binding(analyzer: Analyzer) -> Binding:
+    return Binding(analyzer, CATALOG)
+
+
+def spot(mistake: CqlError) -> str:
+    start = mistake.column - 1
+    return mistake.source[start : start + mistake.length]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("text", "place", "message", "hint"),
+    [
+        # values of keys are compared
+        ("SELECT DISTINCT m FROM s [NOW]", "DISTINCT", "values of m (map<string,int>)", "to_json"),
+        ("SELECT v FROM s [PARTITION BY k, m ROWS 1]", "m", "PARTITION BY: values", "to_json"),
+        ("SELECT count(*) FROM s [ROWS 2] GROUP BY m", "m", "GROUP BY: values of m", "to_json"),
+        ("SELECT m FROM s [NOW] UNION SELECT m FROM t [NOW]", "m FROM t", "UNION: values", ""),
+        ("SELECT count(DISTINCT k, m) FROM s", "m", "DISTINCT: values of m", "to_json"),
+        # results are written
+        ("SELECT v, array() AS e FROM s", "array()", "array<void> cannot be stored", "cast it"),
+        ("SELECT map() AS e FROM s", "map()", "map<void,void> cannot be stored", "cast it"),
+        ("SELECT struct() AS e FROM s", "struct()", "it has no fields", "give it one"),
+        ("SELECT named_struct('a', v, 'A', k) e FROM s", "named", "two fields named A", "rename"),
+        ("SELECT make_ym_interval(1, 2) AS e FROM s", "make_ym", "interval of months", "length"),
+        ("SELECT size(first(array())) AS e FROM s", "array()", "array<void> cannot be", "cast it"),
+        ("SELECT count(*) FROM s GROUP BY array()", "array()", "array<void> cannot be", "cast it"),
+        # patterns are constants, mostly
+        ("SELECT v FROM s WHERE k RLIKE '('", "k RLIKE", "'(' is not a regular expression", "[(]"),
+        ("SELECT split(k, '[') AS e FROM s", "split", "'[' is not a regular", "brackets"),
+        ("SELECT date_format(ts, 'YYYY') AS e FROM s", "date", "'YYYY' is not a pattern", "yyyy"),
+        ("SELECT to_timestamp(k, 'zzzzzzz') AS e FROM s", "to_t", "is not a pattern", "yyyy"),
+        # names
+        ("SELECT v AS op, count(*) FROM s GROUP BY v", "v AS op", "column named op", "AS op"),
+        ("SELECT OP, count(*) FROM (SELECT v AS op FROM s) GROUP BY op", "OP", "named op", "+"),
+        ("SELECT v, V FROM s", "v, V", "two columns named v", "alias"),
+        ("SELECT v AS a, k AS A FROM s", "v AS a", "two columns named a", "alias"),
+        ("SELECT `two words` FROM s [NOW] x, t [NOW] y", "`two", "ambiguous", "or y.`two words`"),
+        ("SELECT s.* FROM s x", "s.*", "unknown stream s", "in FROM: x"),
+        ("WITH q AS (SELECT v FROM s), Q AS (SELECT k FROM s) SELECT * FROM q", "Q", "twice", "re"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(binding: Binding, text: str, place: str, message: str, hint: str) -> None:
+    with pytest.raises(CqlError) as caught:
+        binding.plan(text)
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+    assert spot(caught.value).startswith(place)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT size(array()) AS n, NULL AS nothing FROM s",
+        "SELECT first(m) AS m, count(m) AS n FROM s",
+        "SELECT k RLIKE k AS a, split(k, '[,;]') AS b, to_date(k, 'yyyy-MM') AS c FROM s",
+        "SELECT v AS op FROM s",
+        "ISTREAM(SELECT v AS op, count(*) AS n FROM s GROUP BY v)",
+        "SELECT V + 1, v + 1 FROM s",
+        "SELECT z.`two words` AS n FROM (SELECT named_struct('two words', v) AS z FROM s) "
+        "WHERE z.`two words` > 1",
+        "WITH q AS (SELECT v FROM s) SELECT v FROM (WITH q AS (SELECT v FROM t) SELECT v FROM q)",
+    ],
+)
+def test_what_is_not(binding: Binding, text: str) -> None:
+    assert binding.plan(text).fingerprint
+
+
+def conditions(node: Node) -> list[object]:
+    own: list[object] = []
+    if isinstance(node, Filter):
+        own = [node.predicate]
+    elif isinstance(node, Aggregate):
+        own = [call.condition for call in node.calls]
+    return [*own, *(c for child in inputs_of(node) for c in conditions(child))]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT v FROM s WHERE NULL",
+        "SELECT k, max(v) AS n FROM s GROUP BY k HAVING NULL",
+        "SELECT count(*) FILTER (WHERE NULL) AS n FROM s",
+    ],
+)
+def test_null_is_a_condition(binding: Binding, text: str) -> None:
+    found = [c for c in conditions(binding.plan(text).root) if c is not None]
+    assert [c.type for c in found if isinstance(c, Cast)] == ["boolean"]
+
+
+@pytest.mark.parametrize("count", ["0", "2147483648", "99999999999999999999"])
+def test_rows_of_a_window_are_counted_in_32_bits(count: str) -> None:
+    with pytest.raises(CqlError) as caught:
+        parse(f"SELECT v FROM s [ROWS {count}]")
+    assert spot(caught.value) == count
+    assert "from 1 to 2147483647" in caught.value.hint
+    assert parse("SELECT v FROM s [ROWS 2147483647]")
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "column", "hint"),
+    [
+        ("SELECT v /* of s FROM s", "the comment is not closed", 10, "add */"),
+        ("/* a */ SELECT '/*' /* b /* c */", "the comment is not closed", 21, "add */"),
+        ("SELECT v FROM s WHERE k = 'a", "' is not closed", 27, "add '"),
+        ("SELECT 'it''s' -- it's\n, '", "' is not closed", 3, "add '"),
+    ],
+)
+def test_what_is_not_closed(text: str, message: str, column: int, hint: str) -> None:
+    with pytest.raises(CqlError) as caught:
+        parse(text)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+    assert caught.value.column == column
+
+
+def test_types_that_files_hold() -> None:
+    for type_ in ("void", "interval day to second", "array<struct<void:int,b:map<string,date>>>"):
+        assert unwritable(type_) is None
+    for type_ in ("interval", "array<interval year>", "map<int,interval>", "array<struct<>>"):
+        assert unwritable(type_) is not None
+    assert spelt("a`b") == "`a``b`"
