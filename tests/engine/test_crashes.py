@@ -146,6 +146,24 @@ def test_the_undisturbed_run_loses_nothing(undisturbed: tuple[Path, Any, Any]) -
     assert sum(expected["a.late"].values()) > 5
 
 
+def test_what_was_delivered_before_a_crash_goes_at_the_next_start(
+    spark: Any, undisturbed: tuple[Path, Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the process had ended between every delivery and the removal that follows it."""
+    folder, analyzer, expected = undisturbed
+    home = folder / "kept"
+    engine = opened(spark, folder, home, analyzer)
+    monkeypatch.setattr(engine.maintenance, "retain", lambda _: None)
+    Loop(engine).run()
+    assert rejected(engine, "a")
+    engine.close()
+    again = opened(spark, folder, home, analyzer)
+    Loop(again).run()
+    assert rejected(again, "a") == []
+    assert answers(again, home) == expected
+    again.close()
+
+
 def test_many_crashes_one_answer(spark: Any, undisturbed: tuple[Path, Any, Any]) -> None:
     folder, analyzer, expected = undisturbed
     chance = random.Random(SEED)

@@ -57,6 +57,8 @@ class Loop:
     # -- life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
+        # A process may have ended between a delivery and the removal of what it had delivered.
+        self.engine.maintenance.retain({d.result.stream for d in self.engine.deliveries})
         self.engine.on_arrival.append(self.wake)
         for source in self.engine.sources.values():
             source.start()
