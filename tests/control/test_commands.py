@@ -134,3 +134,11 @@ JSON = st.recursive(
 def test_no_message_brings_a_traceback(data: Any) -> None:
     with pytest.raises(UsageError):
         c.decode({"manager": 1, "number": 1, "to": "p", "commands": [data]})
+
+
+def test_an_inventory_may_be_large() -> None:
+    """A processor that owns thousands of operators, or once did, is still understood."""
+    many = {f"o:{number}": 1 for number in range(6_000)}
+    handed = {name: PEER for name in many}
+    told = r.Inventory({}, (), {}, many, {}, {}, {}, {}, handed)
+    assert r.decode_reply(c.TakeInventory(), json.loads(json.dumps(r.encode_reply(told)))) == told

@@ -195,4 +195,4 @@ def test_a_former_owner_forgets_what_nobody_uses(cluster: PureCluster) -> None:
         assert not old.ownership.handed(name)
         assert old.engine.ledger.stream(name) is None
     assert not new.new_owner.warm
-    assert not new.new_owner._expected
+    assert not new.new_owner.copying._expected

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from millstream.client.addresses import UNREACHABLE
+from millstream.client.addresses import UNREACHABLE, checked_url
 from millstream.errors import MillstreamError, ResourceError, StateError, UsageError
 
 MANAGER = "MILLSTREAM_MANAGER"
@@ -33,9 +33,7 @@ def manager_url(given: str | None) -> str:
         )
     if "//" not in url:
         url = f"http://{url}"
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise UsageError(f"{url!r} is no address", hint="such as http://127.0.0.1:8360")
-    return url.rstrip("/")
+    return checked_url(url, "--manager")
 
 
 class HttpClient:

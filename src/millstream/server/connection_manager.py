@@ -9,11 +9,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.config.qos_table import quality_of, schedule_of
-from millstream.config.stream_table import StreamReader
 from millstream.control.commands import (
     Acquaint,
     Command,
@@ -51,28 +49,30 @@ from millstream.control.replies import (
     Held,
     HostedQuery,
     Inventory,
-    MoveRecord,
     Progressed,
     Refusal,
     Reply,
     Reported,
-    Sealed,
-    SealedStream,
     StreamMark,
 )
-from millstream.cql.catalog import StreamDefinition
 from millstream.engine.handing import ENDED
-from millstream.engine.hosting import HostedText
 from millstream.engine.move_request import MoveRequest
-from millstream.engine.ownership import HELD, REMOTE, Move, Place
+from millstream.engine.ownership import HELD, REMOTE, Place
 from millstream.engine.transfer import RefusedError
 from millstream.errors import MillstreamError, UsageError
 from millstream.plan.nodes import sources_of
 from millstream.schedule.settings import ScheduleSettings
 from millstream.server.access import code_of
+from millstream.server.engine_records import (
+    definition_of,
+    move_record,
+    properties_of,
+    row_bytes,
+    sealed_reply,
+    text_of,
+)
 from millstream.server.move_driver import MoveDriver
-from millstream.share.dataflow import Operator, base_stream, result_stream
-from millstream.share.groups import candidate
+from millstream.share.dataflow import base_stream, result_stream
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
@@ -82,7 +82,6 @@ if TYPE_CHECKING:
     from millstream.server.stream_receiver import StreamReceiver
 
 SEEN = "manager"  # where the ledger keeps the greatest (epoch, number)
-TYPE_BYTES = {"boolean": 1, "byte": 1, "short": 2, "int": 4, "float": 4, "date": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +170,7 @@ class ConnectionManager:
             case Release():
                 hosting.release(command.query, command.streams)
             case Host():
-                hosting.host(_text(command))
+                hosting.host(text_of(command))
                 self.parts.engine.wake()
             case Unhost():
                 hosting.unhost(command.query, command.operators)
@@ -216,7 +215,7 @@ class ConnectionManager:
                 to = self._place(command.to)
                 record = old.seal(command.move, command.operators, to)
                 self.parts.receiver.look()
-                return _sealed(record)
+                return sealed_reply(record)
             case TakeOver():
                 if command.old is not None:
                     self._place(command.old)
@@ -248,7 +247,7 @@ class ConnectionManager:
     def _request(self, command: Prepare) -> MoveRequest:
         return MoveRequest(
             command.move,
-            tuple(_text(host) for host in command.hosts),
+            tuple(text_of(host) for host in command.hosts),
             {s: (self._place(peer), peer.epoch) for s, peer in command.inputs.items()},
             self._place(command.old),
             dict(command.consumers),
@@ -267,7 +266,9 @@ class ConnectionManager:
             return Progressed("failed", reason=failed)
         new, behind = self.processor.new_owner, self.processor.receiver.behind
         phase: Any = known.phase
-        missing = new.missing.get(move, 0) + sum(behind.get(s, 0) for s in known.record["copied"])
+        missing = new.copying.missing.get(move, 0) + sum(
+            behind.get(s, 0) for s in known.record["copied"]
+        )
         return Progressed(phase, missing, move in new.warm)
 
     def _compiled(self, command: Compile) -> Compiled:
@@ -275,7 +276,7 @@ class ConnectionManager:
         sources = sorted({base_stream(s.stream) for s in sources_of(plan.root)})
         return Compiled(
             tuple(
-                CompiledOperator(o.id, o.kind, o.label, o.inputs, _width(o), _properties(o))
+                CompiledOperator(o.id, o.kind, o.label, o.inputs, row_bytes(o), properties_of(o))
                 for o in operators
             ),
             result_stream(plan),
@@ -339,7 +340,7 @@ class ConnectionManager:
                 c.stream: Peer(c.source.processor, c.source.url or "-", c.epoch)
                 for c in ownership.copies()
             },
-            {m.id: _record(m) for m in ownership.moves() if m.phase not in ENDED},
+            {m.id: move_record(m) for m in ownership.moves() if m.phase not in ENDED},
             {
                 h.stream: Peer(h.to.processor, h.to.url or "-", h.epoch)
                 for h in ownership.handed_on()
@@ -347,72 +348,5 @@ class ConnectionManager:
         )
 
 
-def _width(operator: Operator) -> int:
-    """About how many bytes a row of its output takes."""
-    return 8 + sum(width(f.type) for f in operator.node.schema)
-
-
-def _properties(operator: Operator) -> dict[str, Any]:
-    """The class of operators with which it could run in one job: what it costs depends on that."""
-    found = candidate(operator)
-    return {"family": found.family} if found is not None else {}
-
-
 def _stale() -> Refusal:
     return Refusal("stale", "a later message of a manager has been here")
-
-
-def _text(host: Host) -> HostedText:
-    return HostedText(host.query, host.cql, host.start, tuple(host.operators), host.result)
-
-
-def _sealed(record: dict[str, Any]) -> Sealed:
-    return Sealed(
-        {
-            name: SealedStream(
-                part["next"],
-                part["epoch"],
-                {s: place[0] for s, place in record["cursors"][name].items()},
-            )
-            for name, part in record["streams"].items()
-        }
-    )
-
-
-def _record(move: Move) -> MoveRecord:
-    if move.role == "old":
-        phase = "sealed" if move.phase == "sealed" else "serving"
-        return MoveRecord("old", phase, tuple(move.record["operators"]), _to(move))
-    request = MoveRequest.from_json(move.record["request"])
-    return MoveRecord("new", move.phase, request.operators, request.old.processor)
-
-
-def _to(move: Move) -> str:
-    return str(move.record["to"]["processor"])
-
-
-def width(kind: str) -> int:
-    """About how many bytes a value takes in a row.
-
-    >>> width("int"), width("string"), width("decimal(10,2)")
-    (4, 16, 8)
-    """
-    return TYPE_BYTES.get(kind, 16 if kind in ("string", "binary") else 8)
-
-
-def definition_of(command: Declare) -> StreamDefinition:
-    """The stream of a declaration; where rows do not enter, its source does not matter."""
-    table = dict(command.stream)
-    name = table.pop("name", None)
-    if not isinstance(name, str) or not name:
-        raise UsageError("a declared stream needs a name")
-    if not command.ingest:
-        for key in ("path", "format", "options", "rate", "follow", "trigger"):
-            table.pop(key, None)
-        table["source"] = "push"
-    reader = StreamReader(name, table, Path("/"))
-    definition = reader.definition()
-    if definition is None:
-        first = reader.mistakes[0]
-        raise UsageError(f"stream {name}: {first.message}", hint=first.hint)
-    return definition
