@@ -11,13 +11,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from millstream.engine import faults
-from millstream.engine.frames import Frame
 from millstream.engine.operators import LOGIC, SELF_READING
-from millstream.engine.operators.running import latest, table
+from millstream.engine.operators.running import present
 from millstream.engine.segments import Segment, Written
 from millstream.engine.shared_compaction import longest_shared, merge_shared, shared_run
 from millstream.engine.steps import StepRunner
-from millstream.plan.nodes import Aggregate
 from millstream.plan.windows import FOREVER
 from millstream.share.dataflow import Operator
 
@@ -207,18 +205,13 @@ class Maintenance:
         return len(run)
 
     def _merged(self, stream: str, run: Sequence[Segment]) -> Written:
-        own = self.operators.get(stream)
         relation = "_op" in self.runner.reader.schema(stream).names
         if relation or sum(s.size for s in run) > BY_SPARK_BYTES:
             frame = self.runner.reader.frame(stream, run)
-            if own is not None and own.kind == "running":
-                assert isinstance(own.core, Aggregate)
-                # only the oldest run may forget what was taken back: all of it lies inside
-                if run[0].first == min(s.first for s in self.ledger.segments(stream)):
-                    frame = latest(frame, len(own.core.keys))
-            elif relation and run[0].first == min(s.first for s in self.ledger.segments(stream)):
-                plain = table(frame).selectExpr("*", "CAST(1 AS TINYINT) AS _op")
-                frame = Frame(plain.select(*frame.data.columns), frame.hidden, frame.width)
+            # only the oldest run may forget what was taken back: all of it lies inside
+            oldest = next(s for s in self.ledger.segments(stream) if s.rows)
+            if relation and run[0].first == oldest.first:
+                frame = present(frame)
             folder = self.store.path(f"{self.store.new_name()}.writing")
             ordered = frame.data.coalesce(1).sortWithinPartitions("_ts")
             ordered.write.option("compression", "zstd").parquet(folder)

@@ -1,13 +1,15 @@
 """Aggregates over everything so far: a relation, told by its changes.
 
 A step merges the partials of new rows with what is known of their groups and emits, for each group
-touched, the old row with `-` and the new one with `+`. The latest `+` of each group carries its
-partials, so that the operator's own output is its state. Over an input that is itself a relation,
-touched groups are computed anew from the input's table: taking back a double or a maximum from an
-aggregate would not be exact.
+touched, the old row with `-` and the new one with `+`. A `+` carries the partials of its group, so
+that the operator's own output is its state: what was added and not taken back. Over an input that
+is itself a relation, touched groups are computed anew from the input's table: taking back a double
+or a maximum from an aggregate would not be exact. There a group can vanish: its `-` comes alone.
+The row of a `-` is always read from the output, never computed again: sums of doubles depend on the
+order of their rows, and a `-` that differs from its `+` in the last digit takes nothing back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -68,7 +70,7 @@ def _from_stream(step: Step, node: Aggregate, version: int) -> Frame:
     if not known:
         fresh = Frame(touched.selectExpr("*", f"{version}L AS _version"), (), 0)
         return fresh.select(_hidden(node), finals(keys, node.calls))
-    old = latest(step.read(step.operator.id, known), len(node.keys))
+    old = present(step.read(step.operator.id, known))
     names = names_of(node.calls)
     old_row = ", ".join(["_ts", *(f"c{i}" for i in range(width))])
     state = old.data.selectExpr(
@@ -100,57 +102,64 @@ def _from_stream(step: Step, node: Aggregate, version: int) -> Frame:
     return gone.select(hidden, [f"_old.c{i}" for i in range(width)]).union(plus)
 
 
-def latest(frame: Frame, keys: int) -> Frame:
-    """The present row of each group of a running aggregate's own output."""
+def present(frame: Frame) -> Frame:
+    """The changes of a relation that were not taken back: they say the same as all of them.
+
+    Each keeps its hidden columns, those of the latest where several are alike.
+    """
     columns = frame.data.columns
-    names = [f"c{i}" for i in range(keys)]
-    rest = [c for c in columns if c not in names]
-    data = (
-        frame.data.where("_op = 1")
-        .groupBy(*names)
-        .agg(F.expr(f"max_by(struct({', '.join(rest)}), _version)").alias("_row"))
-        .selectExpr(*names, "_row.*")
+    latest = "_version" if "_version" in columns else "_ts"
+    counted = frame.data.groupBy("_ts", *(f"c{i}" for i in range(frame.width))).agg(
+        F.expr("sum(_op)").alias("_times"),
+        F.expr(f"max_by(struct({', '.join(columns)}), {latest}) FILTER (WHERE _op = 1)").alias(
+            "_row"
+        ),
     )
-    return Frame(data.select(*columns), frame.hidden, frame.width)
+    data = _copied(counted).select("_row.*")
+    return Frame(data, frame.hidden, frame.width)
 
 
 def table(frame: Frame) -> DataFrame:
-    """The rows of a relation's table: changes that have not been taken back."""
+    """The rows of a relation's table, without what else their changes carry."""
     names = ["_ts", *(f"c{i}" for i in range(frame.width))]
     counted = frame.data.groupBy(*names).agg(F.expr("sum(_op)").alias("_times"))
-    return (
-        counted.where("_times > 0")
-        .withColumn("_copy", F.expr("explode(sequence(1L, _times))"))
-        .select(*names)
-    )
+    return _copied(counted).select(*names)
+
+
+def _copied(counted: DataFrame) -> DataFrame:
+    """Every row as often as it is there."""
+    there = counted.where("_times > 0")
+    return there.withColumn("_copy", F.expr("explode(sequence(1L, _times))"))
 
 
 def _from_relation(step: Step, node: Aggregate, version: int) -> Frame:
-    """Touched groups before and after, each from the input's table."""
+    """Touched groups anew from the input's table; what was known of them is taken back."""
     keys = [f"k{i}" for i in range(len(node.keys))]
     texts = [(k, sql(e)) for k, e in zip(keys, node.keys, strict=True)]
-
-    def rows(segments_of: str) -> Frame | None:
-        chosen = {
-            s: tuple(getattr(i, "tail")) + (i.new if segments_of == "all" else ())  # noqa: B009
-            for s, i in step.inputs.items()
-        }
-        if not any(s.rows for found in chosen.values() for s in found):
-            return None
-        return lower(node.input, lambda leaf: step.read(stream_of(leaf), chosen[stream_of(leaf)]))
-
     touched = _new_rows(step, node).data.selectExpr(*(f"{t} AS {k}" for k, t in texts)).distinct()
-    results = []
-    for which, sign in (("tail", MINUS), ("all", PLUS)):
-        frame = rows(which)
-        if frame is None:
-            continue
-        present = Frame(table(frame), ("_ts",), frame.width)
-        grouped = partial(present.data, texts, node.calls, order_struct(present))
-        if keys:
-            same = F.expr(" AND ".join(f"g.{k} <=> t.{k}" for k in keys))
-            grouped = grouped.alias("g").join(touched.alias("t"), same, "left_semi")
-        grouped = grouped.where("_latest IS NOT NULL").selectExpr("*", f"{version}L AS _version")
-        hidden = _hidden(node) | {"_op": sign}
-        results.append(Frame(grouped, (), 0).select(hidden, finals(keys, node.calls)))
-    return results[0] if len(results) == 1 else results[0].union(results[1])
+
+    def of_touched(groups: DataFrame, names: Sequence[str]) -> DataFrame:
+        if not keys:
+            return groups
+        same = " AND ".join(f"g.{n} <=> t.{k}" for n, k in zip(names, keys, strict=True))
+        return groups.alias("g").join(touched.alias("t"), F.expr(same), "left_semi")
+
+    everything = {stream: (*i.tail, *i.new) for stream, i in step.inputs.items()}
+    changes = lower(
+        node.input, lambda leaf: step.read(stream_of(leaf), everything[stream_of(leaf)])
+    )
+    rows = Frame(table(changes), ("_ts",), changes.width)
+    groups = of_touched(partial(rows.data, texts, node.calls, order_struct(rows)), keys)
+    data = groups.selectExpr("*", f"{version}L AS _version")
+    plus = Frame(data, (), 0).select(_hidden(node), finals(keys, node.calls))
+    known = [s for s in step.own if s.rows]
+    if not known:
+        return plus
+    old = present(step.read(step.operator.id, known))
+    names = [f"c{i}" for i in range(old.width)]
+    gone = Frame(of_touched(old.data, names[: len(keys)]), old.hidden, old.width)
+    hidden = {
+        "_ts": "_ts", "_op": MINUS, "_version": f"{version}L",
+        **{f"_{n}": f"IF(TRUE, NULL, _{n})" for n in names_of(node.calls)},
+    }  # fmt: skip
+    return gone.select(hidden, names).union(plus)
