@@ -1,5 +1,6 @@
 """Runs whole dataflows on the real engine: rows in batches, steps in between, all results out."""
 
+import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,18 +9,55 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 
 from millstream.cql.catalog import StreamDefinition
+from millstream.engine import maintenance
 from millstream.engine.appending import FILE, REASON, RECORD, ROW
 from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.operators import SELF_READING
 from millstream.engine.trains import Trains
 from millstream.plan.schema import Field
+from millstream.plan.windows import BEGINNING
 from oracle.harness import files_of
 from oracle.model import Stream
 
 
+def acknowledge_kept(engine: Engine) -> None:
+    """Stands for users who have taken every row of results that their operators keep anyway."""
+    with engine.ledger.transaction() as ledger:
+        for query in engine.queries.values():
+            operator, head = engine.operators.get(query.stream), ledger.stream(query.stream)
+            if operator is not None and operator.kind in SELF_READING and head is not None:
+                ledger.set_cursor(f"q:{query.name}", query.stream, head["next"], BEGINNING)
+
+
+def compact_all(engine: Engine) -> None:
+    """Merges whatever may be merged, be it two segments, tables that users read included."""
+    acknowledge_kept(engine)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(maintenance, "FAN_IN", 2)
+        for row in engine.ledger.streams():
+            while engine.maintenance.compact(row["id"]):
+                pass
+
+
+class ForcedCompaction:
+    """Compaction between any two steps: after each of them, or after some by chance."""
+
+    def __init__(self, share: float = 1.0, seed: int = 1) -> None:
+        self.share, self.chance = share, random.Random(seed)
+
+    def __call__(self, engine: Engine) -> None:
+        if self.chance.random() < self.share:
+            compact_all(engine)
+
+
 class EngineRunner:
-    """One engine a run, in a folder of its own; `after_round` may disturb it between batches."""
+    """One engine a run, in a folder of its own.
+
+    `between_steps` may disturb it after any step, `after_round` between batches.
+    """
 
     def __init__(
         self,
@@ -27,10 +65,11 @@ class EngineRunner:
         folder: Path,
         settings: EngineSettings | None = None,
         after_round: Callable[[Engine, int], Engine] | None = None,
+        between_steps: Callable[[Engine], None] | None = None,
     ) -> None:
         self.spark, self.folder = spark, folder
         self.settings = settings or EngineSettings()
-        self.after_round = after_round
+        self.after_round, self.between_steps = after_round, between_steps
         self._runs = 0
 
     def run(
@@ -50,12 +89,12 @@ class EngineRunner:
             for name, parts in tables.items():
                 if number < len(parts):
                     engine.appenders[name].append(arrived(parts[number]), {})
-            settle(engine)
+            settle(engine, self.between_steps)
             if self.after_round is not None:
                 engine = self.after_round(engine, number)
         for appender in engine.appenders.values():
             appender.finish()
-        settle(engine)
+        settle(engine, self.between_steps)
         results = {name: rows_of(engine, name) for name in queries}
         engine.close()
         shutil.rmtree(home)
@@ -81,7 +120,7 @@ def arrived(table: pa.Table) -> pa.Table:
     return pa.table([*columns, *extra], [*names, "_ts", REASON, RECORD, FILE, ROW])
 
 
-def settle(engine: Engine) -> None:
+def settle(engine: Engine, between_steps: Callable[[Engine], None] | None = None) -> None:
     """Runs steps until nobody has anything new to read; together what can run together."""
     trains = Trains(engine)
     rows = engine.settings.step_rows_max
@@ -95,6 +134,8 @@ def settle(engine: Engine) -> None:
                 done = engine.runner.run(unit.operators[0], rows, unit.limits)
             worked = worked or done is not None
             engine.maintenance.retain({s for o in unit.operators for s in o.inputs})
+            if between_steps is not None:
+                between_steps(engine)
         for row in engine.ledger.streams():
             engine.maintenance.compact(row["id"])
 

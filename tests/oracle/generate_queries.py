@@ -24,6 +24,7 @@ from oracle.generate_expressions import (
     made,
     scalar,
 )
+from oracle.generate_tables import table_over_tables
 from oracle.model import (
     MILLISECOND,
     SECOND,
@@ -423,6 +424,7 @@ class QueryMaker:
             lambda: self.over_relation(0, None, exact=False).query,
             lambda: self.distinct_aggregate(0).query,
             self.hottest,
+            lambda: table_over_tables(self.draw, self.pick(self.streams).name),
         )
         return self.with_names(self.pick(kinds)())
 

@@ -1,8 +1,9 @@
 """Made-up dataflows: all valid, every construct among them, and laws that any answer obeys."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from oracle.evaluate import Oracle
 from oracle.generate import examples
 from oracle.generate_queries import LONG_SLIDES, Asked, QueryMaker
 from oracle.generate_streams import stream_sets
+from oracle.generate_tables import table_examples
 from oracle.harness import Example, files_of
 from oracle.model import (
     DAY,
@@ -64,6 +66,11 @@ CONSTRUCTS = {
     "snapshot",
     "running",
     "relation over relation",
+    "relation two deep",
+    "whole relation",
+    "distinct over relation",
+    "having over relation",
+    "filter over relation",
     "ISTREAM",
     "DSTREAM",
     "RSTREAM",
@@ -93,13 +100,31 @@ def queries_within(query: Query) -> Iterator[Query]:
             yield from queries_within(query.query)
 
 
+def constructs_over_relation(select: Select) -> Iterator[str]:
+    (source,) = select.sources
+    assert isinstance(source, Sub)
+    below = (
+        [item_nature(s) for s in source.query.sources] if isinstance(source.query, Select) else []
+    )
+    for present, name in (
+        (select.aggregated, "relation over relation"),
+        (any(nature.relation for nature in below), "relation two deep"),
+        (select.aggregated and not select.keys, "whole relation"),
+        (select.distinct, "distinct over relation"),
+        (select.having, "having over relation"),
+        (select.where and not select.aggregated, "filter over relation"),
+    ):
+        if present:
+            yield name
+
+
 def constructs_of_select(select: Select) -> Iterator[str]:
     natures = [item_nature(source) for source in select.sources]
     yield ("select", "join", "join of three")[len(natures) - 1]
     if select.aggregated and not natures[0].relation:
         yield grouping_of(natures)
-    if select.aggregated and natures[0].relation:
-        yield "relation over relation"
+    if natures[0].relation:
+        yield from constructs_over_relation(select)
     for present, name in (
         (select.on, "JOIN ON"),
         (select.distinct, "distinct"),
@@ -163,6 +188,48 @@ def test_files_hold_every_row_once_in_order(example: Example) -> None:
         tables = files_of(stream, example.batches[stream.name])
         times = [value for table in tables for value in table["ts"].cast("int64").to_pylist()]
         assert times == [row.ts for row in stream.rows]
+
+
+def test_groups_of_tables_over_tables_vanish_and_come_back() -> None:
+    """Rows of a result, followed row by row of the input: each fate in many of the queries."""
+    fates: Counter[str] = Counter()
+
+    @settings(QUICK, phases=(Phase.generate,), max_examples=60)
+    @given(table_examples())
+    def collect(example: Example) -> None:
+        (stream,) = example.streams
+        tables: list[list[set[str]]] = []
+        for count in range(1, len(stream.rows) + 1):
+            with Oracle({stream.name: replace(stream, rows=stream.rows[:count])}) as oracle:
+                answers = [oracle.answer(query) for query in example.queries]
+            tables.append([{repr(row) for row in answer.rows} for answer in answers])
+        for query, history in zip(example.queries, zip(*tables, strict=True), strict=True):
+            if query_nature(query).relation:
+                fates.update(fates_of(query, history))
+
+    collect()
+    assert {name for name, times in fates.items() if times >= 2} == {
+        f"{shape} {fate}"
+        for shape in ("aggregate", "whole", "distinct", "having", "filter")
+        for fate in ("vanish", "come back")
+    }
+
+
+def fates_of(query: Query, history: Sequence[set[str]]) -> set[str]:
+    """What happened to rows of a relation's table."""
+    assert isinstance(query, Select)
+    shape = "distinct" if query.distinct else "having" if query.having else "filter"
+    if query.aggregated and not query.having:
+        shape = "aggregate" if query.keys else "whole"
+    gone: set[str] = set()
+    found = set()
+    for before, after in pairwise(history):
+        if gone & after:
+            found.add(f"{shape} come back")
+        gone |= before - after
+        if gone:
+            found.add(f"{shape} vanish")
+    return found
 
 
 Law = Callable[[QueryMaker], tuple[Query, Query]]
