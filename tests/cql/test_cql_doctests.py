@@ -15,10 +15,10 @@ from millstream.cql import (
     suggestions,
     types,
 )
-from millstream.plan import explain, expressions, fingerprint, sql_text
+from millstream.plan import explain, expressions, fingerprint, sql_text, windows
 
 MODULES = (durations, known_types, literals, parser, scope, storing, suggestions, types)
-PLAN_MODULES = (explain, expressions, fingerprint, sql_text)
+PLAN_MODULES = (explain, expressions, fingerprint, sql_text, windows)
 
 
 @pytest.mark.parametrize("module", MODULES + PLAN_MODULES, ids=lambda m: m.__name__)

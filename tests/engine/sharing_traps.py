@@ -223,3 +223,30 @@ JOINS: tuple[Query, ...] = (
         Sub(COUNTED, "q", Range(w * SECOND)), Source("s", "b", Range(4 * SECOND))))
         for n, w in ((3, 5), (5, 3))),
 )  # fmt: skip
+
+# Aggregates over windows of joins, and windows that start at multiples of their slide. The first
+# has the join of the third without its last instant.
+TUMBLING = Range(5 * SECOND, 5 * SECOND)
+COUNTED = (Item(agg("count(*)"), "n"), Item(agg("sum(a.v)"), "total"))
+SAME_KEY = Expr("a.k = b.k", "a.k = b.k")
+BY_START = Range(5 * SECOND, 2 * SECOND, align_start=True)
+WINDOWED: tuple[Query, ...] = (
+    Select(
+        (*COUNTED, Item(WINDOW_START, "begun")),
+        (Source("s", "a", TUMBLING), Source("t", "b", TUMBLING)),
+        where=SAME_KEY,
+    ),
+    Select(
+        (*COUNTED, Item(WINDOW_START, "begun")),
+        (Source("s", "a", BY_START), Source("t", "b", Range(5 * SECOND))),
+        where=SAME_KEY,
+    ),
+    Select(
+        (item("a.v"), Item(expr("b.v"), "w")),
+        (Source("s", "a", Range(5 * SECOND)), Source("t", "b", Range(5 * SECOND))),
+        where=SAME_KEY,
+    ),
+    Select(COUNTED, (Source("s", "a", BY_START),)),
+    Select(COUNTED, (Source("s", "a", Range(5 * SECOND, 2 * SECOND)),)),
+    Select(COUNTED, (Source("s", "a", Range(20_300_000, 500_000, align_start=True)),)),
+)

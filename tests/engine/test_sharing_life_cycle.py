@@ -13,7 +13,7 @@ import pytest
 from engine_runner import arrived, declare, rows_of, settle
 from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
-from sharing_traps import JOINS, OTHERS, READINGS, SELECTIONS, SLIDING
+from sharing_traps import JOINS, OTHERS, READINGS, SELECTIONS, SLIDING, WINDOWED
 
 from millstream.engine.engine import Engine, EngineSettings
 from millstream.plan.windows import BEGINNING
@@ -24,13 +24,13 @@ from oracle.harness import Example, Rows, cut, files_of
 from oracle.model import (
     FOREVER,
     Query,
-    Range,
     Select,
     Source,
     Stream,
     Sub,
     columns_of,
 )
+from oracle.nature import item_nature
 
 pytestmark = pytest.mark.spark
 
@@ -169,11 +169,11 @@ def window_length(query: Query) -> int | None:
     if not isinstance(query, Select):
         return None
     if query.aggregated:
-        (source,) = query.sources
-        over = [source.query] if isinstance(source, Sub) else []
+        over = [source.query for source in query.sources if isinstance(source, Sub)]
         if any(isinstance(q, Select) and q.aggregated for q in over):
             return None
-        return source.window.length if isinstance(source.window, Range) else 0
+        ranges = [length for s in query.sources for length in item_nature(s).ranges]
+        return max(ranges, default=0)
     if all(isinstance(s, Source) for s in query.sources):
         return 0
     inner = [window_length(s.query) for s in query.sources if isinstance(s, Sub)]
@@ -257,6 +257,7 @@ LATER: tuple[Query, ...] = (
     *JOINS[:2],
     JOINS[7],
     JOINS[16],
+    *WINDOWED,
 )
 
 

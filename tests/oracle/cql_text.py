@@ -60,9 +60,10 @@ def window_text(window: Window) -> str:
     match window:
         case Range(length, None):
             return f"[RANGE {length_text(length)}]"
-        case Range(length, slide):
+        case Range(length, slide, align_start):
             assert slide is not None
-            return f"[RANGE {length_text(length)} SLIDE {length_text(slide)}]"
+            align = " ALIGN START" if align_start else ""
+            return f"[RANGE {length_text(length)} SLIDE {length_text(slide)}{align}]"
         case Now():
             return "[NOW]"
         case Unbounded(None):

@@ -1,8 +1,9 @@
 """A query of the oracle's model as DuckDB SQL over whole input tables.
 
 Every FROM item and every query becomes one common table expression, a *flow*: columns `ts` and
-`_until` (the interval in which the row is in the relation), `_pos` (its source position, or null)
-and the user's columns. A query whose result is a relation is evaluated at given instants instead:
+`_until` (the interval in which the row is in the relation), `_counts` (until when an aggregate
+counts it: a range ends an instant earlier), `_pos` (its source position, or null) and the user's
+columns. A query whose result is a relation is evaluated at given instants instead:
 its flow has `_e` in place of the interval. Each rule of the semantics is one small piece of SQL.
 
 Input tables are named as the streams and have columns `pos`, `ts_us` and the stream's own.
@@ -30,7 +31,7 @@ from oracle.model import (
     columns_of,
     streams_of,
 )
-from oracle.nature import Nature, grouping_of, item_nature, query_nature
+from oracle.nature import Nature, grouping_of, item_nature, query_nature, shift_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ class _Writer:
             f" FROM {quoted(name)}"
         )
         return self.add(
-            f"SELECT ts_us AS ts, {FOREVER} AS _until, pos AS _pos, {columns}"
+            f"SELECT ts_us AS ts, {FOREVER} AS _until, {FOREVER} AS _counts, pos AS _pos, {columns}"
             f" FROM ({judged}) WHERE ts_us IS NOT NULL AND NOT _late",
             "rows",
         )
@@ -138,9 +139,10 @@ class _Writer:
                 return flow
 
     def windowed(self, flow: str, window: Window, source: FromItem) -> str:
+        counts = "_until"
         match window:
             case Range(length):
-                until = f"ts + {length} + 1"
+                until, counts = f"ts + {length} + 1", f"ts + {length}"
             case Now():
                 until = "ts + 1"
             case Unbounded():
@@ -151,7 +153,9 @@ class _Writer:
                 until = f"coalesce(lead(ts, {count}) OVER ({by}ORDER BY {order}), {FOREVER})"
         # Rows pushed out at their own time have empty intervals and are never visible.
         seen = f"SELECT * REPLACE ({until} AS _until) FROM {flow}"
-        return self.add(f"SELECT * FROM ({seen}) WHERE ts < _until", "window")
+        return self.add(
+            f"SELECT * REPLACE ({counts} AS _counts) FROM ({seen}) WHERE ts < _until", "window"
+        )
 
     def order(self, sources: tuple[FromItem, ...], start: str) -> str:
         """(ts, position), or (ts, all columns left to right) where there is no position.
@@ -185,23 +189,28 @@ class _Writer:
 
     def joined(self, select: Select) -> tuple[str, list[str], str, str]:
         """FROM text, conditions, start and end of the intersection of a select's inputs."""
+        return self.joined_until(select, "_until")
+
+    def joined_until(self, select: Select, end: str) -> tuple[str, list[str], str, str]:
+        """The same with intervals that end at the given column."""
         flows = [f"{self.item(s)} AS {quoted(s.label)}" for s in select.sources]
         labels = [quoted(source.label) for source in select.sources]
         conditions = [f"({on.sql})" for on in select.on]
         if select.where is not None:
             conditions.append(f"({select.where.sql})")
         if len(labels) == 1:
-            return flows[0], conditions, f"{labels[0]}.ts", f"{labels[0]}._until"
+            return flows[0], conditions, f"{labels[0]}.ts", f"{labels[0]}.{end}"
         start = f"greatest({', '.join(f'{label}.ts' for label in labels)})"
-        until = f"least({', '.join(f'{label}._until' for label in labels)})"
+        until = f"least({', '.join(f'{label}.{end}' for label in labels)})"
         return ", ".join(flows), [f"{start} < {until}", *conditions], start, until
 
     def selected(self, select: Select) -> str:
         from_text, conditions, start, until = self.joined(select)
         single = len(select.sources) == 1
         position = f"{quoted(select.sources[0].label)}._pos" if single else "NULL::BIGINT"
-        entries = [f"{start} AS ts", f"{until} AS _until", f"{position} AS _pos"]
-        entries += self.entries(select, {})
+        counts = self.joined_until(select, "_counts")[3]
+        entries = [f"{start} AS ts", f"{until} AS _until", f"{counts} AS _counts"]
+        entries += [f"{position} AS _pos", *self.entries(select, {})]
         return self.add(f"SELECT {', '.join(entries)} FROM {from_text}{_all(conditions)}", "select")
 
     def entries(self, select: Select, tokens: dict[str, str]) -> list[str]:
@@ -211,13 +220,17 @@ class _Writer:
     def grouped(self, select: Select) -> str:
         """An aggregate over bounded windows; one row for each group that has rows."""
         inputs = [item_nature(source) for source in select.sources]
-        from_text, conditions, start, until = self.joined(select)
+        grouping = grouping_of(inputs)
+        from_text, conditions, start, until = self.joined_until(
+            select, "_counts" if grouping == "snapshot" else "_until"
+        )
         slide = next((nature.slide for nature in inputs if nature.slide), None) or inputs[0].step
+        shift = shift_of(inputs)
         window_start = "_e"
-        match grouping_of(inputs):
+        match grouping:
             case "sliding":  # windows [e - length, e) that contain the row
                 length = inputs[0].length
-                ends = _series(_first_multiple(f"{start} + 1", slide), f"{start} + {length}", slide)
+                ends = _ends(f"{start} + 1", f"{start} + {length}", slide, shift)
                 from_text += f", LATERAL (SELECT {ends} AS _e, _e + {slide} AS _next) AS _w"
                 window_start = f"_e - {length}"
             case "instant":
@@ -229,13 +242,15 @@ class _Writer:
                     f"({key.sql}) IS NOT DISTINCT FROM _k{number}"
                     for number, key in enumerate(select.keys)
                 ]
-            case "snapshot":  # e - 1 us lies in the row's interval
+            case "snapshot":  # all parts of the row happened in their [e - range, e)
+                lengths: frozenset[int] = frozenset().union(*(n.ranges for n in inputs))
+                window_start = f"_e - {max(lengths, default=0)}"
                 last = until
                 if all(nature.endless for nature in inputs):
                     from_text += f", {self.span(select)} AS _span"
                     cap = _first_multiple("_last", slide)
                     last = f"(CASE WHEN {until} = {FOREVER} THEN {cap} ELSE {until} END)"
-                ends = _series(_first_multiple(f"{start} + 1", slide), last, slide)
+                ends = _ends(f"{start} + 1", last, slide, shift)
                 from_text += f", LATERAL (SELECT {ends} AS _e, _e + {slide} AS _next) AS _w"
             case "running":
                 raise ValueError("a relation where a stream is wanted")
@@ -244,7 +259,7 @@ class _Writer:
             "$window_start": window_start,
             "$window_end": "_e",
         }
-        entries = ["_e AS ts", "_next AS _until", "NULL::BIGINT AS _pos"]
+        entries = ["_e AS ts", "_next AS _until", "_next AS _counts", "NULL::BIGINT AS _pos"]
         entries += self.entries(select, tokens)
         return self.add(
             f"SELECT {', '.join(entries)} FROM {from_text}{_all(conditions)}"
@@ -285,7 +300,8 @@ class _Writer:
         )
         islands = f"SELECT *, sum(_new) OVER ({by} ROWS UNBOUNDED PRECEDING) AS _island FROM"
         return self.add(
-            f"SELECT min(ts) AS ts, max(_until) AS _until, NULL::BIGINT AS _pos, {_listed(columns)}"
+            f"SELECT min(ts) AS ts, max(_until) AS _until, max(_until) AS _counts,"
+            f" NULL::BIGINT AS _pos, {_listed(columns)}"
             f" FROM ({islands} ({starts})) GROUP BY _island, {_listed(columns)}",
             "distinct",
         )
@@ -298,7 +314,7 @@ class _Writer:
                 f"{quoted(old)} AS {quoted(new)}"
                 for old, new in zip(columns_of(branch), names, strict=True)
             ]
-            kept = ["ts", "_until", "NULL::BIGINT AS _pos", *renamed]
+            kept = ["ts", "_until", "_counts", "NULL::BIGINT AS _pos", *renamed]
             branches.append(f"SELECT {', '.join(kept)} FROM {self.flow(branch)}")
         return self.add(" UNION ALL ".join(branches), "union")
 
@@ -306,8 +322,9 @@ class _Writer:
         flow = self.flow(emit.query)
         columns = _listed(columns_of(emit.query))
         if emit.kind == "ISTREAM" or (emit.kind == "RSTREAM" and nature.instant):
-            return self.add(f"SELECT * REPLACE ({FOREVER} AS _until) FROM {flow}", "istream")
-        none = f"{FOREVER} AS _until, NULL::BIGINT AS _pos"
+            ends = f"{FOREVER} AS _until, {FOREVER} AS _counts"
+            return self.add(f"SELECT * REPLACE ({ends}) FROM {flow}", "istream")
+        none = f"{FOREVER} AS _until, {FOREVER} AS _counts, NULL::BIGINT AS _pos"
         if emit.kind == "DSTREAM":
             return self.add(
                 f"SELECT _until AS ts, {none}, {columns} FROM {flow} WHERE _until < {FOREVER}",
@@ -317,7 +334,7 @@ class _Writer:
         cap = _first_multiple("_last", slide)
         last = f"CASE WHEN _until = {FOREVER} THEN {cap} ELSE _until - 1 END"
         return self.add(
-            f"SELECT {_series(_first_multiple('ts', slide), last, slide)} AS ts, {none}, {columns}"
+            f"SELECT {_ends('ts', f'({last})', slide, nature.shift)} AS ts, {none}, {columns}"
             f" FROM {flow}, {self.span(emit.query)}",
             "rstream",
         )
@@ -379,10 +396,18 @@ class _Writer:
             case "RSTREAM":
                 changed = now
         return self.add(
-            f"SELECT _e AS ts, {FOREVER} AS _until, NULL::BIGINT AS _pos, {columns}"
-            f" FROM ({changed})",
+            f"SELECT _e AS ts, {FOREVER} AS _until, {FOREVER} AS _counts, NULL::BIGINT AS _pos,"
+            f" {columns} FROM ({changed})",
             emit.kind.lower(),
         )
+
+
+def _ends(first: str, last: str, slide: int, shift: int) -> str:
+    """Window ends between two instants: multiples of slide, or `shift` behind them."""
+    if not shift:
+        return _series(_first_multiple(first, slide), last, slide)
+    starts = _series(_first_multiple(f"{first} - {shift}", slide), f"{last} - {shift}", slide)
+    return f"{starts} + {shift}"
 
 
 def _series(first: str, last: str, slide: int) -> str:

@@ -33,6 +33,7 @@ from oracle.model import (
     Stream,
     Sub,
     Unbounded,
+    Union,
     Window,
     agg,
 )
@@ -218,6 +219,9 @@ WINDOWS = (
     Range(6 * SECOND, 4 * SECOND),
     Range(2_500 * MILLISECOND, SECOND),
     Range(3 * SECOND, 7 * SECOND),
+    Range(6 * SECOND, 4 * SECOND, align_start=True),
+    Range(2_500 * MILLISECOND, SECOND, align_start=True),
+    Range(20_300 * MILLISECOND, 500 * MILLISECOND, align_start=True),
     Range(5 * SECOND),
     Now(),
 )
@@ -304,7 +308,14 @@ class OverlappingMaker:
     # Queries
 
     def query(self) -> Query:
-        kinds = (self.selection, self.join, self.aggregate, self.aggregate, self.nested)
+        kinds = (
+            self.selection,
+            self.join,
+            self.aggregate,
+            self.aggregate,
+            self.nested,
+            self.over_windows,
+        )
         return self.pick(kinds)()
 
     def selection(self) -> Query:
@@ -373,6 +384,30 @@ class OverlappingMaker:
                 for text, condition in ((cql, only.cql), (sql, only.sql))
             )
         return agg(cql, sql)
+
+    def over_windows(self) -> Query:
+        """An aggregate over a join that others make as well, or over a union of windows."""
+        ranges = (Range(5 * SECOND), Range(5 * SECOND, 5 * SECOND), Range(4 * SECOND, 2 * SECOND))
+        first = self.pick((*ranges, Range(5 * SECOND, 2 * SECOND, align_start=True)))
+        second = Range(5 * SECOND if first.align_start else self.pick(LENGTHS[:4]))
+        if self.one_in(2):
+            sides = (Source("s", "a", first), Source("t", "b", second))
+            inner = Select(
+                tuple(Item(Expr(text, text), text[2:]) for text in JOINED),
+                sides,
+                where=Expr(self.tie.format("a", "b"), self.tie.format("a", "b")),
+            )
+            return self.grouped("t", Sub(inner, "a"), self.condition(("t", "a")))
+        columns = tuple(Item(Expr(c, c), c) for c in COLUMNS["s"])
+        inner_union = Union(
+            tuple(
+                Select(columns, (Source("s", None, w),), where=self.condition(("s", "")))
+                for w in (first, second)
+            )
+        )
+        keys = (Expr("a.k", "a.k"),)
+        calls = tuple(Item(agg(c), f"n{i}") for i, c in enumerate(("count(*)", "sum(a.v)")))
+        return Select((Item(keys[0], "k"), *calls), (Sub(inner_union, "a"),), keys=keys)
 
     def nested(self) -> Query:
         """Residual filters behind a join or an aggregate that others have as well."""

@@ -53,6 +53,7 @@ T = TypeVar("T")
 
 LENGTHS = (2 * SECOND, SECOND, 5 * SECOND, 2_500 * MILLISECOND, 10 * SECOND, 30 * SECOND)
 SHORT = LENGTHS[:4]
+UNEVEN = (3 * SECOND, 20_300 * MILLISECOND, 3_700 * MILLISECOND)  # multiples of no slide but one
 SLIDES = (None, 2 * SECOND, SECOND, 5 * SECOND, 500 * MILLISECOND, 7 * SECOND)
 LONG_SLIDES = (5 * SECOND, None, 30 * SECOND)
 LABELS = ("a", "b", "c")
@@ -86,6 +87,7 @@ class Asked:
     kinds: tuple[str, ...] = ANY
     lengths: tuple[int, ...] = LENGTHS
     slide: int | None = None
+    align_start: bool = False  # of what has the slide
 
 
 def forever(readables: Sequence[Readable]) -> bool:
@@ -95,6 +97,19 @@ def forever(readables: Sequence[Readable]) -> bool:
 def ordered(readables: Sequence[Readable]) -> bool:
     """Whether the order of the rows is beyond doubt: explicit ISTREAM and its kin leave it open."""
     return not any(isinstance(r.item, Sub) and isinstance(r.item.query, Emit) for r in readables)
+
+
+def named_bounds(readables: Sequence[Readable]) -> tuple[Expr, ...]:
+    """What an aggregate may say of its window; a start where all ranges are of one length."""
+    natures = [item_nature(readable.item) for readable in readables]
+    grouping = grouping_of(natures)
+    if grouping == "sliding":
+        return (WINDOW_START, WINDOW_END)
+    if grouping != "snapshot":
+        return ()
+    alike = len(frozenset().union(*(nature.ranges for nature in natures))) == 1
+    plain = all(nature.shape in ("range", "forever") for nature in natures)
+    return (WINDOW_START, WINDOW_END) if alike and plain else (WINDOW_END,)
 
 
 class QueryMaker:
@@ -121,7 +136,8 @@ class QueryMaker:
             kinds = tuple(kind for kind in kinds if kind != "partition") or ("range",)
         match self.pick(kinds):
             case "range":
-                return Range(self.pick(asked.lengths), asked.slide)
+                aligned = asked.align_start and asked.slide is not None
+                return Range(self.pick(asked.lengths), asked.slide, aligned)
             case "now":
                 return Now()
             case "rows":
@@ -283,9 +299,8 @@ class QueryMaker:
             aggregate(self.draw, refs, exact=exact, ordered=steady)
             for _ in range(self.draw(st.integers(1, 3)))
         ]
-        natures = [item_nature(readable.item) for readable in readables]
-        if not relation and grouping_of(natures) == "sliding" and self.one_in(4):
-            calls.append(self.pick((WINDOW_START, WINDOW_END)))
+        if not relation and (bounds := named_bounds(readables)) and self.one_in(4):
+            calls.append(self.pick(bounds))
         select = Select(
             self.listed([*keys, *calls], depth),
             tuple(readable.item for readable in readables),
@@ -306,19 +321,29 @@ class QueryMaker:
     def aggregated(self, depth: int) -> Drawn:
         """An aggregate over windows that end: its result is a stream."""
         slide = self.pick(SLIDES)
+        aligned = self.one_in(3)
         exact = depth > 0
-        lengths = SHORT if exact else LENGTHS
+        lengths = SHORT if exact else (*LENGTHS, *UNEVEN)
         if self.one_in(4):  # a join: a range and anything but [NOW]
-            first = Asked(("range",), SHORT, slide)
-            others = Asked(("range", "none", "rows", "partition", "unbounded"), SHORT, None)
+            lengths = (self.pick(SHORT),) if aligned or self.one_in(2) else SHORT
+            first = Asked(("range",), lengths, slide, aligned)
+            others = Asked(("range", "none", "rows", "partition", "unbounded"), lengths, None)
             return self.grouped(self.several(others, DEEPEST, first), depth, exact=exact)
         if depth < DEEPEST and self.one_in(6):  # the window stands inside a filter
-            inner = self.rows([self.base(None, Asked(ENDING, lengths, slide))], depth + 1)
+            asked = Asked(ENDING, lengths, slide, aligned)
+            inner = self.rows([self.base(None, asked)], depth + 1)
+            return self.grouped(
+                [Readable(Sub(inner.query, "q"), inner.columns)], depth, exact=exact
+            )
+        if depth < DEEPEST and self.one_in(6):  # windows stand inside a union
+            asked = Asked(("range",), (self.pick(SHORT),) if aligned else SHORT, slide, aligned)
+            inner = self.union(depth + 1, asked)
             return self.grouped(
                 [Readable(Sub(inner.query, "q"), inner.columns)], depth, exact=exact
             )
         kinds = ("range", "range", "range", "rows", "now", "partition")
-        return self.grouped(self.single(Asked(kinds, lengths, slide), depth), depth, exact=exact)
+        asked = Asked(kinds, lengths, slide, aligned)
+        return self.grouped(self.single(asked, depth), depth, exact=exact)
 
     def distinct_aggregate(self, depth: int) -> Drawn:
         """Equal results of neighbouring windows are one."""
@@ -404,7 +429,7 @@ class QueryMaker:
 
     def emitted_aggregate(self, kind: EmitKind) -> Query:
         kinds = ("range", "now") if kind == "RSTREAM" else ("range", "rows", "partition", "now")
-        asked = Asked(kinds, LENGTHS, self.pick(SLIDES))
+        asked = Asked(kinds, (*LENGTHS, *UNEVEN), self.pick(SLIDES), self.one_in(3))
         return Emit(kind, self.grouped([self.base(None, asked)], 0, exact=False).query)
 
     # Whole queries

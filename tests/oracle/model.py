@@ -46,10 +46,11 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """`[RANGE length SLIDE slide]`."""
+    """`[RANGE length SLIDE slide ALIGN START]`."""
 
     length: int
     slide: int | None = None
+    align_start: bool = False
 
 
 @dataclass(frozen=True, slots=True)

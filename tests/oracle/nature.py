@@ -43,6 +43,9 @@ class Nature:
     positioned: bool = True  # rows still have the position of a source row
     instant: bool = False  # every interval is one microsecond, by a [NOW] input
     endless: bool = False  # some intervals may never end
+    ranges: frozenset[int] = frozenset()  # lengths of the ranges that intervals come from
+    align_start: bool = False  # windows of an aggregate start at multiples of the slide
+    shift: int = 0  # how far an aggregate's ends lie behind those multiples
 
     @property
     def step(self) -> int:
@@ -55,8 +58,15 @@ def windowed(nature: Nature, window: Window) -> Nature:
         raise ValueError("a relation has no window")
     kept = Nature("forever", positioned=nature.positioned)
     match window:
-        case Range(length, slide):
-            return replace(kept, shape="range", length=length, slide=slide)
+        case Range(length, slide, align_start):
+            return replace(
+                kept,
+                shape="range",
+                length=length,
+                slide=slide,
+                ranges=frozenset({length}),
+                align_start=align_start,
+            )
         case Now():
             return replace(kept, shape="now", instant=True)
         case Unbounded(slide):
@@ -103,6 +113,26 @@ def _slide(inputs: list[Nature]) -> int | None:
     return next(iter(slides), None)
 
 
+def shift_of(inputs: list[Nature]) -> int:
+    """How far window ends lie behind multiples of the slide: a window's length, or nothing."""
+    aligned = {nature.align_start for nature in inputs if nature.slide is not None}
+    if True not in aligned:
+        return 0
+    if len(aligned) > 1:
+        raise ValueError("windows of one query differ in ALIGN: that is refused")
+    lengths = frozenset().union(*(nature.ranges for nature in inputs))
+    step = _slide(inputs) or SECOND
+    if len({length % step for length in lengths}) > 1:
+        raise ValueError("ALIGN START of windows that cannot all start there: that is refused")
+    return max(lengths)
+
+
+def _mixed_ranges(parts: list[Nature]) -> tuple[frozenset[int], bool]:
+    """Ranges of all parts of a join or union, and whether their windows are aligned at starts."""
+    ranges: frozenset[int] = frozenset().union(*(part.ranges for part in parts))
+    return ranges, any(part.align_start for part in parts)
+
+
 def _select_nature(select: Select) -> Nature:
     inputs = [item_nature(source) for source in select.sources]
     slide = _slide(inputs)
@@ -119,6 +149,7 @@ def _select_nature(select: Select) -> Nature:
             positioned=False,
             instant=grouping == "instant",
             endless=grouping == "change",
+            shift=shift_of(inputs),
         )
     if len(inputs) == 1:
         nature = inputs[0]
@@ -130,6 +161,8 @@ def _select_nature(select: Select) -> Nature:
             instant=any(n.instant for n in inputs),
             endless=all(n.endless for n in inputs),
         )
+        ranges, align_start = _mixed_ranges(inputs)
+        nature = replace(nature, ranges=ranges, align_start=align_start)
     return replace(nature, shape="result", positioned=False) if select.distinct else nature
 
 
@@ -144,6 +177,7 @@ def _union_nature(union: Union) -> Nature:
         shape = "result"
     elif shapes == {"forever"}:
         shape = "forever"
+    ranges, align_start = _mixed_ranges(branches)
     return Nature(
         shape,
         relation=relations == {True},
@@ -151,6 +185,8 @@ def _union_nature(union: Union) -> Nature:
         positioned=False,
         instant=all(n.instant for n in branches),
         endless=any(n.endless for n in branches),
+        ranges=ranges,
+        align_start=align_start,
     )
 
 

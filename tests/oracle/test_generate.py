@@ -20,6 +20,7 @@ from oracle.model import (
     DAY,
     MILLISECOND,
     SECOND,
+    WINDOW_START,
     Emit,
     Item,
     Query,
@@ -31,6 +32,7 @@ from oracle.model import (
     Union,
     agg,
     columns_of,
+    expr,
 )
 from oracle.nature import grouping_of, item_nature, query_nature
 
@@ -83,6 +85,9 @@ CONSTRUCTS = {
     "stddev_",
     "DISTINCT ",
     "window_",
+    "ALIGN START",
+    "ALIGN START of a join or union",
+    "window_start of a join or union",
 }
 
 
@@ -122,7 +127,12 @@ def constructs_of_select(select: Select) -> Iterator[str]:
     natures = [item_nature(source) for source in select.sources]
     yield ("select", "join", "join of three")[len(natures) - 1]
     if select.aggregated and not natures[0].relation:
-        yield grouping_of(natures)
+        grouping = grouping_of(natures)
+        yield grouping
+        if any(nature.align_start for nature in natures) and grouping in ("sliding", "snapshot"):
+            yield f"ALIGN START{' of a join or union' if grouping == 'snapshot' else ''}"
+        if grouping == "snapshot" and any(i.expr is WINDOW_START for i in select.items):
+            yield "window_start of a join or union"
     if natures[0].relation:
         yield from constructs_over_relation(select)
     for present, name in (
@@ -336,6 +346,38 @@ def test_neighbouring_windows_cover_every_row_once(maker: QueryMaker) -> tuple[Q
         (Item(agg("CAST(sum(q.n) AS BIGINT)"), "n"),),
         (Sub(tumbling, "q"),),
         having=agg("count(*) > 0"),
+    )
+
+
+@law
+def test_neighbouring_windows_of_a_union_cover_every_row_once(
+    maker: QueryMaker,
+) -> tuple[Query, Query]:
+    length = maker.pick((2 * SECOND, 7 * SECOND, 500 * MILLISECOND))
+    source = maker.base(None, Asked(("none",))).item
+    every = Item(agg("count(*)"), "n")
+    one = Item(expr("1"), "m")
+    branch = Select((one,), (replace(source, window=Range(length, length)),))
+    tumbling = Select((every,), (Sub(Union((branch, branch)), "u"),))
+    twice = Select((Item(agg("2 * count(*)"), "n"),), (source,), having=agg("count(*) > 0"))
+    return twice, Select(
+        (Item(agg("CAST(sum(q.n) AS BIGINT)"), "n"),),
+        (Sub(tumbling, "q"),),
+        having=agg("count(*) > 0"),
+    )
+
+
+@law
+def test_a_window_on_a_union_is_one_on_each_side(maker: QueryMaker) -> tuple[Query, Query]:
+    window = Range(maker.pick((2 * SECOND, 2_500 * MILLISECOND)), maker.pick((SECOND, 2 * SECOND)))
+    window = replace(window, align_start=maker.one_in(2))
+    sides = [maker.base(None, Asked(("none",))).item for _ in range(2)]
+    one, every = Item(expr("1"), "m"), Item(agg("count(*)"), "n")
+    outside = Union(tuple(Select((one,), (side,)) for side in sides))
+    inside = Union(tuple(Select((one,), (replace(side, window=window),)) for side in sides))
+    return (
+        Select((every,), (Sub(outside, "u", window),)),
+        Select((every,), (Sub(inside, "u"),)),
     )
 
 

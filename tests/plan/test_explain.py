@@ -1,8 +1,9 @@
 """Plans as text and JSON; no Spark."""
 
 import json
+from dataclasses import replace
 
-from millstream.plan.explain import duration, explain, explain_json, instant, warnings
+from millstream.plan.explain import duration, explain, explain_json, instant, notes, warnings
 from millstream.plan.expressions import Call, Column, Literal, Time
 from millstream.plan.nodes import (
     Aggregate,
@@ -124,6 +125,27 @@ def test_a_warning_above_ten_thousand_windows_a_row() -> None:
     assert list(warnings(plan(counted(Sliding(10_001 * SECOND, SECOND)))))
     joined = Join((Windowed(STREAM, Range(day)), Windowed(STREAM, Now())), None)
     assert list(warnings(plan(counted(Snapshot(SECOND), joined))))
+
+
+def test_a_note_where_range_is_no_multiple_of_slide() -> None:
+    uneven = "RANGE 10 seconds is no multiple of SLIDE 4 seconds: windows"
+    ends = "end at multiples of SLIDE (ALIGN END);"
+    grouping = Sliding(10 * SECOND, 4 * SECOND)
+    assert list(notes(plan(counted(grouping)))) == [
+        f"{uneven} {ends} with ALIGN START they start there"
+    ]
+    moved = plan(counted(replace(grouping, offset=2 * SECOND)))
+    (note,) = notes(moved)
+    assert note == (
+        f"{uneven} start at multiples of SLIDE (ALIGN START); with ALIGN END they end there"
+    )
+    assert explain(moved).endswith(f"note: {note}")
+    assert explain_json(moved)["notes"] == [note]
+    assert not list(notes(plan(counted(Sliding(8 * SECOND, 4 * SECOND)))))
+    ranges = (Range(10 * SECOND, half_open=True), Range(9 * SECOND, half_open=True))
+    unlike = Join(tuple(Windowed(STREAM, r) for r in ranges), None)
+    (note,) = notes(plan(counted(Snapshot(4 * SECOND), unlike)))
+    assert note.endswith(f"{ends} ALIGN START needs the same RANGE for all")
 
 
 def test_json_holds_the_same() -> None:

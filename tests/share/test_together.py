@@ -126,7 +126,9 @@ def compare(shared: Together, group: Sequence[Candidate], tables: dict[str, list
         assert bag(mine) == bag(rows_of(member.operator.node, tables))
 
 
-WINDOWS = st.sampled_from((Range(4), Range(2), Range(7), Now(), Unbounded(), Range(5)))
+WINDOWS = st.sampled_from(
+    (Range(4), Range(2), Range(7), Now(), Unbounded(), Range(5), Range(4, half_open=True))
+)
 
 
 @st.composite
@@ -313,6 +315,12 @@ def test_which_aggregates_go_together() -> None:
     short_panes, short = sliding(grouping=Sliding(4, 2))
     assert family(short_panes) == family(panes)  # one scan for panes of both lengths
     assert family(short) != family(combined)
+    (ending_panes, ending), (starting_panes, starting) = (
+        sliding(grouping=Sliding(10, 4, offset)) for offset in (0, 2)
+    )
+    assert starting_panes.id == ending_panes.id  # panes are the same, windows are not
+    assert starting.id != ending.id
+    assert family(starting) not in (family(ending), None)
     now_panes, now = sliding(grouping=Instant())
     assert family(now_panes) == family(panes)
     assert family(now) not in (family(combined), family(short), None)

@@ -18,6 +18,7 @@ from millstream.cql.relations import (
     SLIDE_DEFAULT_US,
     Bound,
     Lifetime,
+    agreed_slide,
     as_stream,
     united,
     without_windows,
@@ -187,7 +188,7 @@ class QueryBinder:
         for side in sides:
             node = _widened(side, types)
             inputs += node.inputs if isinstance(node, Union) else (node,)
-        slide = left.slide or right.slide
+        slide = agreed_slide(self._text, [left.slide, right.slide], "union")
         columns = tuple(Named(c.name, i) for i, c in enumerate(left.columns))
         momentary = left.momentary and right.momentary
         bound = Bound(Union(tuple(inputs)), columns, lifetime, slide, momentary=momentary)
@@ -215,10 +216,10 @@ class QueryBinder:
                 f"{emit.kind.upper()} over a UNION of window aggregates", emit.span,
                 "UNION ALL is possible",
             )  # fmt: skip
-        if emit.kind == "rstream" and len({_slide_us(s) for s in sides}) > 1:
+        if emit.kind == "rstream" and len({(_slide_us(s), _offset_us(s)) for s in sides}) > 1:
             raise self._text.error(
                 "RSTREAM over a union of aggregates that slide differently", emit.span,
-                "give all windows the same SLIDE",
+                "give all windows the same SLIDE and ALIGN",
             )  # fmt: skip
         united = self._emitted_side(sides[0], emit, parts[0])
         for side, part in zip(sides[1:], parts[1:], strict=True):
@@ -272,6 +273,16 @@ class QueryBinder:
                 )  # fmt: skip
             refuse_idle_slide(self._text, bound.slide)
             return self._as_emit(bound, "dstream", SLIDE_DEFAULT_US)
+        if emit.kind == "rstream" and bound.slide is not None and bound.slide.start_span:
+            raise self._text.error(
+                "ALIGN START does not go with RSTREAM", bound.slide.start_span,
+                "RSTREAM looks at multiples of SLIDE; ALIGN belongs to aggregates",
+            )  # fmt: skip
+        if emit.kind == "rstream" and isinstance(bound.node, Distinct) and _offset_us(bound):
+            raise self._text.error(
+                "RSTREAM over DISTINCT results of windows with ALIGN START", emit.span,
+                "leave out DISTINCT: each window's results come with ts = window_end",
+            )  # fmt: skip
         aggregate = _aggregate_below(bound.node)
         by_change = aggregate is None or isinstance(aggregate.grouping, Change)
         if emit.kind == "rstream" and not bound.momentary and by_change:
@@ -315,13 +326,24 @@ def _slide_us(bound: Bound) -> int:
     """How often RSTREAM looks: the query's SLIDE, also where an aggregate has used it."""
     if bound.slide is not None:
         return bound.slide.length_us
-    node = bound.node.input if isinstance(bound.node, Distinct) else bound.node
-    aggregate = _aggregate_below(node)
-    match aggregate and aggregate.grouping:
-        case Sliding(_, slide) | Snapshot(slide):
-            return slide
-        case _:
-            return SLIDE_DEFAULT_US
+    windows = _aggregate_windows(bound)
+    return SLIDE_DEFAULT_US if windows is None else windows.slide
+
+
+def _offset_us(bound: Bound) -> int:
+    """How far the ends of an aggregate's windows lie behind the multiples of SLIDE."""
+    windows = _aggregate_windows(bound)
+    return 0 if windows is None else windows.offset
+
+
+def _aggregate_windows(bound: Bound) -> Sliding | Snapshot | None:
+    """The windows of the aggregate whose results a query hands on, or makes distinct."""
+    aggregate = _aggregate_below(
+        bound.node.input if isinstance(bound.node, Distinct) else bound.node
+    )
+    if aggregate is None or not isinstance(aggregate.grouping, Sliding | Snapshot):
+        return None
+    return aggregate.grouping
 
 
 def _aggregate_below(node: Node) -> Aggregate | None:

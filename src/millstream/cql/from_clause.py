@@ -13,6 +13,7 @@ from millstream.cql.relations import (
     Bound,
     Lifetime,
     Slide,
+    agreed_slide,
     exposing_time,
     item_rows,
     join_input,
@@ -21,6 +22,7 @@ from millstream.cql.resolution import resolver
 from millstream.cql.scope import Member, Named, NameLookupError, Scope, is_time
 from millstream.cql.storing import refuse_incomparable
 from millstream.cql.syntax import WindowSyntax
+from millstream.cql.window_parser import ALIGN_HINT
 from millstream.errors import CqlError, UsageError
 from millstream.plan.expressions import Call, Column, Expr
 from millstream.plan.nodes import Join, Node, Source, Windowed
@@ -126,7 +128,8 @@ class FromBinder:
             refuse_idle_slide(self._text, bound.slide)
             slide = None
         if syntax is not None and syntax.slide_us is not None and syntax.slide_span is not None:
-            slide = Slide(syntax.slide_us, syntax.slide_span)
+            start_span = syntax.align_span if syntax.align == "start" else None
+            slide = Slide(syntax.slide_us, syntax.slide_span, start_span)
         rows = item_rows(bound, window)
         momentary = (bound.momentary and window is None) or isinstance(window, Now)
         lifetime = _lifetime(bound, window)
@@ -158,6 +161,10 @@ class FromBinder:
                 f"SLIDE does not go with {syntax.kind.upper()}", syntax.slide_span,
                 "SLIDE belongs to RANGE: [RANGE 1 MINUTE SLIDE 5 SECONDS]",
             )  # fmt: skip
+        if syntax.align_span is not None and (syntax.kind != "range" or syntax.slide_us is None):
+            raise self._text.error(
+                "ALIGN does not go without RANGE and SLIDE", syntax.align_span, ALIGN_HINT
+            )
         match syntax.kind:
             case "range":
                 return Range(syntax.length_us)
@@ -215,7 +222,7 @@ class FromBinder:
             node,
             Scope(tuple(members), node.schema, merged),
             Lifetime.OPEN if open_ else Lifetime.BOUNDED,
-            self._common_slide(items),
+            agreed_slide(self._text, [item.slide for item in items], "join"),
             any(i.momentary for i in items),
             None,
             tuple(j.args["on"] for j in joins if j.args.get("on") is not None),
@@ -239,15 +246,6 @@ class FromBinder:
                 if isinstance(here, Column) and not lookup(name.name, [m.name for m in merged]):
                     merged.append(Named(name.name, here.index))
         return tuple(merged), tuple(equalities)
-
-    def _common_slide(self, items: list[Item]) -> Slide | None:
-        slides = [item.slide for item in items if item.slide is not None]
-        for slide in slides[1:]:
-            if slide.length_us != slides[0].length_us:
-                raise self._text.error(
-                    "the SLIDEs of a join differ", slide.span, "give all the same, or only one"
-                )
-        return slides[0] if slides else None
 
 
 def _lifetime(bound: Bound, window: Window | None) -> Lifetime:

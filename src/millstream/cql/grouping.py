@@ -1,6 +1,6 @@
-"""How the window under an aggregate makes groups of rows, and what names mean above them."""
+"""How the windows under an aggregate make groups of rows, and what names mean above them."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -13,7 +13,7 @@ from millstream.cql.scope import Scope, is_time
 from millstream.cql.syntax import Span
 from millstream.errors import CqlError
 from millstream.plan.expressions import Call, Column, Expr, Time, columns_of
-from millstream.plan.nodes import Filter, Node, Project, Windowed
+from millstream.plan.nodes import Filter, Join, Node, Project, Union, Windowed, windows_of
 from millstream.plan.windows import (
     Change,
     Grouping,
@@ -24,14 +24,25 @@ from millstream.plan.windows import (
     Running,
     Sliding,
     Snapshot,
+    Unbounded,
     Window,
 )
 
 WINDOW_NAMES = ("window_start", "window_end")
 
 
-def choose_grouping(text: Text, source: From) -> tuple[Grouping, Node, Slide | None]:
-    """The grouping, the rows under it, and a SLIDE that is left for ISTREAM and its kin."""
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A grouping with the rows under it, and a SLIDE that is left for ISTREAM and its kin."""
+
+    grouping: Grouping
+    rows: Node
+    slide: Slide | None = None
+    length_us: int | None = None  # of its windows, where all are of one length
+
+
+def choose_grouping(text: Text, source: From) -> Chosen:
+    """How the windows of FROM group its rows."""
     slide_us = source.slide.length_us if source.slide else SLIDE_DEFAULT_US
     window = _window(source)
     if source.lifetime is Lifetime.MIXED:
@@ -41,18 +52,60 @@ def choose_grouping(text: Text, source: From) -> tuple[Grouping, Node, Slide | N
         )  # fmt: skip
     match window:
         case Range(length):
-            return Sliding(length, slide_us), _unwindowed(source.rows), None
+            offset = _offset(text, source.slide, {length})
+            return Chosen(
+                Sliding(length, slide_us, offset), _unwindowed(source.rows), length_us=length
+            )
         case Now():
-            return Instant(), _unwindowed(source.rows), None
+            return Chosen(Instant(), _unwindowed(source.rows))
         case Rows():
-            return Change(), source.rows, None
+            return Chosen(Change(), source.rows)
         case _:
             pass
     if source.lifetime is Lifetime.BOUNDED:
-        return Snapshot(slide_us), source.rows, None
+        return _snapshot(text, source, slide_us)
     unbounded = source.item is not None and source.item.window is not None
     rows = _unwindowed(source.rows) if unbounded else source.rows
-    return Running(), rows, source.slide
+    return Chosen(Running(), rows, source.slide)
+
+
+def _snapshot(text: Text, source: From, slide_us: int) -> Chosen:
+    """An aggregate over a join or union: each window counts its rows of [e - range, e)."""
+    windows = set(windows_of(source.rows))
+    ranges = {w.length for w in windows if isinstance(w, Range)}
+    offset = _offset(text, source.slide, ranges)
+    alike = len(ranges) == 1 and all(isinstance(w, Range | Unbounded) for w in windows)
+    return Chosen(
+        Snapshot(slide_us, max(ranges, default=0), offset),
+        _half_open(source.rows),
+        length_us=next(iter(ranges)) if alike else None,
+    )
+
+
+def _offset(text: Text, slide: Slide | None, ranges: set[int]) -> int:
+    """How far ends lie behind the multiples of SLIDE: starts lie on them with ALIGN START."""
+    if slide is None or slide.start_span is None:
+        return 0
+    offsets = {length % slide.length_us for length in ranges}
+    if len(offsets) != 1:
+        raise text.error(
+            "ALIGN START cannot align the starts of all windows", slide.start_span,
+            "give all the same RANGE, or leave out ALIGN START: ends are common to all windows",
+        )  # fmt: skip
+    return offsets.pop()
+
+
+def _half_open(rows: Node) -> Node:
+    """The rows with ranges whose ends are not included, as an aggregate counts them."""
+    match rows:
+        case Windowed(window=Range() as window):
+            return replace(rows, window=replace(window, half_open=True))
+        case Filter() | Project():
+            return replace(rows, input=_half_open(rows.input))
+        case Join() | Union():
+            return replace(rows, inputs=tuple(_half_open(below) for below in rows.inputs))
+        case _:
+            return rows
 
 
 def _place(source: From) -> Span:
@@ -83,14 +136,14 @@ def _unwindowed(rows: Node) -> Node:
 class GroupResolver:
     """Names above an aggregate: its keys, its calls, the time and bounds of its window."""
 
-    def __init__(self, text: Text, over: Lowering, grouping: Grouping, scope: Scope) -> None:
-        self._text, self._over, self._grouping, self._scope = text, over, grouping, scope
+    def __init__(self, text: Text, over: Lowering, chosen: Chosen, scope: Scope) -> None:
+        self._text, self._over, self._chosen, self._scope = text, over, chosen, scope
         self._keys: list[Expr] = []
         self._places: dict[int, Column] = {}
 
     @property
     def instant(self) -> bool:
-        return isinstance(self._grouping, Instant)
+        return isinstance(self._chosen.grouping, Instant)
 
     def ready(self, keys: list[Expr], places: dict[int, Column]) -> None:
         self._keys, self._places = keys, places
@@ -140,14 +193,16 @@ class GroupResolver:
             del self._over.trail[mark:]
 
     def _bound(self, node: exp.Expr) -> Expr:
-        ends = node.name.lower() == "window_end"
-        match self._grouping:
-            case Sliding(length):
-                return Time() if ends else Call("-", (Time(), interval(length)))
-            case Snapshot() if ends:
-                return Time()
-            case _:
-                raise self._text.error(
-                    f"{node.name} has no meaning over this window", span_of(node),
-                    "it belongs to [RANGE ...]; ts is the time of each result",
-                )  # fmt: skip
+        if not isinstance(self._chosen.grouping, Sliding | Snapshot):
+            raise self._text.error(
+                f"{node.name} has no meaning over this window", span_of(node),
+                "it belongs to [RANGE ...]; ts is the time of each result",
+            )  # fmt: skip
+        if node.name.lower() == "window_end":
+            return Time()
+        if self._chosen.length_us is None:
+            raise self._text.error(
+                f"{node.name} has no meaning over windows that begin at different times",
+                span_of(node), "give all windows the same RANGE; window_end is common to all",
+            )  # fmt: skip
+        return Call("-", (Time(), interval(self._chosen.length_us)))

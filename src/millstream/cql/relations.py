@@ -5,9 +5,11 @@ intervals; what aggregates, is DISTINCT or becomes a stream by ISTREAM and its k
 whose rows stay for ever.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from millstream.cql.parser import Text
 from millstream.cql.scope import Named
 from millstream.cql.syntax import Span
 from millstream.plan.expressions import Column, Expr, Time
@@ -45,6 +47,7 @@ class Slide:
 
     length_us: int
     span: Span
+    start_span: Span | None = None  # of ALIGN START: starts of windows lie at its multiples
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,22 @@ def exposing_time(node: Node) -> Node:
     return Project(node, columns, (*node.schema, Field("ts", "timestamp")))
 
 
+def agreed_slide(text: Text, slides: Sequence[Slide | None], what: str) -> Slide | None:
+    """The one SLIDE of several inputs; None where no input has any."""
+    found = [slide for slide in slides if slide is not None]
+    for slide in found[1:]:
+        if slide.length_us != found[0].length_us:
+            raise text.error(
+                f"the SLIDEs of a {what} differ", slide.span, "give all the same, or only one"
+            )
+        if (slide.start_span is None) != (found[0].start_span is None):
+            raise text.error(
+                f"the windows of a {what} are aligned differently", slide.start_span or slide.span,
+                "give all the same ALIGN, or only one of them SLIDE and ALIGN",
+            )  # fmt: skip
+    return found[0] if found else None
+
+
 def united(lifetimes: set[Lifetime]) -> Lifetime:
     return lifetimes.pop() if len(lifetimes) == 1 else Lifetime.MIXED
 
@@ -137,6 +156,7 @@ __all__ = [
     "Join",
     "Lifetime",
     "Slide",
+    "agreed_slide",
     "as_stream",
     "exposing_time",
     "item_rows",

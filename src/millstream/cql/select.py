@@ -208,8 +208,8 @@ class SelectBinder:
                     "* with aggregates", output.node, "name the columns of GROUP BY instead"
                 )
         over = Lowering(self._text, self._catalog, resolver(self._text, source.scope, "GROUP BY"))
-        grouping, rows, slide = choose_grouping(self._text, source)
-        groups = GroupResolver(self._text, over, grouping, source.scope)
+        chosen = choose_grouping(self._text, source)
+        groups = GroupResolver(self._text, over, chosen, source.scope)
         raw_keys = [(key, node) for key, node in self._keys(select, source, outputs, over, groups)]
         keys = Typed(over, source.scope.row, self._analyzer).check(raw_keys)
         self._refuse_keys(raw_keys, keys)
@@ -227,15 +227,16 @@ class SelectBinder:
         groups.ready([key for key, _ in raw_keys], places)
         fields = _fields(raw_keys, keys, distinct_calls)
         node: Node = Aggregate(
-            rows, tuple(k for k, _ in keys), tuple(distinct_calls), grouping, fields, self._start
-        )
+            chosen.rows, tuple(k for k, _ in keys), tuple(distinct_calls), chosen.grouping, fields,
+            self._start,
+        )  # fmt: skip
         if having is not None:
             node = Filter(node, self._having(having.this, fields, groups, outputs))
         lowering = Lowering(self._text, self._catalog, groups.resolve)
         projected, columns = self._project(node, fields, outputs, lowering)
-        changes = isinstance(grouping, Running)
+        changes = isinstance(chosen.grouping, Running)
         return Bound(
-            projected, columns, Lifetime.CHANGES if changes else Lifetime.BOUNDED, slide,
+            projected, columns, Lifetime.CHANGES if changes else Lifetime.BOUNDED, chosen.slide,
             streamed=not changes,  # a result holds until the next one takes its place
         )  # fmt: skip
 

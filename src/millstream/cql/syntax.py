@@ -26,6 +26,8 @@ class WindowSyntax:
     partition: tuple[exp.Expr, ...] = ()
     slide_us: int | None = None
     slide_span: Span | None = None
+    align: str = ""  # start, end; empty where nothing is written
+    align_span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)

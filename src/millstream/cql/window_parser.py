@@ -12,6 +12,10 @@ RANGE_HINT = (
     "windows are [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 5 SECONDS], [ROWS 10], "
     "[PARTITION BY k ROWS 10], [NOW], [UNBOUNDED]"
 )
+ALIGN_HINT = (
+    "[RANGE 10 SECONDS SLIDE 4 SECONDS ALIGN START] puts the starts of windows at multiples of "
+    "SLIDE, ALIGN END their ends"
+)
 
 ROWS_MAX = 2**31 - 1  # Spark counts the rows of a window in 32 bits
 
@@ -62,10 +66,22 @@ class WindowParser(PlacedParser):
             )  # fmt: skip
         if self._match_text_seq("SLIDE"):
             slide_us, slide_span = self._parse_duration("SLIDE")
+        align, align_span = self._parse_align()
         return WindowSyntax(
             kind.lower(), Span(opening.start, self._curr.end if self._curr else self._prev.end),
-            length_us, count, tuple(partition), slide_us, slide_span,
+            length_us, count, tuple(partition), slide_us, slide_span, align, align_span,
         )  # fmt: skip
+
+    def _parse_align(self) -> tuple[str, Span | None]:
+        """ALIGN START or ALIGN END, if it is there."""
+        if not self._match_text_seq("ALIGN"):
+            return "", None
+        keyword = self._prev
+        if not self._match_text_seq("START") and not self._match_text_seq("END"):
+            raise CqlSyntaxError(
+                "ALIGN needs START or END", Span(keyword.start, keyword.end), ALIGN_HINT
+            )
+        return self._prev.text.lower(), Span(keyword.start, self._prev.end)
 
     def _parse_row_count(self) -> int:
         spot = self._curr
@@ -79,12 +95,13 @@ class WindowParser(PlacedParser):
         return int(text)
 
     def _parse_duration(self, word: str) -> tuple[int, Span]:
-        """The text up to SLIDE or the bracket, read as a length of time."""
+        """The text up to SLIDE, ALIGN or the bracket, read as a length of time."""
         keyword, first = self._prev, self._curr
         while (
             self._curr
             and self._curr.token_type != TokenType.R_BRACKET
             and not self._match_text_seq("SLIDE", advance=False)
+            and not self._match_text_seq("ALIGN", advance=False)
         ):
             self._advance()
         if self._prev is keyword:

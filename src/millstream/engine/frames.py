@@ -21,7 +21,7 @@ from millstream.plan.nodes import (
     Windowed,
 )
 from millstream.plan.sql_text import predicate_sql, sql
-from millstream.plan.windows import BEGINNING, FOREVER, Now, Range, Rows, Unbounded
+from millstream.plan.windows import BEGINNING, FOREVER, Now, Range, Rows, Unbounded, reach
 
 HIDDEN = ("_ts", "_until", "_pos", "_op")
 SKIPPED_ROWS_MIN = 200_000  # below, reading them all costs less than generated code of its own
@@ -141,10 +141,8 @@ def multiples(low: str, high: str, slide: int) -> str:
 def until_text(window: Range | Now | Unbounded | Rows) -> str:
     """The end of a row's interval as SQL over its time."""
     match window:
-        case Range(length):
-            return f"_ts + {length + 1}L"
-        case Now():
-            return "_ts + 1L"
+        case Range() | Now():
+            return f"_ts + {reach(window) + 1}L"
         case _:
             return f"{FOREVER}L"
 

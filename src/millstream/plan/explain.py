@@ -31,6 +31,7 @@ from millstream.plan.nodes import (
     Union,
     Windowed,
     inputs_of,
+    windows_of,
 )
 from millstream.plan.schema import Schema
 from millstream.plan.sql_text import sql
@@ -63,10 +64,11 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def explain(plan: Plan) -> str:
-    """The plan, the result's columns, and warnings."""
+    """The plan, the result's columns, notes and warnings."""
     kind = "table, told by its changes" if plan.relation else "stream"
     columns = ", ".join([*(f"{f.name} {f.type}" for f in plan.columns), "ts timestamp"])
     lines = [f"result ({kind}): {columns}", *_lines(plan.root, 0)]
+    lines += [f"note: {text}" for text in notes(plan)]
     lines += [f"warning: {text}" for text in warnings(plan)]
     return "\n".join(lines)
 
@@ -81,6 +83,7 @@ def explain_json(plan: Plan) -> dict[str, Any]:
         "relation": plan.relation,
         "fingerprint": plan.fingerprint,
         "plan": _tree(plan.root),
+        "notes": list(notes(plan)),
         "warnings": list(warnings(plan)),
     }
 
@@ -98,20 +101,45 @@ def warnings(plan: Plan) -> Iterator[str]:
             )
 
 
+def notes(plan: Plan) -> Iterator[str]:
+    """What a reader may take for something else."""
+    for node in _walk(plan.root):
+        if not isinstance(node, Aggregate):
+            continue
+        ranges, slide = _windows(node)
+        uneven = [length for length in ranges if length % slide]
+        if uneven:
+            whole = f"RANGE {duration(uneven[0])} is no multiple of SLIDE {duration(slide)}"
+            yield f"{whole}: windows {_alignment(node, ranges, slide)}"
+
+
+def _alignment(node: Aggregate, ranges: list[int], slide: int) -> str:
+    """Which ends of windows lie at multiples of SLIDE, and what else there is."""
+    if isinstance(node.grouping, Sliding | Snapshot) and node.grouping.offset:
+        return "start at multiples of SLIDE (ALIGN START); with ALIGN END they end there"
+    if len({length % slide for length in ranges}) > 1:
+        other = "ALIGN START needs the same RANGE for all"
+    else:
+        other = "with ALIGN START they start there"
+    return f"end at multiples of SLIDE (ALIGN END); {other}"
+
+
 def _extent(node: Aggregate) -> tuple[int, int]:
-    """Length and slide of the windows of an aggregate, in microseconds."""
+    """Length and slide of the longest windows of an aggregate, in microseconds."""
+    ranges, slide = _windows(node)
+    return max(ranges, default=0), slide
+
+
+def _windows(node: Aggregate) -> tuple[list[int], int]:
+    """Lengths of an aggregate's windows, shortest first, and its slide, in microseconds."""
     match node.grouping:
         case Sliding(length, slide):
-            return length, slide
+            return [length], slide
         case Snapshot(slide):
-            ranges = [
-                n.window.length
-                for n in _walk(node.input)
-                if isinstance(n, Windowed) and isinstance(n.window, Range)
-            ]
-            return max(ranges, default=0), slide
+            ranges = {w.length for w in windows_of(node.input) if isinstance(w, Range)}
+            return sorted(ranges), slide
         case _:
-            return 0, 0
+            return [], 0
 
 
 def _walk(node: Node) -> Iterator[Node]:
@@ -190,24 +218,28 @@ def _call(call: AggregateCall, schema: Schema) -> str:
 
 def grouping_text(grouping: Grouping) -> str:
     match grouping:
-        case Sliding(length, slide):
-            return f"over {duration(length)} every {duration(slide)}"
+        case Sliding(length, slide, offset):
+            return f"over {duration(length)} every {duration(slide)}{_aligned(offset)}"
         case Instant():
             return "at each instant"
         case Change():
             return "at each change"
-        case Snapshot(slide):
-            return f"of what is there every {duration(slide)}"
+        case Snapshot(slide, _, offset):
+            return f"of what is there every {duration(slide)}{_aligned(offset)}"
         case Running():
             return "so far"
         case _:
             assert_never(grouping)
 
 
+def _aligned(offset: int) -> str:
+    return " align start" if offset else ""
+
+
 def window_text(window: Window, schema: Schema) -> str:
     match window:
-        case Range(length):
-            return f"range {duration(length)}"
+        case Range(length, half_open):
+            return f"range {duration(length)}{', end not included' if half_open else ''}"
         case Now():
             return "now"
         case Unbounded():

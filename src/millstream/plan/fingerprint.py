@@ -36,7 +36,7 @@ from millstream.plan.nodes import (
     Union,
     Windowed,
 )
-from millstream.plan.windows import Rows, Window
+from millstream.plan.windows import Grouping, Range, Rows, Sliding, Window
 
 ORDERS_TRIED_MAX = 720  # orders of equal inputs of a self-join that are compared
 
@@ -95,7 +95,15 @@ def predicate_key(predicate: Expr | None, columns: dict[int, str] | None = None)
 def window_key(window: Window) -> str:
     if isinstance(window, Rows):
         return f"rows({window.count};{','.join(expression_key(e) for e in window.partition)})"
+    if isinstance(window, Range) and not window.half_open:
+        return f"Range(length={window.length})"
     return repr(window)
+
+
+def grouping_key(grouping: Grouping) -> str:
+    if isinstance(grouping, Sliding) and not grouping.offset:
+        return f"Sliding(length={grouping.length}, slide={grouping.slide})"
+    return repr(grouping)
 
 
 def fingerprint(node: Node) -> str:
@@ -125,8 +133,8 @@ def fingerprint(node: Node) -> str:
             )
             keys = ",".join(expression_key(k) for k in node.keys)
             return digest(
-                "aggregate", node.input.fingerprint, repr(node.grouping), str(node.start), keys,
-                *calls,
+                "aggregate", node.input.fingerprint, grouping_key(node.grouping), str(node.start),
+                keys, *calls,
             )  # fmt: skip
         case Distinct():
             return digest("distinct", node.input.fingerprint)

@@ -6,6 +6,7 @@ node means; names, aliases and the order of conjuncts, of commutative operands a
 do not enter it (`fingerprint.py`).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal as OneOf
 
@@ -216,6 +217,18 @@ def sources_of(node: Node) -> tuple[Source, ...]:
     return tuple(sorted(found.values(), key=lambda s: (s.stream, s.start)))
 
 
+def windows_of(node: Node) -> Iterator[Window]:
+    """The windows that the intervals of a node's rows come from."""
+    match node:
+        case Windowed(window=window):
+            yield window
+        case Filter() | Project() | Join() | Union():
+            for below in inputs_of(node):
+                yield from windows_of(below)
+        case _:
+            pass
+
+
 def is_relation(node: Node) -> bool:
     """Whether rows of this node are changes (`+`, `-`) of a table."""
     from millstream.plan.windows import Running  # noqa: PLC0415
@@ -246,4 +259,5 @@ __all__ = [
     "inputs_of",
     "is_relation",
     "sources_of",
+    "windows_of",
 ]

@@ -13,7 +13,7 @@ from functools import lru_cache
 from millstream.plan.expressions import total
 from millstream.plan.fingerprint import digest, expression_key
 from millstream.plan.nodes import Aggregate, Join, Source
-from millstream.plan.windows import Instant, Now, Range, Sliding
+from millstream.plan.windows import Instant, Now, Range, Sliding, reach
 from millstream.share.dataflow import Operator, is_core, pane_length, stream_of
 from millstream.share.panes_together import PaneMember, WindowMember, pane_member
 from millstream.share.rowwise import TIME_US, Rowwise, rowwise
@@ -115,8 +115,8 @@ def _windows(operator: Operator) -> Found:
         return None
     family, panes = found
     match core.grouping:
-        case Sliding(length, slide):
-            window = f"{length}/{slide}"
+        case Sliding(length, slide, offset):
+            window = f"{length}/{slide}/{offset}"
         case Instant():
             window = "now"
         case _:
@@ -162,7 +162,7 @@ def _by_length(members: Sequence[Candidate]) -> list[list[Candidate]]:
 def _longest(part: Part) -> int:
     if not isinstance(part, JoinMember):
         return 0
-    return max((w.length for w in part.windows if isinstance(w, Range)), default=0)
+    return max((reach(w) for w in part.windows if isinstance(w, Range)), default=0)
 
 
 def _filtered_sides(part: Part) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from millstream.plan.expressions import Call, Column, Expr, Literal, conjunction
 from millstream.plan.fingerprint import expression_key, predicate_key
 from millstream.plan.nodes import Aggregate, AggregateCall, Node
 from millstream.plan.schema import Field, Schema
-from millstream.plan.windows import BEGINNING, Instant, Sliding
+from millstream.plan.windows import BEGINNING, Sliding, end_from
 from millstream.share.dataflow import pane_length
 from millstream.share.predicate_index import bit_of, has_bit, membership, words_of
 from millstream.share.rowwise import TIME_US, Rowwise
@@ -208,12 +208,8 @@ def _began(node: Aggregate) -> tuple[Expr, ...]:
     """Only windows that begin at or after the query's start."""
     if node.start == BEGINNING:
         return ()
-    length, slide = (
-        (node.grouping.length, node.grouping.slide)
-        if isinstance(node.grouping, Sliding)
-        else (1, 1)
-    )
-    earliest = -(-(node.start + length) // slide) * slide
-    if isinstance(node.grouping, Instant):
-        earliest -= 1
+    if isinstance(node.grouping, Sliding):
+        earliest = end_from(node.grouping, node.start + node.grouping.length)
+    else:  # [NOW], whose window begins with its only instant
+        earliest = node.start
     return (Call(">=", (TIME_US, Literal(f"{earliest}L", "bigint"))),)

@@ -9,6 +9,7 @@ from oracle.cases.readings import READINGS
 from oracle.cases.times import BEFORE_1970, EDGES, EMPTY, GAP, LATE
 from oracle.cases.traffic import TRAFFIC
 from oracle.cases.values import VALUES
+from oracle.cases.windows import WINDOWS
 
 SCENES: tuple[Scene, ...] = (
     TRAFFIC,
@@ -23,6 +24,7 @@ SCENES: tuple[Scene, ...] = (
     GAP,
     EMPTY,
     VALUES,
+    WINDOWS,
     NEXMARK,
 )
 

@@ -36,7 +36,18 @@ from millstream.plan.nodes import (
     inputs_of,
 )
 from millstream.plan.sql_text import sql
-from millstream.plan.windows import BEGINNING, FOREVER, Change, Now, Range, Rows, Snapshot, reach
+from millstream.plan.windows import (
+    BEGINNING,
+    FOREVER,
+    Change,
+    Now,
+    Range,
+    Rows,
+    Snapshot,
+    end_from,
+    end_until,
+    reach,
+)
 from millstream.share.dataflow import (
     Operator,
     change_below,
@@ -358,20 +369,21 @@ def _between_changes(core: Aggregate, alive: Frame, span: _Span) -> Frame:
 
 
 def _at_multiples(core: Aggregate, alive: Frame, span: _Span, step: Step) -> Frame:
-    """A result for each group and each multiple e of the slide: its rows alive at e - 1 us."""
-    assert isinstance(core.grouping, Snapshot)
-    slide = core.grouping.slide
-    earliest = BEGINNING if span.start == BEGINNING else (span.start // slide + 1) * slide
-    if core.start > BEGINNING:
-        earliest = max(earliest, (core.start // slide + 1) * slide)
-    low = f"(_ts + 1L + pmod(-(_ts + 1L), {slide}L))"
+    """A result for each group and each window end e: its rows alive at e - 1 us."""
+    window = core.grouping
+    assert isinstance(window, Snapshot)
+    slide, offset = window.slide, window.offset
+    earliest = BEGINNING if span.start == BEGINNING else end_from(window, span.start + 1)
+    if core.start > BEGINNING:  # the longest window begins at or after the start
+        earliest = max(earliest, end_from(window, core.start + max(window.length, 1)))
+    low = f"(_ts + 1L + pmod({offset}L - (_ts + 1L), {slide}L))"
     low = f"greatest({low}, {earliest}L)" if earliest > BEGINNING else low
-    # rows without an end count up to the first multiple after the last row of all
-    end = (step.last_row // slide + 1) * slide if span.stop == FOREVER else FOREVER
+    # rows without an end count up to the first window end after the last row of all
+    end = end_from(window, step.last_row + 1) if span.stop == FOREVER else FOREVER
     until = f"IF(_until = {FOREVER}L, {end}L, _until)"
-    high = f"({until} - pmod({until}, {slide}L))"
+    high = f"({until} - pmod({until} - {offset}L, {slide}L))"
     if span.stop < FOREVER:
-        high = f"least({high}, {span.stop // slide * slide}L)"
+        high = f"least({high}, {end_until(window, span.stop)}L)"
     keys = [(f"k{i}", sql(e)) for i, e in enumerate(core.keys)]
     copied = alive.data.selectExpr("*", f"{multiples(low, high, slide)} AS _at")
     grouped = partial(copied, [("_at", "_at"), *keys], core.calls, order_struct(alive))

@@ -18,7 +18,7 @@ from millstream.engine.operators.base import Answer, Output, Step
 from millstream.engine.segments import Segment
 from millstream.plan.nodes import Aggregate, AggregateCall
 from millstream.plan.sql_text import sql
-from millstream.plan.windows import BEGINNING, FOREVER, Instant, Sliding
+from millstream.plan.windows import BEGINNING, FOREVER, Instant, Sliding, end_from, end_until
 from millstream.share.dataflow import Operator, pane_length, stream_of
 from millstream.share.panes_together import PanesTogether, pane_places
 from millstream.share.predicate_index import bit_of, words_of
@@ -159,9 +159,8 @@ def window_of(node: Aggregate) -> Sliding:
 
 def _ends(window: Sliding, before: int, after: int) -> tuple[int, int] | None:
     """The least and greatest window end that the watermark has newly reached; None without any."""
-    slide = window.slide
-    first = BEGINNING if before == BEGINNING else (before // slide + 1) * slide
-    last = FOREVER if after == FOREVER else (after // slide) * slide
+    first = BEGINNING if before == BEGINNING else end_from(window, before + 1)
+    last = FOREVER if after == FOREVER else end_until(window, after)
     return None if after == BEGINNING or last < first else (first, last)
 
 
@@ -171,7 +170,7 @@ def _promise(window: Sliding, after: int) -> int:
         return after
     if window.slide == 1:
         return after  # [NOW] emits at the instant itself
-    return (after // window.slide + 1) * window.slide
+    return end_from(window, after + 1)
 
 
 def _as_partials(frame: Frame, node: Aggregate) -> DataFrame:
@@ -197,11 +196,11 @@ def _keys(node: Aggregate) -> list[str]:
 
 def _ends_of_pane(node: Aggregate, window: Sliding, first: int, last: int) -> tuple[str, str]:
     """First and last end of the wanted windows that hold a pane, as SQL over `_pane`."""
-    slide, earliest = window.slide, first
+    earliest = first
     if node.start > BEGINNING:
-        earliest = max(first, -(-(node.start + window.length) // slide) * slide)
-    low = _ceil(f"(_pane + {pane_length(node)}L)", slide)
-    high = _floor(f"(_pane + {window.length}L)", slide)
+        earliest = max(first, end_from(window, node.start + window.length))
+    low = _ceil(f"(_pane + {pane_length(node)}L)", window.slide, window.offset)
+    high = _floor(f"(_pane + {window.length}L)", window.slide, window.offset)
     if earliest > BEGINNING:
         low = f"greatest({low}, {steady(earliest, '_pane')})"
     if last < FOREVER:
@@ -209,12 +208,13 @@ def _ends_of_pane(node: Aggregate, window: Sliding, first: int, last: int) -> tu
     return low, high
 
 
-def _ceil(text: str, step: int) -> str:
-    return f"({text} + pmod(-{text}, {step}L))"
+def _ceil(text: str, step: int, offset: int = 0) -> str:
+    """The first time at or after another that is a multiple of the step, moved by the offset."""
+    return f"({text} + pmod({offset}L - {text}, {step}L))"
 
 
-def _floor(text: str, step: int) -> str:
-    return f"({text} - pmod({text}, {step}L))"
+def _floor(text: str, step: int, offset: int = 0) -> str:
+    return f"({text} - pmod({text} - {offset}L, {step}L))"
 
 
 def _windows_by_blocks(
@@ -236,7 +236,7 @@ def _windows_by_blocks(
     blocks = merge(placed, ["_level", "_block", *keys], node.calls)
     # ends at which a group's window changes: where a pane enters, and after it has left
     low, high = _ends_of_pane(node, window, first, last)
-    left = f"({_floor(f'(_pane + {length}L)', slide)} + {slide}L)"
+    left = f"({_floor(f'(_pane + {length}L)', slide, window.offset)} + {slide}L)"
     changes = data.where(f"{low} <= {high}").selectExpr(
         *keys, f"explode(array({low}, {left})) AS _end"
     )

@@ -112,7 +112,7 @@ export function Chart({ series, data, height = 170, max }) {
   return html`<div class="chart" style="height:${height + 32}px" ref=${box}></div>`;
 }
 
-const WORDS = /(--[^\n]*|\/\*[\s\S]*?\*\/)|('(?:[^']|'')*'?)|(\b\d+(?:\.\d+)?\b)|\b(SELECT|FROM|WHERE|GROUP|BY|HAVING|JOIN|ON|AND|OR|NOT|AS|UNION|ALL|DISTINCT|CASE|WHEN|THEN|ELSE|END|IN|IS|NULL|LIKE|BETWEEN|RANGE|ROWS|SLIDE|NOW|UNBOUNDED|PARTITION|ISTREAM|DSTREAM|RSTREAM|CREATE|STREAM|QUERY|COUNT|SUM|AVG|MIN|MAX|SECONDS?|MINUTES?|HOURS?|DAYS?|MILLISECONDS?)\b/gi;
+const WORDS = /(--[^\n]*|\/\*[\s\S]*?\*\/)|('(?:[^']|'')*'?)|(\b\d+(?:\.\d+)?\b)|\b(SELECT|FROM|WHERE|GROUP|BY|HAVING|JOIN|ON|AND|OR|NOT|AS|UNION|ALL|DISTINCT|CASE|WHEN|THEN|ELSE|END|IN|IS|NULL|LIKE|BETWEEN|RANGE|ROWS|SLIDE|ALIGN|START|NOW|UNBOUNDED|PARTITION|ISTREAM|DSTREAM|RSTREAM|CREATE|STREAM|QUERY|COUNT|SUM|AVG|MIN|MAX|SECONDS?|MINUTES?|HOURS?|DAYS?|MILLISECONDS?)\b/gi;
 
 export function coloured(text) {
   const pieces = [];
