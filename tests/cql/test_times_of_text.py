@@ -34,7 +34,8 @@ def binding(analyzer: Analyzer) -> Binding:
         "to_timestamp('12:30')", "try_to_timestamp('12:30')", "to_timestamp_ltz(' 12:30 ')",
         "ts > '00:30'", "ts BETWEEN '00:30' AND '2026-01-31'", "at IN ('2026-01-31', '9:00')",
         "coalesce(at, '12:30')", "hour('12:30')", "date_format('12:30', 'HH')",
-        "at - '12:30'", "CASE WHEN k = 'a' THEN at ELSE '12:30' END", "minute('T12:30')", "timestamp('12:30')",
+        "at - '12:30'", "CASE WHEN k = 'a' THEN at ELSE '12:30' END", "minute('T12:30')",
+        "timestamp('12:30')",
     ],
 )  # fmt: skip
 def test_a_constant_without_a_date_is_refused(binding: Binding, expression: str) -> None:
