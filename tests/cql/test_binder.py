@@ -115,7 +115,9 @@ def test_the_time_of_a_stream(analyzer: Analyzer) -> None:
     assert bind_time(stream("timestamp_seconds(at)"), analyzer) == Call(
         "timestamp_seconds", (Column(0),)
     )
-    assert bind_time(stream("to_timestamp(ts)"), analyzer) == Call("to_timestamp", (Column(1),))
+    assert bind_time(stream("to_timestamp(ts)"), analyzer) == Call(
+        "to_timestamp", (Call("dated", (Column(1),)),)
+    )
     assert bind_time(stream("day"), analyzer) == Cast(Column(2), "timestamp")
 
 

@@ -10,18 +10,21 @@ from millstream.cql import (
     known_types,
     literals,
     parser,
+    patterns,
     scope,
     storing,
     suggestions,
+    times_of_text,
     types,
 )
 from millstream.plan import explain, expressions, fingerprint, sql_text, windows
 
-MODULES = (durations, known_types, literals, parser, scope, storing, suggestions, types)
+MODULES = (durations, known_types, literals, parser, patterns, scope, storing, suggestions)
+TYPES = (times_of_text, types)
 PLAN_MODULES = (explain, expressions, fingerprint, sql_text, windows)
 
 
-@pytest.mark.parametrize("module", MODULES + PLAN_MODULES, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", MODULES + TYPES + PLAN_MODULES, ids=lambda m: m.__name__)
 def test_examples_hold(module: ModuleType) -> None:
     result = doctest.testmod(module)
     assert result.attempted > 0

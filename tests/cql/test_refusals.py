@@ -51,6 +51,29 @@ def spot(mistake: CqlError) -> str:
         ("SELECT split(k, '[') AS e FROM s", "split", "'[' is not a regular", "brackets"),
         ("SELECT date_format(ts, 'YYYY') AS e FROM s", "date", "'YYYY' is not a pattern", "yyyy"),
         ("SELECT to_timestamp(k, 'zzzzzzz') AS e FROM s", "to_t", "is not a pattern", "yyyy"),
+        ("SELECT to_char(ts, 'YYYY-MM-DD') e FROM s", "to_char", "'YYYY-MM-DD' is not a pattern",
+         "write date_format(ts, 'yyyy-MM-dd')"),
+        ("SELECT to_varchar(at, 'DD.MM.YYYY HH24:MI') e FROM s", "to_v", "is not a pattern",
+         "write date_format(at, 'dd.MM.yyyy HH:mm')"),
+        ("SELECT date_format(s.at, 'YYYY') AS e FROM s", "date", "'YYYY' is not a pattern",
+         "write date_format(s.at, 'yyyy')"),
+        ("SELECT to_date(k, 'YYYY-MM-DD') AS e FROM s", "to_date", "is not a pattern of times",
+         "write to_date(k, 'yyyy-MM-dd')"),
+        ("SELECT to_char(v, 'yyyy') AS e FROM s", "to_char", "format", ""),
+        ("SELECT to_number(k, 'x') AS e FROM s", "to_number", "format", ""),
+        ("SELECT from_utc_timestamp(ts, 'Paris') e FROM s", "from", "'Paris' is not a time zone",
+         "'Europe/Berlin'"),
+        ("SELECT date_trunc('fortnight', ts) e FROM s", "date", "'fortnight' is not a unit", "DAY"),
+        ("SELECT trunc(CAST(ts AS date), 'foo') e FROM s", "trunc", "'foo' is not a unit", "WEEK"),
+        ("SELECT encode(k, 'latin') AS e FROM s", "encode", "'latin' is not a character", "UTF-8"),
+        # words in double quotes
+        ('SELECT "v" FROM s', '"v"', '"v" could be the column or a text', "write `v` for the"),
+        ('SELECT v FROM s WHERE k = "K"', '"K"', "could be the column", "'K' for the text"),
+        ('SELECT v FROM s WHERE k = "two words"', '"two', "could be the column", "`two words`"),
+        ('SELECT s.v FROM s [NOW] JOIN t [NOW] ON s.k = "v"', '"v"', "could be the column", "`v`"),
+        ('SELECT k AS g, count(*) FROM s [NOW] GROUP BY "g"', '"g"', "could be", "`g`"),
+        ('SELECT max(v) AS m2 FROM s [NOW] HAVING "m2" > 1', '"m2"', "could be", "`m2`"),
+        ('SELECT "ts" AS x FROM s', '"ts"', "could be the column", "`ts`"),
         # names
         ("SELECT v AS op, count(*) FROM s GROUP BY v", "v AS op", "column named op", "AS op"),
         ("SELECT OP, count(*) FROM (SELECT v AS op FROM s) GROUP BY op", "OP", "named op", "+"),
@@ -77,6 +100,9 @@ def test_what_is_refused(binding: Binding, text: str, place: str, message: str, 
         "SELECT first(m) AS m, count(m) AS n FROM s",
         "SELECT k RLIKE k AS a, split(k, '[,;]') AS b, to_date(k, 'yyyy-MM') AS c FROM s",
         "SELECT v AS op FROM s",
+        "SELECT date_format(ts, 'yyyy-MM-dd') AS a, to_char(ts, 'yyyy') AS b FROM s",
+        "SELECT to_char(v, '999D9') AS a, date_trunc('WEEK', ts) AS b, decode(v, 1, 'a') c FROM s",
+        "SELECT from_utc_timestamp(ts, 'Europe/Berlin') AS a, encode(k, 'UTF-8') AS b FROM s",
         "ISTREAM(SELECT v AS op, count(*) AS n FROM s GROUP BY v)",
         "SELECT V + 1, v + 1 FROM s",
         "SELECT z.`two words` AS n FROM (SELECT named_struct('two words', v) AS z FROM s) "
@@ -86,6 +112,16 @@ def test_what_is_refused(binding: Binding, text: str, place: str, message: str, 
 )
 def test_what_is_not(binding: Binding, text: str) -> None:
     assert binding.plan(text).fingerprint
+
+
+@pytest.mark.spark
+def test_words_in_double_quotes_that_can_only_be_names(binding: Binding) -> None:
+    quoted = 'SELECT "a"."v" AS "Total", a."two words" FROM "s" AS "a" WHERE k = "x"'
+    plain = "SELECT a.v AS Total, a.`two words` FROM s AS a WHERE k = 'x'"
+    assert binding.fingerprint(quoted) == binding.fingerprint(plain)
+    assert [f.name for f in binding.plan(quoted).columns] == ["Total", "two words"]
+    inner = 'SELECT n FROM (SELECT v AS n FROM s WHERE k = "n") WHERE n > 1'
+    assert binding.plan(inner).fingerprint  # n is no column where "n" stands
 
 
 def conditions(node: Node) -> list[object]:

@@ -84,6 +84,18 @@ def test_every_node_has_a_line() -> None:
     )
 
 
+def test_a_window_without_slide_is_told() -> None:
+    (note,) = notes(plan(counted(Sliding(10 * SECOND, SECOND))))
+    assert note == (
+        "a result every second, each over the last 10 seconds; for one every 10 seconds: "
+        "[RANGE 10 SECONDS SLIDE 10 SECONDS]"
+    )
+    assert f"note: {note}" in explain(plan(counted(Sliding(10 * SECOND, SECOND)))).split("\n")
+    assert explain_json(plan(counted(Sliding(10 * SECOND, SECOND))))["notes"] == [note]
+    for grouping in (Sliding(10 * SECOND, 10 * SECOND), Sliding(SECOND, SECOND), Change()):
+        assert list(notes(plan(counted(grouping)))) == []
+
+
 def test_groupings() -> None:
     assert [text(counted(g))[0] for g in (Sliding(60 * SECOND, SECOND), Instant(), Change())] == [
         "aggregate count(*) by k over 1 minute every 1 second",

@@ -32,3 +32,11 @@ class Analyzer(Protocol):
     def computable(self, constant: str) -> bool:
         """Whether Spark can compute an expression of constants."""
         ...
+
+    def read_as_times(self, columns: Schema, expression: str) -> frozenset[int] | None:
+        """Which columns Spark casts to timestamps by itself; None where it refuses the whole."""
+        ...
+
+    def reads_texts_as_times(self, columns: Schema, expression: str) -> bool:
+        """Whether Spark casts a text to a timestamp anywhere, except a `dated` one."""
+        ...

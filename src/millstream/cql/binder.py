@@ -27,6 +27,7 @@ from millstream.cql.scope import Named
 from millstream.cql.select import SelectBinder, distinct_rows
 from millstream.cql.storing import refuse_incomparable
 from millstream.cql.syntax import EmitSyntax, Span
+from millstream.cql.times_of_text import TimeTextError, as_type
 from millstream.errors import CqlError
 from millstream.plan.expressions import Cast, Column
 from millstream.plan.nodes import (
@@ -186,7 +187,10 @@ class QueryBinder:
         types = self._common_types(tree, left, right)
         inputs: list[Node] = []
         for side in sides:
-            node = _widened(side, types)
+            try:
+                node = _widened(side, types)
+            except TimeTextError as mistake:
+                raise self._fail(mistake.message, tree.expression, mistake.hint) from None
             inputs += node.inputs if isinstance(node, Union) else (node,)
         slide = agreed_slide(self._text, [left.slide, right.slide], "union")
         columns = tuple(Named(c.name, i) for i, c in enumerate(left.columns))
@@ -357,7 +361,7 @@ def _widened(side: Bound, types: list[str]) -> Node:
     """The side with its visible columns alone, in the common types."""
     fields = side.fields
     columns = tuple(
-        Column(c.position) if f.type == t else Cast(Column(c.position), t)
+        Column(c.position) if f.type == t else Cast(as_type(Column(c.position), f.type, t), t)
         for c, f, t in zip(side.columns, fields, types, strict=True)
     )
     same = tuple(Column(i) for i in range(len(side.node.schema)))

@@ -12,13 +12,30 @@ from sqlglot import exp
 from millstream.cql.analyzer import AnalysisFailure, Analyzer
 from millstream.cql.expressions import Lowering, name_span, span_of
 from millstream.cql.known_types import known_type
-from millstream.cql.literals import ConstantError, cast, number
+from millstream.cql.literals import ConstantError, cast, number, plain_text, refuse_moving
 from millstream.cql.patterns import refuse_unreadable
 from millstream.cql.syntax import Span
+from millstream.cql.times_of_text import (
+    LAMBDA_HINT,
+    TimeTextError,
+    as_type,
+    read_as_times,
+    refuse_parsed,
+    with_dated_lambdas,
+)
 from millstream.cql.types import INTEGERS
-from millstream.plan.expressions import COMPARISONS, Call, Cast, Expr, Literal, children
+from millstream.plan.expressions import (
+    COMPARISONS,
+    Call,
+    Cast,
+    Expr,
+    Lambda,
+    Literal,
+    children,
+    walk,
+)
 from millstream.plan.schema import Schema
-from millstream.plan.sql_text import sql
+from millstream.plan.sql_text import DATED, sql
 
 # What a text among the arguments of these functions is cast to; the last repeats. They are total
 # otherwise (`plan.expressions.TOTAL`).
@@ -59,7 +76,7 @@ class Typed:
             else:
                 self._types[made] = known
         self._types.update(zip(nodes, self._analyse(list(nodes), nodes), strict=True))
-        refuse_unreadable(self._lowering.text, self._analyzer, nodes.items())
+        refuse_unreadable(self._lowering.text, self._analyzer, nodes.items(), self._types.get)
         return [self._root(made, node) for made, node in roots]
 
     def _analyse(self, made: list[Expr], nodes: dict[Expr, exp.Expr]) -> tuple[str, ...]:
@@ -80,28 +97,72 @@ class Typed:
             raise self._lowering.fail(
                 f"the expression nests more than {DEPTH_MAX} deep", node, "split it"
             )
-        return self._visible(made), self._types[made]
+        try:
+            return self._visible(made, node), self._types[made]
+        except TimeTextError as mistake:
+            raise self._lowering.fail(mistake.message, node, mistake.hint) from None
 
-    def _visible(self, made: Expr) -> Expr:
+    def _visible(self, made: Expr, node: exp.Expr) -> Expr:
+        node = self._nodes.get(made, node)
         match made:
             case Call(name, args):
+                refuse_parsed(made, self._types.get(made))
                 wanted = self._wanted(name, made)
-                pairs = zip(args, wanted, strict=True)
-                return Call(name, tuple(self._cast(self._visible(a), a, w) for a, w in pairs))
+                pairs = list(zip(args, wanted, strict=True))
+                shown = [self._cast(self._visible(a, node), a, w, node) for a, w in pairs]
+                return self._dated(Call(name, tuple(shown)), made, node)
             case Cast(arg, type_, lenient):
-                return Cast(self._visible(arg), type_, lenient)
+                guarded = as_type(self._visible(arg, node), self._types.get(arg), type_)
+                return Cast(guarded, type_, lenient)
             case _:
                 return made
 
-    def _cast(self, visible: Expr, original: Expr, wanted: str | None) -> Expr:
-        if wanted is None or self._types.get(original) != "string" or wanted == "string":
+    def _dated(self, shown: Call, made: Call, node: exp.Expr) -> Expr:
+        """The call with texts guarded that Spark itself would cast to timestamps."""
+        if any(isinstance(a, Lambda) for a in shown.args):
+            return self._with_lambdas(shown)
+        moving = read_as_times(made, self._types.get, self._analyzer)
+        args = list(shown.args)
+        for i in moving:
+            original = made.args[i]
+            if isinstance(original, Literal):
+                self._refuse_moving(original, node)
+            args[i] = Call(DATED, (args[i],))
+        return Call(shown.name, tuple(args))
+
+    def _refuse_moving(self, text: Literal, node: exp.Expr) -> None:
+        try:
+            refuse_moving(plain_text(text), "timestamp")
+        except ConstantError as mistake:
+            at = self._nodes.get(text, node)
+            raise self._lowering.fail(str(mistake), at, mistake.hint) from None
+
+    def _with_lambdas(self, call: Call) -> Call:
+        """Types inside lambdas are Spark's to know: it says whether a text is read there."""
+        for part in walk(call):
+            if isinstance(part, Call):
+                refuse_parsed(part, self._types.get(part))
+        if not self._analyzer.reads_texts_as_times(self._columns, sql(call)):
+            return call
+        guarded = with_dated_lambdas(call)
+        if self._analyzer.reads_texts_as_times(self._columns, sql(guarded)):
+            raise TimeTextError("a text is read as a timestamp inside a lambda", LAMBDA_HINT)
+        return guarded
+
+    def _cast(self, visible: Expr, original: Expr, wanted: str | None, node: exp.Expr) -> Expr:
+        known = self._types.get(original)
+        if wanted is None or wanted == "string":
+            return visible
+        if known != "string":
+            as_type(visible, known, wanted)  # an array of texts that becomes one of timestamps
             return visible
         try:
-            made = cast(visible, wanted)
+            made = cast(as_type(visible, known, wanted), wanted)
             if isinstance(made, Literal) and wanted == "bigint":  # as if written without quotes
                 made = number(made.text.removesuffix("L"))
         except ConstantError as mistake:
-            raise self._lowering.fail(str(mistake), self._nodes[original]) from None
+            at = self._nodes.get(original, node)
+            raise self._lowering.fail(str(mistake), at, mistake.hint) from None
         if isinstance(made, Literal):  # a constant of another type: does Spark read it?
             self._analyse([made], {made: self._nodes[original]})
         return made

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from millstream.cql.create_parser import CreateParser
 from millstream.cql.syntax import CqlSyntaxError, EmitSyntax, Span
@@ -182,6 +182,8 @@ class CqlParser(CreateParser):
             made = self.expression(exp.Subquery(this=inner))
             made.meta["start"] = opening.start
             return made
+        if self._match(TokenType.STRING, advance=False) and self.sql[self._curr.start] == '"':
+            self._curr.token_type = TokenType.IDENTIFIER
         name = self._parse_id_var(any_token=False) if self._curr else None
         if not isinstance(name, exp.Identifier):
             self.raise_error("expected a stream or a subquery")
@@ -246,6 +248,15 @@ class CqlParser(CreateParser):
         while self._match(token):
             this = self.expression(kind(this=this, expression=operand()))
         return this
+
+
+def mark_names(tokens: list[Token], source: str) -> None:
+    """Words in double quotes after AS or beside a dot are names; elsewhere they are texts."""
+    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
+        named = before is not None and before.token_type in (TokenType.ALIAS, TokenType.DOT)
+        named = named or (after is not None and after.token_type is TokenType.DOT)
+        if named and token.token_type is TokenType.STRING and source[token.start] == '"':
+            token.token_type = TokenType.IDENTIFIER
 
 
 class Cql(Spark):

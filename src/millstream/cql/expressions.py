@@ -68,7 +68,7 @@ class Lowering:
         try:
             made = self._lower(node)
         except ConstantError as mistake:
-            raise self.fail(str(mistake), node) from None
+            raise self.fail(str(mistake), node, mistake.hint) from None
         if not self._parameters and not isinstance(made, Lambda):
             self.trail.append((made, node))
         return made

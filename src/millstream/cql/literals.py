@@ -10,12 +10,17 @@ from millstream.plan.expressions import Cast, Expr, Literal
 
 SUFFIXES = {"tinyint": "Y", "smallint": "S", "int": "", "bigint": "L"}
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-SPECIAL_TIMES = frozenset({"now", "today", "tomorrow", "yesterday"})
+SPECIAL_TIME = re.compile(r"(now|today|tomorrow|yesterday)(\s.*)?", re.IGNORECASE | re.DOTALL)
+TIME_OF_DAY = re.compile(r"T\d|\d{1,2}:")
 DAY_US = 86_400_000_000
 
 
 class ConstantError(Exception):
     """A text that is no value of the wanted type."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 def number(text: str) -> Literal:
@@ -84,8 +89,10 @@ def cast(arg: Expr, type_: str, *, lenient: bool = False) -> Expr:
         return arg
     if arg.type == "void":
         return Cast(arg, type_, lenient=True)  # a typed NULL never raises
-    if arg.type == "string" and type_ in ("date", "timestamp") and not lenient:
-        return _time(plain_text(arg), type_)
+    if arg.type == "string" and type_ in ("date", "timestamp", "timestamp_ntz"):
+        refuse_moving(plain_text(arg), type_)
+        if type_ != "timestamp_ntz" and not lenient:
+            return Literal(f"{type_.upper()} {string(plain_text(arg)).text}", type_)
     if arg.type == "string" and type_ in INTEGERS and not lenient:
         return _integer(plain_text(arg).strip(), type_)
     if arg.type == "string" and re.fullmatch(r"-?\d+\.\d+", plain_text(arg)):
@@ -107,10 +114,21 @@ def _integer(text: str, type_: str) -> Literal:
     return Literal(f"{value}{SUFFIXES[type_]}", type_)
 
 
-def _time(text: str, type_: str) -> Literal:
-    if text.strip().lower() in SPECIAL_TIMES:
-        raise ConstantError(f"'{text}' depends on when it is read")
-    return Literal(f"{type_.upper()} {string(text).text}", type_)
+def refuse_moving(text: str, type_: str) -> None:
+    """Refuses a text that means another time on another day.
+
+    >>> refuse_moving("2026-01-31 12:30", "timestamp"), refuse_moving("epoch", "timestamp")
+    (None, None)
+    """
+    bare = text.strip()
+    if SPECIAL_TIME.fullmatch(bare):
+        raise ConstantError(f"'{text}' depends on when it is read", "write the date: '2026-01-31'")
+    if type_ == "timestamp" and TIME_OF_DAY.match(bare):
+        raise ConstantError(
+            f"'{text}' is a time of day without a date",
+            "a result may not depend on the day of the run; write the date as well: "
+            f"'2026-01-31 {bare.removeprefix('T')}'",
+        )
 
 
 def _fits(value: int, type_: str) -> bool:

@@ -13,7 +13,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import TokenType
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.cql.dialect import Cql
+from millstream.cql.dialect import Cql, mark_names
 from millstream.cql.durations import microseconds
 from millstream.cql.suggestions import did_you_mean
 from millstream.cql.syntax import CqlSyntaxError, CreateSyntax, Span
@@ -155,6 +155,7 @@ def _trees(text: Text) -> list[Any]:
         tokens = dialect.tokenize(text.source)
         for token in tokens:
             token.comments = []  # sqlglot takes one after a semicolon for a statement
+        mark_names(tokens, text.source)
         return list(dialect.parser().parse(tokens, text.source))
     except CqlSyntaxError as failure:
         raise text.error(failure.message, failure.span, failure.hint) from None

@@ -9,6 +9,7 @@ from millstream.cql.aggregates import CallBinder, find
 from millstream.cql.analyzer import Analyzer
 from millstream.cql.catalog import TIME, Catalog
 from millstream.cql.coercion import Typed, as_condition
+from millstream.cql.double_quotes import refuse_named_columns
 from millstream.cql.expressions import Lowering, span_of
 from millstream.cql.from_clause import From, FromBinder, refuse_idle_slide
 from millstream.cql.grouping import GroupResolver, choose_grouping
@@ -62,6 +63,7 @@ class SelectBinder:
     def bind(self, select: exp.Select) -> Bound:
         source = self._with_conditions(self._from.bind(select), select)
         outputs = self._outputs(select, source)
+        self._refuse_quoted(select, source, outputs)
         found = [f for o in outputs for f in find(o.node)]
         having = select.args.get("having")
         if found or select.args.get("group") or (having is not None and find(having.this)):
@@ -77,6 +79,14 @@ class SelectBinder:
             refuse_incomparable(self._text, self._analyzer, "DISTINCT", bound.fields, places)
             bound = distinct_rows(bound, self._start)
         return bound
+
+    def _refuse_quoted(self, select: exp.Select, source: From, outputs: list[Output]) -> None:
+        """Words in double quotes that name a column; GROUP BY and HAVING see aliases as well."""
+        refuse_named_columns(self._text, select, source.scope)
+        aliases = [o.name for o in outputs if o.explicit]
+        for clause in (select.args.get("group"), select.args.get("having")):
+            if clause is not None:
+                refuse_named_columns(self._text, clause, source.scope, aliases)
 
     def _fail(self, message: str, node: exp.Expr, hint: str = "") -> CqlError:
         return self._text.error(message, span_of(node), hint)

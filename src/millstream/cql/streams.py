@@ -8,12 +8,13 @@ from sqlglot import exp
 from millstream.cql.analyzer import Analyzer
 from millstream.cql.catalog import Catalog, StreamDefinition, lookup
 from millstream.cql.coercion import Typed
+from millstream.cql.double_quotes import refuse_name
 from millstream.cql.expressions import Lowering, span_of, with_fields
 from millstream.cql.parser import parse_expression
 from millstream.cql.suggestions import did_you_mean
 from millstream.errors import CqlError, UsageError
-from millstream.plan.expressions import Cast, Column, Expr
-from millstream.plan.sql_text import quoted
+from millstream.plan.expressions import Call, Cast, Column, Expr, Literal, transform, walk
+from millstream.plan.sql_text import DATED, dated_sql, quoted, sql
 
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
 EMPTY = Catalog()
@@ -43,6 +44,24 @@ def bind_time(definition: StreamDefinition, analyzer: Analyzer, catalog: Catalog
     )
 
 
+def guarded_time(definition: StreamDefinition, analyzer: Analyzer) -> str:
+    """The time as Spark SQL over the stream's own names; texts in it never mean the run's day."""
+    at = definition.time_column
+    if at is not None:
+        name = quoted(definition.columns[at].name)
+        return dated_sql(name) if definition.columns[at].type == "string" else name
+    try:
+        made, kind = _typed(definition, definition.time, analyzer, EMPTY)
+    except CqlError:
+        return definition.time  # `SparkAnalyzer.check_time` refuses one that reads texts
+    if kind == "string":
+        made = Call(DATED, (made,))
+    if not any(isinstance(e, Call) and e.name == DATED for e in walk(made)):
+        return definition.time
+    names = [Literal(quoted(f.name), "name") for f in definition.columns]
+    return sql(transform(made, lambda e: names[e.index] if isinstance(e, Column) else None))
+
+
 def _typed(
     definition: StreamDefinition, source: str, analyzer: Analyzer, catalog: Catalog
 ) -> tuple[Expr, str]:
@@ -61,6 +80,8 @@ def _typed(
             )  # fmt: skip
         return with_fields(Column(found[0]), fields)
 
+    for part in tree.walk():
+        refuse_name(text, part, names)
     lowering = Lowering(text, catalog, resolve)
     made = lowering.lower(tree)
     ((checked, kind),) = Typed(lowering, definition.columns, analyzer).check([(made, tree)])

@@ -19,7 +19,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from millstream.cql.analyzer import AnalysisFailure
 from millstream.cql.catalog import StreamDefinition
 from millstream.cql.functions import WHY_UNREPEATABLE
+from millstream.cql.streams import guarded_time
 from millstream.cql.suggestions import did_you_mean
+from millstream.cql.times_of_text import becomes_time
 from millstream.errors import UsageError
 from millstream.plan.schema import Schema
 from millstream.plan.sql_text import quoted
@@ -46,6 +48,7 @@ class SparkAnalyzer:
         self._frames: dict[tuple[str, ...], DataFrame] = {}
         self._answers: dict[tuple[tuple[str, ...], bool, str], str] = {}
         self._constants: dict[str, bool] = {}
+        self._times: dict[tuple[tuple[str, ...], str], frozenset[int] | None] = {}
         _quiet_loggers()
 
     def analyse(
@@ -79,9 +82,34 @@ class SparkAnalyzer:
                 self._constants[constant] = True
         return self._constants[constant]
 
+    def read_as_times(self, columns: Schema, expression: str) -> frozenset[int] | None:
+        """By the optimised plan: there, functions made of others stand as what they are."""
+        key = (tuple(f.type for f in columns), expression)
+        if key not in self._times:
+            if len(self._times) > ANSWERS_KEPT_MAX:
+                self._times.clear()
+            try:
+                selected = self._frame(key[0]).selectExpr(f"{expression} AS x")
+                plan: str = selected._jdf.queryExecution().optimizedPlan().toString()
+            except (PySparkException, Py4JJavaError):
+                self._times[key] = None
+            else:
+                found = re.findall(r"\bcast\(c(\d+)#\d+ as timestamp\)", plan)
+                self._times[key] = frozenset(map(int, found))
+        return self._times[key]
+
+    def reads_texts_as_times(self, columns: Schema, expression: str) -> bool:
+        frame = self._frame(tuple(f.type for f in columns))
+        try:
+            plan: Any = frame.selectExpr(f"{expression} AS x")._jdf.queryExecution().analyzed()
+        except (PySparkException, Py4JJavaError):
+            return False
+        return any(_reads_texts(e) for e in _listed(plan.expressions()))
+
     def forget(self) -> None:
         """After a function was registered anew: types may have changed."""
         self._answers.clear()
+        self._times.clear()
 
     def check_time(self, definition: StreamDefinition) -> None:
         """Refuses a stream whose time Spark cannot compute, or that is none."""
@@ -95,11 +123,24 @@ class SparkAnalyzer:
                 detail=str(error).strip().split("\n")[0],
                 hint="a column, or an expression over the columns that gives a timestamp",
             ) from None
+        self._refuse_texts(definition, empty)
         if kind.simpleString() not in ("timestamp", "timestamp_ntz", "date", "string"):
             raise UsageError(
                 f"stream {definition.name}: the time {definition.time!r} is a "
                 f"{kind.simpleString()}, not a timestamp",
                 hint=f"timestamp_seconds({definition.time}) or timestamp_millis({definition.time})",
+            )
+
+    def _refuse_texts(self, definition: StreamDefinition, empty: DataFrame) -> None:
+        """Refuses a time that reads texts where nothing can guard it."""
+        time = f"CAST(({guarded_time(definition, self)}) AS TIMESTAMP)"
+        plan: Any = empty.selectExpr(f"{time} AS t")._jdf.queryExecution().analyzed()
+        if any(_reads_texts(e) for e in _listed(plan.expressions())):
+            raise UsageError(
+                f"stream {definition.name}: the time {definition.time!r} reads a text as a "
+                "timestamp in a way that is not known",
+                detail="a text with a time of day alone would mean the day of the run",
+                hint="write CAST(text AS timestamp), or to_timestamp(text, pattern)",
             )
 
     def _blame(self, columns: Schema, expressions: Sequence[str], aggregates: bool) -> None:
@@ -156,6 +197,20 @@ class SparkAnalyzer:
         java: Any = self._spark._jsparkSession
         listed: str = java.sessionState().functionRegistry().listFunction().mkString(",")
         return [name.replace("`", "").rpartition(".")[2] for name in listed.split(",")]
+
+
+def _listed(sequence: Any) -> list[Any]:
+    return [sequence.apply(i) for i in range(sequence.size())]
+
+
+def _reads_texts(expression: Any) -> bool:
+    """Whether Spark's expression casts a text to a timestamp, except a guarded one."""
+    below = _listed(expression.children())
+    if expression.nodeName() == "Cast" and (wanted := expression.dataType().simpleString()):
+        guarded = below[0].nodeName() == "CaseWhen" and "(no date)" in below[0].toString()
+        if not guarded and becomes_time(below[0].dataType().simpleString(), wanted):
+            return True
+    return any(_reads_texts(child) for child in below)
 
 
 class _UnacceptableError(Exception):

@@ -9,11 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark import SparkContext
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import _parse_datatype_string
 
 from millstream.cql.catalog import StreamDefinition
+from millstream.cql.streams import guarded_time
+from millstream.cql.times_of_text import becomes_time
 from millstream.cql.types import INTEGERS
+from millstream.engine.analyzer import SparkAnalyzer
+from millstream.engine.text_times import read_times
 from millstream.plan.sql_text import quoted
 
 CORRUPT = "__millstream_corrupt"  # names that no user's column has
@@ -28,6 +33,7 @@ class Value:
 
     sql: str
     type: str
+    zone: str = ""  # of texts that name none and become timestamps; empty: the session's
 
 
 def tried(text: str) -> Column:
@@ -50,13 +56,20 @@ def valid_text(text: str) -> str:
     return f"make_valid_utf8({text})"
 
 
-def with_time(data: DataFrame, definition: StreamDefinition, more: Sequence[str]) -> DataFrame:
+def event_time(definition: StreamDefinition, spark: SparkSession) -> str:
+    """SQL of a stream's time over its declared names, as `with_time` takes it."""
+    return guarded_time(definition, SparkAnalyzer(spark))
+
+
+def with_time(
+    data: DataFrame, definition: StreamDefinition, event_time: str, more: Sequence[str]
+) -> DataFrame:
     """Columns c0.. and `_ts` of a frame that has the declared names and types; and `more`."""
     columns = [
         F.expr(valid_text(quoted(f.name)) if f.type == "string" else quoted(f.name)).alias(f"c{i}")
         for i, f in enumerate(definition.columns)
     ]
-    time = tried(f"unix_micros(CAST(({definition.time_sql()}) AS TIMESTAMP))").alias("_ts")
+    time = tried(f"unix_micros(CAST(({event_time}) AS TIMESTAMP))").alias("_ts")
     return data.select(*columns, time, *(F.expr(text) for text in more))
 
 
@@ -87,6 +100,9 @@ def conversion(value: Value, type_: str) -> tuple[str, str]:
     """
     if value.type == type_:
         return value.sql, ""
+    if becomes_time(value.type, type_):
+        old, new = _parse_datatype_string(value.type), _parse_datatype_string(type_)
+        return read_times(value.sql, old, new, value.zone)
     cast = f"try_cast({value.sql} AS {type_})"
     lost = f"({value.sql} IS NOT NULL AND {cast} IS NULL)"
     if type_ in INTEGERS and value.type.startswith(FRACTIONAL):

@@ -20,11 +20,20 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import StringType, StructField, StructType, _parse_datatype_string
+from pyspark.sql.types import DataType, StringType, StructField, StructType, _parse_datatype_string
 
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.appending import FILE, REASON, RECORD, ROW
-from millstream.engine.declared import CORRUPT, LOST, SURPLUS, converted, valid_text, with_time
+from millstream.engine.declared import (
+    CORRUPT,
+    LOST,
+    SURPLUS,
+    Value,
+    converted,
+    event_time,
+    valid_text,
+    with_time,
+)
 from millstream.engine.failures import disk_full, first_line, read_failure, result_too_large
 from millstream.engine.file_source import cells_most, expanded_size, gone, header_problem
 from millstream.engine.malformed import CsvForm, csv_reason, json_reason
@@ -34,6 +43,7 @@ from millstream.engine.parquet_columns import (
     check_columns,
     columns_of,
 )
+from millstream.engine.text_times import as_written, option, refuse_fallback
 from millstream.errors import UsageError
 from millstream.plan.sql_text import quoted
 
@@ -58,6 +68,7 @@ class FileParser:
         self.options = {str(k): v for k, v in dict(definition.source.get("options") or {}).items()}
         self.form = CsvForm.of(self.options)
         self.schema = self._schema()
+        self.time = event_time(definition, self.spark)
 
     def check(self, files: Sequence[Path]) -> None:
         """Mistakes in the declaration that show without reading much."""
@@ -67,6 +78,8 @@ class FileParser:
                 f"stream {name}: a text file has one column, of type string",
                 hint='columns = { line = "string" }',
             )
+        if self.kind in ("csv", "json"):
+            refuse_fallback(name, self.options)
         if self.kind == "csv":
             for field in columns:
                 if field.type.startswith(NESTED):
@@ -219,11 +232,11 @@ class FileParser:
             data = reader.schema(parquet.schema).load(paths)
             data = converted(data, self.definition, parquet.values, path)
             more = [f"{nothing} AS _corrupt", "'' AS _surplus", f"{LOST} AS _lost", "_path"]
-            return with_time(data, self.definition, more)
+            return with_time(data, self.definition, self.time, more)
         if self.kind == "text":
             data = reader.load(paths).selectExpr(f"value AS {quoted(columns[0].name)}", path)
             more = [f"{nothing} AS _corrupt", "'' AS _surplus", f"{nothing} AS _lost", "_path"]
-            return with_time(data, self.definition, more)
+            return with_time(data, self.definition, self.time, more)
         data, surplus = self._marked(reader, files, paths)
         more = [
             f"{valid_text(CORRUPT)} AS _corrupt",
@@ -231,14 +244,16 @@ class FileParser:
             f"{nothing} AS _lost",
             path,
         ]
-        return with_time(data, self.definition, more)
+        return with_time(data, self.definition, self.time, more)
 
     def _marked(
         self, reader: DataFrameReader, files: Sequence[Path], paths: list[str]
     ) -> tuple[DataFrame, str]:
         """CSV or JSON with corrupt rows marked, and SQL of what stands in cells too many."""
         columns = self.definition.columns
-        fields = [StructField(f.name, _parse_datatype_string(f.type)) for f in columns]
+        declared = [_parse_datatype_string(f.type) for f in columns]
+        types = [as_written(type_, self.kind, self.options) for type_ in declared]
+        fields = [StructField(f.name, t) for f, t in zip(columns, types, strict=True)]
         extra = 0
         if self.kind == "csv":
             extra = max(0, cells_most(files[0], self.options, PEEK_LINES) - len(columns))
@@ -246,7 +261,26 @@ class FileParser:
         fields += [StructField(name, StringType()) for name in (*more, CORRUPT)]
         reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", CORRUPT)
         data = reader.schema(StructType(fields)).load(paths)
+        if types != declared:
+            data = self._with_times(data, types, more)
         return data, f"concat_ws('', {', '.join(more)})" if more else "''"
+
+    def _with_times(
+        self, data: DataFrame, types: Sequence[DataType], more: Sequence[str]
+    ) -> DataFrame:
+        """Timestamps made of what is written; a row that loses one counts as corrupt."""
+        zone = option(self.options, "timeZone")
+        names = [quoted(f.name) for f in self.definition.columns]
+        values = [Value(n, t.simpleString(), zone) for n, t in zip(names, types, strict=True)]
+        record = f"to_json(struct({', '.join(names)}))"
+        if self.kind == "csv":
+            texts = ", ".join(f"CAST({n} AS STRING) AS {n}" for n in names)
+            record = f"to_csv(struct({texts}), {self.form.sql_options()})"
+        rows = converted(
+            data, self.definition, values, *more, f"{CORRUPT} AS _marked", f"{record} AS _record"
+        )
+        corrupt = f"coalesce(_marked, IF({LOST} IS NULL, NULL, _record)) AS {CORRUPT}"
+        return rows.selectExpr(*names, *more, corrupt)
 
     # -- shape ----------------------------------------------------------------------------------
 

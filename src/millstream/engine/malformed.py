@@ -44,6 +44,17 @@ class CsvForm:
             multi_line=str(given.get("multiline", "false")).lower() == "true",
         )
 
+    def sql_options(self) -> str:
+        """The form as the options of Spark's `to_csv`.
+
+        >>> print(CsvForm(separator=";").sql_options())
+        map('sep', ';', 'quote', '"', 'escape', '\\\\')
+        """
+        given = {"sep": self.separator, "quote": self.quote[:1], "escape": self.escape[:1]}
+        texts = [text for pair in given.items() if pair[1] for text in pair]
+        escaped = [text.replace("\\", "\\\\").replace("'", "\\'") for text in texts]
+        return "map('" + "', '".join(escaped) + "')"
+
     def cells(self, record: str) -> list[str] | None:
         """A record's cells; None where it cannot be taken apart.
 

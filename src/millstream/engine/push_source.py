@@ -21,13 +21,15 @@ from pyspark.sql.types import StringType, StructField, StructType, _parse_dataty
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.appending import FILE, REASON, RECORD, ROW, Appended, Appender
 from millstream.engine.collecting import collected
-from millstream.engine.declared import CORRUPT, with_time
+from millstream.engine.declared import CORRUPT, LOST, Value, converted, event_time, with_time
 from millstream.engine.malformed import json_reason
+from millstream.engine.text_times import as_written
 from millstream.errors import StateError, UsageError
 from millstream.plan.sql_text import quoted
 
 NAME_MAX = 200  # characters of a producer's name
 ROWS_MAX = 500_000  # of a batch
+LINE = "__millstream_line"  # a name that no user's column has
 REPEATED = Appended(0, 0, 0, 0.0, repeated=True)
 Row = Mapping[str, Any]
 
@@ -57,7 +59,10 @@ class PushSource:
         self.failure: BaseException | None = None
         self._spark = spark
         self._pushed = pushed  # told after each commit
-        fields = [StructField(f.name, _parse_datatype_string(f.type)) for f in definition.columns]
+        self._time = event_time(definition, spark)
+        types = [as_written(_parse_datatype_string(f.type), "json", {}) for f in definition.columns]
+        fields = [StructField(f.name, t) for f, t in zip(definition.columns, types, strict=True)]
+        self._values = [Value(quoted(f.name), f.dataType.simpleString()) for f in fields]
         self._wanted = StructType([*fields, StructField(CORRUPT, StringType())])
 
     def push(self, producer: str, number: int, rows: Sequence[Row]) -> Appended:
@@ -156,10 +161,11 @@ class PushSource:
         else:
             lines = self._spark.createDataFrame([], "line STRING")
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-        parsed = lines.select(F.from_json("line", self._wanted, options).alias("r"))
-        names = [f"r.{quoted(f.name)} AS {quoted(f.name)}" for f in self.definition.columns]
-        data = parsed.selectExpr(*names, f"r.{CORRUPT} AS {CORRUPT}")
-        return with_time(data, self.definition, [f"{CORRUPT} AS _corrupt"])
+        parsed = lines.select("line", F.from_json("line", self._wanted, options).alias("r"))
+        data = parsed.selectExpr("line AS " + LINE, "r.*")
+        made = converted(data, self.definition, self._values, LINE, CORRUPT)
+        corrupt = f"coalesce({CORRUPT}, IF({LOST} IS NULL, NULL, {LINE})) AS _corrupt"
+        return with_time(made, self.definition, self._time, [corrupt])
 
 
 def _check(producer: str, number: int, rows: Sequence[Row]) -> None:

@@ -27,8 +27,17 @@ from millstream.cql.catalog import StreamDefinition, lookup
 from millstream.cql.suggestions import did_you_mean
 from millstream.engine.appending import FILE, REASON, RECORD, ROW, Appender
 from millstream.engine.collecting import collected
-from millstream.engine.declared import CORRUPT, LOST, Value, converted, valid_text, with_time
+from millstream.engine.declared import (
+    CORRUPT,
+    LOST,
+    Value,
+    converted,
+    event_time,
+    valid_text,
+    with_time,
+)
 from millstream.engine.failures import disk_full, first_line
+from millstream.engine.text_times import as_written, option, refuse_fallback
 from millstream.errors import StateError, UsageError
 from millstream.plan.sql_text import quoted
 
@@ -64,6 +73,7 @@ class StreamSource:
         self._stopping = threading.Event()
         self.failure: BaseException | None = None
         self._finite = _trigger(definition) == "available_now"
+        self._time = event_time(definition, self._spark)
         self._data = self._open()
         self._verify()
 
@@ -154,14 +164,16 @@ class StreamSource:
     def _shaped(self, data: DataFrame) -> DataFrame:
         """Declared columns by name, with their time and what they lost."""
         known = {f.name: f.dataType.simpleString() for f in data.schema.fields}
+        zone = option(dict(self.definition.source.get("options") or {}), "timeZone")
         values = []
         for field in self.definition.columns:
             source = list(known)[lookup(field.name, known)[0]]
-            values.append(Value(quoted(source), known[source]))
+            values.append(Value(quoted(source), known[source], zone))
         corrupt = CORRUPT if CORRUPT in known else "CAST(NULL AS STRING)"
         rows = converted(data, self.definition, values, f"{valid_text(corrupt)} AS {CORRUPT}")
         reason = f"IF({CORRUPT} IS NULL, {LOST}, '{MALFORMED}')"
-        return with_time(rows, self.definition, [f"{reason} AS _lost", f"{CORRUPT} AS _record"])
+        more = [f"{reason} AS _lost", f"{CORRUPT} AS _record"]
+        return with_time(rows, self.definition, self._time, more)
 
     def _with_places(self, table: pa.Table, first: int) -> pa.Table:
         nothing = pa.nulls(table.num_rows, pa.string())
@@ -187,9 +199,11 @@ class StreamSource:
         reader = self._spark.readStream.format(str(kind)).options(**options)
         if kind in FILE_FORMATS:
             fields = [
-                StructField(f.name, _parse_datatype_string(f.type)) for f in self.definition.columns
+                StructField(f.name, as_written(_parse_datatype_string(f.type), str(kind), options))
+                for f in self.definition.columns
             ]
             if kind in ("csv", "json"):
+                refuse_fallback(name, options)
                 fields.append(StructField(CORRUPT, StringType()))
                 reader = reader.option("mode", "PERMISSIVE")
                 reader = reader.option("columnNameOfCorruptRecord", CORRUPT)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 
 from millstream.plan.expressions import (
+    Call,
     Column,
     Expr,
     Literal,
@@ -34,7 +35,7 @@ from millstream.plan.nodes import (
     windows_of,
 )
 from millstream.plan.schema import Schema
-from millstream.plan.sql_text import sql
+from millstream.plan.sql_text import DATED, sql
 from millstream.plan.windows import (
     BEGINNING,
     Change,
@@ -52,6 +53,7 @@ from millstream.plan.windows import (
 
 SHORT = 8  # characters of a fingerprint
 WINDOWS_A_ROW_MAX = 10_000  # range / slide above which explain warns
+SLIDE_USUAL_US = 1_000_000  # that of a RANGE without SLIDE
 UNITS_US = (
     ("day", 86_400_000_000),
     ("hour", 3_600_000_000),
@@ -86,6 +88,21 @@ def explain_json(plan: Plan) -> dict[str, Any]:
         "notes": list(notes(plan)),
         "warnings": list(warnings(plan)),
     }
+
+
+def notes(plan: Plan) -> Iterator[str]:
+    """What a window means whose SLIDE is the usual second, and how to have one result a window."""
+    told = [n.grouping for n in _walk(plan.root) if isinstance(n, Aggregate)]
+    for grouping in dict.fromkeys(told):
+        match grouping:
+            case Sliding(length, slide) if slide == SLIDE_USUAL_US < length:
+                every = duration(length)
+                yield (
+                    f"a result every second, each over the last {every}; for one every {every}: "
+                    f"[RANGE {every.upper()} SLIDE {every.upper()}]"
+                )
+            case _:
+                pass
 
 
 def warnings(plan: Plan) -> Iterator[str]:
@@ -268,6 +285,8 @@ def readable(expr: Expr, schema: Schema) -> str:
     def name(part: Expr) -> Expr | None:
         if isinstance(part, Column):
             return Literal(names[part.index], "name")
+        if isinstance(part, Call) and part.name == DATED:
+            return part.args[0]
         return Literal("ts", "name") if isinstance(part, Time) else None
 
     return sql(transform(expr, name))

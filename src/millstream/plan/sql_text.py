@@ -24,6 +24,9 @@ INFIX = frozenset({*COMPARISONS, "+", "-", "*", "/", "%", "||", "and", "or", "li
     "^",
 }
 
+DATED = "dated"  # a text as it is, or one that is no timestamp where it does not begin with a year
+YEAR_FIRST = r"'^[\\x00-\\x20\\x7F]*[-+]?[0-9]{4}'"  # Spark skips those signs as well
+
 
 def sql(expr: Expr) -> str:
     """The expression as Spark reads it.
@@ -55,6 +58,14 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def dated_sql(text: str) -> str:
+    """SQL of a text that Spark's cast to a timestamp reads the same way on every day.
+
+    A time of day alone ('12:30') would become one of the day of the run.
+    """
+    return f"(CASE WHEN {text} RLIKE {YEAR_FIRST} THEN {text} ELSE {text} || ' (no date)' END)"
+
+
 def _call(name: str, args: tuple[str, ...]) -> str:
     if name in INFIX and len(args) >= 2:
         return "(" + f" {name.upper()} ".join(args) + ")"
@@ -83,6 +94,8 @@ def _call(name: str, args: tuple[str, ...]) -> str:
             return f"EXTRACT({args[0]} FROM {args[1]})"
         case "like_escape":
             return f"({args[0]} LIKE {args[1]} ESCAPE {args[2]})"
+        case "dated":
+            return dated_sql(args[0])
         case _:  # a user function is called `name@version` in plans
             return f"{name.partition('@')[0]}({', '.join(args)})"
 

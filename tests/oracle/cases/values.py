@@ -23,11 +23,25 @@ V = stream(
         (4, nan, Decimal("0.01"), True, "Grüße", 0, 1),
     ],
 )
+# Times as people write them: two are of no day at all.
+WRITTEN = stream(
+    "written",
+    {"id": "int", "t": "string"},
+    [
+        (1, 1, "12:30"),
+        (2, 2, "2026-01-31 12:30:00"),
+        (3, 3, "T07:00"),
+        (4, 4, None),
+        (5, 5, "1999-12-31"),
+        (6, 6, "later"),
+    ],
+)
+AFTER = "try_cast(t AS timestamp) > TIMESTAMP '2000-01-01 00:00:00'"
 ORDER = expr("`order`", '"order"')
 
 VALUES = Scene(
     "values",
-    (V,),
+    (V, WRITTEN),
     (
         Case(
             "nan_is_the_greatest_number",
@@ -129,6 +143,22 @@ VALUES = Scene(
             ),
             "SELECT seen, d FROM v WHERE seen < ts AND seen <= seen",
             rows((0, Decimal("1.10"), 1), (-1, Decimal("2.20"), 2), (0, Decimal("0.01"), 4)),
+        ),
+        Case(
+            "a_time_of_day_alone_is_no_timestamp",
+            Select((item("id"),), (Source("written"),), where=expr(AFTER)),
+            f"SELECT id FROM written WHERE {AFTER}",
+            rows((2, 2)),
+        ),
+        Case(
+            "nor_is_it_before_any_day",
+            Select(
+                (item("id"),),
+                (Source("written"),),
+                where=expr("try_cast(t AS timestamp) IS NULL"),
+            ),
+            "SELECT id FROM written WHERE try_cast(t AS timestamp) IS NULL",
+            rows((1, 1), (3, 3), (4, 4), (6, 6)),
         ),
     ),
 )
