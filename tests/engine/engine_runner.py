@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.appending import FILE, REASON, RECORD, ROW
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import Engine
+from millstream.engine.settings import EngineSettings
 from millstream.engine.trains import Trains
 from millstream.plan.schema import Field
+from millstream.spark.plane import SparkPlane
+from millstream.store.appending import FILE, REASON, RECORD, ROW
 from oracle.harness import files_of
 from oracle.model import Stream
 
@@ -41,7 +43,7 @@ class EngineRunner:
     ) -> dict[str, list[dict[str, Any]]]:
         self._runs += 1
         home = self.folder / f"run-{self._runs}"
-        engine = Engine(home, self.spark, self.settings)
+        engine = Engine(home, SparkPlane(self.spark), self.settings)
         declare(engine, streams)
         for name, cql in queries.items():
             engine.add_query(name, cql)
@@ -89,11 +91,7 @@ def settle(engine: Engine) -> None:
     while worked:
         worked = False
         for unit in trains.units():
-            if unit.members:
-                done: object = engine.train_runner.run(unit, rows)
-            else:
-                done = engine.runner.run(unit.operators[0], rows, unit.limits)
-            worked = worked or done is not None
+            worked = engine.runner.run(unit, rows) is not None or worked
             engine.maintenance.retain({s for o in unit.operators for s in o.inputs})
         for row in engine.ledger.streams():
             engine.maintenance.compact(row["id"])
