@@ -17,11 +17,13 @@ import pyarrow as pa
 import pytest
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.appending import FILE, REASON, RECORD, ROW
-from millstream.engine.delivery import CallbackSink
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
+from millstream.engine.settings import EngineSettings
 from millstream.plan.schema import Field
+from millstream.spark.plane import SparkPlane
+from millstream.store.appending import FILE, REASON, RECORD, ROW
+from millstream.store.delivery import CallbackSink
 
 SECONDS = float(os.environ.get("MILLSTREAM_SOAK_SECONDS", "3600"))
 QUERIES = int(os.environ.get("MILLSTREAM_SOAK_QUERIES", "300"))
@@ -44,7 +46,7 @@ class Sample:
 @pytest.mark.soak
 @pytest.mark.spark
 def test_nothing_grows(spark: Any, tmp_path: Path) -> None:
-    engine = Engine(tmp_path / "home", spark, EngineSettings(slots=2))
+    engine = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings(slots=2))
     columns = (Field("k", "int"), Field("v", "double"), Field("at", "timestamp"))
     for name in ("a", "b"):
         engine.add_stream(StreamDefinition(name, columns, "at", source={"source": "push"}))
@@ -117,7 +119,7 @@ def _rows(random: np.random.Generator, at: int) -> pa.Table:
 
 
 def _waiting(engine: Engine, operator: Any) -> list[Any]:
-    return [s for found in engine.runner.pending(operator).values() for s in found]
+    return [s for found in engine.pending(operator).values() for s in found]
 
 
 def _sample(engine: Engine, spark: Any, seconds: float, rows: int) -> Sample:

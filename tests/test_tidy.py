@@ -1,6 +1,8 @@
 """Style that a tool does not check: layers, sizes, where heavy libraries may be imported."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,9 @@ LAYERS = (
     ("cql",),
     ("share", "place", "schedule", "balance"),
     ("control",),
-    ("sim", "engine"),
+    ("sim", "store"),
+    ("engine",),
+    ("spark",),
     ("config",),
     ("client",),
     ("runs",),
@@ -29,7 +33,8 @@ LAYERS = (
 LEVEL = {name: level for level, row in enumerate(LAYERS) for name in row}
 # Heavy libraries live behind one door each.
 DOORS = {
-    "pyspark": ("engine", "bench"),
+    "pyspark": ("spark", "bench"),
+    "py4j": ("spark",),
     "highspy": ("place",),
     "ortools": ("place",),
     "fastapi": ("server",),
@@ -43,6 +48,10 @@ DOORS = {
     "duckdb": (),
 }
 LONGEST_MODULE = 600  # lines
+# Without Spark, however they are imported: a processor's streams, and what it does next.
+SPARKLESS = ("store", "engine")
+# Here no module imports another that imports it, not even in a function or for a type.
+ACYCLIC = ("store", "engine", "spark")
 
 MODULES = sorted(SOURCE.rglob("*.py"))
 
@@ -80,6 +89,32 @@ def test_heavy_libraries_have_one_door(library: str) -> None:
     for path in MODULES:
         if any(name.split(".")[0] == library for name in imported(path)):
             assert package(path) in DOORS[library], f"{path} imports {library}"
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_no_cycle_of_imports_of_any_kind() -> None:
+    """Imports for types and in functions count: they hide cycles, they do not undo them."""
+    modules = {module_name(p): p for p in MODULES if package(p) in ACYCLIC}
+    imports = {name: imported(path) & modules.keys() - {name} for name, path in modules.items()}
+    while free := {name for name, needed in imports.items() if not needed & imports.keys()}:
+        for name in free:
+            del imports[name]
+    knots = {name: sorted(needed & imports.keys()) for name, needed in imports.items()}
+    assert knots == {}, "these modules need each other"
+
+
+def test_streams_and_what_comes_next_need_no_spark() -> None:
+    """They work where Spark is not installed."""
+    names = sorted(module_name(p) for p in MODULES if package(p) in SPARKLESS)
+    program = "import importlib, sys\nsys.modules['pyspark'] = sys.modules['py4j'] = None\n"
+    program += f"for name in {names}: importlib.import_module(name)"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))

@@ -19,12 +19,13 @@ from millstream.bench.admission import begin, behind, fill, queries, slope, writ
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
 from millstream.control.admission_planner import HEADROOM
 from millstream.control.estimates import CYCLE_S
-from millstream.engine.engine import EngineSettings
+from millstream.engine.settings import EngineSettings
 from millstream.schedule import costs
 from millstream.server import capacity
 from millstream.server.kept_port import keep_port
 from millstream.server.local_cluster import LAUNCH
 from millstream.server.processor_app import ProcessorServer, ProcessorSettings
+from millstream.spark.plane import SparkPlane
 
 CPU = 0.1  # a tenth of a slot: a few queries fill it
 RATE = 200  # rows a second
@@ -42,7 +43,9 @@ def client(spark: Any, tmp_path: Path) -> Iterator[ManagerClient]:
     )  # fmt: skip
     found = ManagerClient(f"http://127.0.0.1:{port.number}")
     settings = ProcessorSettings(manager=found.url, properties={"cpu": CPU})
-    processor = ProcessorServer("p1", tmp_path / "p1", spark, settings, EngineSettings(slots=1))
+    processor = ProcessorServer(
+        "p1", tmp_path / "p1", SparkPlane(spark), settings, EngineSettings(slots=1)
+    )
     try:
         processor.start()
         until(lambda: answers(found))

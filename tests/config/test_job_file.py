@@ -77,7 +77,7 @@ def test_paths_are_relative_to_the_job_file(
 
 
 def test_engine_settings_are_those_of_the_engine() -> None:
-    from millstream.engine.engine import EngineSettings  # noqa: PLC0415
+    from millstream.engine.settings import EngineSettings  # noqa: PLC0415
 
     names = {f.name for f in fields(EngineSettings)}
     assert set(ENGINE_KEYS) - {"spark"} <= names

@@ -13,12 +13,14 @@ import pytest
 
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine import maintenance
-from millstream.engine.appending import FILE, REASON, RECORD, ROW
-from millstream.engine.engine import Engine, EngineSettings
-from millstream.engine.operators import SELF_READING
+from millstream.engine.engine import Engine
+from millstream.engine.settings import EngineSettings
 from millstream.engine.trains import Trains
 from millstream.plan.schema import Field
 from millstream.plan.windows import BEGINNING
+from millstream.spark.plane import SparkPlane
+from millstream.store.appending import FILE, REASON, RECORD, ROW
+from millstream.store.reach import SELF_READING
 from oracle.harness import files_of
 from oracle.model import Stream
 
@@ -80,7 +82,7 @@ class EngineRunner:
     ) -> dict[str, list[dict[str, Any]]]:
         self._runs += 1
         home = self.folder / f"run-{self._runs}"
-        engine = Engine(home, self.spark, self.settings)
+        engine = Engine(home, SparkPlane(self.spark), self.settings)
         declare(engine, streams)
         for name, cql in queries.items():
             engine.add_query(name, cql)
@@ -128,11 +130,7 @@ def settle(engine: Engine, between_steps: Callable[[Engine], None] | None = None
     while worked:
         worked = False
         for unit in trains.units():
-            if unit.members:
-                done: object = engine.train_runner.run(unit, rows)
-            else:
-                done = engine.runner.run(unit.operators[0], rows, unit.limits)
-            worked = worked or done is not None
+            worked = engine.runner.run(unit, rows) is not None or worked
             engine.maintenance.retain({s for o in unit.operators for s in o.inputs})
             if between_steps is not None:
                 between_steps(engine)

@@ -16,16 +16,19 @@ from typing import Any
 from engine_runner import arrived, rows_of
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.engine import EngineSettings
-from millstream.engine.hosting import HostedText
-from millstream.engine.move_request import MoveRequest
-from millstream.engine.ownership import Place
+from millstream.engine.ports import DataPlane
 from millstream.engine.processor import Processor
-from millstream.engine.transfer import Page, PeerAwayError, RefusedError
+from millstream.engine.settings import EngineSettings
+from millstream.engine.trains import alone
 from millstream.errors import MillstreamError
 from millstream.plan.nodes import sources_of
 from millstream.plan.schema import Field
 from millstream.share.dataflow import Operator
+from millstream.spark.plane import SparkPlane
+from millstream.store.hosted import HostedText
+from millstream.store.move_request import MoveRequest
+from millstream.store.ownership import Place
+from millstream.store.transfer import Page, PeerAwayError, RefusedError
 from oracle.harness import files_of
 from oracle.model import Stream
 
@@ -118,9 +121,10 @@ class Cluster:
     """Processors p0, p1, ...; base streams enter at p0."""
 
     def __init__(
-        self, spark: Any, folder: Path, count: int, settings: EngineSettings = SETTINGS
+        self, plane: DataPlane, folder: Path, count: int, settings: EngineSettings = SETTINGS
     ) -> None:
-        self.spark, self.folder, self.settings = spark, folder, settings
+        # one for all: types do not change, and asking again is slow
+        self.plane, self.folder, self.settings = plane, folder, settings
         self.names = [f"p{i}" for i in range(count)]
         self.alive: dict[str, Processor] = {}
         self.where: dict[str, str] = {}  # operator -> processor
@@ -128,19 +132,15 @@ class Cluster:
         self.inputs: dict[str, tuple[str, ...]] = {}
         self.moves = 0
         self.losing: random.Random | None = None  # loses one message in ten
-        self._analyzer: Any = None
         for name in self.names:
             self.open(name)
 
     def make(self, name: str) -> Processor:
         peers = partial(LocalPeer, self)
-        return Processor(name, self.folder / name, self.spark, peers, self.settings)
+        return Processor(name, self.folder / name, self.plane, peers, self.settings)
 
     def open(self, name: str) -> Processor:
         opened = self.make(name)
-        if self._analyzer is not None:
-            opened.engine.analyzer = self._analyzer  # types do not change; asking again is slow
-        self._analyzer = opened.engine.analyzer
         opened.new_owner.warm_rounds = 0
         with sqlite3.connect(self.folder / name / "ledger.db") as db:
             db.executescript(AUDIT)
@@ -192,11 +192,10 @@ class Cluster:
     def deploy(self, query: str, cql: str, place: Callable[[str], str]) -> None:
         """Registers a query; `place` says where each of its operators runs."""
         first = self.alive[FIRST]
-        plan, _ = first.hosting.compile(cql, None)
-        bases = self.bases(plan)
+        bases = self.bases(first.hosting.compile(cql, None).plan)
         marks = first.hosting.hold(query, bases)
         start = max(m.watermark for m in marks.values())
-        plan, operators = first.hosting.compile(cql, start)
+        operators = first.hosting.compile(cql, start).operators
         for operator in operators:
             self.inputs[operator.id] = operator.inputs
             if operator.id not in self.where:
@@ -234,8 +233,8 @@ class Cluster:
         for text in self.texts.values():
             chosen = tuple(o for o in text.operators if o in operators)
             if chosen:
-                _, compiled = self.any().hosting.compile(text.cql, text.start)
-                result = compiled[-1].id in chosen
+                compiled = self.any().hosting.compile(text.cql, text.start)
+                result = compiled.stream in chosen
                 texts.append(HostedText(text.query, text.cql, text.start, chosen, result))
         reading = {s for o in operators for s in self.inputs[o]} - set(operators)
         inputs = {s: (Place(self.owner(s)), 0) for s in reading}
@@ -316,7 +315,7 @@ class Cluster:
 
     def step(self, processor: Processor, operator: Operator) -> bool:
         engine = processor.engine
-        return engine.runner.run(operator, engine.settings.step_rows_max) is not None
+        return engine.runner.run(alone(operator), engine.settings.step_rows_max) is not None
 
     def compact(self) -> None:
         for processor in self.alive.values():
@@ -368,7 +367,7 @@ class ClusterRunner:
         seed: int,
         disturb: Callable[[Cluster, random.Random], None] | None = None,
     ) -> None:
-        self.spark, self.folder, self.count, self.seed = spark, folder, count, seed
+        self.plane, self.folder, self.count, self.seed = SparkPlane(spark), folder, count, seed
         self.disturb = disturb
         self._runs = 0
 
@@ -380,7 +379,7 @@ class ClusterRunner:
     ) -> dict[str, list[dict[str, Any]]]:
         self._runs += 1
         chance = random.Random(self.seed)
-        cluster = Cluster(self.spark, self.folder / f"cluster-{self._runs}", self.count)
+        cluster = Cluster(self.plane, self.folder / f"cluster-{self._runs}", self.count)
         cluster.declare(streams)
         for name, cql in queries.items():
             cluster.deploy(name, cql, lambda _: chance.choice(cluster.names))

@@ -16,10 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 from small_engines import base_rows, rejected, stream
 
-from millstream.engine import file_ingest, file_parsing
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine import file_ingest
+from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
+from millstream.engine.settings import EngineSettings
 from millstream.errors import MillstreamError, ResourceError, StateError, UsageError
+from millstream.spark import file_parsing
+from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark
 
@@ -110,7 +113,7 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engi
     """One engine that has read all of them to the end."""
     folder = tmp_path_factory.mktemp("bad_input")
     write_inputs(folder)
-    engine = Engine(folder / "home", spark, EngineSettings(batch_rows=700))
+    engine = Engine(folder / "home", SparkPlane(spark), EngineSettings(batch_rows=700))
     with_header = {"header": True}
     for name in ("empty", "types", "overflow", "unicode", "backwards", "still", "huge", "binary"):
         engine.add_stream(stream(name, path=folder / f"{name}.csv"))
@@ -320,7 +323,7 @@ def test_positions_count_every_row_that_was_read(world: Engine) -> None:
 
 @pytest.fixture
 def engine(spark: Any, tmp_path: Path) -> Iterator[Engine]:
-    opened = Engine(tmp_path / "home", spark, EngineSettings(batch_rows=100))
+    opened = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings(batch_rows=100))
     yield opened
     opened.close()
 
@@ -371,7 +374,7 @@ def test_a_file_that_is_gone_or_has_changed(engine: Engine, spark: Any, tmp_path
     (tmp_path / "a.csv").write_text("1,a,1\n3,b,2\n")
     (tmp_path / "b.csv").unlink()
     (tmp_path / "b.csv").mkdir()
-    again = Engine(tmp_path / "home", spark)
+    again = Engine(tmp_path / "home", SparkPlane(spark))
     with pytest.raises(StateError, match="has changed since"):
         again.add_stream(stream("a", path=tmp_path / "a.csv"))
     with pytest.raises(UsageError, match="cannot be read"):
@@ -386,7 +389,7 @@ def test_other_columns_than_before_are_refused(engine: Engine, spark: Any, tmp_p
     (tmp_path / "a.csv").write_text("1,a,1\n")
     engine.add_stream(stream("a", path=tmp_path / "a.csv"))
     engine.close()
-    again = Engine(tmp_path / "home", spark)
+    again = Engine(tmp_path / "home", SparkPlane(spark))
     with pytest.raises(StateError, match="other columns"):
         again.add_stream(stream("a", {"at": "long"}, path=tmp_path / "a.csv"))
     again.close()
@@ -461,7 +464,7 @@ def test_a_full_disk_loses_nothing(
         with pytest.raises(ResourceError, match="the disk is full"):
             Loop(engine).run()
     engine.close()
-    again = Engine(tmp_path / "home", spark, EngineSettings(batch_rows=100))
+    again = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings(batch_rows=100))
     again.add_stream(definition)
     again.add_query("q", "SELECT n FROM s")
     Loop(again).run()
@@ -504,7 +507,7 @@ def test_a_growing_folder_is_read_in_the_order_in_which_files_were_seen(
     while ingest.advance() is not None:
         pass
     engine.close()
-    again = Engine(tmp_path / "home", spark, EngineSettings(batch_rows=100))
+    again = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings(batch_rows=100))
     again.add_stream(definition)
     (folder / "c.csv").write_text("4,c,4\n")
     while again.ingests["s"].advance() is not None:

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from small_engines import bag, file_rows, rejected, stream
 
-from millstream.engine import faults
-from millstream.engine.delivery import FileSink
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
+from millstream.engine.settings import EngineSettings
+from millstream.spark.plane import SparkPlane
+from millstream.store import faults
+from millstream.store.delivery import FileSink
 
 pytestmark = pytest.mark.spark
 
@@ -76,11 +78,9 @@ def write_input(folder: Path) -> None:
             (folder / name / f"{part}.csv").write_text("".join(third))
 
 
-def opened(spark: Any, folder: Path, home: Path, analyzer: Any = None) -> Engine:
+def opened(plane: SparkPlane, folder: Path, home: Path) -> Engine:
     """An engine with all declarations, as `run` would make it."""
-    engine = Engine(home, spark, SETTINGS)
-    if analyzer is not None:
-        engine.analyzer = analyzer  # types of expressions do not change; asking again is slow
+    engine = Engine(home, plane, SETTINGS)
     with sqlite3.connect(home / "ledger.db") as db:
         db.executescript(AUDIT)
     for name in ("a", "b"):
@@ -126,17 +126,19 @@ def check_ledger(engine: Engine, home: Path) -> None:
 
 @pytest.fixture(scope="module")
 def undisturbed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
-    """The input, an analyser to share, and the answers of a run without crashes."""
+    """The input, a data plane to share, and the answers of a run without crashes."""
     folder = tmp_path_factory.mktemp("crashes")
     write_input(folder)
     home = folder / "undisturbed"
-    engine = opened(spark, folder, home)
+    # one for all engines: types of expressions do not change, and asking again is slow
+    plane = SparkPlane(spark)
+    engine = opened(plane, folder, home)
     Loop(engine).run()
     found = answers(engine, home)
     check_ledger(engine, home)
     engine.close()
     assert all(found.values()), "every query has rows to lose"
-    return folder, engine.analyzer, found
+    return folder, plane, found
 
 
 def test_the_undisturbed_run_loses_nothing(undisturbed: tuple[Path, Any, Any]) -> None:
@@ -147,25 +149,25 @@ def test_the_undisturbed_run_loses_nothing(undisturbed: tuple[Path, Any, Any]) -
 
 
 def test_what_was_delivered_before_a_crash_goes_at_the_next_start(
-    spark: Any, undisturbed: tuple[Path, Any, Any], monkeypatch: pytest.MonkeyPatch
+    undisturbed: tuple[Path, Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the process had ended between every delivery and the removal that follows it."""
-    folder, analyzer, expected = undisturbed
+    folder, plane, expected = undisturbed
     home = folder / "kept"
-    engine = opened(spark, folder, home, analyzer)
+    engine = opened(plane, folder, home)
     monkeypatch.setattr(engine.maintenance, "retain", lambda _: None)
     Loop(engine).run()
     assert rejected(engine, "a")
     engine.close()
-    again = opened(spark, folder, home, analyzer)
+    again = opened(plane, folder, home)
     Loop(again).run()
     assert rejected(again, "a") == []
     assert answers(again, home) == expected
     again.close()
 
 
-def test_many_crashes_one_answer(spark: Any, undisturbed: tuple[Path, Any, Any]) -> None:
-    folder, analyzer, expected = undisturbed
+def test_many_crashes_one_answer(undisturbed: tuple[Path, Any, Any]) -> None:
+    folder, plane, expected = undisturbed
     chance = random.Random(SEED)
     crashed: Counter[str] = Counter()
     rounds = 0
@@ -173,9 +175,9 @@ def test_many_crashes_one_answer(spark: Any, undisturbed: tuple[Path, Any, Any])
         rounds += 1
         assert rounds < 20, f"points that no run reaches: {set(faults.POINTS) - set(crashed)}"
         home = folder / f"round-{rounds}"
-        engine = run_with_crashes(spark, folder, home, analyzer, chance, crashed)
+        engine = run_with_crashes(plane, folder, home, chance, crashed)
         engine.close()
-        final = opened(spark, folder, home, analyzer)
+        final = opened(plane, folder, home)
         check_ledger(final, home)
         found = answers(final, home)
         for name, rows in expected.items():
@@ -185,19 +187,14 @@ def test_many_crashes_one_answer(spark: Any, undisturbed: tuple[Path, Any, Any])
 
 
 def run_with_crashes(
-    spark: Any,
-    folder: Path,
-    home: Path,
-    analyzer: Any,
-    chance: random.Random,
-    crashed: Counter[str],
+    plane: SparkPlane, folder: Path, home: Path, chance: random.Random, crashed: Counter[str]
 ) -> Engine:
     """Runs to the end through as many crashes as it meets on the way."""
     while True:
         rarest = sorted(faults.POINTS, key=lambda p: (crashed[p], p))[:3]
         plan = CrashPlan(chance.choice(rarest), chance.randrange(6, 24))
         try:
-            engine = opened(spark, folder, home, analyzer)
+            engine = opened(plane, folder, home)
             faults.set_hook(plan)
             Loop(engine).run()
         except Crash:

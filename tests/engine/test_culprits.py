@@ -9,9 +9,12 @@ from small_engines import stream
 
 from millstream.engine import culprits
 from millstream.engine.culprits import find_culprits, halved
-from millstream.engine.engine import Engine, Query
+from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.push_source import PushSource
+from millstream.engine.query import Query
+from millstream.engine.trains import alone
+from millstream.spark.plane import SparkPlane
 
 Rows = Sequence[dict[str, Any]]
 
@@ -32,7 +35,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def engine(spark: Any, tmp_path: Path) -> Iterator[Engine]:
-    opened = Engine(tmp_path / "home", spark)
+    opened = Engine(tmp_path / "home", SparkPlane(spark))
     for name in ("s", "t"):
         opened.add_stream(stream(name, source="push"))
     yield opened
@@ -80,7 +83,7 @@ def test_the_row_of_a_cast_and_the_rows_of_others(engine: Engine) -> None:
     assert query.reason.endswith("; row 457 of s: at=457, name='4x7', n=null")
     assert engine.result("good").num_rows == 705
     assert len(engine.store.files()) <= files + 4  # what was tried is gone
-    again = Engine(engine.home, engine.spark)  # and the next process knows it
+    again = Engine(engine.home, engine.plane)  # and the next process knows it
     again.add_stream(stream("s", source="push"))
     assert again.add_query("bad", query.cql).culprits == query.culprits
     again.drop_query("bad")
@@ -130,4 +133,4 @@ def test_the_search_is_bounded_and_never_hides_the_failure(
 def test_a_step_without_rows_has_no_culprit(engine: Engine) -> None:
     engine.add_query("fine", "SELECT name FROM s")
     (operator,) = engine.operators.values()
-    assert find_culprits(engine, operator, 100) == ()
+    assert find_culprits(engine, engine.runner, alone(operator), 100) == ()

@@ -13,16 +13,19 @@ import pyarrow.parquet as pq
 import pytest
 from small_engines import bag, file_rows, stream
 
-from millstream.engine import delivery as deliveries
-from millstream.engine import faults
-from millstream.engine.delivery import CallbackSink, ConsoleSink, FileSink, Result, write_file
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.push_source import PushSource
 from millstream.engine.quota import review, verdict
-from millstream.engine.spark_sink import SparkSink
+from millstream.engine.settings import EngineSettings
+from millstream.engine.trains import alone
 from millstream.errors import ResourceError, UsageError
 from millstream.plan.schema import Field
+from millstream.spark.plane import SparkPlane
+from millstream.spark.spark_sink import SparkSink
+from millstream.store import delivery as deliveries
+from millstream.store import faults
+from millstream.store.delivery import CallbackSink, ConsoleSink, FileSink, Result, write_file
 
 pytestmark = pytest.mark.spark
 
@@ -45,7 +48,7 @@ ALL_TYPES = pa.table(
 
 @pytest.fixture
 def engine(spark: Any, tmp_path: Path) -> Iterator[Engine]:
-    opened = Engine(tmp_path / "home", spark, EngineSettings(quota_bytes=20_000))
+    opened = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings(quota_bytes=20_000))
     opened.add_stream(stream("s", {"at": "long", "n": "int"}, source="push"))
     yield opened
     opened.close()
@@ -61,7 +64,9 @@ def push(engine: Engine, first: int, count: int) -> None:
 def settle(engine: Engine) -> None:
     """Steps of operators that are not at rest."""
     for operator in list(engine.operators.values()):
-        while operator.id not in engine.paused_operators and engine.runner.run(operator, 10**6):
+        while operator.id not in engine.paused_operators and engine.runner.run(
+            alone(operator), 10**6
+        ):
             pass
 
 
@@ -271,7 +276,7 @@ def test_a_query_whose_results_nobody_takes_is_parked_and_goes_on_without_a_gap(
     assert len(file_rows(tmp_path / "eager")) == 10 * (parked_at + 4), "the rest goes on"
     engine.close()
 
-    again = Engine(tmp_path / "home", spark, EngineSettings(quota_bytes=20_000))
+    again = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings(quota_bytes=20_000))
     again.add_stream(stream("s", {"at": "long", "n": "int"}, source="push"))
     again.add_query("eager", "SELECT n FROM s")
     query = again.add_query("lazy", join)

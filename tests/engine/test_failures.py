@@ -8,9 +8,10 @@ import pytest
 from small_engines import stream
 
 from millstream.engine.engine import Engine
-from millstream.engine.failures import data_error
 from millstream.engine.loop import Loop
 from millstream.engine.push_source import PushSource
+from millstream.spark.failures import data_error
+from millstream.spark.plane import SparkPlane
 
 ABORTED = "An error occurred while calling o1.f.\n: org.apache.spark.SparkException: Job aborted\n"
 IN_EXPRESSION = "\tat org.apache.spark.sql.catalyst.expressions.GeneratedClass$G.processNext(?)"
@@ -53,7 +54,7 @@ def test_what_the_machine_does_is_not(error: Exception) -> None:
 
 @pytest.fixture
 def engine(spark: Any, tmp_path: Path) -> Iterator[Engine]:
-    opened = Engine(tmp_path / "home", spark)
+    opened = Engine(tmp_path / "home", SparkPlane(spark))
     opened.add_stream(stream("s", source="push"))
     yield opened
     opened.close()

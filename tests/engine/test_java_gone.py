@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from millstream.engine import failures
 from millstream.engine.loop import Loop
+from millstream.spark import failures
+from millstream.spark.plane import SparkMachine
 
 
 def spark_with(process: Any) -> Any:
@@ -21,7 +22,10 @@ def test_the_end_of_java_is_told_with_its_code() -> None:
     assert told is not None
     assert (told.message, told.detail) == ("Spark's Java process has ended", "its exit code is 9")
     loop: Any = Loop.__new__(Loop)
-    loop.failure, loop.engine = None, SimpleNamespace(spark=spark_with(ended))
+    loop.failure, loop.engine = (
+        None,
+        SimpleNamespace(plane=SimpleNamespace(machine=SparkMachine(spark_with(ended)))),
+    )
     loop._stop, loop.settled, loop.finished = (SimpleNamespace(set=lambda: None) for _ in range(3))
     loop._fail(ConnectionRefusedError("refused"))
     assert isinstance(loop.failure, failures.JavaGoneError)

@@ -13,14 +13,17 @@ from typing import Any
 import pytest
 from small_engines import base_rows, rejected, stream
 
-from millstream.engine import faults
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import Engine
 from millstream.engine.idleness import Standing, follow_others, wanted
 from millstream.engine.loop import Loop
 from millstream.engine.push_source import GapError, PushSource
-from millstream.engine.stream_source import StreamSource, decide
+from millstream.engine.settings import EngineSettings
+from millstream.engine.trains import alone
 from millstream.errors import StateError, UsageError
 from millstream.plan.windows import BEGINNING
+from millstream.spark.plane import SparkPlane
+from millstream.spark.stream_source import StreamSource, decide
+from millstream.store import faults
 
 pytestmark = pytest.mark.spark
 SECOND = 1_000_000
@@ -29,7 +32,7 @@ WAIT_SECONDS = 90.0
 
 @pytest.fixture
 def engine(spark: Any, tmp_path: Path) -> Iterator[Engine]:
-    opened = Engine(tmp_path / "home", spark, EngineSettings(batch_rows=100))
+    opened = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings(batch_rows=100))
     yield opened
     opened.close()
 
@@ -70,7 +73,7 @@ def test_a_batch_counts_once_and_a_gap_is_refused(
     source.push("other", 1, [{"at": 3, "name": "c", "n": 3}])
     engine.close()
 
-    reopened = Engine(tmp_path / "home", spark)
+    reopened = Engine(tmp_path / "home", SparkPlane(spark))
     source = pushed(reopened)
     assert source.push("p", 1, rows).repeated
     assert source.push("p", 2, []).rows == 0
@@ -221,7 +224,7 @@ def test_a_streaming_source_is_read_once_across_crashes_and_restarts(
     faults.set_hook(None)
     engine.close()
 
-    again = Engine(tmp_path / "home", spark, EngineSettings())
+    again = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings())
     position = again.ledger.ingest_position("s:r")
     assert position["batch"] == 2
     again.add_stream(rate())
@@ -238,7 +241,7 @@ def test_a_streaming_source_is_read_once_across_crashes_and_restarts(
     again.close()
 
     shutil.rmtree(tmp_path / "home" / "checkpoints")
-    third = Engine(tmp_path / "home", spark)
+    third = Engine(tmp_path / "home", SparkPlane(spark))
     with pytest.raises(StateError, match="its checkpoint is gone"):
         third.add_stream(rate())
     third.close()
@@ -267,7 +270,7 @@ def Loop_until_settled(engine: Engine) -> None:  # noqa: N802  (reads as what it
     worked = True
     while worked:
         worked = any(
-            engine.runner.run(operator, 100_000) is not None
+            engine.runner.run(alone(operator), 100_000) is not None
             for operator in list(engine.operators.values())
         )
 
@@ -357,7 +360,7 @@ def test_a_silent_stream_does_not_hold_up_the_others(
     late = quiet.push("p", 2, [{"at": 12, "n": 5}, {"at": 13, "n": 6}])
     assert (late.rows, late.late) == (1, 1)
     engine.close()
-    again = Engine(tmp_path / "home", spark)
+    again = Engine(tmp_path / "home", SparkPlane(spark))
     row = again.ledger.stream("s:quiet")
     assert row is not None
     assert row["watermark"] == 13 * SECOND, "it is durable"

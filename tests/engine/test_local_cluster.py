@@ -15,8 +15,10 @@ import pytest
 from small_engines import bag, stream
 from test_crashes import SECOND, write_input
 
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
+from millstream.engine.settings import EngineSettings
+from millstream.spark.plane import SparkPlane
 
 QUERIES = {
     "map": "SELECT name, n * 2 AS d FROM a WHERE n > 10",
@@ -42,7 +44,7 @@ def answers(
     settings = EngineSettings(
         batch_rows=200, step_rows_max=400, collect_bytes_max=collect_bytes_max
     )
-    engine = Engine(home, spark, settings)
+    engine = Engine(home, SparkPlane(spark), settings)
     for name in ("a", "b"):
         engine.add_stream(stream(name, path=folder / name, lateness_us=3 * SECOND))
     for name, cql in queries.items():
@@ -71,14 +73,14 @@ def test_collected_and_written_results_are_equal(spark: Any, tmp_path: Path) -> 
     for name, rows in collected.items():
         assert rows, f"{name} has no rows to compare"
         assert written[name] == rows, name
-    from millstream.engine.operators import LOGIC  # noqa: PLC0415
+    from millstream.spark.operators import LOGIC  # noqa: PLC0415
 
     assert kinds == set(LOGIC), "every kind of operator has run"
 
 
 def main(folder: Path) -> None:
     """What the other process does: both ways on executors of their own."""
-    from millstream.engine.spark import session  # noqa: PLC0415
+    from millstream.spark.session import session  # noqa: PLC0415
 
     spark = session("local-cluster[2,1,1024]", {"spark.executor.memory": "1g"})
     chosen = {name: QUERIES[name] for name in ("join", "combine", "running", "times")}

@@ -10,9 +10,12 @@ import pytest
 from engine_runner import acknowledge_kept, arrived, settle
 from small_engines import bag, stream
 
-from millstream.engine.engine import Engine, EngineSettings, hold_of
+from millstream.engine.engine import Engine
 from millstream.engine.maintenance import Maintenance
+from millstream.engine.query import hold_of
+from millstream.engine.settings import EngineSettings
 from millstream.plan.windows import BEGINNING
+from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark
 
@@ -40,7 +43,7 @@ def batch(number: int, rows: int = 12) -> pa.Table:
 
 
 def opened(spark: Any, home: Path, queries: dict[str, str] = QUERIES) -> Engine:
-    engine = Engine(home, spark, EngineSettings())
+    engine = Engine(home, SparkPlane(spark), EngineSettings())
     engine.add_stream(stream("a", COLUMNS, "ts", source="push", lateness_us=2 * SECOND))
     for name, cql in queries.items():
         engine.add_query(name, cql)

@@ -8,10 +8,11 @@ import pytest
 from engine_runner import arrived
 from processors_together import FIRST, Cluster, ClusterRunner, CrashPlan
 
-from millstream.engine import faults
-from millstream.engine.ownership import Place
-from millstream.engine.transfer import RefusedError
 from millstream.engine.warming import try_out
+from millstream.spark.plane import SparkPlane
+from millstream.store import faults
+from millstream.store.ownership import Place
+from millstream.store.transfer import RefusedError
 from oracle.harness import Example, cut, files_of, judge
 from oracle.model import (
     SECOND,
@@ -171,7 +172,7 @@ def test_crashes_in_the_middle_of_a_move(spark: Any, tmp_path: Path) -> None:
 def test_every_kind_can_be_tried_out_before_it_runs(spark: Any, tmp_path: Path) -> None:
     """Warming up evaluates an operator of any kind on what lies there, and changes nothing."""
     streams = made_up(60, 8)
-    cluster = Cluster(spark, tmp_path, 1)
+    cluster = Cluster(SparkPlane(spark), tmp_path, 1)
     cluster.declare(streams)
     for name, cql in Example(streams, cut(streams, 30), QUERIES).texts().items():
         cluster.deploy(name, cql, lambda _: FIRST)
@@ -182,7 +183,7 @@ def test_every_kind_can_be_tried_out_before_it_runs(spark: Any, tmp_path: Path) 
     for operator in engine.operators.values():
         cluster.step(cluster.alive[FIRST], operator)
     heads = {row["id"]: tuple(row) for row in engine.ledger.streams()}
-    tried = {o.kind: try_out(engine, o) for o in engine.operators.values()}
+    tried = {o.kind: try_out(engine.runner, o) for o in engine.operators.values()}
     assert set(tried) == {"map", "join", "partial", "combine", "interval", "running", "distinct"}
     assert all(tried.values())
     assert {row["id"]: tuple(row) for row in engine.ledger.streams()} == heads
@@ -193,7 +194,7 @@ def test_every_kind_can_be_tried_out_before_it_runs(spark: Any, tmp_path: Path) 
 def pair(spark: Any, tmp_path: Path) -> Any:
     """Two processors with one small query, all of it on the first."""
     streams = made_up(30, 7)
-    cluster = Cluster(spark, tmp_path, 2)
+    cluster = Cluster(SparkPlane(spark), tmp_path, 2)
     cluster.declare(streams)
     cluster.deploy("q", "SELECT name, n FROM a WHERE n % 2 = 0", lambda _: FIRST)
     yield cluster

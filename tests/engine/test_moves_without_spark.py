@@ -7,29 +7,29 @@ steps, moves, crashes and lost messages fall.
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
-import pyarrow as pa
 import pytest
 from processors_together import FIRST, Cluster, CrashPlan, LocalPeer
-from pyspark.sql.types import LongType, StructField, StructType
 from test_moves import Disturbance
 
-from millstream.engine import faults, hosting
-from millstream.engine.operators import LOGIC, SELF_READING
-from millstream.engine.ownership import Handed, Place, remote
+from millstream.engine.ports import CompiledQuery, Step
 from millstream.engine.processor import Processor
-from millstream.engine.segments import EMPTY, Segment
-from millstream.engine.transfer import Page
-from millstream.plan.windows import BEGINNING, FOREVER
-from millstream.share.dataflow import Operator, state_stream
+from millstream.engine.settings import EngineSettings
+from millstream.plan.nodes import Plan, Source
+from millstream.plan.schema import Field
+from millstream.plan.windows import FOREVER
+from millstream.share.dataflow import Operator
+from millstream.store import faults
+from millstream.store.ownership import Handed, Place, remote
+from millstream.store.transfer import Page
+from plain_plane import COLUMNS, PlainPlane, Read, Rows, reaching, read, write
 
 WINDOW = 40
-COLUMNS = StructType([StructField(n, LongType()) for n in ("_ts", "c0")]).json()
+BASE = Source("a", (Field("c0", "bigint"),))
+SETTINGS = EngineSettings(step_rows_max=6)
 KINDS: Any = {"double": "map", "pairs": "join", "sum": "interval", "distinct": "distinct"}
 # query: its operators, producers first, each (what it does, what it reads)
 QUERIES = {
@@ -41,53 +41,52 @@ QUERIES = {
 }
 
 
-@dataclass(frozen=True)
-class PureOperator:
-    """Looks like an operator to everything but a step."""
-
-    id: str
-    kind: Any
-    what: str
-    inputs: tuple[str, ...]
-    core: Any = None
-    node: Any = None
-
-
-class PureLogic:
-    def __init__(self, reach: int) -> None:
-        self.reach = reach
-
-    def reachable(self, operator: Operator, segment: Segment, marks: Mapping[str, int]) -> bool:
-        return segment.ts_max + self.reach >= min(marks.values())
-
-
-def compiled(cql: str, start: int | None) -> tuple[Any, tuple[Any, ...]]:
+def compiled(cql: str) -> CompiledQuery:
     """Texts are names of queries; equal parts have equal ids."""
-    found: list[PureOperator] = []
+    found: list[Operator] = []
     for what, reads in QUERIES[cql]:
         source = reads if isinstance(reads, str) else found[reads].id
-        found.append(PureOperator(f"o:{what}({source})", KINDS[what], what, (source,)))
-    plan = SimpleNamespace(result=found[-1].id, relation=False)
-    return plan, tuple(found)
+        found.append(Operator(f"o:{what}({source})", KINDS[what], BASE, None, (source,)))
+    plan = Plan(BASE, BASE.columns, relation=False)
+    return CompiledQuery(plan, tuple(found), found[-1].id)
+
+
+def compute(step: Step, read: Read) -> tuple[Rows, Rows | None]:
+    """New rows, reachable tail, state or own output in; rows and a new state out."""
+    (source,) = step.inputs.values()
+    rows, what = read(source.new), step.operator.id.removeprefix("o:").partition("(")[0]
+    result: Rows = []
+    if what == "double":
+        return [(ts, 2 * v) for ts, v in rows], None
+    if what == "pairs":
+        known = read(source.tail)
+        for ts, v in rows:
+            result += [(ts, v * 1000 + w) for at, w in known if abs(at - ts) <= WINDOW]
+            known.append((ts, v))
+        return result, None
+    if what == "sum":
+        kept = read(step.states[0])
+        total = kept[0][1] if kept else 0
+        for ts, v in rows:
+            total += v
+            result.append((ts, total))
+        return result, [(0, total)]
+    seen = {v for _, v in read(step.own)}
+    for ts, v in rows:
+        if v not in seen:
+            seen.add(v)
+            result.append((ts, v))
+    return result, None
 
 
 class PureCluster(Cluster):
     """Processors that compute in Python."""
 
+    def __init__(self, folder: Path, count: int) -> None:
+        super().__init__(PlainPlane(compiled, compute), folder, count, SETTINGS)
+
     def make(self, name: str) -> Processor:
         made = super().make(name)
-        made.hosting.compile = compiled  # type: ignore[method-assign,assignment]
-
-        def install(operator: Any) -> None:
-            ledger = made.engine.ledger
-            streams = [operator.id]
-            if operator.kind == "interval":
-                streams.append(state_stream(operator.id))
-            for stream in streams:
-                ledger.add_stream(stream, "state" if "#" in stream else operator.kind)
-                ledger.set_columns(stream, COLUMNS)
-
-        made.engine.runner.install = install  # type: ignore[method-assign]
         with made.engine.ledger.transaction() as ledger:
             ledger.add_stream("s:a", "base")
             ledger.set_columns("s:a", COLUMNS)
@@ -98,98 +97,23 @@ class PureCluster(Cluster):
     def bases(self, plan: Any) -> list[str]:
         return ["s:a"]
 
-    def feed(self, rows: list[tuple[int, int]]) -> None:
+    def feed(self, rows: Rows) -> None:
         """Rows (time, value) into the base stream, in order."""
-        self.publish(self.alive[FIRST], "s:a", rows, rows[-1][0] if rows else FOREVER)
-
-    def publish(
-        self, processor: Processor, stream: str, rows: list[tuple[int, int]], mark: int
-    ) -> None:
-        with processor.engine.ledger.transaction() as ledger:
-            ledger.publish(stream, [self.written(processor, rows)] if rows else [], mark)
-
-    def written(self, processor: Processor, rows: list[tuple[int, int]]) -> Any:
-        if not rows:
-            return EMPTY
-        table = pa.table({"_ts": [r[0] for r in rows], "c0": [r[1] for r in rows]})
-        return processor.engine.store.write(table)
-
-    def read(self, processor: Processor, segments: list[Segment]) -> list[tuple[int, int]]:
-        found: list[tuple[int, int]] = []
-        for segment in segments:
-            if segment.rows:
-                table = processor.engine.store.read(segment)
-                found += zip(table["_ts"].to_pylist(), table["c0"].to_pylist(), strict=True)
-        return found
-
-    def step(self, processor: Processor, operator: Any) -> bool:
-        """One step: new rows, reachable tail, state or own output in; one transaction out."""
-        engine, ledger = processor.engine, processor.engine.ledger
-        (source,) = operator.inputs
-        following, before = ledger.cursor(operator.id, source)
-        segments = ledger.segments(source)
-        new = [s for s in segments if s.last >= following][:3]
-        if not new:
-            return False
-        marks = {source: before}
-        logic = LOGIC[operator.kind]
-        tail = [s for s in segments if s.last < following and logic.reachable(operator, s, marks)]
-        rows = self.read(processor, new)
-        after = max(before, new[-1].watermark)
-        state: list[tuple[int, int]] | None = None
-        if operator.what == "double":
-            result = [(ts, 2 * v) for ts, v in rows]
-        elif operator.what == "pairs":
-            known = self.read(processor, tail)
-            result = []
-            for ts, v in rows:
-                result += [(ts, v * 1000 + w) for at, w in known if abs(at - ts) <= WINDOW]
-                known.append((ts, v))
-        elif operator.what == "sum":
-            kept = self.read(processor, ledger.segments(state_stream(operator.id)))
-            total = kept[0][1] if kept else 0
-            result = []
-            for ts, v in rows:
-                total += v
-                result.append((ts, total))
-            state = [(0, total)]
-        else:
-            seen = {v for _, v in self.read(processor, ledger.segments(operator.id))}
-            result = []
-            for ts, v in rows:
-                if v not in seen:
-                    seen.add(v)
-                    result.append((ts, v))
-        written = self.written(processor, result)
-        kept_state = None if state is None else self.written(processor, state)
-        faults.reach("step.written")
-        with ledger.transaction():
-            gone: list[str] = []
-            if kept_state is not None:
-                name = state_stream(operator.id)
-                gone = ledger.replace(ledger.segments(name), None)
-                ledger.publish(name, [kept_state], BEGINNING)
-            ledger.publish(operator.id, [written], after)
-            ledger.set_cursor(operator.id, source, new[-1].last + 1, after)
-            ledger.record_step(operator.id, {}, len(rows), len(result), 0.0)
-        engine.runner.removals.add(gone)
-        return True
+        engine, mark = self.alive[FIRST].engine, rows[-1][0] if rows else FOREVER
+        with engine.ledger.transaction() as ledger:
+            ledger.publish("s:a", [write(engine.store, rows)], mark)
 
     def values(self, query: str) -> Counter[tuple[int, int]]:
-        where = self.alive[self.where[self.texts[query].operators[-1]]]
         stream = self.texts[query].operators[-1]
-        return Counter(self.read(where, where.engine.ledger.segments(stream)))
+        engine = self.alive[self.where[stream]].engine
+        return Counter(read(engine.store, engine.ledger.segments(stream)))
 
 
 @pytest.fixture(autouse=True)
 def pure(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Kinds of operators without Spark, for as long as a test lasts."""
-    for kind in ("map", "interval", "distinct"):
-        monkeypatch.setitem(LOGIC, kind, PureLogic(-FOREVER))
-    monkeypatch.setitem(LOGIC, "join", PureLogic(WINDOW))
-    monkeypatch.setattr(hosting, "result_stream", lambda plan: plan.result)
-    assert "distinct" in SELF_READING
-    yield
+    """Kinds of operators without plans, for as long as a test lasts."""
+    with reaching(monkeypatch, map=None, interval=None, distinct=None, join=WINDOW):
+        yield
     faults.set_hook(None)
 
 
@@ -228,7 +152,7 @@ def scenario(
 ) -> Disturbance:
     """Rows, steps, moves, crashes and lost messages in an order that the seed gives."""
     chance = random.Random(seed)
-    cluster = PureCluster(None, folder, 3)
+    cluster = PureCluster(folder, 3)
     if chance.random() < 0.5:
         cluster.losing = random.Random(seed)
     for query in QUERIES:
@@ -310,7 +234,7 @@ class Pointing(LocalPeer):
 
 def test_who_follows_a_manager_s_pointer_stays_known_to_the_owner(tmp_path: Path) -> None:
     """The owner keeps rows until the copy has them: a farewell to the manager would reach it."""
-    cluster = PureCluster(None, tmp_path, 2)
+    cluster = PureCluster(tmp_path, 2)
     receiver = cluster.alive["p1"].receiver
     ask = receiver.peers
     receiver.peers = lambda place: (
@@ -330,7 +254,7 @@ def test_who_follows_a_manager_s_pointer_stays_known_to_the_owner(tmp_path: Path
 
 def test_a_copy_that_has_not_begun_begins_where_its_reader_wants(tmp_path: Path) -> None:
     """An operator arrives with the tail of a stream that another one here is yet to read."""
-    cluster = PureCluster(None, tmp_path, 3)
+    cluster = PureCluster(tmp_path, 3)
     cluster.deploy("distinct", "distinct", lambda _: "p1")
     cluster.deploy("late", "late", lambda _: "p2")  # told to pull, and has not yet
     rows = [(10 * i, i) for i in range(8)]

@@ -1,20 +1,19 @@
 """What a processor knows of others lies in its ledger and survives it."""
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.ledger import Ledger
-from millstream.engine.ownership import Copy, Handed, Ownership, Place, definition_of, remote
-from millstream.engine.ownership import definition_text as text_of
-from millstream.engine.path_times import PathTimes
-from millstream.engine.segments import EMPTY
-from millstream.engine.transfer import Distributor
 from millstream.errors import StateError
 from millstream.plan.schema import Field
+from millstream.store.ledger import Ledger
+from millstream.store.ownership import Copy, Handed, Ownership, Place, definition_of, remote
+from millstream.store.ownership import definition_text as text_of
+from millstream.store.retention import Retention
+from millstream.store.segments import EMPTY
+from millstream.store.streams import Streams
+from millstream.store.transfer import Distributor
 
 P1 = Place("p1", "http://127.0.0.1:1")
 
@@ -89,10 +88,8 @@ def test_who_reads_what(ownership: Ownership) -> None:
 
 def test_a_stream_that_came_back_sends_consumers_the_right_way(tmp_path: Path) -> None:
     """Owned from 1, handed on at 5, back at 5, handed on again at 7, back at 9."""
-    ledger = Ledger(tmp_path / "ledger.db")
-    engine: Any = SimpleNamespace(ledger=ledger, operators={}, on_step=[])
-    engine.path_times = PathTimes(engine)
-    own = Ownership(engine.ledger)
+    streams = Streams(tmp_path)
+    own = Ownership(streams.ledger)
     p2 = Place("p2")
     with own.ledger.transaction() as ledger:
         ledger.add_stream("o:1", "map")
@@ -107,7 +104,7 @@ def test_a_stream_that_came_back_sends_consumers_the_right_way(tmp_path: Path) -
         own.own("o:1", 5, 9)
         ledger.set_head("o:1", 9, 8, 0, 0)
         ledger.publish("o:1", (), 9)
-    served = Distributor(engine, own)
+    served = Distributor(Retention(streams, {}), own)
 
     def told(after: int, epoch: int) -> tuple[list[int], int, str]:
         page = served.page("o:1", after, "c", epoch)

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from small_engines import stream
 
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.push_source import PushSource
+from millstream.engine.settings import EngineSettings
+from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark
 
@@ -23,7 +25,7 @@ QUERIES = {
 
 @pytest.fixture
 def paced(spark: Any, tmp_path: Path) -> Any:
-    engine = Engine(tmp_path / "home", spark, EngineSettings(pace_s=PACE_S))
+    engine = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings(pace_s=PACE_S))
     engine.add_stream(stream("s", source="push"))
     for name, cql in QUERIES.items():
         engine.add_query(name, cql)

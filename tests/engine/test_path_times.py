@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from millstream.engine.path_times import PathTime, PathTimes
-from millstream.engine.transfer import Page
+from millstream.engine.path_times import PathTimes
+from millstream.store.transfer import Page, PathTime
 
 
 def engine(**operators: tuple[str, ...]) -> Any:
@@ -15,8 +15,11 @@ def engine(**operators: tuple[str, ...]) -> Any:
     return SimpleNamespace(
         operators={n: SimpleNamespace(id=n, inputs=inputs) for n, inputs in operators.items()},
         queries={"q": SimpleNamespace(name="q", stream="top")},
-        on_step=[],
     )
+
+
+def path_times(found: Any) -> PathTimes:
+    return PathTimes(found.operators, found.queries)
 
 
 def step(operator: str, seconds: float, *, rows_out: int = 1, waited: float = 0.0) -> Any:
@@ -27,8 +30,7 @@ def step(operator: str, seconds: float, *, rows_out: int = 1, waited: float = 0.
 
 def test_a_ratio_is_delay_over_the_steps_of_the_path() -> None:
     found = engine(low=("s:a",), top=("low",))
-    times = PathTimes(found)
-    assert found.on_step == [times.stepped]
+    times = path_times(found)
     times.stepped(step("low", 0.2))
     assert times.ratios() == {}, "nothing came out yet"
     times.stepped(step("top", 0.3, waited=2.0))
@@ -40,7 +42,7 @@ def test_a_ratio_is_delay_over_the_steps_of_the_path() -> None:
 
 
 def test_steps_without_results_do_not_count_but_cost() -> None:
-    times = PathTimes(engine(top=("s:a",)))
+    times = path_times(engine(top=("s:a",)))
     times.stepped(step("top", 0.2, rows_out=0, waited=50.0))
     assert times.ratios() == {}
     times.stepped(step("top", 0.2, waited=1.0))
@@ -48,14 +50,14 @@ def test_steps_without_results_do_not_count_but_cost() -> None:
 
 
 def test_of_two_ways_the_longer_one_counts() -> None:
-    times = PathTimes(engine(left=("s:a",), right=("s:b",), top=("left", "right")))
+    times = path_times(engine(left=("s:a",), right=("s:b",), top=("left", "right")))
     for name, seconds in (("left", 0.1), ("right", 0.4), ("top", 0.1)):
         times.stepped(step(name, seconds, waited=1.0))
     assert times.path("top") == PathTime(pytest.approx(0.5), 0.0)
 
 
 def test_what_comes_from_elsewhere_brings_its_path_and_its_transfer() -> None:
-    times = PathTimes(engine(top=("o:far",)))
+    times = path_times(engine(top=("o:far",)))
     times.pulled("o:far", PathTime(0.3, 0.1), 0.2)
     times.stepped(step("top", 0.1, waited=2.0))
     seen = times.ratios()["q"]
@@ -76,7 +78,7 @@ def test_a_page_carries_the_path() -> None:
 
 def test_what_is_gone_is_forgotten() -> None:
     found = engine(top=("s:a",))
-    times = PathTimes(found)
+    times = path_times(found)
     times.stepped(step("top", 0.1, waited=1.0))
     found.queries.clear()
     found.operators.clear()
@@ -87,7 +89,7 @@ def test_what_is_gone_is_forgotten() -> None:
 def test_shared_parts_are_looked_at_once() -> None:
     """Forty levels, each reading the one below twice: no work that doubles with each level."""
     chain = {"o0": ("s:a", "s:a")} | {f"o{n}": (f"o{n - 1}", f"o{n - 1}") for n in range(1, 40)}
-    times = PathTimes(engine(**chain))
+    times = path_times(engine(**chain))
     for name in chain:
         times.stepped(step(name, 0.1))
     assert times.path("o39").evaluation_s == pytest.approx(4.0)

@@ -7,6 +7,7 @@ import pytest
 
 from millstream.engine import priming
 from millstream.engine.engine import Engine
+from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark
 
@@ -27,7 +28,7 @@ def test_made_up_work_ends_by_itself_or_for_real_work(
     monkeypatch.setattr(priming, "ROUNDS", 2)
     (tmp_path / "priming").mkdir()
     (tmp_path / "priming" / "left").touch()  # by a process that was killed
-    assert priming.prime(spark, tmp_path / "priming", lambda: False) == 2
+    assert priming.prime(SparkPlane(spark), tmp_path / "priming", lambda: False) == 2
     assert set(steps) == set(opened[0].operators), "every operator has run"
-    assert priming.prime(spark, tmp_path / "priming", lambda: True) == 0
+    assert priming.prime(SparkPlane(spark), tmp_path / "priming", lambda: True) == 0
     assert not list(tmp_path.iterdir())

@@ -13,9 +13,13 @@ import pytest
 from engine_runner import arrived
 from small_engines import stream
 
-from millstream.engine import frames, operators, segments
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import Engine
 from millstream.engine.maintenance import FAN_IN
+from millstream.engine.settings import EngineSettings
+from millstream.engine.trains import alone
+from millstream.spark import frames, operators
+from millstream.spark.plane import SparkPlane
+from millstream.store import segments
 
 pytestmark = pytest.mark.spark
 
@@ -79,7 +83,7 @@ def _scanned(plan: Any) -> int:
 def engine(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     monkeypatch.setattr(segments, "ROW_GROUP_ROWS", GROUP_ROWS)
     monkeypatch.setattr(frames, "SKIPPED_ROWS_MIN", 0)  # skip as if there were many
-    opened = Engine(tmp_path / "home", spark, EngineSettings())
+    opened = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings())
     for name in ("a", "b"):
         opened.add_stream(stream(name, COLUMNS, "ts", source="push"))
     for name, cql in QUERIES.items():
@@ -101,9 +105,9 @@ def test_a_step_reads_new_rows_and_the_reachable_tail(
             continue  # few steps while old rows gather: they cost a job for each operator
         for operator in list(engine.operators.values()):
             scans()
-            report = engine.runner.run(operator, 10**6)
+            report = engine.runner.run(alone(operator), 10**6)
             read.setdefault(operator.id, []).append(scans())
-            tails.append(report.tail_segments if report else 0)
+            tails.append(report.whole.tail_segments if report else 0)
             engine.maintenance.retain(operator.inputs)
         for row in engine.ledger.streams():
             while engine.maintenance.compact(row["id"]):

@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 from small_engines import bag, stream
 
-from millstream.engine.engine import PATIENCE_S, Engine, EngineSettings
-from millstream.engine.goals import change_goals, scheduling_figures
+from millstream.engine.engine import Engine
+from millstream.engine.goals import change_goals
 from millstream.engine.loop import Loop
 from millstream.engine.push_source import PushSource
 from millstream.engine.scheduling import StepScheduler
+from millstream.engine.scheduling_figures import scheduling_figures
+from millstream.engine.settings import PATIENCE_S, EngineSettings
 from millstream.errors import UsageError
 from millstream.schedule import TEMPLATES, Choice, ScheduleSettings, Switch
 from millstream.schedule.algorithms import ALGORITHMS
 from millstream.schedule.protocol import OperatorView, StepReport
+from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark
 
@@ -34,7 +37,7 @@ Results = dict[str, Counter[tuple[Any, ...]]]
 def results(spark: Any, home: Path, schedule: ScheduleSettings) -> tuple[Results, Loop]:
     """All results over batches that come while it works; goals change in the middle."""
     settings = EngineSettings(slots=2, step_rows_max=8, schedule=schedule)
-    engine = Engine(home, spark, settings)
+    engine = Engine(home, SparkPlane(spark), settings)
     for name in ("s", "t"):
         engine.add_stream(stream(name, source="push"))
     for name, cql in QUERIES.items():
@@ -89,7 +92,7 @@ def test_figures_name_goals_limits_and_who_waits(spark: Any, tmp_path: Path) -> 
     schedule = ScheduleSettings(
         candidates=("fifo",), selector="fixed", starvation_wait_s=0.2, statistics_s=0.05
     )
-    engine = Engine(tmp_path / "home", spark, EngineSettings(schedule=schedule))
+    engine = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings(schedule=schedule))
     engine.add_stream(stream("s", source="push"))
     engine.add_query("q", "SELECT n FROM s")
     loop = Loop(engine)  # never started: rows wait
@@ -127,7 +130,7 @@ def test_nobody_waits_for_good_unless_an_algorithm_was_asked_for(
         "selected": EngineSettings(schedule=ScheduleSettings()),
         "asked": EngineSettings(schedule=asked),
     }.items():
-        engine = Engine(tmp_path / name, spark, settings)
+        engine = Engine(tmp_path / name, SparkPlane(spark), settings)
         scheduler = StepScheduler(engine).scheduler
         views = [OperatorView("long", 100_000), OperatorView("short", 4)]
         chosen = []
@@ -143,7 +146,7 @@ def test_nobody_waits_for_good_unless_an_algorithm_was_asked_for(
 
 
 def test_members_of_a_shared_job_are_told_with_it(spark: Any, tmp_path: Path) -> None:
-    engine = Engine(tmp_path / "home", spark)
+    engine = Engine(tmp_path / "home", SparkPlane(spark))
     engine.add_stream(stream("s", source="push"))
     for bound in (1, 2):
         engine.add_query(f"q{bound}", f"SELECT n FROM s WHERE n > {bound}")

@@ -11,6 +11,7 @@ from millstream.cql.catalog import StreamDefinition
 from millstream.engine.engine import Engine
 from millstream.engine.trains import Trains
 from millstream.plan.schema import Field
+from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark
 
@@ -36,7 +37,7 @@ def rows(number: int) -> pa.Table:
 
 
 def opened(home: Path, spark: Any) -> Engine:
-    engine = Engine(home, spark)
+    engine = Engine(home, SparkPlane(spark))
     columns = (Field("ts", "timestamp"), Field("k", "int"), Field("v", "int"))
     engine.add_stream(StreamDefinition("s", columns, "ts", source={"source": "push"}))
     return engine

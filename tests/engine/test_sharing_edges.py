@@ -9,10 +9,12 @@ import pytest
 from engine_runner import EngineRunner, arrived, declare, rows_of, settle
 from sharing_traps import JOINS, OTHERS, READINGS, SELECTIONS, SLIDING
 
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.maintenance import Maintenance
+from millstream.engine.settings import EngineSettings
 from millstream.plan.windows import BEGINNING
+from millstream.spark.plane import SparkPlane
 from oracle.cases.case import stream
 from oracle.compare import difference
 from oracle.evaluate import Oracle
@@ -135,7 +137,7 @@ def test_who_fails_alone_fails_and_nobody_else(spark: Any, tmp_path: Path) -> No
     texts = dict(zip((*GOOD, *BAD), cql.values(), strict=True))
     kept: dict[str, dict[str, Any]] = {}
     for sharing in ("subsuming", "none"):
-        engine = Engine(tmp_path / sharing, spark, EngineSettings(sharing=sharing))
+        engine = Engine(tmp_path / sharing, SparkPlane(spark), EngineSettings(sharing=sharing))
         declare(engine, (TEXTS,))
         order = sorted(texts, key=lambda name: texts[name][::-1])  # good ones among bad ones
         for name in order:
@@ -231,7 +233,7 @@ SECONDS: Stream = stream(
 
 @pytest.fixture
 def engine(spark: Any, tmp_path: Path) -> Iterator[Engine]:
-    opened = Engine(tmp_path / "home", spark)
+    opened = Engine(tmp_path / "home", SparkPlane(spark))
     declare(opened, (SECONDS,))
     yield opened
     opened.close()
@@ -282,7 +284,7 @@ def test_shared_segments_are_merged_and_let_go(engine: Engine) -> None:
     assert layouts(engine) <= used, "what no file needs any more is forgotten"
     for number in before - used:
         engine.layouts.places(number)  # a step under way may still ask
-    again = Engine(engine.home, engine.spark)
+    again = Engine(engine.home, engine.plane)
     assert layouts(again) <= {s.tag for r in again.ledger.streams() for s in tags(again, r["id"])}
     again.close()
 

@@ -15,8 +15,10 @@ from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
 from sharing_traps import JOINS, OTHERS, READINGS, SELECTIONS, SLIDING, WINDOWED
 
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import Engine
+from millstream.engine.settings import EngineSettings
 from millstream.plan.windows import BEGINNING
+from millstream.spark.plane import SparkPlane
 from oracle.compare import difference
 from oracle.evaluate import Oracle
 from oracle.generate_overlapping import overlapping
@@ -101,7 +103,7 @@ class Player:
         self._plays += 1
         home = self.folder / f"play-{self._plays}"
         made = EngineSettings(sharing=sharing, step_rows_max=script.step_rows_max)
-        engine = Engine(home, self.spark, made)
+        engine = Engine(home, SparkPlane(self.spark), made)
         declare(engine, script.example.streams)
         texts = script.example.texts()
         tables = {
@@ -141,7 +143,7 @@ class Player:
         """The queries in another order than before."""
         names = list(engine.queries)[::-1]
         engine.close()
-        opened = Engine(engine.home, self.spark, engine.settings)
+        opened = Engine(engine.home, SparkPlane(self.spark), engine.settings)
         declare(opened, script.example.streams)
         for name in names:
             opened.add_query(name, texts[name])

@@ -11,8 +11,8 @@ from test_moves_without_spark import (
     pure,  # noqa: F401  (a fixture: kinds of operators without Spark)
 )
 
-from millstream.engine import faults
-from millstream.engine.transfer import RefusedError
+from millstream.store import faults
+from millstream.store.transfer import RefusedError
 
 Rows = list[tuple[int, int]]
 DOUBLE, PAIRS = "o:double(s:a)", "o:pairs(o:double(s:a))"
@@ -28,7 +28,7 @@ def feed(cluster: PureCluster, rows: Rows, count: int) -> None:
                                    "pull.committed", "take.written", "pull.followed"])  # fmt: skip
 def test_back_and_forth_with_rows_in_between(point: str, tmp_path: Path) -> None:
     """A to B to A to B: readers at both, rows between any two moves, the copy cut off once."""
-    cluster = PureCluster(None, tmp_path, 3)
+    cluster = PureCluster(tmp_path, 3)
     cluster.deploy("pairs", "pairs", lambda o: "p1" if o == DOUBLE else "p2")
     cluster.deploy("sums", "sums", lambda _: "p1")
     rows: Rows = []
@@ -56,7 +56,7 @@ def test_back_and_forth_with_rows_in_between(point: str, tmp_path: Path) -> None
 def test_a_new_reader_does_not_begin_with_what_was_left_for_others(tmp_path: Path) -> None:
     """p1 made a stream and keeps its last rows for p2, which lags; by now p0 makes it and has much
     more of it. A query that begins at p1 must read what p0 has, not what p1 has left over."""
-    cluster = PureCluster(None, tmp_path, 3)
+    cluster = PureCluster(tmp_path, 3)
     cluster.deploy("pairs", "pairs", lambda _: "p1")
     cluster.deploy("late", "plain", lambda _: "p1")
     cluster.alive["p2"].receiver.connect(DOUBLE, cluster.request([DOUBLE], FIRST).old, 1)

@@ -10,14 +10,15 @@ from small_engines import stream
 from millstream.cql.catalog import Catalog, StreamDefinition
 from millstream.cql.parser import parse_query
 from millstream.cql.system_streams import COLUMNS
-from millstream.engine import system_source
+from millstream.engine import system_rows, system_source
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.push_source import PushSource
 from millstream.engine.status import status
-from millstream.engine.system_door import SystemDoor
 from millstream.engine.system_source import SystemSource
+from millstream.engine.trains import alone
 from millstream.errors import CqlError, UsageError
+from millstream.spark.plane import SparkPlane
 
 ROWS = [{"at": t, "name": "ab"[t % 2], "n": t} for t in range(1, 11)]
 
@@ -55,7 +56,7 @@ def test_a_stream_of_ones_own_may_be_called_sys() -> None:
 
 @pytest.fixture
 def engine(spark: Any, tmp_path: Path) -> Iterator[Engine]:
-    opened = Engine(tmp_path / "home", spark)
+    opened = Engine(tmp_path / "home", SparkPlane(spark))
     opened.add_stream(stream("s", source="push"))
     yield opened
     opened.close()
@@ -76,10 +77,10 @@ def push(engine: Engine, rows: list[dict[str, Any]]) -> None:
 def run_steps(engine: Engine) -> None:
     """All steps that can be run, told to who listens."""
     for operator in list(engine.operators.values()):
-        report = engine.runner.run(operator, 1000)
+        report = engine.runner.run(alone(operator), 1000)
         if report is not None:
             for listener in engine.on_step:
-                listener(report)
+                listener(report.whole)
 
 
 @pytest.mark.spark
@@ -154,13 +155,13 @@ def test_operators_admissions_and_moves_are_seen(engine: Engine) -> None:
 
 @pytest.mark.spark
 def test_on_a_cluster_rows_are_posted(spark: Any, tmp_path: Path) -> None:
-    engine = Engine(tmp_path / "home", spark)
+    engine = Engine(tmp_path / "home", SparkPlane(spark))
     known = Catalog().stream("sys.moves")
     definition = StreamDefinition(known.name, known.columns, known.time, source={"source": "push"})
     engine.add_stream(definition)
     engine.add_query("moved", "SELECT at, operator, processor, direction, reason FROM sys.moves")
     door = engine.sources["sys.moves"]
-    assert isinstance(door, SystemDoor)
+    assert isinstance(door, PushSource)
     row = {"at": 5_000_000, "operator": "o:1", "kind": "map", "processor": "p1", "direction": "in"}
     assert door.push("manager", 1, [row, {**row, "at": 4_000_000}]).late == 1
     assert door.push("manager", 1, [row]).repeated
@@ -180,7 +181,7 @@ def test_a_run_with_such_a_query_comes_to_its_end(
     monkeypatch.setattr(system_source, "EVERY_SECONDS", 0.1)
     file = tmp_path / "rows.csv"
     file.write_text("".join(f"{t},a,{t}\n" for t in range(1, 50)))
-    engine = Engine(tmp_path / "home", spark)
+    engine = Engine(tmp_path / "home", SparkPlane(spark))
     engine.add_stream(stream("s", path=str(file)))
     engine.add_query("plain", "SELECT name FROM s WHERE n > 4", from_beginning=True)
     engine.add_query(
@@ -200,11 +201,11 @@ def test_a_run_with_such_a_query_comes_to_its_end(
 def test_the_buffer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system_source, "ROWS_KEPT", 3)
     definition = Catalog().stream("sys.moves")
-    source = SystemSource(definition, None, None)  # type: ignore[arg-type]
+    source = SystemSource(definition, None, None, None)  # type: ignore[arg-type]
     for n in range(5):
         source.note(operator=str(n), kind="map", processor="p", direction="in")
     assert (len(source._rows), source.lost) == (3, 2)
-    table = system_source.table_of(list(source._rows), definition)
+    table = system_rows.table_of(list(source._rows), definition)
     assert table["c1"].to_pylist() == ["2", "3", "4"]
     assert set(COLUMNS) == {
         "sys.operators",

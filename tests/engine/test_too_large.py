@@ -8,10 +8,12 @@ import pytest
 from engine_runner import settle
 from small_engines import stream
 
-from millstream.engine.engine import Engine, EngineSettings
-from millstream.engine.failures import result_too_large
-from millstream.engine.spark import collected_max
-from millstream.engine.steps import StepRunner
+from millstream.engine.engine import Engine
+from millstream.engine.settings import EngineSettings
+from millstream.spark.evaluator import SparkEvaluator
+from millstream.spark.failures import result_too_large
+from millstream.spark.plane import SparkPlane
+from millstream.spark.session import collected_max
 
 pytestmark = pytest.mark.spark
 ROWS = 40_000
@@ -39,7 +41,7 @@ def test_steps_and_tables_and_batches(
     with pytest.raises(Exception) as refused:  # noqa: PT011
         spark.range(ROWS).toArrow()
     assert result_too_large(refused.value)
-    engine = Engine(tmp_path / "home", spark, EngineSettings(step_rows_max=ROWS))
+    engine = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings(step_rows_max=ROWS))
     engine.add_stream(stream("s", source="push"))
     engine.add_query("alone", "SELECT n FROM s WHERE n >= 0", from_beginning=True)
     engine.add_query("table", "SELECT n, count(*) AS c FROM s GROUP BY n", from_beginning=True)
@@ -48,14 +50,14 @@ def test_steps_and_tables_and_batches(
     assert source.push("p", 1, rows).rows == ROWS
     source.finish()
     written: list[bool] = []
-    plain = StepRunner._materialise
+    plain = SparkEvaluator._materialise
 
-    def watched(self: StepRunner, output: Any, collect: bool) -> Any:
-        found = plain(self, output, collect)
+    def watched(self: SparkEvaluator, output: Any, reader: Any, collect: bool) -> Any:
+        found = plain(self, output, reader, collect)
         written.append(collect and not found[1])
         return found
 
-    monkeypatch.setattr(StepRunner, "_materialise", watched)
+    monkeypatch.setattr(SparkEvaluator, "_materialise", watched)
     settle(engine)
     assert any(written), "a result that was to be collected was written instead"
     numbers = sorted(r["n"] for r in engine.result("alone").to_pylist())

@@ -8,64 +8,55 @@ says that it takes a fixed share of the time, however fast this machine is.
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine import hosting, moving
-from millstream.engine.engine import EngineSettings
-from millstream.engine.hosting import HostedText
-from millstream.engine.operators import LOGIC
-from millstream.engine.segments import EMPTY, Segment
-from millstream.engine.steps import StepReport
-from millstream.plan.nodes import Source
+from millstream.engine.ports import CompiledQuery, Step
+from millstream.engine.reports import StepReport
+from millstream.engine.settings import EngineSettings
+from millstream.engine.trains import alone
+from millstream.plan.nodes import Plan, Source
 from millstream.plan.schema import Field
-from millstream.plan.windows import BEGINNING, FOREVER
+from millstream.plan.windows import FOREVER
 from millstream.server import processor_app
 from millstream.server.balancing import BalanceSettings
 from millstream.server.processor_app import ProcessorServer, ProcessorSettings
-from millstream.share.dataflow import state_stream
+from millstream.share.dataflow import Operator
+from millstream.store.hosted import HostedText
+from plain_plane import PlainPlane, Read, Rows, reaching, read, write
 
-COLUMNS = StructType([StructField(n, LongType()) for n in ("_ts", "c0")]).json()
 STREAM = StreamDefinition(
     "a", (Field("ts", "timestamp"), Field("c0", "bigint")), "ts", 0, source={"source": "push"}
 )
+STEP_ROWS = 100
 SHARE = 0.06  # of a processor's time that an operator says it takes
-Rows = list[tuple[int, int]]
 OPEN: list["PlainCluster"] = []  # clusters of the present test
 
 
-@dataclass(frozen=True)
-class PlainOperator:
-    """Looks like an operator to everything but a step."""
-
-    id: str
-    kind: Any
-    add: int
-    inputs: tuple[str, ...]
-    core: Any = None
-    node: Any = None
-
-
-class PlainLogic:
-    def reachable(self, operator: Any, segment: Segment, marks: Mapping[str, int]) -> bool:
-        return False
-
-
-def compiled(cql: str, start: int | None) -> tuple[Any, tuple[PlainOperator, ...]]:
+def compiled(cql: str) -> CompiledQuery:
     """A text is a number; the same text has the same operators everywhere."""
-    added = PlainOperator(f"o:add{cql}", "map", int(cql), ("s:a",))
-    summed = PlainOperator(f"o:sum{cql}", "interval", 0, (added.id,))
-    plan = SimpleNamespace(result=summed.id, relation=False, root=Source("a", STREAM.columns))
-    return plan, (added, summed)
+    base = Source("a", STREAM.columns)
+    added = Operator(f"o:add{cql}", "map", base, None, ("s:a",))
+    summed = Operator(f"o:sum{cql}", "interval", base, None, (added.id,))
+    return CompiledQuery(Plan(base, base.columns, relation=False), (added, summed), summed.id)
+
+
+def compute(step: Step, read: Read) -> tuple[Rows, Rows | None]:
+    (source,) = step.inputs.values()
+    rows, name = read(source.new), step.operator.id
+    if step.operator.kind == "map":
+        return [(ts, value + int(name.removeprefix("o:add"))) for ts, value in rows], None
+    kept = read(step.states[0])
+    total, result = kept[0][1] if kept else 0, []
+    for ts, value in rows:
+        total += value
+        result.append((ts, total))
+    return result, [(0, total)]
 
 
 def expected(rows: Sequence[tuple[int, int]], query: int) -> Counter[tuple[int, int]]:
@@ -112,7 +103,7 @@ class PlainEngine:
             for operator in list(engine.operators.values()):
                 with self._stepping:
                     if operator.id in engine.operators and operator.id not in engine.resting:
-                        self._step(operator)
+                        engine.runner.run(alone(operator), STEP_ROWS)
             now = time.monotonic()
             for name in list(engine.operators):
                 report = StepReport(
@@ -121,50 +112,6 @@ class PlainEngine:
                 for listener in engine.on_step:
                     listener(report)
             told = now
-
-    def _step(self, operator: Any) -> None:
-        engine, ledger = self.processor.engine, self.processor.engine.ledger
-        (source,) = operator.inputs
-        following, before = ledger.cursor(operator.id, source)
-        new = [s for s in ledger.segments(source) if s.last >= following][:5]
-        if not new:
-            return
-        rows, after = read(engine, new), max(before, new[-1].watermark)
-        state: Rows | None = None
-        if operator.kind == "map":
-            result = [(ts, value + operator.add) for ts, value in rows]
-        else:
-            kept = read(engine, ledger.segments(state_stream(operator.id)))
-            total, result = kept[0][1] if kept else 0, []
-            for ts, value in rows:
-                total += value
-                result.append((ts, total))
-            state = [(0, total)]
-        written = write(engine, result)
-        kept_state = None if state is None else write(engine, state)
-        with ledger.transaction():
-            if kept_state is not None:
-                name = state_stream(operator.id)
-                engine.runner.removals.add(ledger.replace(ledger.segments(name), None))
-                ledger.publish(name, [kept_state], BEGINNING)
-            ledger.publish(operator.id, [written], after)
-            ledger.set_cursor(operator.id, source, new[-1].last + 1, after)
-            ledger.record_step(operator.id, {}, len(rows), len(result), 0.0)
-
-
-def read(engine: Any, segments: Sequence[Segment]) -> Rows:
-    found: Rows = []
-    for segment in segments:
-        if segment.rows:
-            table = engine.store.read(segment)
-            found += zip(table["_ts"].to_pylist(), table["c0"].to_pylist(), strict=True)
-    return found
-
-
-def write(engine: Any, rows: Rows) -> Any:
-    if not rows:
-        return EMPTY
-    return engine.store.write(pa.table({"_ts": [r[0] for r in rows], "c0": [r[1] for r in rows]}))
 
 
 class PlainCluster:
@@ -187,24 +134,18 @@ class PlainCluster:
             manager_silence_s=self.balance.manager_silence_s,
         )  # fmt: skip
         settings = ProcessorSettings(balance=balance)
-        server = ProcessorServer(name, self.folder / name, None, settings, EngineSettings(slots=1))
+        server = ProcessorServer(
+            name,
+            self.folder / name,
+            PlainPlane(compiled, compute),
+            settings,
+            EngineSettings(slots=1),
+        )
         processor = server.processor
-        processor.hosting.compile = compiled  # type: ignore[method-assign,assignment]
         processor.new_owner.warm_rounds = 0
-        ledger = processor.engine.ledger
-
-        def install(operator: Any) -> None:
-            for stream in (operator.id, state_stream(operator.id)):
-                ledger.add_stream(stream, "state" if "#" in stream else operator.kind)
-                ledger.set_columns(stream, COLUMNS)
-
-        processor.engine.runner.install = install  # type: ignore[method-assign]
-        if not processor.ownership.declared():
-            with ledger.transaction():
-                ledger.add_stream("s:a", "base")
-                ledger.set_columns("s:a", COLUMNS)
-            processor.hosting.declare(STREAM, ingest=name == self.names[0])
         server.start()
+        if not processor.ownership.declared():
+            processor.hosting.declare(STREAM, ingest=name == self.names[0])
         self.alive[name] = server
         return server
 
@@ -212,7 +153,7 @@ class PlainCluster:
         self.alive.pop(name).stop()
 
     def deploy(self, query: int, name: str) -> None:
-        operators = tuple(o.id for o in compiled(str(query), 0)[1])
+        operators = tuple(o.id for o in compiled(str(query)).operators)
         self.alive[name].processor.hosting.host(
             HostedText(f"q{query}", str(query), 0, operators, result=True)
         )
@@ -229,7 +170,7 @@ class PlainCluster:
     def _publish(self, rows: Rows, mark: int) -> None:
         engine = self.alive[self.names[0]].processor.engine
         with engine.ledger.transaction() as ledger:
-            ledger.publish("s:a", [write(engine, rows)], mark)
+            ledger.publish("s:a", [write(engine.store, rows)], mark)
 
     def owners(self) -> dict[str, list[tuple[int, str]]]:
         """By operator: who says that it has it, with its epoch."""
@@ -258,7 +199,7 @@ class PlainCluster:
         for server in self.alive.values():
             if server.processor.ownership.owned(stream) is not None:
                 engine = server.processor.engine
-                return Counter(read(engine, engine.ledger.segments(stream)))
+                return Counter(read(engine.store, engine.ledger.segments(stream)))
         return Counter()
 
     def loads(self) -> dict[str, float]:
@@ -271,15 +212,10 @@ class PlainCluster:
 
 @contextmanager
 def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Kinds of operators without Spark, for as long as a test lasts."""
-    for kind in ("map", "interval"):
-        monkeypatch.setitem(LOGIC, kind, PlainLogic())
-    monkeypatch.setattr(hosting, "result_stream", lambda plan: plan.result)
+    """Kinds of operators without plans, for as long as a test lasts."""
     monkeypatch.setattr(processor_app, "ExecutionEngine", PlainEngine)
-    monkeypatch.setattr(processor_app, "capacity", lambda _: {}, raising=False)
-    monkeypatch.setattr(moving, "warm_up", lambda *_: "")
-    monkeypatch.setattr(hosting.Hosting, "_add_stream", lambda *_, **__: None)
-    yield
+    with reaching(monkeypatch, map=None, interval=None):
+        yield
     while OPEN:
         cluster = OPEN.pop()
         for name in list(cluster.alive):

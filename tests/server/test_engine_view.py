@@ -10,13 +10,15 @@ import pytest
 from millstream.control.snapshot import Snapshot
 from millstream.control.snapshot_json import to_json
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.push_source import PushSource
+from millstream.engine.settings import EngineSettings
 from millstream.errors import CqlError, StateError, UsageError
 from millstream.plan.schema import Field
 from millstream.server.engine_ending import forget_leftovers
 from millstream.server.engine_view import EngineView
+from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +33,7 @@ class Lab:
     """An engine over one pushed stream, with a view; the loop runs when rows are pushed."""
 
     def __init__(self, home: Path, spark: Any) -> None:
-        self.engine = Engine(home, spark, EngineSettings())
+        self.engine = Engine(home, SparkPlane(spark), EngineSettings())
         source = {"source": "push"}
         self.engine.add_stream(
             StreamDefinition("s", COLUMNS, "timestamp_seconds(at)", source=source)

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from millstream.engine.steps import StepReport
+from millstream.engine.reports import StepReport
 from millstream.server.execution_engine import UNTYPICAL_STEPS, ExecutionEngine, _words
 
 

@@ -16,12 +16,13 @@ import pytest
 from control_calls import until
 
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
-from millstream.engine.engine import EngineSettings
+from millstream.engine.settings import EngineSettings
 from millstream.errors import StateError, UsageError
 from millstream.server.kept_port import KeptPort
 from millstream.server.local_cluster import LAUNCH
 from millstream.server.processor_app import ProcessorServer, ProcessorSettings
 from millstream.session import Session
+from millstream.spark.plane import SparkPlane
 
 # about two minutes on a busy machine: `make soak` runs it
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
@@ -97,7 +98,7 @@ def processors(
     for name in ("p1", "p2", "p3"):
         settings = ProcessorSettings(manager=manager.url)
         engine = EngineSettings(batch_rows=200, step_rows_max=1000)
-        server = ProcessorServer(name, tmp_path / name, spark, settings, engine)
+        server = ProcessorServer(name, tmp_path / name, SparkPlane(spark), settings, engine)
         server.processor.new_owner.warm_rounds = 0  # one session: whoever ran it has warmed it up
         server.start()
         found[name] = server

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from millstream.engine.engine import EngineSettings
-from millstream.engine.steps import StepReport
+from millstream.engine.reports import StepReport
+from millstream.engine.settings import EngineSettings
 from millstream.server.measured_load import FIRST_STEPS_SECONDS, MeasuredLoad
 
 COSTS = {"o:a": (0.1, 0.0), "o:b": (0.1, 0.0)}

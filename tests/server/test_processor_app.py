@@ -24,9 +24,10 @@ from millstream.control.commands import (
 )
 from millstream.control.records import Peer
 from millstream.control.replies import Expected, Inventory, Refusal
-from millstream.engine.engine import EngineSettings
+from millstream.engine.settings import EngineSettings
 from millstream.errors import UsageError
 from millstream.server.processor_app import ProcessorServer, ProcessorSettings
+from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark
 
@@ -52,7 +53,11 @@ def rows(first: int, count: int) -> list[dict[str, Any]]:
 def pair(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
     servers = [
         ProcessorServer(
-            f"p{i}", tmp_path_factory.mktemp(f"p{i}"), spark, ProcessorSettings(), SETTINGS
+            f"p{i}",
+            tmp_path_factory.mktemp(f"p{i}"),
+            SparkPlane(spark),
+            ProcessorSettings(),
+            SETTINGS,
         )
         for i in range(2)
     ]
@@ -275,7 +280,7 @@ def test_beyond_loopback_a_token_is_required(spark: Any, tmp_path: Path) -> None
         ProcessorSettings(host="0.0.0.0")
     with pytest.raises(UsageError, match="TLS"):
         ProcessorSettings(certificate="x")
-    server = ProcessorServer("t", tmp_path, spark, ProcessorSettings(token="secret"))
+    server = ProcessorServer("t", tmp_path, SparkPlane(spark), ProcessorSettings(token="secret"))
     server.start()
     try:
         paths = ["/streams/a/segments?after=1&consumer=x", "/moves/m/sealed", "/queries/q/rows"]
@@ -292,7 +297,7 @@ def test_beyond_loopback_a_token_is_required(spark: Any, tmp_path: Path) -> None
 
 
 def test_a_reset_forgets_everything(spark: Any, tmp_path: Path) -> None:
-    server = ProcessorServer("r", tmp_path, spark, ProcessorSettings(), SETTINGS)
+    server = ProcessorServer("r", tmp_path, SparkPlane(spark), ProcessorSettings(), SETTINGS)
     server.start()
     control = Control("r", server.url)
     try:

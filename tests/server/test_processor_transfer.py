@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -16,14 +15,14 @@ from control_calls import Control, until
 from millstream.client.manager_client import ManagerClient
 from millstream.client.results import StreamReader
 from millstream.control.commands import Configure, Connect, Disconnect, Report, Stop, TakeInventory
-from millstream.engine.ownership import Place
-from millstream.engine.transfer import PeerAwayError, RefusedError
 from millstream.errors import ResourceError, StateError
 from millstream.server import execution_engine, stream_receiver
 from millstream.server.peers import PeerDirectory
 from millstream.server.processor_app import ProcessorServer, ProcessorSettings
+from millstream.store.ownership import Place
+from millstream.store.transfer import PeerAwayError, RefusedError
+from plain_plane import PlainPlane
 
-NO_SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
 STREAM = "o:1"
 
 
@@ -41,7 +40,7 @@ class Pair:
 
     def opened(self, number: int) -> ProcessorServer:
         home = self.folder / f"p{number}"
-        server = ProcessorServer(f"p{number}", home, NO_SPARK, ProcessorSettings())
+        server = ProcessorServer(f"p{number}", home, PlainPlane(), ProcessorSettings())
         server.start()
         return server
 

@@ -14,6 +14,7 @@ from millstream.engine.push_source import PushSource
 from millstream.errors import UsageError
 from millstream.plan.schema import Field
 from millstream.server.rows_api import RowsServer
+from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark
 
@@ -24,7 +25,7 @@ ROWS = [{"at": 1, "n": 1}, {"at": 2, "n": 2}]
 @pytest.fixture(scope="module")
 def engine(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     home: Path = tmp_path_factory.mktemp("rows")
-    opened = Engine(home, spark)
+    opened = Engine(home, SparkPlane(spark))
     for name in ("s", "t", "u"):
         time = "timestamp_seconds(at)"
         opened.add_stream(StreamDefinition(name, COLUMNS, time, source={"source": "http"}))

@@ -27,7 +27,7 @@ class Given:
             operators={o: SimpleNamespace(id=o, inputs=i) for o, i in inputs.items()},
             queries={"mine": query("a", "o:1"), "watch": query("sys.steps", "o:2", "o:3")},
             paused_operators=set(),
-            runner=SimpleNamespace(pending=lambda o: {"x": self.pending.get(o.id, 0)}),
+            pending=lambda o: {"x": self.pending.get(o.id, 0)},
         )
         self.receiver = SimpleNamespace(behind={})
 

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from millstream.control.system_streams import OPERATORS, STEPS
 from millstream.engine import system_rows
-from millstream.engine.steps import StepReport
+from millstream.engine.reports import StepReport
 from millstream.server import system_view
 from millstream.server.access import add_error_answers
 from millstream.server.system_view import SystemView
@@ -29,7 +29,7 @@ class PlainEngine:
             },
         )
         waiting = [SimpleNamespace(rows=4, size=40)]
-        self.runner = SimpleNamespace(pending=lambda _: {"s:a": waiting})
+        self.pending = lambda _: {"s:a": waiting}
 
     def queries_of(self, operator: str) -> list[Any]:
         stream = "a" if operator == "o:user" else "sys.steps"

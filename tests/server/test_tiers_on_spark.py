@@ -11,9 +11,10 @@ from test_manager_app import Process, all_up, wait
 from millstream.cli import run
 from millstream.client.manager_client import ManagerClient
 from millstream.client.results import ResultReader
-from millstream.engine.engine import EngineSettings
+from millstream.engine.settings import EngineSettings
 from millstream.server.processor_app import ProcessorServer, ProcessorSettings
 from millstream.session import Session
+from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark
 
@@ -36,7 +37,9 @@ def top(spark: Any, tmp_path: Path) -> Iterator[Process]:
             settings = ProcessorSettings(manager=managers[-1].client.url)
             engine = EngineSettings(batch_rows=60)
             servers.append(
-                ProcessorServer(processor, tmp_path / processor, spark, settings, engine)
+                ProcessorServer(
+                    processor, tmp_path / processor, SparkPlane(spark), settings, engine
+                )
             )
             servers[-1].start()
         wait(lambda: len(managers[0].client.status()["processors"]) == 2, 60)

@@ -19,16 +19,18 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.appending import FILE, REASON, RECORD, ROW
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
-from millstream.engine.spark import session
-from millstream.engine.steps import StepReport
+from millstream.engine.reports import StepReport
+from millstream.engine.settings import EngineSettings
 from millstream.plan.schema import Field
 from millstream.schedule import TEMPLATES, Quality, ScheduleSettings
 from millstream.schedule.algorithms import ALGORITHMS
 from millstream.schedule.settings import THESIS_CANDIDATES
 from millstream.sim.arrivals import worldcup_counts
+from millstream.spark.plane import SparkPlane
+from millstream.spark.session import session
+from millstream.store.appending import FILE, REASON, RECORD, ROW
 
 Progress = Callable[[str], None]
 STREAMS = ("a", "b")
@@ -73,12 +75,12 @@ def run(quick: bool = False, seed: int = 1, progress: Progress = print) -> dict[
             f"mean, {len(QUERIES)} queries; warming up"
         )
         warm = arrivals(min(seconds, 4.0), seed + 1)
-        _contend(Engine(folder / "warm", spark, _settings("fifo", seed)), warm)
+        _contend(Engine(folder / "warm", SparkPlane(spark), _settings("fifo", seed)), warm)
         counts: dict[str, dict[str, int]] = {}
         names = QUICK if quick else contenders()
         first = seed % len(names)  # whoever comes later finds a warmer engine: by turns
         for name in (*names[first:], *names[:first]):
-            engine = Engine(folder / name, spark, _settings(name, seed))
+            engine = Engine(folder / name, SparkPlane(spark), _settings(name, seed))
             record = _contend(engine, batches)
             found = record.figures(seconds)
             figures["contenders"][name], counts[name] = found, record.results
@@ -272,7 +274,7 @@ def _queued(engine: Engine) -> float:
     with engine.lock:
         operators = list(engine.operators.values())
     return float(
-        sum(s.rows for o in operators for found in engine.runner.pending(o).values() for s in found)
+        sum(s.rows for o in operators for found in engine.pending(o).values() for s in found)
     )
 
 

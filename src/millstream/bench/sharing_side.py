@@ -16,10 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millstream.bench.mix import Ask, batch, definition, mix, plain
 from millstream.bench.resources import Meter
-from millstream.engine.delivery import FileSink
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
-from millstream.engine.spark import session
+from millstream.engine.settings import EngineSettings
+from millstream.spark.plane import SparkPlane
+from millstream.spark.session import session
+from millstream.store.delivery import FileSink
 
 FILES_A_TRIGGER = 2
 
@@ -75,7 +77,7 @@ def by_hand(spark: SparkSession, asks: list[Ask], data: Path, out: Path) -> None
 
 def ours(spark: SparkSession, asks: list[Ask], data: Path, out: Path) -> None:
     """Millstream with its default settings."""
-    engine = Engine(out / "home", spark, EngineSettings())
+    engine = Engine(out / "home", SparkPlane(spark), EngineSettings())
     try:
         for name in sorted({s for ask in asks for s in streams_of(ask)}):
             engine.add_stream(definition(name, data / name))

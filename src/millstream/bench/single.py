@@ -20,12 +20,15 @@ import pyarrow as pa
 
 from millstream.bench.workload import COLUMNS, cql, definition, plain_query, write_stream
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.appending import FILE, REASON, RECORD, ROW
-from millstream.engine.delivery import FileSink
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
-from millstream.engine.spark import session
-from millstream.engine.steps import StepReport
+from millstream.engine.reports import StepReport
+from millstream.engine.settings import EngineSettings
+from millstream.engine.trains import alone
+from millstream.spark.plane import SparkPlane
+from millstream.spark.session import session
+from millstream.store.appending import FILE, REASON, RECORD, ROW
+from millstream.store.delivery import FileSink
 
 Progress = Callable[[str], None]
 KINDS = ("filter", "average", "join")
@@ -103,7 +106,9 @@ def _ours(
 ) -> float:
     """Seconds until Millstream has processed all files and written the results."""
     shutil.rmtree(out, ignore_errors=True)
-    engine = Engine(out / "home", spark, EngineSettings(batch_rows=batch, step_rows_max=2 * batch))
+    engine = Engine(
+        out / "home", SparkPlane(spark), EngineSettings(batch_rows=batch, step_rows_max=2 * batch)
+    )
     try:
         clock = time.perf_counter()
         engine.add_stream(definition("a", a))
@@ -142,7 +147,7 @@ def _windows(spark: Any, folder: Path, quick: bool, progress: Progress) -> list[
     figures = []
     for size in WINDOWS[: 2 if quick else 3]:
         home = folder / f"window-{size}"
-        engine = Engine(home, spark, EngineSettings(step_rows_max=10_000_000))
+        engine = Engine(home, SparkPlane(spark), EngineSettings(step_rows_max=10_000_000))
         try:
             seconds = _window_step(engine, size)
         finally:
@@ -170,11 +175,11 @@ def _window_step(engine: Engine, size: int) -> float:
         for name in ("a", "b"):
             engine.appenders[name].append(_made_up(random, rows, at), {})
         at += rows * 1_000
-        report = engine.runner.run(operator, 10_000_000)
+        report = engine.runner.run(alone(operator), 10_000_000)
         engine.maintenance.compact("s:a")
         engine.maintenance.compact("s:b")
         if report is not None:
-            seconds.append(report.seconds)
+            seconds.append(report.whole.seconds)
     return median(seconds[-3:])
 
 

@@ -1,6 +1,6 @@
 """What the binder asks of Spark: the types of expressions, and whether they may be repeated.
 
-The binder never imports Spark; `engine/analyzer.py` answers with Spark's own analyser.
+The binder never imports Spark; `spark/analyzer.py` answers with Spark's own analyser.
 """
 
 from collections.abc import Sequence

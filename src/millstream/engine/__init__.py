@@ -1,1 +1,1 @@
-"""The data plane on Spark: segments, ledger, steps, compaction, ingest, delivery."""
+"""What a processor does next, through two ports: one compiles a query, one evaluates a step."""

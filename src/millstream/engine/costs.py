@@ -1,22 +1,19 @@
 """What each query costs: its own part, and its share of what it has in common with others.
 
 Seconds of a job that several operators shared were attributed to them by rows when it ran
-(`train_steps`); seconds of an operator that several queries use are divided among them. All parts
+(`steps`); seconds of an operator that several queries use are divided among them. All parts
 add up to the time that was measured.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from millstream.engine.dataflow import Dataflow
 from millstream.plan.explain import explain
 from millstream.plan.nodes import Plan
 from millstream.share.dataflow import Operator
 from millstream.share.groups import candidate
 from millstream.share.matching import Match
-
-if TYPE_CHECKING:
-    from millstream.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +28,15 @@ class Cost:
         return self.own_s + self.shared_s
 
 
-def query_costs(engine: "Engine") -> Mapping[str, Cost]:
+def query_costs(flow: Dataflow) -> Mapping[str, Cost]:
     """The cost of every live query."""
-    statistics = engine.ledger.operator_statistics()
+    statistics = flow.ledger.operator_statistics()
     users: dict[str, int] = {}
-    for query in engine.queries.values():
+    for query in flow.queries.values():
         for operator in query.operators:
             users[operator] = users.get(operator, 0) + 1
     costs = {}
-    for query in engine.queries.values():
+    for query in flow.queries.values():
         own = shared = 0.0
         for operator in query.operators:
             row = statistics.get(operator)
@@ -53,20 +50,20 @@ def query_costs(engine: "Engine") -> Mapping[str, Cost]:
     return costs
 
 
-def explained(engine: "Engine", plan: Plan) -> str:
+def explained(flow: Dataflow, plan: Plan) -> str:
     """A plan, what it would reuse of what runs, and what each part costs by what was measured."""
-    parts = (f"  {match.told()}; {expected(engine, match)}" for match in engine.matches(plan))
+    parts = (f"  {match.told()}; {expected(flow, match)}" for match in flow.matches(plan))
     return "\n".join([explain(plan), "sharing", *parts])
 
 
-def expected(engine: "Engine", match: Match) -> str:
+def expected(flow: Dataflow, match: Match) -> str:
     """What an operator would add: nothing, as much as its companions, or nobody knows yet."""
     if match.how == "same":
         return "costs nothing more"
-    statistics = engine.ledger.operator_statistics()
+    statistics = flow.ledger.operator_statistics()
     alike = [
         statistics[o.id]
-        for o in engine.operators.values()
+        for o in flow.operators.values()
         if o.id in statistics
         and o.kind == match.operator.kind
         and (match.how == "new" or _one_family(o, match.operator))

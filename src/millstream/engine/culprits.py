@@ -11,19 +11,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from millstream.engine.failures import data_error
-from millstream.engine.operators import LOGIC
-from millstream.engine.operators.base import Input, Step
-from millstream.engine.segments import Segment, SegmentStore
+from millstream.engine.dataflow import Dataflow
+from millstream.engine.ports import Evaluator, Input, Step, TrainStep
+from millstream.engine.steps import StepRunner
+from millstream.engine.trains import Unit
 from millstream.share.dataflow import base_stream
-
-if TYPE_CHECKING:
-    from millstream.engine.engine import Engine
-    from millstream.share.dataflow import Operator
+from millstream.store.segments import Segment, SegmentStore
 
 JOBS_MAX = 60  # of two inputs with half a million new rows each, about 20 halvings an input
 SECONDS_MAX = 30.0
@@ -61,16 +58,18 @@ class Culprit:
         return where | {"row": self.row, "values": dict(self.values)}
 
 
-def find_culprits(engine: "Engine", operator: "Operator", rows_max: int) -> tuple[Culprit, ...]:
+def find_culprits(
+    flow: Dataflow, runner: StepRunner, unit: Unit, rows_max: int
+) -> tuple[Culprit, ...]:
     """The rows behind the failure of a step on at most so many rows; none where they hide."""
-    with engine.runner.removals.reading(), suppress(Exception):  # the failure itself is known
-        step = engine.runner.prepare(operator, rows_max)
-        if step is None:
+    with flow.streams.removals.reading(), suppress(Exception):  # the failure itself is known
+        job = runner.planner.plan(unit, rows_max)
+        if job is None:
             return ()
-        search = _Search(step, engine.store)
+        search = _Search(replace(job, collect=False), runner.evaluator, flow.store)
         try:
             return tuple(
-                _culprit(engine, stream, search.table(segments))
+                _culprit(flow, stream, search.table(segments))
                 for (stream, _), segments in search.smallest().items()
             )
         finally:
@@ -95,7 +94,8 @@ def dumped(culprits: Sequence[Culprit]) -> str:
 class _Search:
     """Halves the rows of a failed step, part by part."""
 
-    step: Step
+    job: TrainStep  # of one operator
+    evaluator: Evaluator
     store: SegmentStore
     jobs: int = 0
     deadline: float = field(default_factory=lambda: time.monotonic() + SECONDS_MAX)
@@ -103,7 +103,7 @@ class _Search:
 
     def smallest(self) -> Selection:
         """Parts that are needed for the failure, each as small as could be found."""
-        chosen = dict(_parts(self.step))
+        chosen = dict(_parts(self.job.steps[0]))
         if not self._fails(chosen):
             return {}  # not the rows: the first failure was of another kind
         for part in list(chosen):  # what the step fails without is no culprit
@@ -135,10 +135,9 @@ class _Search:
         if self.jobs > JOBS_MAX or time.monotonic() > self.deadline:
             return False
         try:
-            for output in LOGIC[self.step.operator.kind].evaluate(_with(self.step, chosen)).outputs:
-                output.data.write.format("noop").mode("overwrite").save()
+            self.evaluator.try_out(replace(self.job, steps=(_with(self.job.steps[0], chosen),)))
         except Exception as error:
-            if data_error(error) is None:
+            if self.evaluator.data_error(error) is None:
                 raise
             return True
         return False
@@ -209,14 +208,14 @@ def _without(chosen: Selection, part: Part) -> dict[Part, Segments]:
 # -- rows for people ----------------------------------------------------------------------------
 
 
-def _culprit(engine: "Engine", stream: str, rows: pa.Table) -> Culprit:
+def _culprit(flow: Dataflow, stream: str, rows: pa.Table) -> Culprit:
     first = rows.slice(0, 1).to_pylist()[0]
-    declared = {base_stream(name): name for name in engine.appenders}
+    declared = {base_stream(name): name for name in flow.appenders}
     if stream in declared:
         shown = declared[stream]
-        names = [f.name for f in engine.catalog.stream(shown).columns]
+        names = [f.name for f in flow.catalog.stream(shown).columns]
     else:
-        producer = engine.operators.get(stream)
+        producer = flow.operators.get(stream)
         shown = producer.label if producer is not None else stream
         names = [f.name for f in producer.node.schema] if producer is not None else []
     user = [name for name in rows.column_names if not name.startswith("_")]

@@ -12,12 +12,13 @@ from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.appending import ROW, Appended, Appender
-from millstream.engine.file_parsing import NUMBER, FileParser
-from millstream.engine.file_source import (
+from millstream.engine.ports import DataPlane, SourceSetting
+from millstream.errors import UsageError
+from millstream.store.appending import ROW, Appended, Appender
+from millstream.store.file_source import (
+    NUMBER,
     expanded_size,
     format_of,
     gone,
@@ -26,7 +27,6 @@ from millstream.engine.file_source import (
     verify_complete,
     verify_unchanged,
 )
-from millstream.errors import UsageError
 
 POLL_SECONDS = 0.5
 SETTLE_SECONDS = 1.0  # a file of a watched folder is read when it has not changed for this long
@@ -42,12 +42,12 @@ class FileIngest:
         self,
         definition: StreamDefinition,
         appender: Appender,
-        spark: SparkSession,
-        staging: Path,
-        batch_rows: int,
+        plane: DataPlane,
+        setting: SourceSetting,
     ) -> None:
         self.definition, self.appender = definition, appender
-        self.staging, self.batch_rows = staging / quote(definition.name, safe=""), batch_rows
+        self.staging = setting.home / "staging" / quote(definition.name, safe="")
+        self.batch_rows = setting.batch_rows
         self.follow = bool(definition.source.get("follow", False))
         self.rate = _rate(definition)
         self.caught_up = False  # of a watched folder: all that is there has been read
@@ -58,7 +58,7 @@ class FileIngest:
                 f"stream {definition.name}: follow needs a folder, not a file",
                 hint="new rows come as new files of the folder",
             )
-        self._parser = FileParser(definition, spark, format_of(definition, files), self.staging)
+        self._parser = plane.file_parser(definition, format_of(definition, files), self.staging)
         recorded = self._ledger.source_files(appender.stream)
         verify_unchanged(definition.name, recorded)
         if not self.follow:

@@ -11,35 +11,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.engine import LIVE, Engine, Query, culprits_of
+from millstream.engine.engine import Engine
 from millstream.engine.file_ingest import FileIngest
-from millstream.engine.ownership import HELD, Ownership, definition_text
-from millstream.engine.sources import LiveSource
-from millstream.engine.transfer import RefusedError
+from millstream.engine.ports import CompiledQuery, LiveSource
+from millstream.engine.query import LIVE, Query, culprits_of
+from millstream.engine.warming import warm_up
 from millstream.errors import UsageError
-from millstream.plan.nodes import Plan
 from millstream.plan.windows import BEGINNING
 from millstream.share.dataflow import (
     Operator,
     base_stream,
-    compile_plan,
-    result_stream,
     state_stream,
 )
+from millstream.store.hosted import HostedText
+from millstream.store.ownership import HELD, Ownership, definition_text
+from millstream.store.transfer import RefusedError
 
 FIRST_EPOCH = 1
 POINTERS_KEPT = 100  # to later owners of a stream: who was away for long may still ask
-
-
-@dataclass(frozen=True, slots=True)
-class HostedText:
-    """What operators are compiled from: a query's text and start, and which of them are meant."""
-
-    query: str
-    cql: str
-    start: int
-    operators: tuple[str, ...]
-    result: bool = False  # rows of its last operator are kept for subscribers
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +47,7 @@ class Hosting:
         self.engine, self.ownership, self.ledger = engine, ownership, engine.ledger
         self.running = False  # whether the loop runs: sources then start at once
         self._waiting: dict[str, FileIngest | LiveSource] = {}  # opened, not started
-        self._compiled: dict[tuple[str, int], tuple[Plan, tuple[Operator, ...]]] = {}
+        self._compiled: dict[tuple[str, int], CompiledQuery] = {}
 
     def restore(self) -> None:
         """Everything again as the ledger has it."""
@@ -152,7 +141,6 @@ class Hosting:
                     for consumer in ledger.consumers(part):
                         ledger.drop_cursor(consumer, part)
                     gone += ledger.drop_stream(part)
-                    self.engine.runner.reader.forget(part)
         self.remove(gone)
 
     def hold(self, query: str, streams: Sequence[str]) -> dict[str, Marks]:
@@ -163,7 +151,7 @@ class Hosting:
                 head = ledger.stream(stream)
                 if head is None:
                     raise RefusedError("unknown", f"stream {stream} is not known here")
-                self.engine.hold(f"{HELD}{query}", stream)
+                self.engine.streams.hold(f"{HELD}{query}", stream)
                 found[stream] = Marks(head["watermark"], head["retained_from"], head["ts_max"])
         return found
 
@@ -174,21 +162,19 @@ class Hosting:
 
     # -- operators ------------------------------------------------------------------------------
 
-    def compile(self, cql: str, start: int | None) -> tuple[Plan, tuple[Operator, ...]]:
+    def compile(self, cql: str, start: int | None) -> CompiledQuery:
         """A query's plan and operators, producers first; ids are the same everywhere."""
         key = (cql, BEGINNING if start is None else start)
         with self.engine.lock:
             if key not in self._compiled:
-                plan = self.engine.plan(cql, key[1])
                 if len(self._compiled) > 1000:
                     self._compiled.clear()
-                self._compiled[key] = (plan, compile_plan(plan))
+                self._compiled[key] = self.engine.compiled(cql, key[1])
             return self._compiled[key]
 
     def chosen(self, text: HostedText) -> tuple[Operator, ...]:
         """The operators that a text means."""
-        _, operators = self.compile(text.cql, text.start)
-        known = {o.id: o for o in operators}
+        known = {o.id: o for o in self.compile(text.cql, text.start).operators}
         missing = [o for o in text.operators if o not in known]
         if missing:
             raise UsageError(
@@ -199,11 +185,11 @@ class Hosting:
 
     def install(self, text: HostedText) -> None:
         """Makes the columns of all the query's streams known (inside a transaction)."""
-        plan, operators = self.compile(text.cql, text.start)
-        for operator in operators:
+        compiled = self.compile(text.cql, text.start)
+        for operator in compiled.operators:
             self.engine.runner.install(operator)
         if text.query not in {row["name"] for row in self.ledger.queries()}:
-            self.ledger.add_query(text.query, text.cql, text.start, result_stream(plan))
+            self.ledger.add_query(text.query, text.cql, text.start, compiled.stream)
 
     def host(self, text: HostedText) -> None:
         """Runs operators of a query here, from the first rows that their inputs still have."""
@@ -215,32 +201,30 @@ class Hosting:
                 self.install(text)
                 for operator in operators:
                     for stream in operator.inputs:
-                        self.engine.hold(operator.id, stream)
+                        self.engine.streams.hold(operator.id, stream)
                     self._own(operator.id)
                 self.register(text)
             self.run(text)
 
     def register(self, text: HostedText) -> None:
         """Notes which operators of a query are here (inside a transaction)."""
-        plan, _ = self.compile(text.cql, text.start)
+        compiled = self.compile(text.cql, text.start)
         for operator in text.operators:
             self.ownership.host(text.query, operator)
-        stream, name = result_stream(plan), f"q:{text.query}"
+        stream, name = compiled.stream, f"q:{text.query}"
         if text.result:
             self.ownership.keep_result(text.query)
             if name not in self.ledger.consumers(stream):
-                self.engine.hold(name, stream)
+                self.engine.streams.hold(name, stream)
 
     def run(self, text: HostedText) -> None:
         """Lets the loop see the operators of a query that the ledger says are here."""
-        plan, _ = self.compile(text.cql, text.start)
+        compiled = self.compile(text.cql, text.start)
         here = tuple(
-            o.id
-            for o in self.compile(text.cql, text.start)[1]
-            if o.id in self.ownership.hosted().get(text.query, ())
+            o.id for o in compiled.operators if o.id in self.ownership.hosted().get(text.query, ())
         )
         row = next(r for r in self.ledger.queries() if r["name"] == text.query)
-        query = Query(text.query, text.cql, plan, text.start, result_stream(plan), here)
+        query = Query(text.query, text.cql, compiled.plan, text.start, compiled.stream, here)
         query.state, query.reason = row["state"], row["reason"]
         with self.engine.lock:
             if query.state in LIVE:
@@ -317,7 +301,6 @@ class Hosting:
             return []
         for consumer in self.ledger.consumers(operator):
             self.ledger.drop_cursor(consumer, operator)
-        self.engine.runner.reader.forget(operator)
         return list(self.ledger.drop_stream(operator))
 
     def drop_operator(self, operator: str) -> list[str]:
@@ -327,7 +310,6 @@ class Hosting:
         part = 0
         while self.ledger.stream(state_stream(operator, part)) is not None:
             gone += self.ledger.drop_stream(state_stream(operator, part))
-            self.engine.runner.reader.forget(state_stream(operator, part))
             part += 1
         return gone
 
@@ -394,9 +376,12 @@ class Hosting:
             for query, operators in self.ownership.hosted().items()
         }
 
+    def warm_up(self, operator: Operator, rounds: int) -> str:
+        """Tries an operator out on what lies here; gives what went wrong, if anything did."""
+        return warm_up(self.engine.runner, operator, rounds)
+
     def remove(self, files: Sequence[str]) -> None:
-        self.engine.runner.removals.add(files)
-        self.engine.maintenance.remove_files()
+        self.engine.streams.remove(files)
 
 
 def _waiting_for_others(stream: str) -> RefusedError:

@@ -8,14 +8,11 @@ empty segment; rows that come later and are older are late.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from millstream.engine.dataflow import Dataflow
 from millstream.plan.nodes import sources_of
 from millstream.plan.windows import BEGINNING
 from millstream.share.dataflow import base_stream
-
-if TYPE_CHECKING:
-    from millstream.engine.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,27 +48,27 @@ def wanted(
     return found
 
 
-def follow_others(engine: "Engine", now: float | None = None) -> list[str]:
+def follow_others(flow: Dataflow, now: float | None = None) -> list[str]:
     """Moves the watermarks of silent streams; gives the names of those that moved."""
-    if not any(a.definition.idle_us is not None for a in engine.appenders.values()):
+    if not any(a.definition.idle_us is not None for a in flow.appenders.values()):
         return []
     moment = time.time() if now is None else now
-    standings = {name: _standing(engine, name, moment) for name in engine.appenders}
+    standings = {name: _standing(flow, name, moment) for name in flow.appenders}
     together: dict[str, set[str]] = {name: set() for name in standings}
-    for query in list(engine.queries.values()):
+    for query in list(flow.queries.values()):
         names = {s.stream for s in sources_of(query.plan.root)}
         for name in names & set(together):
             together[name] |= names - {name}
     targets = wanted(standings, {name: sorted(others) for name, others in together.items()})
-    return [name for name, mark in targets.items() if engine.appenders[name].follow(mark)]
+    return [name for name, mark in targets.items() if flow.appenders[name].follow(mark)]
 
 
-def _standing(engine: "Engine", name: str, now: float) -> Standing:
-    row = engine.ledger.stream(base_stream(name))
+def _standing(flow: Dataflow, name: str, now: float) -> Standing:
+    row = flow.ledger.stream(base_stream(name))
     assert row is not None
-    idle = engine.appenders[name].definition.idle_us
-    source = engine.ingests.get(name) or engine.sources.get(name)
-    since = source.silent_since() if source is not None else engine.appenders[name].arrived
+    idle = flow.appenders[name].definition.idle_us
+    source = flow.ingests.get(name) or flow.sources.get(name)
+    since = source.silent_since() if source is not None else flow.appenders[name].arrived
     silent = idle is not None and (now - since) * 1e6 >= idle
-    ended = bool(engine.ledger.ingest_position(base_stream(name)).get("ended"))
+    ended = bool(flow.ledger.ingest_position(base_stream(name)).get("ended"))
     return Standing(row["watermark"], row["ts_max"], ended, silent)

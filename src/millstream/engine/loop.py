@@ -7,23 +7,22 @@ has ended and nothing is left to do.
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 from typing import Literal as OneOf
 
 from millstream.engine.culprits import find_culprits
-from millstream.engine.delivery import Delivery, SinkError
 from millstream.engine.engine import Engine
-from millstream.engine.failures import data_error, disk_full, java_gone
 from millstream.engine.idleness import follow_others
 from millstream.engine.quota import REVIEW_SECONDS, review
+from millstream.engine.reports import StepReport
 from millstream.engine.scheduling import StepScheduler
-from millstream.engine.steps import StepReport
 from millstream.engine.trains import Unit
 from millstream.errors import MillstreamError
 from millstream.schedule.protocol import Choice
-from millstream.share.dataflow import Operator
+from millstream.store.delivery import Delivery, SinkError
+from millstream.store.machine_failures import disk_full
 
 IDLE_SECONDS = 0.05
 LOOK_SECONDS = 0.2
@@ -133,10 +132,14 @@ class Loop:
     def _fail(self, error: BaseException) -> None:
         if self.failure is None:
             told = isinstance(error, MillstreamError)
-            self.failure = error if told else java_gone(self.engine.spark) or error
+            self.failure = error if told else self._machine_gone() or error
         self._stop.set()
         self.settled.set()
         self.finished.set()
+
+    def _machine_gone(self) -> MillstreamError | None:
+        machine = self.engine.plane.machine
+        return None if machine is None else machine.gone()
 
     def _look_after_sources(self) -> None:
         """Now and then: has a source failed, has a stream fallen silent?"""
@@ -172,7 +175,7 @@ class Loop:
                 choice, unit = self._choices.pop(piece.name)
                 report = None
                 try:
-                    report = self._unit(unit, ceil(choice.rows))
+                    report = self._step(unit, ceil(choice.rows))
                 finally:
                     with self._changed:
                         self.scheduler.finished(choice, report, unit)
@@ -183,12 +186,10 @@ class Loop:
             case "compact":
                 engine.maintenance.compact(piece.name.removeprefix("compact "))
 
-    def _unit(self, unit: Unit, rows: int) -> StepReport | None:
-        if not unit.members:
-            return self._step(unit.operators[0], rows, unit.limits)
+    def _step(self, unit: Unit, rows: int) -> StepReport | None:
         engine = self.engine
         try:
-            found = engine.train_runner.run(unit, rows)
+            report = engine.runner.run(unit, rows)
         except Exception as error:
             if any(o.id not in engine.operators for o in unit.operators):
                 return None  # a query was dropped meanwhile, and its streams with it
@@ -196,51 +197,38 @@ class Loop:
                 raise
             if full := disk_full(error):
                 raise full from error
-            if self._stop.is_set():
-                raise  # after the restart it is tried again
-            if data_error(error) is None:
-                self.scheduler.trains.give_up(unit)  # too much for one job
-            # each by itself: who fails alone fails, and the others have lost nothing
-            for operator in unit.operators:
-                if operator.id in engine.operators:
-                    self._step(operator, rows, unit.limits)
-            return None
-        if found is None:
-            return None
-        self.steps += 1
-        for report in found.members:
-            self._tell(report)
-        engine.maintenance.retain({s for o in unit.operators for s in o.inputs})
-        return found.whole
-
-    def _step(
-        self, operator: Operator, rows: int, limits: Mapping[str, int] | None = None
-    ) -> StepReport | None:
-        engine = self.engine
-        try:
-            report = engine.runner.run(operator, rows, limits)
-        except MillstreamError:
-            if operator.id not in engine.operators:
-                return None  # its query was dropped meanwhile, and its streams with it
-            raise
-        except Exception as error:
-            if operator.id not in engine.operators:
-                return None
-            if full := disk_full(error):
-                raise full from error
-            reason = data_error(error)
-            if reason is None:
+            reason = engine.evaluator.data_error(error)
+            if unit.members:
+                self._each_alone(unit, rows, error, reason)
+            elif reason is None:
                 raise
-            culprits = find_culprits(engine, operator, rows)
-            for query in list(engine.queries_of(operator.id)):
-                if query.state == "running":
-                    engine.fail_query(query.name, reason, culprits)
+            else:
+                self._fail_queries(unit, rows, reason)
             return None
         if report is not None:
             self.steps += 1
-            self._tell(report)
-        engine.maintenance.retain(operator.inputs)
-        return report
+            for part in report.members:
+                self._tell(part)
+        engine.maintenance.retain({s for o in unit.operators for s in o.inputs})
+        return None if report is None else report.whole
+
+    def _each_alone(self, unit: Unit, rows: int, error: Exception, reason: str | None) -> None:
+        """Who fails alone fails, and the others have lost nothing."""
+        if self._stop.is_set():
+            raise error  # after the restart it is tried again
+        if reason is None:
+            self.scheduler.trains.give_up(unit)  # too much for one job
+        for part in unit.apart():
+            if part.id in self.engine.operators:
+                self._step(part, rows)
+
+    def _fail_queries(self, unit: Unit, rows: int, reason: str) -> None:
+        """The queries of an operator that has broken on its rows cannot go on."""
+        engine = self.engine
+        culprits = find_culprits(engine, engine.runner, unit, rows)
+        for query in list(engine.queries_of(unit.id)):
+            if query.state == "running":
+                engine.fail_query(query.name, reason, culprits)
 
     def _deliver(self, delivery: Delivery) -> None:
         for listener in self.engine.on_delivery:

@@ -1,109 +1,38 @@
-"""Retention and compaction: how long segments live, and how few they are.
+"""Compaction: how few segments a stream is made of.
 
-A segment lives until no cursor and no window needs it. Small neighbours that everyone has passed
-are merged, sorted by time, so that a window scan opens few files however many steps made them; this
-changes no result. Removal is committed first; the file goes when every step begun before has ended.
+Small neighbours that everyone has passed are merged, sorted by time, so that a window scan opens
+few files however many steps made them; this changes no result.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
-from millstream.engine import faults
-from millstream.engine.operators import LOGIC, SELF_READING
-from millstream.engine.operators.running import present
-from millstream.engine.segments import Segment, Written
-from millstream.engine.shared_compaction import longest_shared, merge_shared, shared_run
-from millstream.engine.steps import StepRunner
-from millstream.plan.windows import FOREVER
+from millstream.engine.ports import Evaluator, StreamRows
 from millstream.share.dataflow import Operator
+from millstream.store import faults
+from millstream.store.columns import column_names
+from millstream.store.reach import SELF_READING
+from millstream.store.retention import Retention
+from millstream.store.segments import Segment, Written
+from millstream.store.shared_compaction import longest_shared, merge_shared, shared_run
+from millstream.store.streams import Streams
 
 RUN_OF_ITS_OWN = 16  # segments of a stream that get a file of its own if there is no other way
 FAN_IN = 4  # neighbours of one size class that are merged
 ROWS_MAX = 2_000_000  # a compacted segment grows no larger than this
-BY_SPARK_BYTES = 64 << 20  # larger merges are done by the executors
+BY_EVALUATOR_BYTES = 64 << 20  # larger merges are not done in memory
 
 
-class Maintenance:
-    """Keeps the streams of one engine small. `operators` is the live dataflow."""
+class Maintenance(Retention):
+    """Keeps the streams of one engine small: retention, and compaction on top of it."""
 
-    def __init__(self, runner: StepRunner, operators: Mapping[str, Operator]) -> None:
-        self.runner, self.operators = runner, operators
-        self.ledger, self.store = runner.ledger, runner.store
-
-    # -- retention ------------------------------------------------------------------------------
-
-    def retain(self, streams: Iterable[str]) -> None:
-        """Drops what nobody can need any more."""
-        gone: list[str] = []
-        for stream in streams:
-            if not self._spare(stream):
-                continue
-            with self.ledger.transaction() as ledger:
-                # looked at again under the lock: a new query may hold them by now
-                spare = self._spare(stream)
-                gone += ledger.replace(spare, None)
-                if any(s.rows for s in spare):
-                    ledger.retained_from(stream, max(s.ts_max for s in spare) + 1)
-            faults.reach("removal.committed")
-        self.runner.removals.add(gone)
-        self.remove_files()
-
-    def trim(self, stream: str, size_max: int) -> None:
-        """Keeps the newest segments of a stream that nobody reads, up to so many bytes."""
-        kept, spare = 0, []
-        for segment in reversed(self.ledger.segments(stream)):
-            kept += segment.size
-            if kept > size_max:
-                spare.append(segment)
-        if spare:
-            with self.ledger.transaction() as ledger:
-                gone = ledger.replace(spare, None)
-            self.runner.removals.add(gone)
-            self.remove_files()
-
-    def _spare(self, stream: str) -> list[Segment]:
-        needed = self._needs(stream)
-        return [] if needed is None else [s for s in self.ledger.segments(stream) if not needed(s)]
-
-    def remove_files(self) -> None:
-        for file in self.runner.removals.due():
-            self.store.remove(file)
-            faults.reach("removal.done")
-
-    def _needs(self, stream: str) -> Callable[[Segment], bool] | None:
-        """Tells whether someone needs a segment; None where the stream looks after itself."""
-        if "#" in stream:  # state: replaced by its operator
-            return None
-        places = self.ledger.consumers(stream)
-        readers = [o for o in list(self.operators.values()) if stream in o.inputs]
-        marks = {o.id: self.runner.marks(o) for o in readers}
-        starts = {o.id: self.ledger.cursor(o.id, stream)[0] for o in readers}
-        others = [following for name, (following, _) in places.items() if name not in starts]
-        own = self.operators.get(stream)
-        self_read = own is not None and own.kind in SELF_READING
-        head = self.ledger.stream(stream)
-        promised = head["watermark"] if head and head["kind"] == "base" else FOREVER
-        newest = head["next"] - 1 if head and head["kind"] == "base" else -1
-
-        def needed(segment: Segment) -> bool:
-            # a query that starts now needs every row from the present watermark on
-            if segment.last == newest or (segment.rows and segment.ts_max >= promised):
-                return True
-            if self_read and segment.rows:
-                return True
-            if any(segment.last >= following for following in others):
-                return True
-            return any(
-                segment.last >= starts[o.id]
-                or (segment.rows and LOGIC[o.kind].reachable(o, segment, marks[o.id]))
-                for o in readers
-            )
-
-        return needed
-
-    # -- compaction -----------------------------------------------------------------------------
+    def __init__(
+        self, streams: Streams, operators: Mapping[str, Operator], evaluator: Evaluator
+    ) -> None:
+        super().__init__(streams, operators)
+        self._evaluator = evaluator
 
     def grown(self) -> list[str]:
         """Streams with enough segments that a merge may pay."""
@@ -150,8 +79,7 @@ class Maintenance:
             return 0
         if self._one_layout(run):
             return self._compact_shared(run)
-        token = self.runner.removals.begin()
-        try:
+        with self.streams.removals.reading():
             written = self._merged(stream, [s for s in run if s.rows])
             faults.reach("compaction.written")
             with self.ledger.transaction() as ledger:
@@ -159,10 +87,7 @@ class Maintenance:
                     return 0  # somebody dropped one meanwhile: the merged file is an orphan
                 gone = ledger.replace(run, _joined(run, written))
             faults.reach("compaction.committed")
-        finally:
-            self.runner.removals.end(token)
-        self.runner.removals.add(gone)
-        self.remove_files()
+        self.streams.remove(gone)
         return len(run)
 
     def _shared_part(self, run: list[Segment]) -> list[Segment]:
@@ -186,7 +111,7 @@ class Maintenance:
         """Merges files of many streams for all of them."""
         (tag,) = {s.tag for s in run if s.tag is not None}
         places = self.store.layouts(tag)
-        with self.runner.removals.reading():
+        with self.streams.removals.reading():
             shared = shared_run(self.ledger, places, run)
             if shared is None:
                 return 0
@@ -200,23 +125,17 @@ class Maintenance:
                 for name, mine in shared.runs.items():
                     gone += ledger.replace(mine, _joined(mine, replace(written[name], tag=tag)))
             faults.reach("compaction.committed")
-        self.runner.removals.add(gone)
-        self.remove_files()
+        self.streams.remove(gone)
         return len(run)
 
     def _merged(self, stream: str, run: Sequence[Segment]) -> Written:
-        relation = "_op" in self.runner.reader.schema(stream).names
-        if relation or sum(s.size for s in run) > BY_SPARK_BYTES:
-            frame = self.runner.reader.frame(stream, run)
+        columns = self.ledger.columns(stream)
+        relation = "_op" in column_names(columns)
+        if relation or sum(s.size for s in run) > BY_EVALUATOR_BYTES:
+            rows = StreamRows(stream, tuple(run), columns, self.streams.layouts_of(run))
             # only the oldest run may forget what was taken back: all of it lies inside
             oldest = next(s for s in self.ledger.segments(stream) if s.rows)
-            if relation and run[0].first == oldest.first:
-                frame = present(frame)
-            folder = self.store.path(f"{self.store.new_name()}.writing")
-            ordered = frame.data.coalesce(1).sortWithinPartitions("_ts")
-            ordered.write.option("compression", "zstd").parquet(folder)
-            parts = self.store.adopt_spark_output(folder)
-            return parts[0] if parts else Written(None, None, 0, 0, *[run[0].ts_min] * 3)
+            return self._evaluator.merge(rows, changes=relation and run[0].first == oldest.first)
         tables = [self.store.read(s) for s in run]
         merged = pa.concat_tables(tables, promote_options="permissive")
         return self.store.write(merged.sort_by("_ts"))

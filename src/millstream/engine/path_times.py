@@ -11,23 +11,14 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from millstream.balance.performance_ratio import PerformanceRatio, SourceRow, observe
-
-if TYPE_CHECKING:
-    from millstream.engine.engine import Engine
-    from millstream.engine.steps import StepReport
+from millstream.engine.query import Query
+from millstream.engine.reports import StepReport
+from millstream.share.dataflow import Operator
+from millstream.store.transfer import PathTime
 
 KEPT = 0.7  # of what is known, when a new value comes
-
-
-@dataclass(frozen=True, slots=True)
-class PathTime:
-    """What rows of a stream have cost on their way so far."""
-
-    evaluation_s: float = 0.0
-    communication_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +46,22 @@ class QueryRatio:
 
 
 class PathTimes:
-    """Listens to the steps of one engine."""
+    """Listens to the steps of one engine: `stepped` is called after each."""
 
-    def __init__(self, engine: "Engine") -> None:
-        self._engine = engine
+    def __init__(self, operators: Mapping[str, Operator], queries: Mapping[str, Query]) -> None:
+        self._operators, self._queries = operators, queries
         self._lock = threading.Lock()
         self._step_s: dict[str, float] = {}  # of operators, lately
         self._copied: dict[str, PathTime] = {}  # streams from elsewhere, as their source told
         self._transfer_s: dict[str, float] = {}
         self._ratios: dict[str, QueryRatio] = {}  # by result stream
-        engine.on_step.append(self.stepped)
 
-    def stepped(self, report: "StepReport") -> None:
+    def stepped(self, report: StepReport) -> None:
         """A step has been committed."""
         with self._lock:
             name = report.operator
             self._step_s[name] = _mixed(self._step_s.get(name), report.seconds)
-            results = {q.stream for q in list(self._engine.queries.values())}
+            results = {q.stream for q in list(self._queries.values())}
             if report.rows_out and name in results:
                 self._note_result(name, report.arrived)
 
@@ -106,7 +96,7 @@ class PathTimes:
         known = {} if known is None else known
         if stream in known:
             return known[stream]
-        operator = self._engine.operators.get(stream)
+        operator = self._operators.get(stream)
         if operator is None:
             told = self._copied.get(stream, PathTime())
             more_s = self._transfer_s.get(stream, 0.0)
@@ -122,11 +112,11 @@ class PathTimes:
         return dict(self._by_query())
 
     def _by_query(self) -> Iterator[tuple[str, QueryRatio]]:
-        queries = list(self._engine.queries.values())
+        queries = list(self._queries.values())
         with self._lock:
             present = {q.stream for q in queries}
             self._ratios = {s: r for s, r in self._ratios.items() if s in present}
-            known = set(self._engine.operators)
+            known = set(self._operators)
             self._step_s = {o: s for o, s in self._step_s.items() if o in known}
             found = dict(self._ratios)
         for query in queries:

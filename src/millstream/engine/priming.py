@@ -10,16 +10,14 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
+from millstream.engine.ports import DataPlane
 from millstream.engine.push_source import PushSource
+from millstream.engine.settings import EngineSettings
 from millstream.plan.schema import Field
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 ROUNDS = 24  # by then a step takes a quarter of what the first one did
 HASTE = 6  # rounds without a pause, until it is half; later ones leave half of the time to others
@@ -35,10 +33,10 @@ QUERIES = {
 }
 
 
-def prime(spark: "SparkSession", folder: Path, enough: Callable[[], bool]) -> int:
+def prime(plane: DataPlane, folder: Path, enough: Callable[[], bool]) -> int:
     """Rounds of made-up work, until there is real work; gives how many."""
     shutil.rmtree(folder, ignore_errors=True)
-    engine = Engine(folder, spark, EngineSettings())
+    engine = Engine(folder, plane, EngineSettings())
     loop = Loop(engine)
     try:
         sources = [_source(engine, name) for name in ("a", "b")]

@@ -8,20 +8,18 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from millstream.engine.engine import Engine, EngineSettings
-from millstream.engine.handing import OldOwner
+from millstream.engine.engine import Engine
 from millstream.engine.hosting import Hosting
-from millstream.engine.moving import NewOwner
-from millstream.engine.ownership import Ownership
-from millstream.engine.receiving import Receiver
-from millstream.engine.steps import StepReport
-from millstream.engine.transfer import Distributor, Peers
+from millstream.engine.ports import DataPlane
+from millstream.engine.reports import StepReport
+from millstream.engine.settings import EngineSettings
 from millstream.errors import MillstreamError, StateError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from millstream.store.handing import OldOwner
+from millstream.store.moving import NewOwner
+from millstream.store.ownership import Ownership
+from millstream.store.receiving import Receiver
+from millstream.store.transfer import Distributor, Peers
 
 WHO = "processor"  # where the ledger keeps the processor's id
 
@@ -33,18 +31,20 @@ class Processor:
         self,
         name: str,
         home: Path,
-        spark: "SparkSession",
+        plane: DataPlane,
         peers: Peers,
         settings: EngineSettings | None = None,
     ) -> None:
-        self.engine = Engine(home, spark, settings)
+        self.engine = Engine(home, plane, settings)
         self.id = self._identity(name)
         self.peers = peers
         self.ownership = Ownership(self.engine.ledger)
         self.hosting = Hosting(self.engine, self.ownership)
-        self.distributor = Distributor(self.engine, self.ownership)
-        self.receiver = Receiver(self.id, self.engine, self.ownership, peers)
+        paths = self.engine.path_times
+        self.distributor = Distributor(self.engine.maintenance, self.ownership, paths.path)
+        self.receiver = Receiver(self.id, self.engine.streams, self.ownership, peers)
         self.receiver.may_copy = self.hosting.may_copy
+        self.receiver.crowded, self.receiver.pulled = self.engine.crowded, paths.pulled
         self.old_owner = OldOwner(self.id, self.hosting, self._quiesce)
         self.new_owner = NewOwner(self.id, self.hosting, self.receiver, peers)
         self.pauses: dict[str, dict[str, float]] = {}  # how long operators stood still

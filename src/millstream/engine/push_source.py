@@ -1,37 +1,21 @@
 """Rows pushed from Python or posted over HTTP: each call is one batch and one commit.
 
-Spark parses and converts as it does for files, so that a malformed row is rejected with a reason
-and never takes its neighbours with it. A producer numbers its batches: one that was committed is
-acknowledged and passed over, a gap is refused, and the answer comes after the commit. So a producer
-that repeats what was not answered loses nothing and doubles nothing.
+A malformed row is rejected with a reason and never takes its neighbours with it. A producer numbers
+its batches: one that was committed is acknowledged and passed over, a gap is refused, and the
+answer comes after the commit. So a producer that repeats what was not answered loses nothing and
+doubles nothing.
 """
 
-import base64
-import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StringType, StructField, StructType, _parse_datatype_string
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.appending import FILE, REASON, RECORD, ROW, Appended, Appender
-from millstream.engine.collecting import collected
-from millstream.engine.declared import CORRUPT, LOST, Value, converted, event_time, with_time
-from millstream.engine.malformed import json_reason
-from millstream.engine.text_times import as_written
+from millstream.engine.ports import Row, RowParser
 from millstream.errors import StateError, UsageError
-from millstream.plan.sql_text import quoted
+from millstream.store.appending import Appended, Appender
 
 NAME_MAX = 200  # characters of a producer's name
 ROWS_MAX = 500_000  # of a batch
-LINE = "__millstream_line"  # a name that no user's column has
 REPEATED = Appended(0, 0, 0, 0.0, repeated=True)
-Row = Mapping[str, Any]
 
 
 class GapError(UsageError):
@@ -52,18 +36,13 @@ class PushSource:
         self,
         definition: StreamDefinition,
         appender: Appender,
-        spark: SparkSession,
+        parse: RowParser,
         pushed: Callable[[str], None] | None = None,
     ) -> None:
         self.definition, self.appender = definition, appender
         self.failure: BaseException | None = None
-        self._spark = spark
+        self._parse = parse
         self._pushed = pushed  # told after each commit
-        self._time = event_time(definition, spark)
-        types = [as_written(_parse_datatype_string(f.type), "json", {}) for f in definition.columns]
-        fields = [StructField(f.name, t) for f, t in zip(definition.columns, types, strict=True)]
-        self._values = [Value(quoted(f.name), f.dataType.simpleString()) for f in fields]
-        self._wanted = StructType([*fields, StructField(CORRUPT, StringType())])
 
     def push(self, producer: str, number: int, rows: Sequence[Row]) -> Appended:
         """Appends a batch of mappings by column; returns after the commit.
@@ -79,7 +58,7 @@ class PushSource:
                 raise GapError(producer, number, expected)
             if self.ended:
                 raise StateError(f"stream {self.definition.name} has ended")
-            table = self._parsed(rows, producer)
+            table = self._parse(rows, producer)
             appended = self.appender.append(table, {}, {self._key(producer): {"number": number}})
         self._tell()
         return appended
@@ -116,57 +95,6 @@ class PushSource:
     def silent_since(self) -> float:
         return self.appender.arrived
 
-    # -- parsing --------------------------------------------------------------------------------
-
-    def _collected(self, rows: Sequence[Row]) -> pa.Table:
-        """Parsed by Spark, in halves where it is too much at once."""
-        table = collected(self._frame(rows))
-        if table is not None:
-            return table
-        if len(rows) == 1:
-            raise UsageError(
-                f"a row pushed to stream {self.definition.name} is larger than the driver can take",
-                hint="give it more memory: spark.driver.memory",
-            )
-        half = len(rows) // 2
-        return pa.concat_tables([self._collected(rows[:half]), self._collected(rows[half:])])
-
-    def _parsed(self, rows: Sequence[Row], producer: str) -> pa.Table:
-        """The rows as an appender takes them."""
-        columns, count = self.definition.columns, len(rows)
-        names = [f"c{i}" for i in range(len(columns))]
-        table = self._collected(rows)
-        corrupt = table["_corrupt"].to_pylist()
-        reasons = np.full(count, None, object)
-        for index in (i for i, text in enumerate(corrupt) if text is not None):
-            known = [v if v.is_valid else None for v in (table[n][index] for n in names)]
-            reasons[index] = json_reason(corrupt[index], known, columns)
-        extra = [
-            pa.array(reasons, pa.string()),
-            table["_corrupt"],
-            pa.array([f"pushed by {producer}"] * count, pa.string()),
-            pa.array(np.arange(count), pa.int64()),
-        ]
-        return pa.table(
-            [*(table[n] for n in names), table["_ts"], *extra],
-            [*names, "_ts", REASON, RECORD, FILE, ROW],
-        )
-
-    def _frame(self, rows: Sequence[Row]) -> DataFrame:
-        """Rows by way of JSON text, which Spark parses as it would a file's."""
-        if rows:
-            texts = pa.array([_text(row) for row in rows], pa.string())
-            # one partition keeps the order
-            lines = self._spark.createDataFrame(pa.table({"line": texts})).coalesce(1)
-        else:
-            lines = self._spark.createDataFrame([], "line STRING")
-        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-        parsed = lines.select("line", F.from_json("line", self._wanted, options).alias("r"))
-        data = parsed.selectExpr("line AS " + LINE, "r.*")
-        made = converted(data, self.definition, self._values, LINE, CORRUPT)
-        corrupt = f"coalesce({CORRUPT}, IF({LOST} IS NULL, NULL, {LINE})) AS _corrupt"
-        return with_time(made, self.definition, self._time, [corrupt])
-
 
 def _check(producer: str, number: int, rows: Sequence[Row]) -> None:
     if not isinstance(producer, str) or not 0 < len(producer) <= NAME_MAX:
@@ -186,18 +114,3 @@ def _check(producer: str, number: int, rows: Sequence[Row]) -> None:
     for index, row in enumerate(rows):
         if not isinstance(row, Mapping):
             raise UsageError(f"row {index} is not an object with a value for each column")
-
-
-def _text(row: Row) -> str:
-    return json.dumps(dict(row), default=_json_value, ensure_ascii=False)
-
-
-def _json_value(value: Any) -> Any:
-    """Values that JSON does not know, as Spark's parser reads them."""
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if hasattr(value, "item"):  # numpy's numbers
-        return value.item()
-    return str(value)

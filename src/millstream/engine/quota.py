@@ -6,21 +6,17 @@ once its consumer has caught up. A parked query whose inputs grow beyond twice t
 up: disks are finite.
 """
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
 from typing import Literal as OneOf
 
-from millstream.engine.ownership import REMOTE
+from millstream.engine.engine import Engine
+from millstream.engine.query import Query
 from millstream.share.dataflow import base_stream, late_stream, rejected_stream
-
-if TYPE_CHECKING:
-    from millstream.engine.delivery import Delivery
-    from millstream.engine.engine import Engine, Query
+from millstream.store.delivery import Delivery
+from millstream.store.ownership import REMOTE
 
 Verdict = OneOf["run", "park", "fail"]
 REVIEW_SECONDS = 1.0
-RETRY_SECONDS_MAX = 60.0
 
 
 def verdict(
@@ -43,7 +39,7 @@ def verdict(
     return "run"
 
 
-def review(engine: "Engine", say: Callable[[str], None] = lambda text: None) -> None:  # noqa: ARG005
+def review(engine: Engine, say: Callable[[str], None] = lambda text: None) -> None:  # noqa: ARG005
     """Parks, wakes and gives up queries as their consumers deserve."""
     held = engine.ledger.held()
     quota = engine.settings.quota_bytes
@@ -83,15 +79,13 @@ def _left_elsewhere(held: Mapping[tuple[str, str], int], streams: Collection[str
     )
 
 
-def consumers(query: "Query", deliveries: Iterable["Delivery"]) -> set[str]:
+def consumers(query: Query, deliveries: Iterable[Delivery]) -> set[str]:
     """Who ought to acknowledge a query's rows. A relation may be read as a table alone."""
     attached = {d.consumer for d in deliveries}
     return attached if query.plan.relation else attached | {f"q:{query.name}"}
 
 
-def give_up(
-    engine: "Engine", query: "Query", deliveries: Iterable["Delivery"], reason: str
-) -> None:
+def give_up(engine: Engine, query: Query, deliveries: Iterable[Delivery], reason: str) -> None:
     """Fails a query and lets go of all that it held."""
     engine.fail_query(query.name, reason)
     with engine.lock:
@@ -107,28 +101,9 @@ def _too_much(size: int) -> str:
     return f"its results are not taken, {size / 1e6:,.1f} MB of them wait"
 
 
-def _trim_rejects(engine: "Engine", quota: int) -> None:
+def _trim_rejects(engine: Engine, quota: int) -> None:
     """Late and rejected rows that nobody takes: the newest are kept, up to the quota."""
     for name in list(engine.appenders):
         for stream in (late_stream(name), rejected_stream(name)):
             if not engine.ledger.consumers(stream):
                 engine.maintenance.trim(stream, quota)
-
-
-class Retry:
-    """When a sink that has failed is tried again: after 1, 2, 4, ... seconds."""
-
-    def __init__(self) -> None:
-        self.problem, self._after, self._pause = "", 0.0, 1.0
-
-    def failed(self, problem: str) -> None:
-        self.problem = problem
-        self._after = time.monotonic() + self._pause
-        self._pause = min(2 * self._pause, RETRY_SECONDS_MAX)
-
-    def succeeded(self) -> None:
-        self.problem, self._after, self._pause = "", 0.0, 1.0
-
-    @property
-    def due(self) -> bool:
-        return time.monotonic() >= self._after

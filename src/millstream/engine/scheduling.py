@@ -9,17 +9,18 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from millstream.engine.engine import PATIENCE_S, Engine
+from millstream.engine.dataflow import Dataflow
 from millstream.engine.goals import take_wishes
 from millstream.engine.pacing import Pacing
-from millstream.engine.segments import Segment
-from millstream.engine.steps import StepReport
+from millstream.engine.reports import StepReport
+from millstream.engine.settings import PATIENCE_S
 from millstream.engine.trains import Trains, Unit
 from millstream.schedule.protocol import Choice, Delivery, OperatorView
 from millstream.schedule.protocol import StepReport as Finished
 from millstream.schedule.scheduler import Scheduler
+from millstream.store.segments import Segment
 
-# What a step on Spark costs before anything was measured (docs/design/0002-engine.md).
+# What a step on Spark costs before anything was measured (docs/design/0002-flow.md).
 FIXED_COST_S = 0.1
 ROW_COST_S = 2e-6
 
@@ -30,10 +31,10 @@ class StepScheduler:
     What it schedules are units: an operator, or several that run in one job.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.trains = Trains(engine)
-        settings = engine.settings
+    def __init__(self, flow: Dataflow) -> None:
+        self.flow = flow
+        self.trains = Trains(flow)
+        settings = flow.settings
         schedule = settings.schedule.with_(slots=settings.slots, rows_max=settings.step_rows_max)
         if schedule.patience_s is None and schedule.selector != "fixed":
             schedule = schedule.with_(patience_s=PATIENCE_S)
@@ -47,7 +48,7 @@ class StepScheduler:
     def choose(self, busy: Collection[str]) -> tuple[Choice, Unit] | None:
         """The next unit that can run and is not busy."""
         clock = time.perf_counter()
-        take_wishes(self.engine, self.scheduler)
+        take_wishes(self.flow, self.scheduler)
         units = {u.id: u for u in self.trains.units(busy)}
         shape, now = self._current_shape(), self._now()
         home = {o.id: u.id for u in units.values() for o in u.operators}
@@ -72,7 +73,7 @@ class StepScheduler:
         waited = max(0.0, now - report.arrived) if report.rows_out else 0.0
         delivery = Delivery(report.rows_out, waited * report.rows_out, waited)
         mine = {o.id for o in unit.operators}
-        queries = [q.name for q in self.engine.queries.values() if q.stream in mine]
+        queries = [q.name for q in self.flow.queries.values() if q.stream in mine]
         self.scheduler.report(
             Finished(
                 report.operator,
@@ -95,17 +96,17 @@ class StepScheduler:
 
     def _held(self, view: OperatorView, unit: Unit, now: float) -> bool:
         """Whether a unit has work that could be done now but for the pace."""
-        full = view.rows >= self.engine.settings.step_rows_max
+        full = view.rows >= self.flow.settings.step_rows_max
         if full or not (view.rows and view.runnable):
             return False
         return not self.pacing.due((o.id for o in unit.operators), view.oldest, now)
 
     def _current_shape(self) -> "_Shape":
         """Who feeds whom and for whom; worked out again only when queries come or go."""
-        key = (tuple(self.engine.operators), tuple(self.engine.queries))
+        key = (tuple(self.flow.operators), tuple(self.flow.queries))
         if self._shape is None or self._shape.key != key:
-            self._shape = _shape_of(self.engine, key)
-            self.pacing.keep(self.engine.operators)
+            self._shape = _shape_of(self.flow, key)
+            self.pacing.keep(self.flow.operators)
         return self._shape
 
     def _view(
@@ -115,12 +116,12 @@ class StepScheduler:
         lead = unit.operators[0]
         waiting = [
             s
-            for stream, found in self.engine.runner.pending(lead).items()
+            for stream, found in self.flow.pending(lead).items()
             for s in found
             if unit.limits is None or s.last < unit.limits[stream]
         ]
         ids = [o.id for o in unit.operators]
-        paused = self.engine.paused_operators
+        paused = self.flow.paused_operators
         return OperatorView(
             unit.id,
             rows=_rows(waiting),
@@ -148,15 +149,15 @@ class _Shape:
     queries: dict[str, tuple[str, ...]]
 
 
-def _shape_of(engine: Engine, key: tuple[tuple[str, ...], tuple[str, ...]]) -> _Shape:
-    operators = tuple(engine.operators.values())
+def _shape_of(flow: Dataflow, key: tuple[tuple[str, ...], tuple[str, ...]]) -> _Shape:
+    operators = tuple(flow.operators.values())
     consumers: dict[str, list[str]] = {o.id: [] for o in operators}
     queries: dict[str, list[str]] = {o.id: [] for o in operators}
     for operator in operators:
         for stream in operator.inputs:
             if stream in consumers:
                 consumers[stream].append(operator.id)
-    for query in engine.queries.values():
+    for query in flow.queries.values():
         for name in query.operators:
             if name in queries:
                 queries[name].append(query.name)

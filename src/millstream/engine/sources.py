@@ -1,48 +1,38 @@
-"""Kinds of sources by name, and what the loop may ask of those that bring rows by themselves.
+"""Kinds of sources by name: who brings the rows of a declared stream.
 
 Files are read piece by piece when the loop says so. Other sources have threads of their own; they
 commit through the stream's appender and tell the engine after each commit.
 """
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.appending import Appender
+from millstream.engine.dataflow import Dataflow
 from millstream.engine.file_ingest import FileIngest
+from millstream.engine.ports import DataPlane, LiveSource, SourceSetting
 from millstream.engine.push_source import PushSource
-from millstream.engine.stream_source import StreamSource
-from millstream.engine.system_door import SystemDoor, about_the_system
+from millstream.engine.system_rows import about_the_system, posted_rows
 from millstream.engine.system_source import SystemSource
 from millstream.errors import UsageError
 from millstream.registry import Registry
-
-if TYPE_CHECKING:
-    from millstream.engine.engine import Engine
-
-
-class LiveSource(Protocol):
-    """A source that brings rows by itself between start and stop."""
-
-    failure: BaseException | None  # why it cannot go on
-
-    @property
-    def ended(self) -> bool:
-        """Whether no more rows will come, ever."""
-        ...
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def silent_since(self) -> float:
-        """The time since which no row has come and none is on its way."""
-        ...
-
+from millstream.store.appending import Appender
 
 Opened = FileIngest | LiveSource
-SOURCES: Registry[Callable[["Engine", StreamDefinition, Appender], Opened]] = Registry("source")
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A stream that is declared, and the engine that it feeds."""
+
+    definition: StreamDefinition
+    appender: Appender
+    flow: Dataflow
+    plane: DataPlane
+    setting: SourceSetting
+
+
+SOURCES: Registry[Callable[[Opening], Opened]] = Registry("source")
 
 
 def kind_of(definition: StreamDefinition) -> str:
@@ -51,30 +41,31 @@ def kind_of(definition: StreamDefinition) -> str:
 
 
 @SOURCES.member("file")
-def _file(engine: "Engine", definition: StreamDefinition, appender: Appender) -> Opened:
+def _file(opening: Opening) -> Opened:
+    definition = opening.definition
     if "path" not in definition.source:
         raise UsageError(
             f"stream {definition.name} has no path",
             hint='path = "a file or a folder", or source = "http"',
         )
-    staging: Path = engine.home / "staging"
-    return FileIngest(definition, appender, engine.spark, staging, engine.settings.batch_rows)
+    return FileIngest(definition, opening.appender, opening.plane, opening.setting)
 
 
 @SOURCES.member("spark")
-def _spark(engine: "Engine", definition: StreamDefinition, appender: Appender) -> Opened:
-    return StreamSource(
-        definition, appender, engine.spark, engine.home, engine.arrived, engine.congested
-    )
+def _spark(opening: Opening) -> Opened:
+    return opening.plane.open_stream(opening.definition, opening.appender, opening.setting)
 
 
 @SOURCES.member("system")
-def _system(engine: "Engine", definition: StreamDefinition, appender: Appender) -> Opened:
-    return SystemSource(definition, appender, engine)
+def _system(opening: Opening) -> Opened:
+    arrived = opening.setting.arrived
+    return SystemSource(opening.definition, opening.appender, opening.flow, arrived)
 
 
 @SOURCES.member("push")
 @SOURCES.member("http")
-def _push(engine: "Engine", definition: StreamDefinition, appender: Appender) -> Opened:
-    kind = SystemDoor if about_the_system(definition) else PushSource
-    return kind(definition, appender, engine.spark, engine.arrived)
+def _push(opening: Opening) -> Opened:
+    definition = opening.definition
+    own = about_the_system(definition)
+    parse = posted_rows(definition) if own else opening.plane.row_parser(definition)
+    return PushSource(definition, opening.appender, parse, opening.setting.arrived)

@@ -1,24 +1,23 @@
 """Figures of a running engine, for displays and scripts."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from millstream.engine.costs import query_costs
+from millstream.engine.dataflow import Dataflow
 from millstream.plan.windows import BEGINNING, FOREVER
 from millstream.share.dataflow import base_stream
 
-if TYPE_CHECKING:
-    from millstream.engine.engine import Engine
 
-
-def status(engine: "Engine") -> Mapping[str, Any]:
+def status(flow: Dataflow) -> Mapping[str, Any]:
     """Streams, operators and queries as plain values."""
-    ledger = engine.ledger
+    ledger = flow.ledger
     counters = ledger.counters()
     streams = {row["id"]: row for row in ledger.streams()}
-    costs = query_costs(engine)
+    costs = query_costs(flow)
     statistics = ledger.operator_statistics()
-    ratios = engine.path_times.ratios()
+    ratios = flow.path_times.ratios()
 
     def behind(consumer: str, stream: str) -> int:
         following, _ = ledger.cursor(consumer, stream)
@@ -33,17 +32,17 @@ def status(engine: "Engine") -> Mapping[str, Any]:
                 "watermark": mark(streams[base_stream(name)]["watermark"]),
                 "ended": bool(ledger.ingest_position(base_stream(name)).get("ended")),
             }
-            for name in engine.appenders
+            for name in flow.appenders
         },
         "operators": {
             operator.id: {
                 "label": operator.label,
                 "kind": operator.kind,
-                "queries": sorted(q.name for q in engine.queries_of(operator.id)),
+                "queries": sorted(q.name for q in flow.queries_of(operator.id)),
                 "backlog": sum(behind(operator.id, s) for s in operator.inputs),
                 **_figures(statistics.get(operator.id)),
             }
-            for operator in list(engine.operators.values())
+            for operator in list(flow.operators.values())
         },
         "queries": {
             query.name: {
@@ -59,7 +58,7 @@ def status(engine: "Engine") -> Mapping[str, Any]:
                 else None,
                 **(ratios[query.name].figures() if query.name in ratios else {}),
             }
-            for query in engine.queries.values()
+            for query in flow.queries.values()
         },
     }
 
@@ -76,7 +75,5 @@ def mark(watermark: int) -> str | None:
         return None
     if watermark == FOREVER:
         return "end"
-    from datetime import UTC, datetime, timedelta  # noqa: PLC0415
-
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=watermark)
     return moment.isoformat().replace("+00:00", "Z")

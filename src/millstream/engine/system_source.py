@@ -10,12 +10,13 @@ to its end.
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from millstream.cql.catalog import StreamDefinition
 from millstream.cql.system_streams import PREFIX
-from millstream.engine.appending import Appender
-from millstream.engine.steps import StepReport
+from millstream.engine.dataflow import Dataflow
+from millstream.engine.reports import StepReport
 from millstream.engine.system_rows import (
     operator_rows,
     query_rows,
@@ -23,31 +24,26 @@ from millstream.engine.system_rows import (
     table_of,
     watches,
 )
-from millstream.plan.nodes import Plan, sources_of
 from millstream.share.dataflow import base_stream
-
-if TYPE_CHECKING:
-    from millstream.engine.engine import Engine
+from millstream.store.appending import Appender
 
 EVERY_SECONDS = 1.0
 ROWS_KEPT = 20_000  # between two appends; older ones are let go and counted
 PROCESSOR = "local"
 
 
-def open_used(engine: "Engine", plan: Plan) -> None:
-    """Opens the system streams that a plan reads and that are not open yet."""
-    for name in sorted({s.stream for s in sources_of(plan.root)}):
-        if name.startswith(PREFIX) and name not in engine.sources:
-            engine.add_stream(engine.catalog.stream(name))
-            if engine.on_arrival:  # a loop runs already
-                engine.sources[name].start()
-
-
 class SystemSource:
     """Feeds one stream about the engine."""
 
-    def __init__(self, definition: StreamDefinition, appender: Appender, engine: "Engine") -> None:
-        self.definition, self.appender, self._engine = definition, appender, engine
+    def __init__(
+        self,
+        definition: StreamDefinition,
+        appender: Appender,
+        flow: Dataflow,
+        arrived: Callable[[str], None],
+    ) -> None:
+        self.definition, self.appender = definition, appender
+        self._flow, self._arrived = flow, arrived
         self.failure: BaseException | None = None
         self.lost = 0
         self._rows: deque[dict[str, Any]] = deque(maxlen=ROWS_KEPT)
@@ -67,7 +63,7 @@ class SystemSource:
             return
         self._stop.clear()
         if self.definition.name == "sys.steps":
-            self._engine.on_step.append(self.stepped)
+            self._flow.on_step.append(self.stepped)
         self._thread = threading.Thread(
             target=self._work, name=f"millstream-{self.definition.name}", daemon=True
         )
@@ -78,8 +74,8 @@ class SystemSource:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         self._thread = None
-        if self.stepped in self._engine.on_step:
-            self._engine.on_step.remove(self.stepped)
+        if self.stepped in self._flow.on_step:
+            self._flow.on_step.remove(self.stepped)
 
     def silent_since(self) -> float:
         return self.appender.arrived
@@ -95,7 +91,7 @@ class SystemSource:
                 self.flush()
                 if before and quiet:
                     self.appender.finish()
-                    self._engine.arrived(self.definition.name)
+                    self._arrived(self.definition.name)
                     return
         except BaseException as error:
             self.failure = error
@@ -105,10 +101,10 @@ class SystemSource:
     def used(self) -> bool:
         """Whether an operator reads this stream now."""
         stream = base_stream(self.definition.name)
-        return any(stream in o.inputs for o in list(self._engine.operators.values()))
+        return any(stream in o.inputs for o in list(self._flow.operators.values()))
 
     def stepped(self, report: StepReport) -> None:
-        if self.used() and (row := step_row(self._engine, report, PROCESSOR)) is not None:
+        if self.used() and (row := step_row(self._flow, report, PROCESSOR)) is not None:
             self.note(**row)
 
     def note(self, **row: Any) -> None:
@@ -127,7 +123,7 @@ class SystemSource:
             case "sys.operators":
                 self._look_at_operators()
             case "sys.queries":
-                for row in query_rows(self._engine, PROCESSOR):
+                for row in query_rows(self._flow, PROCESSOR):
                     self.note(**row)
             case "sys.admissions":
                 self._look_at_queries()
@@ -135,12 +131,12 @@ class SystemSource:
                 self._look_for_moves()
 
     def _look_at_operators(self) -> None:
-        for row in operator_rows(self._engine, PROCESSOR):
+        for row in operator_rows(self._flow, PROCESSOR):
             self.note(**row)
 
     def _look_at_queries(self) -> None:
-        engine = self._engine
-        now = {q.name: q for q in list(engine.queries.values())}
+        flow = self._flow
+        now = {q.name: q for q in list(flow.queries.values())}
         for name, query in now.items():
             if self._seen.get(name) == query.state:
                 continue
@@ -156,9 +152,9 @@ class SystemSource:
 
     def _look_for_moves(self) -> None:
         """Operators that come or go while the queries they serve stay: they were moved."""
-        engine = self._engine
-        now = {o.id: o.kind for o in list(engine.operators.values())}
-        serving = {o for q in list(engine.queries.values()) for o in q.operators}
+        flow = self._flow
+        now = {o.id: o.kind for o in list(flow.operators.values())}
+        serving = {o for q in list(flow.queries.values()) for o in q.operators}
         if self._seen:
             for operator in sorted(set(now) - set(self._seen)):
                 if operator not in serving:
@@ -180,21 +176,21 @@ class SystemSource:
         if not rows or not self.used():
             return 0
         self.appender.append(table_of(rows, self.definition), {})
-        self._engine.arrived(self.definition.name)
+        self._arrived(self.definition.name)
         return len(rows)
 
     def _nothing_else(self) -> bool:
         """Whether all other streams have ended and nothing about them is left to do."""
-        engine = self._engine
-        others = [s for s in engine.sources.values() if not isinstance(s, SystemSource)]
-        files = list(engine.ingests.values())
+        flow = self._flow
+        others = [s for s in flow.sources.values() if not isinstance(s, SystemSource)]
+        files = list(flow.ingests.values())
         if not (files or others):
             return False  # there is nothing but the system: somebody will end it
         if not all(i.ended for i in files) or not all(s.ended for s in others):
             return False
         return not any(
-            any(engine.runner.pending(o).values())
-            for o in list(engine.operators.values())
+            any(flow.pending(o).values())
+            for o in list(flow.operators.values())
             if not any(i.startswith(base_stream(PREFIX)) for i in o.inputs)
-            and not watches(engine, o.id)
+            and not watches(flow, o.id)
         )

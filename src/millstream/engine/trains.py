@@ -7,15 +7,12 @@ between two steps without a word to its other users: nobody sees a gap or a repe
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from millstream.engine.operators import LOGIC
+from millstream.engine.dataflow import Dataflow
 from millstream.share.dataflow import Operator
 from millstream.share.groups import Candidate, candidate, split_by_sides
 from millstream.share.matching import MATCHINGS
-
-if TYPE_CHECKING:
-    from millstream.engine.engine import Engine
+from millstream.store.reach import reachable
 
 TOGETHER_MAX = 1_000  # members of one job
 Limits = Mapping[str, int]  # by stream: the number a step stops before
@@ -37,12 +34,21 @@ class Unit:
         names = {self.id, *(o.id for o in self.operators)}
         return names | {self.family} if self.behind else names
 
+    def apart(self) -> "tuple[Unit, ...]":
+        """The same operators, each by itself."""
+        return tuple(alone(o, self.limits) for o in self.operators)
+
+
+def alone(operator: Operator, limits: Limits | None = None) -> Unit:
+    """One operator by itself: a train with one member."""
+    return Unit(operator.id, (operator,), limits=limits)
+
 
 class Trains:
     """Forms the units of one engine."""
 
-    def __init__(self, engine: "Engine") -> None:
-        self.engine = engine
+    def __init__(self, flow: Dataflow) -> None:
+        self.flow = flow
         self._key: tuple[str, ...] = ()
         self._alone: list[Operator] = []
         self._families: dict[str, list[Candidate]] = {}
@@ -51,12 +57,12 @@ class Trains:
     def units(self, busy: Collection[str] = ()) -> list[Unit]:
         """All operators, each in one unit; those of busy operators are told as they are."""
         self._sort()
-        found = [Unit(o.id, (o,)) for o in self._alone]
+        found = [alone(o) for o in self._alone]
         for family, members in self._families.items():
             free = [
                 m
                 for m in members
-                if m.operator.id not in busy and m.operator.id not in self.engine.paused_operators
+                if m.operator.id not in busy and m.operator.id not in self.flow.paused_operators
             ]
             if free and family not in busy:
                 found += self._of_family(family, free)
@@ -69,14 +75,14 @@ class Trains:
 
     def _sort(self) -> None:
         """Classes, worked out again only when operators come or go."""
-        key = tuple(self.engine.operators)
+        key = tuple(self.flow.operators)
         if key == self._key:
             return
         self._key = key
         self._alone, self._families = [], {}
-        shared = MATCHINGS.get(self.engine.settings.sharing).together
+        shared = MATCHINGS.get(self.flow.settings.sharing).together
         classes: dict[str, list[Candidate]] = {}
-        for operator in self.engine.operators.values():
+        for operator in self.flow.operators.values():
             alone = not shared or operator.id in self._given_up
             found = None if alone else candidate(operator)
             if found is None:
@@ -107,7 +113,7 @@ class Trains:
         return units
 
     def _cursors(self, operator: Operator) -> tuple[int, ...]:
-        return tuple(self.engine.ledger.cursor(operator.id, s)[0] for s in sorted(operator.inputs))
+        return tuple(self.flow.ledger.cursor(operator.id, s)[0] for s in sorted(operator.inputs))
 
     def _of_panes(self, family: str, members: Sequence[Candidate]) -> list[Unit]:
         """Combinations go together where all their panes lie in shared files, at the same time."""
@@ -125,13 +131,13 @@ class Trains:
     def _stand(self, operator: Operator) -> tuple[object, ...]:
         """The watermark up to which windows are out, and the one up to which they could be."""
         (stream,) = operator.inputs
-        ledger = self.engine.ledger
+        ledger = self.flow.ledger
         following, watermark = ledger.cursor(operator.id, stream)
-        logic, marks = LOGIC[operator.kind], {stream: watermark}
+        marks = {stream: watermark}
         head = watermark
         for s in ledger.segments(stream):
             new = s.last >= following
-            if s.file and s.tag is None and (new or logic.reachable(operator, s, marks)):
+            if s.file and s.tag is None and (new or reachable(operator, s, marks)):
                 return (operator.id,)  # a file of its own: alone
             head = max(head, s.watermark) if new else head
         return (watermark, head)

@@ -4,7 +4,7 @@ Columns appear under their names (`name#position` where two share one), windows 
 and every node with the beginning of its fingerprint: equal ones are the same stream.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 
@@ -90,21 +90,6 @@ def explain_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def notes(plan: Plan) -> Iterator[str]:
-    """What a window means whose SLIDE is the usual second, and how to have one result a window."""
-    told = [n.grouping for n in _walk(plan.root) if isinstance(n, Aggregate)]
-    for grouping in dict.fromkeys(told):
-        match grouping:
-            case Sliding(length, slide) if slide == SLIDE_USUAL_US < length:
-                every = duration(length)
-                yield (
-                    f"a result every second, each over the last {every}; for one every {every}: "
-                    f"[RANGE {every.upper()} SLIDE {every.upper()}]"
-                )
-            case _:
-                pass
-
-
 def warnings(plan: Plan) -> Iterator[str]:
     """What costs more than its author may think."""
     for node in _walk(plan.root):
@@ -120,14 +105,28 @@ def warnings(plan: Plan) -> Iterator[str]:
 
 def notes(plan: Plan) -> Iterator[str]:
     """What a reader may take for something else."""
-    for node in _walk(plan.root):
-        if not isinstance(node, Aggregate):
-            continue
+    aggregates = [node for node in _walk(plan.root) if isinstance(node, Aggregate)]
+    yield from dict.fromkeys(_usual_slide(aggregates))
+    for node in aggregates:
         ranges, slide = _windows(node)
         uneven = [length for length in ranges if length % slide]
         if uneven:
             whole = f"RANGE {duration(uneven[0])} is no multiple of SLIDE {duration(slide)}"
             yield f"{whole}: windows {_alignment(node, ranges, slide)}"
+
+
+def _usual_slide(aggregates: Iterable[Aggregate]) -> Iterator[str]:
+    """What a window gives whose SLIDE is the usual second, and how to have one result a window."""
+    for node in aggregates:
+        match node.grouping:
+            case Sliding(length, slide) if slide == SLIDE_USUAL_US < length:
+                every = duration(length)
+                yield (
+                    f"a result every second, each over the last {every}; for one every {every}: "
+                    f"[RANGE {every.upper()} SLIDE {every.upper()}]"
+                )
+            case _:
+                pass
 
 
 def _alignment(node: Aggregate, ranges: list[int], slide: int) -> str:

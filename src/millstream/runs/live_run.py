@@ -56,7 +56,7 @@ class LiveRun:
         return {**self.engine.status(), "scheduling": self.scheduling()}
 
     def scheduling(self) -> dict[str, Any]:
-        from millstream.engine.goals import scheduling_figures  # noqa: PLC0415
+        from millstream.engine.scheduling_figures import scheduling_figures  # noqa: PLC0415
 
         return scheduling_figures(self.loop, time.time())
 

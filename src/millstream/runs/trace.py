@@ -17,7 +17,7 @@ from millstream.schedule.protocol import Choice, Switch
 
 if TYPE_CHECKING:
     from millstream.engine.loop import Loop
-    from millstream.engine.steps import StepReport
+    from millstream.engine.reports import StepReport
 
 
 class TraceFile:
@@ -37,7 +37,7 @@ class TraceFile:
 
     def write(self) -> None:
         """The events since the last call, in order of time."""
-        from millstream.engine.goals import units_named  # noqa: PLC0415
+        from millstream.engine.scheduling_figures import units_named  # noqa: PLC0415
 
         with self._loop.engine.lock:  # the trace grows under it
             fresh = self._fresh()

@@ -35,13 +35,13 @@ from millstream.balance.selection import SELECTIONS
 from millstream.control.estimates import CYCLE_S
 from millstream.control.handover import Handover, PeerEnvelope
 from millstream.control.replies import Reply, encode_reply
-from millstream.engine.failures import first_line
 from millstream.engine.priming import prime
 from millstream.errors import MillstreamError, UsageError
 from millstream.server.measured_load import Costs, MeasuredLoad
 from millstream.server.peer_book import PeerBook
 from millstream.server.peer_moves import PREFIX, PeerMoves
 from millstream.server.running_view import fragments_here, operators_here, surroundings
+from millstream.store.machine_failures import first_line
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
@@ -143,7 +143,7 @@ class Balancing:
 
     def start(self) -> None:
         self._thread.start()
-        if not self.processor.engine.operators and self.processor.engine.spark is not None:
+        if not self.processor.engine.operators and self.processor.engine.plane.machine is not None:
             self._priming = threading.Thread(
                 target=self._prime, name="millstream-prime", daemon=True
             )
@@ -153,7 +153,7 @@ class Balancing:
         """Who has nothing to do will be given something: its first step should not be slow."""
         with suppress(Exception):  # a session that ends meanwhile; nothing depends on it
             engine = self.processor.engine
-            prime(engine.spark, engine.home / "priming", self._wanted)
+            prime(engine.plane, engine.home / "priming", self._wanted)
 
     def _wanted(self) -> bool:
         """Whether there is real work, or none any more."""

@@ -26,5 +26,6 @@ def cpu_of(slots: int, cores: int) -> float:
 def capacity(processor: "Processor") -> dict[str, Any]:
     """Properties that a processor tells its manager when it joins."""
     slots = processor.engine.settings.slots
-    cores = int(processor.engine.spark.sparkContext.defaultParallelism)
+    machine = processor.engine.plane.machine
+    cores = 1 if machine is None else machine.cores()
     return {"slots": slots, "cores": cores, "cpu": cpu_of(slots, cores)}

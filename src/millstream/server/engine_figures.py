@@ -75,7 +75,7 @@ def figures_of(engine: "Engine") -> Figures:
 def _queues(engine: "Engine") -> dict[tuple[str, str], Queue]:
     found: dict[tuple[str, str], Queue] = {}
     for operator in list(engine.operators.values()):
-        for stream, waiting in engine.runner.pending(operator).items():
+        for stream, waiting in engine.pending(operator).items():
             full = [s for s in waiting if s.rows]
             found[(stream, operator.id)] = Queue(
                 sum(s.rows for s in full),

@@ -6,7 +6,7 @@ Pure but for looking at the engine's declarations and, for memory, at the JVM.
 import contextlib
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from millstream.control.diagnosis import error_with_row
 from millstream.control.snapshot import (
@@ -25,8 +25,9 @@ from millstream.server.engine_figures import Figures, age_s
 from millstream.server.recent import Rates
 
 if TYPE_CHECKING:
-    from millstream.engine.engine import Engine, Query
+    from millstream.engine.engine import Engine
     from millstream.engine.loop import Loop
+    from millstream.engine.query import Query
     from millstream.server.scheduler_watch import SchedulerWatch
     from millstream.share.dataflow import Operator
 
@@ -164,12 +165,13 @@ def processor_snapshot(
     name: str,
     now: float,
 ) -> ProcessorSnapshot:
-    used, most = _java_memory(engine)
+    machine = engine.plane.machine
+    used, most = (None, None) if machine is None else machine.memory()
     slots = engine.settings.slots
     return ProcessorSnapshot(
         name,
         "running",
-        str(engine.spark.sparkContext.master),
+        "" if machine is None else machine.address(),
         now,
         load=rounded(min(1.0, rates.of("seconds") / slots)),
         slots=slots,
@@ -187,15 +189,6 @@ def processor_snapshot(
         steps_per_s=rounded(rates.of("steps")),
         epoch=engine.ledger.epoch,
     )
-
-
-def _java_memory(engine: "Engine") -> tuple[int | None, int | None]:
-    """Heap in use and its limit, of Spark's driver."""
-    with contextlib.suppress(Exception):  # Spark may be ending
-        java: Any = engine.spark.sparkContext._jvm
-        runtime = java.java.lang.Runtime.getRuntime()
-        return int(runtime.totalMemory() - runtime.freeMemory()), int(runtime.maxMemory())
-    return None, None
 
 
 def standing_goal(standing: Standing) -> GoalSnapshot:

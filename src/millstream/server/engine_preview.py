@@ -33,7 +33,7 @@ def preview_rows(engine: "Engine", cql: str, rows_max: int) -> Results:
     plan = engine.plan(cql)
     streams = sorted({source.stream for source in sources_of(plan.root)})
     with tempfile.TemporaryDirectory(prefix="millstream-preview-") as folder:
-        scratch = Scratch(Path(folder), engine.spark, replace(engine.settings, slots=1))
+        scratch = Scratch(Path(folder), engine.plane, replace(engine.settings, slots=1))
         try:
             scratch.catalog = replace(scratch.catalog, functions=engine.catalog.functions)
             rows = sum(_copy(engine, scratch, name) for name in streams)
@@ -72,7 +72,7 @@ def _retained(engine: "Engine", stream: str) -> list["pa.Table"]:
     """The last retained segments, newest rows included, oldest first."""
     tables: list[Any] = []
     room = ROWS_MAX
-    with engine.runner.removals.reading():
+    with engine.streams.removals.reading():
         for segment in reversed(engine.ledger.segments(stream)):
             if not segment.rows or room <= 0:
                 continue
@@ -104,21 +104,21 @@ def _read_file(scratch: "Engine", definition: StreamDefinition) -> int:
 
 def _run(scratch: "Engine") -> None:
     """Steps until nothing is left to do; a data error is the user's to read."""
-    from millstream.engine.failures import data_error  # noqa: PLC0415
+    from millstream.engine.trains import alone  # noqa: PLC0415
     from millstream.errors import UsageError  # noqa: PLC0415
 
     for _ in range(STEPS_MAX):
         worked = False
         for operator in list(scratch.operators.values()):
             try:
-                report = scratch.runner.run(operator, scratch.settings.step_rows_max)
+                report = scratch.runner.run(alone(operator), scratch.settings.step_rows_max)
             except Exception as error:
-                reason = data_error(error)
+                reason = scratch.evaluator.data_error(error)
                 if reason is None:
                     raise
                 raise UsageError(f"the query fails on its data: {reason}") from None
             worked = worked or report is not None
         with suppress(Exception):
-            scratch.maintenance.remove_files()
+            scratch.streams.remove(())
         if not worked:
             return

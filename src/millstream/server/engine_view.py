@@ -45,9 +45,10 @@ from millstream.server.scheduler_watch import SchedulerWatch
 
 if TYPE_CHECKING:
     from millstream.engine.costs import Cost
-    from millstream.engine.engine import Engine, Query
+    from millstream.engine.engine import Engine
     from millstream.engine.loop import Loop
-    from millstream.engine.steps import StepReport
+    from millstream.engine.query import Query
+    from millstream.engine.reports import StepReport
 
 INTERVAL_S = 0.5
 RESULT_BYTES_MAX = 8 << 20  # a larger segment is counted, and its rows are not shown
@@ -123,10 +124,10 @@ class EngineView:
                     self._keep_rows(query)
 
     def _keep_rows(self, query: "Query") -> None:
-        from millstream.engine.delivery import user_table  # noqa: PLC0415
+        from millstream.store.delivery import user_table  # noqa: PLC0415
 
         names = [f.name for f in query.plan.columns]
-        with self._lock, self.engine.runner.removals.reading():
+        with self._lock, self.engine.streams.removals.reading():
             seen = self._results_seen.get(query.name, 0)
             fresh = [s for s in self.engine.ledger.segments(query.stream, seen + 1) if s.rows]
             for segment in fresh:
@@ -341,7 +342,7 @@ class EngineView:
         return preview_rows(self.engine, cql, rows_max)
 
     def register(self, name: str, cql: str) -> DecisionSnapshot:
-        from millstream.engine.delivery import CallbackSink  # noqa: PLC0415
+        from millstream.store.delivery import CallbackSink  # noqa: PLC0415
 
         self._refuse_when_closed()
         if not name.strip():

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from millstream.engine.failures import first_line, java_process
 from millstream.engine.loop import Loop
+from millstream.engine.reports import StepReport
 from millstream.engine.scheduling import StepScheduler
-from millstream.engine.steps import StepReport
 from millstream.errors import MillstreamError, StateError
 from millstream.schedule.costs import CostLine
+from millstream.store.machine_failures import first_line
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
@@ -98,7 +98,8 @@ class ExecutionEngine:
 
     def _watch(self) -> None:
         """Begins again after trouble with the machine."""
-        java = java_process(self.processor.engine.spark)
+        machine = self.processor.engine.plane.machine
+        java = None if machine is None else machine.process()
         while not self._stopping.wait(WATCH_SECONDS):
             if java is not None and java.poll() is not None:
                 self.lost.set()

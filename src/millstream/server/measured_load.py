@@ -15,7 +15,7 @@ from millstream.balance.needed_time import Rates
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine
-    from millstream.engine.steps import StepReport
+    from millstream.engine.reports import StepReport
 
 FIRST_STEPS_SECONDS = 15.0  # in which an operator that has come is slow: code is compiled
 Costs = Callable[[Collection[str]], Mapping[str, tuple[float, float]]]  # fixed and row seconds

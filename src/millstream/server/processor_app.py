@@ -34,8 +34,9 @@ from fastapi.responses import JSONResponse
 from millstream.client.addresses import checked_url
 from millstream.control.commands import MESSAGE_BYTES_MAX, Envelope, Join, Progress, Report, decode
 from millstream.control.replies import encode_reply
-from millstream.engine.engine import EngineSettings
+from millstream.engine.ports import DataPlane
 from millstream.engine.processor import Processor
+from millstream.engine.settings import EngineSettings
 from millstream.errors import ResourceError, UsageError
 from millstream.server.access import AnswerError, add_error_answers, authorise, json_body
 from millstream.server.balancing import BalanceSettings, Balancing
@@ -100,14 +101,14 @@ class ProcessorServer:
         self,
         name: str,
         home: Path,
-        spark: Any,  # a session
+        plane: DataPlane,
         settings: ProcessorSettings,
         engine_settings: EngineSettings | None = None,
         say: Callable[[str], None] = lambda text: None,  # noqa: ARG005
     ) -> None:
         self.settings, self._say = settings, say
         self.peers = PeerDirectory(settings.token, settings.verify)
-        self.processor = Processor(name, home, spark, self.peers, engine_settings)
+        self.processor = Processor(name, home, plane, self.peers, engine_settings)
         self.engine = ExecutionEngine(self.processor, self.notice)
         self.statistics = StatisticsGatherer(self.processor, self.engine)
         self.feeder = StreamFeeder(self.processor, self.engine)

@@ -14,8 +14,8 @@ from millstream.balance.running import (
     running_fragments,
 )
 from millstream.control.commands import Host
-from millstream.engine.handing import ENDED
-from millstream.engine.ownership import REMOTE
+from millstream.store.handing import ENDED
+from millstream.store.ownership import REMOTE
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
@@ -76,7 +76,7 @@ def surroundings(processor: "Processor", entered_at: Mapping[str, str]) -> Surro
                 readers.setdefault(stream, set()).add(operator.id)
     inputs: dict[str, tuple[str, ...]] = {}
     for told in processor.hosting.inventory().values():
-        for compiled in processor.hosting.compile(told["cql"], told["start"])[1]:
+        for compiled in processor.hosting.compile(told["cql"], told["start"]).operators:
             inputs[compiled.id] = tuple(compiled.inputs)
     here = {f"{BASE}{n}": processor.id for n, d in ownership.declared().items() if d.ingest}
     pulled = {s: p for s, p in copies.items() if s.startswith(BASE)}

@@ -15,7 +15,7 @@ from millstream.server.decision_log import DecisionLog
 
 if TYPE_CHECKING:
     from millstream.engine.loop import Loop
-    from millstream.engine.steps import StepReport
+    from millstream.engine.reports import StepReport
 
 POINTS_KEPT = 200
 GROUPS_SECONDS = 2.0

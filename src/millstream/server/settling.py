@@ -7,8 +7,8 @@ somebody watches them nothing would ever settle. Reads, and changes nothing.
 from typing import TYPE_CHECKING
 
 from millstream.cql.system_streams import PREFIX
-from millstream.engine.ownership import REMOTE
 from millstream.plan.nodes import sources_of
+from millstream.store.ownership import REMOTE
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine
@@ -23,7 +23,7 @@ def settled(processor: "Processor") -> bool:
     for operator in list(engine.operators.values()):
         if operator.id in watching or operator.id in engine.paused_operators:
             continue
-        if any(engine.runner.pending(operator).values()):
+        if any(engine.pending(operator).values()):
             return False
     if any(rows and _counts(engine, s, watching) for s, rows in processor.receiver.behind.items()):
         return False

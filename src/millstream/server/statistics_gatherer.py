@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from millstream.engine.failures import java_process
 from millstream.server.settling import settled
+from millstream.store.reach import marks, reachable
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
@@ -99,7 +99,7 @@ class StatisticsGatherer:
         found: dict[str, Figures] = {}
         for operator in list(engine.operators.values()):
             row = statistics.get(operator.id)
-            waiting = [s for part in engine.runner.pending(operator).values() for s in part]
+            waiting = [s for part in engine.pending(operator).values() for s in part]
             reached = self.reached(operator) if self._wants("state_rows", "state_bytes") else []
             found[operator.id] = {
                 "rows_in": row["rows_in"] if row else 0,
@@ -124,17 +124,15 @@ class StatisticsGatherer:
 
     def reached(self, operator: Any) -> list[Any]:
         """What an operator's windows can still reach: its state."""
-        from millstream.engine.operators import LOGIC  # noqa: PLC0415
-
         engine = self.processor.engine
-        marks = engine.runner.marks(operator)
+        at = marks(engine.ledger, operator)
         return [
             s
             for stream in operator.inputs
             for s in engine.ledger.segments(stream)
             if s.rows
             and s.last < engine.ledger.cursor(operator.id, stream)[0]
-            and LOGIC[operator.kind].reachable(operator, s, marks)
+            and reachable(operator, s, at)
         ]
 
     def _streams(self) -> dict[str, Figures]:
@@ -181,7 +179,9 @@ class StatisticsGatherer:
             slots = max(1, self.processor.engine.settings.slots)
             self._load = min(1.0, (busy - self._busy) / span / slots)
             self._clock, self._busy = now, busy
-        memory, cpu = usage(getattr(java_process(self.processor.engine.spark), "pid", None))
+        machine = self.processor.engine.plane.machine
+        process = None if machine is None else machine.process()
+        memory, cpu = usage(getattr(process, "pid", None))
         return {
             "load": round(self._load, 3),
             "memory_bytes": memory,

@@ -18,7 +18,7 @@ from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 
 from millstream.control.system_streams import OPERATORS, QUERIES, STEPS
-from millstream.engine.steps import StepReport
+from millstream.engine.reports import StepReport
 from millstream.engine.system_rows import Row, operator_rows, query_rows, step_row
 from millstream.server.access import authorise
 

@@ -61,8 +61,10 @@ class Session:
         settings: Mapping[str, Any] | None = None,
         spark: Mapping[str, str] | None = None,
     ) -> None:
-        from millstream.engine.engine import Engine, EngineSettings  # noqa: PLC0415
-        from millstream.engine.spark import active, session  # noqa: PLC0415
+        from millstream.engine.engine import Engine  # noqa: PLC0415
+        from millstream.engine.settings import EngineSettings  # noqa: PLC0415
+        from millstream.spark.plane import SparkPlane  # noqa: PLC0415
+        from millstream.spark.session import active, session  # noqa: PLC0415
 
         self._scratch = Path(tempfile.mkdtemp(prefix="millstream-")) if home is None else None
         self.home = Path(home).absolute() if home is not None else self._scratch or Path()
@@ -74,7 +76,7 @@ class Session:
             self.spark = running or session(master, own, log=self.home / "spark.log")
             self._own_spark = running is None
             self.engine: Engine = Engine(
-                self.home, self.spark, EngineSettings(**dict(settings or {}))
+                self.home, SparkPlane(self.spark), EngineSettings(**dict(settings or {}))
             )
         except BaseException:
             self._lock.__exit__()
@@ -237,7 +239,7 @@ class Session:
 
     def _hold_table(self, name: str, stream: str) -> None:
         """`table()` needs the whole changelog where the operator does not keep it for itself."""
-        from millstream.engine.operators import SELF_READING  # noqa: PLC0415
+        from millstream.store.reach import SELF_READING  # noqa: PLC0415
 
         operator = self.engine.operators.get(stream)
         if operator is None or operator.kind in SELF_READING:
@@ -294,7 +296,7 @@ class Session:
 
     def quality(self) -> Mapping[str, Any]:
         """Goals beside what is measured, the algorithm in charge, what choosing costs."""
-        from millstream.engine.goals import scheduling_figures  # noqa: PLC0415
+        from millstream.engine.scheduling_figures import scheduling_figures  # noqa: PLC0415
 
         return scheduling_figures(self.running_loop(), time.time())
 
@@ -344,7 +346,7 @@ class Session:
             )
         with self.engine.lock:
             self.engine.catalog = self.engine.catalog.with_function(UserFunction(name, version))
-            self.engine.analyzer.forget()
+            self.engine.compiler.functions_changed()
 
 
 def _calls(cql: str, name: str) -> bool:

@@ -1,0 +1,100 @@
+"""What runs on one processor: its operators and queries, the streams that enter and leave.
+
+The picture that everybody looks at who decides what comes next. Changed by the engine alone, under
+its lock; all of it can be rebuilt from the ledger and the declarations.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from millstream.cql.catalog import Catalog
+from millstream.engine.file_ingest import FileIngest
+from millstream.engine.path_times import PathTimes
+from millstream.engine.ports import LiveSource
+from millstream.engine.query import Query
+from millstream.engine.reports import StepReport
+from millstream.engine.settings import EngineSettings
+from millstream.plan.nodes import Plan
+from millstream.schedule.measures import OperatorStatistic, PlanStatistic
+from millstream.share.dataflow import Operator, compile_plan
+from millstream.share.matching import MATCHINGS, Match, Running, match_all
+from millstream.store.appending import Appender
+from millstream.store.delivery import Delivery
+from millstream.store.reach import pending
+from millstream.store.segments import Segment
+from millstream.store.streams import Streams
+
+
+class Dataflow:
+    """Operators and queries over the streams of one home."""
+
+    def __init__(self, streams: Streams, settings: EngineSettings) -> None:
+        self.streams, self.settings = streams, settings
+        self.home, self.ledger, self.store = streams.home, streams.ledger, streams.files
+        self.lock = threading.RLock()
+        self.catalog = Catalog()
+        self.operators: dict[str, Operator] = {}
+        self.queries: dict[str, Query] = {}
+        self.appenders: dict[str, Appender] = {}
+        self.ingests: dict[str, FileIngest] = {}
+        self.sources: dict[str, LiveSource] = {}  # those that bring rows by themselves
+        self.deliveries: list[Delivery] = []
+        self.paused_operators: frozenset[str] = frozenset()
+        self.resting: set[str] = set()  # operators that are about to be handed over
+        self.overdue = False  # whether another processor has left too much of a base stream lying
+        self.on_step: list[Callable[[StepReport], None]] = []
+        self.on_delivery: list[Callable[[str], None]] = []  # a stream, before it is handed over
+        self.on_arrival: list[Callable[[], None]] = []
+        self.on_notice: list[Callable[[str], None]] = []  # what an operator should hear of
+        self.own_statistics: list[OperatorStatistic | PlanStatistic] = []  # of the user's
+        self.path_times = PathTimes(self.operators, self.queries)
+        self.on_step.append(self.path_times.stepped)
+
+    def settings_changed(self, **changes: Any) -> None:
+        self.settings = replace(self.settings, **changes)
+
+    def queries_of(self, operator: str) -> Iterator[Query]:
+        return (q for q in self.queries.values() if operator in q.operators)
+
+    def pending(self, operator: Operator) -> dict[str, list[Segment]]:
+        """Segments each input has beyond the operator's cursor."""
+        return pending(self.ledger, operator)
+
+    def pause_operators(self) -> None:
+        """Operators that only parked queries use rest; their inputs and tails stay."""
+        running = {op for q in self.queries.values() if q.state == "running" for op in q.operators}
+        parked = {op for q in self.queries.values() if q.state == "parked" for op in q.operators}
+        self.paused_operators = frozenset((parked - running) | self.resting)
+
+    def matches(self, plan: Plan) -> list[Match]:
+        """What a query would reuse of what runs, and what is new."""
+        with self.lock:
+            running = {
+                o.id: Running(o, tuple(q.name for q in self.queries_of(o.id)))
+                for o in self.operators.values()
+            }
+        return match_all(compile_plan(plan), running, MATCHINGS.get(self.settings.sharing))
+
+    def live_sources(self) -> bool:
+        """Whether rows may still come from sources that are not files."""
+        return any(not source.ended for source in self.sources.values())
+
+    def congested(self) -> bool:
+        """Whether an operator, or another processor, is so far behind that ingest should wait."""
+        if self.overdue:
+            return True
+        limit = self.settings.backlog_rows_max
+        with self.lock:
+            operators = [o for o in self.operators.values() if o.id not in self.paused_operators]
+        return any(
+            sum(s.rows for found in self.pending(o).values() for s in found) > limit
+            for o in operators
+        )
+
+    def crowded(self, stream: str) -> bool:
+        """Whether the readers of a copy are so far behind that pulling it should wait."""
+        limit = self.settings.backlog_rows_max
+        readers = [o for o in list(self.operators.values()) if stream in o.inputs]
+        return any(sum(s.rows for s in self.pending(o)[stream]) > limit for o in readers)

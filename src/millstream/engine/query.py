@@ -1,0 +1,34 @@
+"""A registered query as its processor has it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from millstream.plan.nodes import Plan
+from millstream.store.ledger import HOLD
+
+LIVE = ("running", "parked")  # states of queries whose operators are kept
+
+
+@dataclass(slots=True)
+class Query:
+    """A registered query and what it needs."""
+
+    name: str
+    cql: str
+    plan: Plan
+    start: int
+    stream: str
+    operators: tuple[str, ...]
+    state: str = "running"
+    reason: str = ""
+    culprits: list[dict[str, Any]] = field(default_factory=list)  # the rows behind a failure
+
+
+def hold_of(query: str) -> str:
+    """The consumer that holds streams for a query while it is being registered."""
+    return f"{HOLD}{query}"
+
+
+def culprits_of(query: str) -> str:
+    """Where the ledger keeps the rows that broke a query."""
+    return f"culprits:{query}"

@@ -1,0 +1,102 @@
+"""Queries and declarations through Spark's analyser: what they mean, and which columns they have.
+
+Nothing runs here: Spark analyses expressions and plans over inputs without rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    LongType,
+    MapType,
+    StructField,
+    StructType,
+    _parse_datatype_string,
+)
+
+from millstream.cql.binder import bind
+from millstream.cql.catalog import Catalog, StreamDefinition
+from millstream.cql.parser import parse_query
+from millstream.engine.ports import CompiledQuery, Input, MadeStream
+from millstream.engine.ports import Step as PlannedStep
+from millstream.plan.rewrite import read_by
+from millstream.plan.windows import BEGINNING, FOREVER
+from millstream.share.dataflow import Operator, compile_plan, result_stream
+from millstream.share.shapes import shape_of
+from millstream.spark.analyzer import SparkAnalyzer
+from millstream.spark.operators import LOGIC
+from millstream.spark.operators.base import Step
+from millstream.spark.reading import Schemas, SegmentReader
+from millstream.store.segments import Segment
+
+SHAPES_KEPT_MAX = 10_000
+
+
+class SparkCompiler:
+    """`engine.ports.Compiler` over a Spark session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.analyzer = SparkAnalyzer(spark)
+        self._schemas = Schemas()
+        self._made: dict[tuple[str, ...], tuple[MadeStream, ...]] = {}
+
+    def compile(self, cql: str, catalog: Catalog, start: int, reader: str = "") -> CompiledQuery:
+        plan = bind(parse_query(cql), catalog, self.analyzer, start=start)
+        if reader:
+            plan = replace(plan, root=read_by(plan.root, reader))
+        return CompiledQuery(plan, compile_plan(plan), result_stream(plan))
+
+    def functions_changed(self) -> None:
+        self.analyzer.forget()
+
+    def check(self, definition: StreamDefinition) -> None:
+        self.analyzer.check_time(definition)
+
+    def columns(self, definition: StreamDefinition) -> str:
+        fields = [StructField("_ts", LongType()), StructField("_pos", LongType())]
+        for index, column in enumerate(definition.columns):
+            fields.append(StructField(f"c{index}", _parse_datatype_string(column.type)))
+        return str(StructType(fields).json())
+
+    def made(self, operator: Operator, inputs: Mapping[str, str]) -> Sequence[MadeStream]:
+        """An operator of each shape is evaluated once over inputs without rows: Spark analyses it,
+        nothing runs, and the columns of its streams are known from then on."""
+        key = (shape_of(operator), *(inputs[s] for s in operator.inputs))
+        if key not in self._made:
+            if len(self._made) > SHAPES_KEPT_MAX:
+                self._made.clear()
+            self._made[key] = tuple(self._evaluated(operator, inputs))
+        return self._made[key]
+
+    def _evaluated(self, operator: Operator, columns: Mapping[str, str]) -> list[MadeStream]:
+        inputs = {s: Input(s, (), (_without_rows(s),), BEGINNING, FOREVER) for s in operator.inputs}
+        reader = SegmentReader(self._spark, self._schemas, columns)
+        step = Step.of(PlannedStep(operator, inputs, {}, {}, (), 0), reader.frame)
+        return [
+            MadeStream(
+                output.stream.removeprefix(operator.id),
+                "state" if output.replaces else operator.kind,
+                nullable(output.data.schema).json(),
+            )
+            for output in LOGIC[operator.kind].evaluate(step).outputs
+        ]
+
+
+def nullable(kind: Any) -> Any:
+    """A type in which every part may be null, as it may be in Parquet."""
+    if isinstance(kind, StructType):
+        return StructType([StructField(f.name, nullable(f.dataType)) for f in kind.fields])
+    if isinstance(kind, ArrayType):
+        return ArrayType(nullable(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, nullable(kind.valueType))
+    return kind
+
+
+def _without_rows(stream: str) -> Segment:
+    """A segment that says it has a row and has no file: operators take it for news."""
+    return Segment(stream, 1, 1, None, None, 1, 0, 0, 0, 0, FOREVER, 0.0)

@@ -1,0 +1,74 @@
+"""A Spark session as the data plane of engines: the one place where its parts come together."""
+
+import contextlib
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from millstream.cql.catalog import StreamDefinition
+from millstream.engine.ports import RowParser, SourceSetting
+from millstream.errors import MillstreamError
+from millstream.spark.compiler import SparkCompiler
+from millstream.spark.evaluator import SparkEvaluator
+from millstream.spark.failures import java_gone, java_process
+from millstream.spark.file_parsing import SparkFileParser
+from millstream.spark.reading import Schemas
+from millstream.spark.row_parsing import SparkRowParser
+from millstream.spark.stream_source import StreamSource
+from millstream.store.appending import Appender
+from millstream.store.segments import SegmentStore
+
+
+class SparkPlane:
+    """`engine.ports.DataPlane` over one Spark session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.compiler = SparkCompiler(spark)
+        self.machine = SparkMachine(spark)
+        self._schemas = Schemas()
+
+    def evaluator(self, files: SegmentStore) -> SparkEvaluator:
+        return SparkEvaluator(self.spark, files, self._schemas)
+
+    def file_parser(
+        self, definition: StreamDefinition, kind: str, staging: Path
+    ) -> SparkFileParser:
+        return SparkFileParser(definition, self.spark, kind, staging)
+
+    def row_parser(self, definition: StreamDefinition) -> RowParser:
+        return SparkRowParser(definition, self.spark).table
+
+    def open_stream(
+        self, definition: StreamDefinition, appender: Appender, setting: SourceSetting
+    ) -> StreamSource:
+        return StreamSource(definition, appender, self.spark, setting)
+
+
+class SparkMachine:
+    """`engine.ports.Machine`: the Java process of a session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def cores(self) -> int:
+        return int(self._spark.sparkContext.defaultParallelism)
+
+    def address(self) -> str:
+        return str(self._spark.sparkContext.master)
+
+    def memory(self) -> tuple[int | None, int | None]:
+        """Heap in use and its limit."""
+        with contextlib.suppress(Exception):  # Spark may be ending
+            java: Any = self._spark.sparkContext._jvm
+            runtime = java.java.lang.Runtime.getRuntime()
+            return int(runtime.totalMemory() - runtime.freeMemory()), int(runtime.maxMemory())
+        return None, None
+
+    def process(self) -> "subprocess.Popen[bytes] | None":
+        return java_process(self._spark)
+
+    def gone(self) -> MillstreamError | None:
+        return java_gone(self._spark)

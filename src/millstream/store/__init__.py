@@ -1,0 +1,1 @@
+"""Streams on one processor, without Spark: ledger, segments, cursors, retention, copies, moves."""

@@ -1,0 +1,82 @@
+"""Retention: a segment lives until no cursor and no window needs it.
+
+Removal is committed first; the file goes when every step that began before has ended.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from millstream.plan.windows import FOREVER
+from millstream.share.dataflow import Operator
+from millstream.store import faults
+from millstream.store.reach import SELF_READING, marks, reachable
+from millstream.store.segments import Segment
+from millstream.store.streams import Streams
+
+
+class Retention:
+    """Keeps what the streams of one home hold small. `operators` is the live dataflow."""
+
+    def __init__(self, streams: Streams, operators: Mapping[str, Operator]) -> None:
+        self.streams, self.operators = streams, operators
+        self.ledger, self.store = streams.ledger, streams.files
+
+    def retain(self, streams: Iterable[str]) -> None:
+        """Drops what nobody can need any more."""
+        gone: list[str] = []
+        for stream in streams:
+            if not self._spare(stream):
+                continue
+            with self.ledger.transaction() as ledger:
+                # looked at again under the lock: a new query may hold them by now
+                spare = self._spare(stream)
+                gone += ledger.replace(spare, None)
+                if any(s.rows for s in spare):
+                    ledger.retained_from(stream, max(s.ts_max for s in spare) + 1)
+            faults.reach("removal.committed")
+        self.streams.remove(gone)
+
+    def trim(self, stream: str, size_max: int) -> None:
+        """Keeps the newest segments of a stream that nobody reads, up to so many bytes."""
+        kept, spare = 0, []
+        for segment in reversed(self.ledger.segments(stream)):
+            kept += segment.size
+            if kept > size_max:
+                spare.append(segment)
+        if spare:
+            with self.ledger.transaction() as ledger:
+                gone = ledger.replace(spare, None)
+            self.streams.remove(gone)
+
+    def _spare(self, stream: str) -> list[Segment]:
+        needed = self._needs(stream)
+        return [] if needed is None else [s for s in self.ledger.segments(stream) if not needed(s)]
+
+    def _needs(self, stream: str) -> Callable[[Segment], bool] | None:
+        """Tells whether someone needs a segment; None where the stream looks after itself."""
+        if "#" in stream:  # state: replaced by its operator
+            return None
+        places = self.ledger.consumers(stream)
+        readers = [o for o in list(self.operators.values()) if stream in o.inputs]
+        at = {o.id: marks(self.ledger, o) for o in readers}
+        starts = {o.id: self.ledger.cursor(o.id, stream)[0] for o in readers}
+        others = [following for name, (following, _) in places.items() if name not in starts]
+        own = self.operators.get(stream)
+        self_read = own is not None and own.kind in SELF_READING
+        head = self.ledger.stream(stream)
+        promised = head["watermark"] if head and head["kind"] == "base" else FOREVER
+        newest = head["next"] - 1 if head and head["kind"] == "base" else -1
+
+        def needed(segment: Segment) -> bool:
+            # a query that starts now needs every row from the present watermark on
+            if segment.last == newest or (segment.rows and segment.ts_max >= promised):
+                return True
+            if self_read and segment.rows:
+                return True
+            if any(segment.last >= following for following in others):
+                return True
+            return any(
+                segment.last >= starts[o.id] or (segment.rows and reachable(o, segment, at[o.id]))
+                for o in readers
+            )
+
+        return needed

@@ -1,0 +1,306 @@
+"""Segments: the immutable Parquet files that streams are made of.
+
+A segment is a run of rows of one stream under one or more sequence numbers. Files have a name
+unique to the attempt that wrote them and are synced before anybody hears of them; only the ledger
+says which exist. A file may hold rows of several streams, told apart by bits; a segment's tag is
+then the number of the layout that says which bit and which columns are whose.
+"""
+
+import os
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from millstream.errors import StateError
+from millstream.plan.windows import BEGINNING
+from millstream.share.together import Place
+from millstream.store.machine_failures import disk_full
+
+RECENT_BYTES = 256 << 20  # of files with rows of many streams that are kept at hand
+PIECE_ROWS = 262_144
+ROW_GROUP_ROWS = 65_536  # small enough for a window scan to skip what it cannot reach
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What the ledger knows of a segment; `file` is None where it only carries a watermark."""
+
+    stream: str
+    first: int  # sequence numbers, both inclusive; more than one after compaction
+    last: int
+    file: str | None
+    tag: int | None
+    rows: int
+    size: int
+    ts_min: int
+    ts_max: int
+    until_max: int
+    watermark: int
+    arrived: float
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One part of a file that was written and synced, not yet published."""
+
+    file: str | None
+    tag: int | None
+    rows: int
+    size: int
+    ts_min: int
+    ts_max: int
+    until_max: int
+
+
+EMPTY = Written(None, None, 0, 0, BEGINNING, BEGINNING, BEGINNING)
+
+
+class SegmentStore:
+    """The folder of a processor's segment files."""
+
+    def __init__(self, folder: Path, layouts: Callable[[int], Mapping[str, Place]] | None = None):
+        self.folder = folder
+        self.layouts = layouts or _no_layouts
+        self._recent: list[tuple[str, pa.Table]] = []
+        self._lock = threading.Lock()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def path(self, file: str) -> str:
+        return str(self.folder / file)
+
+    def new_name(self) -> str:
+        return f"{uuid.uuid4().hex}.parquet"
+
+    def write(self, table: pa.Table) -> Written:
+        """Writes one stream's rows as one file."""
+        if table.num_rows == 0:
+            return EMPTY
+        name = self._write_synced(table)
+        size = os.path.getsize(self.path(name))
+        return describe(table, name, None, size)
+
+    def write_wide(self, table: pa.Table, places: Mapping[str, Place]) -> dict[str, Written]:
+        """Writes rows of several streams as one file; says which of them are whose."""
+        if table.num_rows == 0:
+            return dict.fromkeys(places, EMPTY)
+        name = self._write_synced(table)
+        self._remember(name, table)
+        return describe_wide(table, name, os.path.getsize(self.path(name)), places)
+
+    def adopt_wide(self, folder: str, places: Mapping[str, Place]) -> dict[str, list[Written]]:
+        """The same for files that Spark's executors wrote."""
+        found: dict[str, list[Written]] = {stream: [] for stream in places}
+        for part in self.adopt_spark_output(folder):
+            assert part.file is not None
+            table = pq.read_table(self.path(part.file))
+            for stream, written in describe_wide(table, part.file, part.size, places).items():
+                if written.rows:
+                    found[stream].append(written)
+        return found
+
+    def _write_synced(self, table: pa.Table) -> str:
+        name = self.new_name()
+        path = self.path(name)
+        with disk_errors():
+            pq.write_table(
+                table,
+                path,
+                compression="zstd",
+                row_group_size=ROW_GROUP_ROWS,
+                use_dictionary=repeating(table.schema),
+                write_statistics=_counted(table.schema),
+            )
+            sync(path)
+        return name
+
+    def adopt_spark_output(self, folder: str) -> list[Written]:
+        """Takes the files that Spark's executors wrote into a folder of this store."""
+        found: list[Written] = []
+        with disk_errors():
+            for part in sorted(Path(folder).glob("part-*.parquet")):
+                facts = _footer(part)
+                if facts["rows"] == 0:
+                    continue
+                name = self.new_name()
+                os.replace(part, self.path(name))
+                sync(self.path(name))
+                found.append(
+                    Written(
+                        name,
+                        None,
+                        facts["rows"],
+                        os.path.getsize(self.path(name)),
+                        facts["ts_min"],
+                        facts["ts_max"],
+                        facts["until_max"],
+                    )
+                )
+        shutil.rmtree(folder, ignore_errors=True)
+        return found
+
+    def read(self, segment: Segment) -> pa.Table:
+        """A segment's rows as Arrow, for delivery and compaction; operators read through Spark."""
+        if segment.file is None:
+            raise ValueError("a segment without a file has no rows to read")
+        if segment.tag is None:
+            return pq.read_table(self.path(segment.file))
+        return rows_of(self.read_wide(segment.file), self.layouts(segment.tag)[segment.stream])
+
+    def read_wide(self, file: str) -> pa.Table:
+        """A file of many streams: each of them reads it, one after the other."""
+        with self._lock:
+            for name, table in self._recent:
+                if name == file:
+                    return table
+        table = pq.read_table(self.path(file))
+        self._remember(file, table)
+        return table
+
+    def _remember(self, file: str, table: pa.Table) -> None:
+        with self._lock:
+            self._recent = [(n, t) for n, t in self._recent if n != file] + [(file, table)]
+            while len(self._recent) > 1 and sum(t.nbytes for _, t in self._recent) > RECENT_BYTES:
+                self._recent.pop(0)
+
+    def remove(self, file: str) -> None:
+        with self._lock:
+            self._recent = [(n, t) for n, t in self._recent if n != file]
+        Path(self.path(file)).unlink(missing_ok=True)
+
+    def remove_drafts(self) -> None:
+        """Folders of jobs that never came to an end."""
+        for entry in os.scandir(self.folder):
+            if entry.is_dir() and entry.name.endswith(".writing"):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+    def files(self) -> list[str]:
+        return [entry.name for entry in os.scandir(self.folder) if entry.name.endswith(".parquet")]
+
+
+def parquet_pieces(folder: Path) -> Iterator[pa.Table]:
+    """What Spark wrote into a folder, one piece in memory at a time; an empty one if nothing."""
+    found = False
+    for part in sorted(folder.glob("part-*.parquet")):
+        file = pq.ParquetFile(part)
+        for batch in file.iter_batches(batch_size=PIECE_ROWS):
+            found = True
+            yield pa.Table.from_batches([batch])
+        if not found:
+            found = True
+            yield file.schema_arrow.empty_table()
+
+
+def describe(table: pa.Table, name: str, tag: int | None, size: int) -> Written:
+    """Statistics of a table that has just been written."""
+    span = pc.min_max(table["_ts"]).as_py()
+    until = pc.max(table["_until"]).as_py() if "_until" in table.column_names else span["max"]
+    return Written(name, tag, table.num_rows, size, span["min"], span["max"], until)
+
+
+def describe_wide(
+    table: pa.Table, name: str, size: int, places: Mapping[str, Place]
+) -> dict[str, Written]:
+    """Statistics of each stream's rows in a table that was written; sizes in proportion."""
+    words: dict[int, Any] = {}
+    times = {c: table[c].to_numpy() for c in table.column_names if c in ("_ts", "_until")}
+    found: dict[str, Written] = {}
+    known: dict[tuple[int, int, str], tuple[int, int, int, int]] = {}
+    for stream, place in places.items():
+        end = place.columns.get("_until", "_until")
+        key = (place.word, place.bit, end)
+        if key not in known:
+            if place.word not in words:
+                words[place.word] = table[f"c{place.word}"].to_numpy()
+            chosen = (words[place.word] & place.bit) != 0
+            rows = int(np.count_nonzero(chosen))
+            if end not in times and end in table.column_names:
+                times[end] = table[end].to_numpy()
+            ts = times["_ts"][chosen]
+            until = times[end][chosen] if end in times else ts
+            known[key] = (
+                (rows, int(ts.min()), int(ts.max()), int(until.max())) if rows else (0, 0, 0, 0)
+            )
+        rows, low, high, last = known[key]
+        found[stream] = Written(name, None, rows, 0, low, high, last) if rows else EMPTY
+    total = sum(w.rows for w in found.values()) or 1
+    return {s: replace(w, size=size * w.rows // total) for s, w in found.items()}
+
+
+def rows_of(table: pa.Table, place: Place) -> pa.Table:
+    """One stream's rows of a table that holds many, under its own column names."""
+    hidden = [n for n in table.column_names if n.startswith("_") and n not in place.columns]
+    chosen = (table[f"c{place.word}"].to_numpy() & place.bit) != 0
+    names = [*hidden, *place.columns]
+    own = table.select([*hidden, *place.columns.values()]).rename_columns(names)
+    return own.filter(pa.array(chosen))
+
+
+def _no_layouts(number: int) -> Mapping[str, Place]:
+    raise StateError(f"layout {number} is not known here")
+
+
+def _footer(path: Path) -> dict[str, Any]:
+    """Row count and time span of a file from its footer alone."""
+    meta = pq.read_metadata(path)
+    names = [meta.schema.column(i).name for i in range(meta.num_columns)]
+    spans: dict[str, tuple[int, int]] = {}
+    for name in ("_ts", "_until"):
+        if name in names and meta.num_rows:
+            column = names.index(name)
+            stats = [
+                meta.row_group(g).column(column).statistics for g in range(meta.num_row_groups)
+            ]
+            spans[name] = (min(s.min for s in stats), max(s.max for s in stats))
+    ts_min, ts_max = spans.get("_ts", (BEGINNING, BEGINNING))
+    return {
+        "rows": meta.num_rows,
+        "ts_min": ts_min,
+        "ts_max": ts_max,
+        "until_max": spans.get("_until", (ts_min, ts_max))[1],
+    }
+
+
+def _counted(schema: pa.Schema) -> list[str]:
+    """Columns with statistics in the file: hidden ones alone.
+
+    Arrow leaves NaN out of minimum and maximum, while to Spark it is the greatest number: with
+    statistics on users' columns Spark would skip row groups that hold wanted rows.
+    """
+    return [name for name in schema.names if name.startswith("_")]
+
+
+def repeating(schema: pa.Schema) -> list[str]:
+    """Columns worth a dictionary. Numbers and times are not: it costs more than all the rest."""
+    return [
+        f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)
+    ]
+
+
+def sync(path: str) -> None:
+    """Makes a file and its name durable."""
+    for target in (path, os.path.dirname(path)):
+        handle = os.open(target, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+class disk_errors:  # noqa: N801  (reads as a statement)
+    """A full disk is told as such; what was half written is an orphan and swept later."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and (full := disk_full(error)) is not None:
+            raise full from error

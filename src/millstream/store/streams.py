@@ -1,0 +1,60 @@
+"""The streams of one home: ledger, segment files, layouts, and files that are on their way out."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from millstream.plan.windows import BEGINNING
+from millstream.share.together import Place
+from millstream.store import faults
+from millstream.store.layouts import Layouts
+from millstream.store.ledger import Ledger
+from millstream.store.removals import Removals
+from millstream.store.segments import Segment, SegmentStore
+
+
+class Streams:
+    """Opening a home sweeps what a crash has left in it."""
+
+    def __init__(self, home: Path, *, local_disk: bool = True) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self.home = home
+        self.ledger = Ledger(home / "ledger.db", local_disk=local_disk)
+        self.layouts = Layouts(self.ledger)
+        self.files = SegmentStore(home / "segments", self.layouts.places)
+        self.removals = Removals()
+        self._sweep_orphans()
+
+    def close(self) -> None:
+        self.ledger.close()
+
+    def _sweep_orphans(self) -> None:
+        """Files of attempts that never committed, and of removals that did not finish."""
+        named = self.ledger.named_files()
+        for file in self.files.files():
+            if file not in named:
+                self.files.remove(file)
+        self.files.remove_drafts()
+        with self.ledger.transaction() as ledger:
+            ledger.drop_holds()
+            self.layouts.forget_unused()
+
+    def hold(self, consumer: str, stream: str) -> None:
+        """A new reader begins with the first segment that is still there (in a transaction)."""
+        following, watermark = self.ledger.cursor(consumer, stream)
+        if (following, watermark) == (1, BEGINNING):
+            segments = self.ledger.segments(stream)
+            row = self.ledger.stream(stream)
+            following = segments[0].first if segments else int(row["next"]) if row else 1
+        self.ledger.set_cursor(consumer, stream, following, watermark)
+
+    def remove(self, files: Sequence[str]) -> None:
+        """Removes files that nobody names any more, once nobody reads them."""
+        self.removals.add(files)
+        for file in self.removals.due():
+            self.files.remove(file)
+            faults.reach("removal.done")
+
+    def layouts_of(self, segments: Iterable[Segment]) -> dict[int, Mapping[str, Place]]:
+        """The layouts of the shared files among segments, by number."""
+        tags = {s.tag for s in segments if s.file and s.tag is not None}
+        return {tag: self.layouts.places(tag) for tag in tags}
