@@ -18,17 +18,17 @@ from millstream.balance.redistribution import (
     redistribute,
 )
 from millstream.errors import UsageError
-from millstream.plan.distribution import problems
-from millstream.plan.operator_graph import GraphOperator, OperatorGraph
+from millstream.plan.operator_graph import GraphOperator, PlanGraph
+from millstream.plan.placement import problems
 from place.operator_graphs import chain, graphs, machines
 
-FILTERS = OperatorGraph(tuple(GraphOperator(f"f{n}", (f"s{n}",)) for n in range(6)))
+FILTERS = PlanGraph(tuple(GraphOperator(f"f{n}", (f"s{n}",)) for n in range(6)))
 
 
 def situation(costs: dict[str, tuple[str, float]], **processors: float) -> Situation:
     """Filters with their processor and cost; a processor's cost is the sum unless given."""
     table = {name: place for name, (place, _) in costs.items()}
-    graph = OperatorGraph(tuple(o for o in FILTERS if o.id in costs))
+    graph = PlanGraph(tuple(o for o in FILTERS if o.id in costs))
     sums = {
         p: processors.get(p, sum(c for place, c in costs.values() if place == p))
         for p in ("p1", "p2", "p3")
@@ -154,7 +154,7 @@ def test_an_invalid_distribution_is_decided_anew_and_given_up_after_a_few_tries(
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs(), data=st.data())
 def test_any_model_with_any_policy(
-    model: str, policy: str, graph: OperatorGraph, data: st.DataObject
+    model: str, policy: str, graph: PlanGraph, data: st.DataObject
 ) -> None:
     """Never invalid, never beyond the parameters, deterministic, and each move has its reason."""
     places = ["p1", "p2", "p3", "p4"]

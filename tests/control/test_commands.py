@@ -139,6 +139,6 @@ def test_no_message_brings_a_traceback(data: Any) -> None:
 def test_an_inventory_may_be_large() -> None:
     """A processor that owns thousands of operators, or once did, is still understood."""
     many = {f"o:{number}": 1 for number in range(6_000)}
-    handed = {name: PEER for name in many}
+    handed = dict.fromkeys(many, PEER)
     told = r.Inventory({}, (), {}, many, {}, {}, {}, {}, handed)
     assert r.decode_reply(c.TakeInventory(), json.loads(json.dumps(r.encode_reply(told)))) == told

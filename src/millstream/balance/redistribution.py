@@ -19,8 +19,8 @@ from typing import Any
 
 from millstream.balance.cost_models import CostTable
 from millstream.errors import UsageError
-from millstream.plan.distribution import Distribution, problems
-from millstream.plan.operator_graph import OperatorGraph
+from millstream.plan.operator_graph import PlanGraph
+from millstream.plan.placement import Placement, problems
 from millstream.registry import Registry
 
 ATTEMPTS_MAX = 3  # the seed asks for a new distribution until one is valid; ours is bounded
@@ -56,8 +56,8 @@ class Parameters:
 class Situation:
     """What a policy sees; processors without a cost have not reported and get nothing."""
 
-    graph: OperatorGraph
-    table: Distribution
+    graph: PlanGraph
+    table: Placement
     costs: CostTable
     state_rows: Mapping[str, float] = field(default_factory=dict)
 
@@ -98,7 +98,7 @@ def redistribute(
     situation: Situation,
     parameters: Parameters | None = None,
     memory: Memory | None = None,
-    valid: Callable[[Distribution], tuple[str, ...]] | None = None,
+    valid: Callable[[Placement], tuple[str, ...]] | None = None,
 ) -> tuple[Decision, Memory]:
     """Algorithm 5: decide, check, and decide anew without what was invalid.
 
@@ -130,7 +130,7 @@ def redistribute(
     return Decision((), sentence), memory
 
 
-def applied(table: Distribution, decision: Decision) -> dict[str, str]:
+def applied(table: Placement, decision: Decision) -> dict[str, str]:
     """The distribution after the moves."""
     return {**table, **{move.operator: move.target for move in decision.moves}}
 
@@ -234,7 +234,7 @@ class _Plan:
         return len(self.moves) >= self.parameters.moves_max
 
 
-def _readers(graph: OperatorGraph, table: Distribution, stream: str) -> int:
+def _readers(graph: PlanGraph, table: Placement, stream: str) -> int:
     """Connections of one stream: processors that read it elsewhere than where it is made."""
     places = {table.get(consumer) for consumer in graph.consumers(stream)}
     return len(places - {None, table.get(stream)})

@@ -38,7 +38,7 @@ from millstream.place.problem import (
 )
 from millstream.place.problem import Query as Wish
 from millstream.place.solution import Solution
-from millstream.plan.distribution import ProcessorDescription
+from millstream.plan.placement import ProcessorDescription
 
 BANDWIDTH = 12.5e6  # bytes a second of a processor that says nothing: 100 Mbit/s
 HEADROOM = 0.9  # of a processor's CPU that is given away
