@@ -37,7 +37,8 @@ from millstream.control.coordinator_zones import Tree, TreeOperator, TreeSource,
 from millstream.errors import UsageError
 from millstream.place.network_outcome import Options, Placed
 from millstream.place.network_planner import plan
-from millstream.place.network_problem import PlacementProblem, within
+from millstream.place.network_tree import NetworkTree
+from millstream.place.problem import within
 from millstream.sim.overlay import Overlay
 from millstream.sim.overlay_run import (
     Distributed,
@@ -60,21 +61,21 @@ def small_network() -> Topology:
     return transit_stub(1, SMALL)
 
 
-def problem_of(seed: int, depth: int, arrangement: str = "uniform") -> PlacementProblem:
+def problem_of(seed: int, depth: int, arrangement: str = "uniform") -> NetworkTree:
     topology = small_network()
     rng = np.random.default_rng(seed)
     places = arrange(topology, SCENARIOS.get(arrangement), 2**depth, rng)
     return random_tree(topology, places, TreeModel(), depth, rng)
 
 
-def run_of(problem: PlacementProblem, algorithm: str, **parts: object) -> OverlayRun:
+def run_of(problem: NetworkTree, algorithm: str, **parts: object) -> OverlayRun:
     run = OverlayRun(all_peers(problem), **parts)  # type: ignore[arg-type]
     asked = Settings("t", 1, problem.proxy, algorithm, latency_bound=problem.latency_bound)  # type: ignore[arg-type]
     run.submit(tree_of(problem, "t"), asked)
     return run
 
 
-def operators_only(run: OverlayRun, problem: PlacementProblem) -> dict[str, str]:
+def operators_only(run: OverlayRun, problem: NetworkTree) -> dict[str, str]:
     names = {operator.id for operator in problem.operators}
     return {name: host for name, host in run.placement("t").items() if name in names}
 

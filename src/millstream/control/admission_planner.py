@@ -25,7 +25,7 @@ from millstream.control.admission import (
 from millstream.control.distances import distances_ms
 from millstream.control.estimates import Estimate, estimates, ingest_cpu
 from millstream.control.manager_state import NOBODY, ManagerState, OperatorRecord, Query
-from millstream.place.check import check_solution
+from millstream.place.check import check
 from millstream.place.planners import plan_all
 from millstream.place.problem import (
     LEAST_RESOURCES,
@@ -216,7 +216,7 @@ def _too_much(
     problem: Problem, solution: Solution, flows: tuple[tuple[str, str, str], ...]
 ) -> Refused | None:
     """The independent checker's word on what would really flow: streams come from their owners."""
-    broken = check_solution(problem, solution)
+    broken = check(problem, solution)
     if broken:
         return Refused(broken[0].rule, broken[0].where, f"the plan is not valid: {broken[0]}")
     rates = {s.id: s.rate for s in problem.streams}

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from millstream.control.coordinator_messages import Amount, Name, Names, Zone, ZoneOperator
 from millstream.errors import UsageError
+from millstream.place.network_tree import NetworkTree
 from millstream.plan.operator_graph import OperatorGraph
 
 
@@ -50,6 +51,17 @@ class Tree:
             raise UsageError(f"tree {self.id!r} has no operator to place")
         if not graph_of(self).is_tree(self.root):
             raise UsageError(f"tree {self.id!r} has operators that do not lead to its root")
+
+
+def tree_of(problem: NetworkTree, name: str) -> Tree:
+    """The tree of a planning problem, to be placed by its processors among themselves."""
+    rates = problem.rates()
+    return Tree(
+        name,
+        tuple(TreeSource(*source) for source in problem.sources),
+        tuple(TreeOperator(o.id, o.inputs, rates[o.id]) for o in problem.operators),
+        problem.root,
+    )
 
 
 def graph_of(tree: Tree) -> OperatorGraph[TreeOperator]:

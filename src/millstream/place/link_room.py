@@ -32,6 +32,10 @@ class LinkRoom:
                     self.distance[key] = link.distance
         elif not _implied(catalog):
             self.offered = np.full((count, count), links.bandwidth)
+        if links.distance is not None:
+            known = len(links.distance)
+            self.distance = np.zeros((count, count))
+            self.distance[:known, :known] = links.distance
         if self.offered is not None:
             self.used = np.zeros((count, count))
 

@@ -14,20 +14,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from millstream.place.check import cost_and_delay
 from millstream.place.network_cheapest import cheapest_placement
-from millstream.place.network_check import cost_and_delay
 from millstream.place.network_descent import descend
 from millstream.place.network_in_network import in_network
 from millstream.place.network_labels import Exhausted, search_labels
 from millstream.place.network_outcome import Infeasible, Options, Outcome, Placed
-from millstream.place.network_problem import (
-    PlacementProblem,
-    Vector,
-    bound_limit,
-    within,
-)
 from millstream.place.network_relaxation import Candidates, Relaxation, relax
 from millstream.place.network_shipping import shipped
+from millstream.place.network_tree import NetworkTree, Vector
+from millstream.place.problem import bound_limit, within
 
 FIRST_ROUNDS = 8  # of prices over all candidates
 LATER_ROUNDS = 15  # of prices over those left by a guess
@@ -43,7 +39,7 @@ class Reach:
     above: Sequence[Vector]
 
 
-def optimal_within_bound(planner: str, problem: PlacementProblem, options: Options) -> Outcome:
+def optimal_within_bound(planner: str, problem: NetworkTree, options: Options) -> Outcome:
     bound = problem.latency_bound
     assert bound is not None
     placement = cheapest_placement(problem)
@@ -66,7 +62,7 @@ def optimal_within_bound(planner: str, problem: PlacementProblem, options: Optio
     return _searched(candidates, best, reach, options)
 
 
-def least_delays(problem: PlacementProblem) -> Reach:
+def least_delays(problem: NetworkTree) -> Reach:
     """Two passes over the tree; the way up depends on an operator's depth only."""
     towards = np.ascontiguousarray(problem.distance.T)
     below: list[Vector] = []
@@ -98,9 +94,7 @@ def least_delays(problem: PlacementProblem) -> Reach:
     return Reach(below, [ways[level] for level in depth])
 
 
-def _first_placement(
-    planner: str, problem: PlacementProblem, reach: Reach, options: Options
-) -> Placed:
+def _first_placement(planner: str, problem: NetworkTree, reach: Reach, options: Options) -> Placed:
     """A good placement that keeps the bound: In-Network's or the fastest there is, improved."""
     heuristic = in_network(problem, options)
     if isinstance(heuristic, Placed):
@@ -207,7 +201,7 @@ def _closed(lower: float, cost: float) -> bool:
     return cost - max(lower, 0.0) <= 1e-11 * cost
 
 
-def _cheaper(problem: PlacementProblem, best: Placed, placement: dict[str, str]) -> Placed:
+def _cheaper(problem: NetworkTree, best: Placed, placement: dict[str, str]) -> Placed:
     cost, delay = cost_and_delay(problem, placement)
     if within(delay, problem.latency_bound) and cost < best.cost:
         return Placed(best.planner, placement, cost, delay)

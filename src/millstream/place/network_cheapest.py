@@ -6,11 +6,11 @@ nodes; leaves are fixed. Exact for any distances, also asymmetric ones.
 
 import numpy as np
 
-from millstream.place.network_problem import Indices, PlacementProblem, Vector
 from millstream.place.network_shipping import shipped
+from millstream.place.network_tree import Indices, NetworkTree, Vector
 
 
-def cheapest_placement(problem: PlacementProblem) -> dict[str, str]:
+def cheapest_placement(problem: NetworkTree) -> dict[str, str]:
     """The dynamic programme; the lowest node wins among equals."""
     towards = np.ascontiguousarray(problem.distance.T)  # [to, from]: minima run along rows
     costs: list[Vector] = []

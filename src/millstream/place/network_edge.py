@@ -15,10 +15,10 @@ from millstream.place.network_greedy import (
     place_greedily,
 )
 from millstream.place.network_outcome import Options, Outcome, proxy_out_of_reach
-from millstream.place.network_problem import PlacementProblem
+from millstream.place.network_tree import NetworkTree
 
 
-def edge(problem: PlacementProblem, options: Options) -> Outcome:  # noqa: ARG001
+def edge(problem: NetworkTree, options: Options) -> Outcome:  # noqa: ARG001
     refusal = proxy_out_of_reach("edge", problem)
     if refusal is not None:
         return refusal

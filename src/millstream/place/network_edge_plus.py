@@ -19,10 +19,10 @@ from millstream.place.network_greedy import (
     place_greedily,
 )
 from millstream.place.network_outcome import Options, Outcome, proxy_out_of_reach
-from millstream.place.network_problem import Indices, PlacementProblem, Vector
+from millstream.place.network_tree import Indices, NetworkTree, Vector
 
 
-def edge_plus(problem: PlacementProblem, options: Options) -> Outcome:  # noqa: ARG001
+def edge_plus(problem: NetworkTree, options: Options) -> Outcome:  # noqa: ARG001
     refusal = proxy_out_of_reach("edge_plus", problem)
     if refusal is not None:
         return refusal

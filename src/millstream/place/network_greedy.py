@@ -16,16 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millstream.place.network_check import cost_and_delay
+from millstream.place.check import cost_and_delay
 from millstream.place.network_outcome import Infeasible, Placed
-from millstream.place.network_problem import (
-    Indices,
-    Matrix,
-    PlacementProblem,
-    Vector,
-    Vertex,
-    bound_limit,
-)
+from millstream.place.network_tree import Indices, NetworkTree, Vector, Vertex
+from millstream.place.problem import Matrix, bound_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +51,7 @@ class Table:
 Chooser = Callable[[Table, Sequence[Table], Scope], int]
 
 
-def edge_scope(problem: PlacementProblem, *, aware: bool) -> Scope:
+def edge_scope(problem: NetworkTree, *, aware: bool) -> Scope:
     """Sources and the proxy only; `aware` planners weigh an edge by its distance."""
     places = {vertex.node for vertex in problem.tree if vertex.node is not None}
     nodes = np.array(sorted(places | {problem.proxy_index}), dtype=np.intp)
@@ -66,13 +60,13 @@ def edge_scope(problem: PlacementProblem, *, aware: bool) -> Scope:
     return _scope(problem, nodes, weight, distance)
 
 
-def network_scope(problem: PlacementProblem) -> Scope:
+def network_scope(problem: NetworkTree) -> Scope:
     """Every node."""
     nodes = np.arange(len(problem.nodes), dtype=np.intp)
     return _scope(problem, nodes, problem.distance, problem.distance)
 
 
-def _scope(problem: PlacementProblem, nodes: Indices, weight: Matrix, distance: Matrix) -> Scope:
+def _scope(problem: NetworkTree, nodes: Indices, weight: Matrix, distance: Matrix) -> Scope:
     proxy = int(np.searchsorted(nodes, problem.proxy_index))
     bound = problem.latency_bound
     delay_max = np.inf if bound is None else bound_limit(bound)
@@ -80,7 +74,7 @@ def _scope(problem: PlacementProblem, nodes: Indices, weight: Matrix, distance: 
 
 
 def place_greedily(
-    planner: str, problem: PlacementProblem, scope: Scope, choose: Chooser
+    planner: str, problem: NetworkTree, scope: Scope, choose: Chooser
 ) -> Placed | Infeasible:
     """The pass; the proxy must have been found within reach before."""
     tables: list[Table] = []
@@ -149,7 +143,7 @@ def cheapest(table: Table, candidates: Sequence[int] | Indices) -> int:
     return int(at[int(np.argmin(table.cost[at]))])
 
 
-def resolve(problem: PlacementProblem, tables: Sequence[Table], scope: Scope) -> dict[str, str]:
+def resolve(problem: NetworkTree, tables: Sequence[Table], scope: Scope) -> dict[str, str]:
     """Follows the rows that were chosen from the root down."""
     at: dict[int, int] = {len(tables) - 1: tables[-1].best}
     placement: dict[str, str] = {}

@@ -20,10 +20,10 @@ from millstream.place.network_greedy import (
     place_greedily,
 )
 from millstream.place.network_outcome import Options, Outcome, proxy_out_of_reach
-from millstream.place.network_problem import Indices, PlacementProblem
+from millstream.place.network_tree import Indices, NetworkTree
 
 
-def in_network(problem: PlacementProblem, options: Options) -> Outcome:
+def in_network(problem: NetworkTree, options: Options) -> Outcome:
     refusal = proxy_out_of_reach("in_network", problem)
     if refusal is not None:
         return refusal

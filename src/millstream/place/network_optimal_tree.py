@@ -7,14 +7,14 @@ problem NP-complete and offers heuristics only; for trees and this objective tha
 With a bound the exact search of `network_bounded` takes over.
 """
 
+from millstream.place.check import cost_and_delay
 from millstream.place.network_bounded import optimal_within_bound
 from millstream.place.network_cheapest import cheapest_placement
-from millstream.place.network_check import cost_and_delay
 from millstream.place.network_outcome import Options, Outcome, Placed
-from millstream.place.network_problem import PlacementProblem
+from millstream.place.network_tree import NetworkTree
 
 
-def optimal_tree(problem: PlacementProblem, options: Options) -> Outcome:
+def optimal_tree(problem: NetworkTree, options: Options) -> Outcome:
     if problem.latency_bound is not None:
         return optimal_within_bound("optimal_tree", problem, options)
     placement = cheapest_placement(problem)

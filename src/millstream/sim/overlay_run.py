@@ -30,9 +30,9 @@ from millstream.control.coordinator_state import (
     ToPeer,
     ToZone,
 )
-from millstream.control.coordinator_zones import Tree, TreeOperator, TreeSource
-from millstream.place.network_check import cost_and_delay
-from millstream.place.network_problem import PlacementProblem
+from millstream.control.coordinator_zones import Tree, tree_of
+from millstream.place.check import cost_and_delay
+from millstream.place.network_tree import NetworkTree
 from millstream.sim.kernel import Kernel
 from millstream.sim.overlay import Overlay
 
@@ -193,17 +193,8 @@ class Distributed:
     seconds: float  # virtual, until the root was placed
 
 
-def tree_of(problem: PlacementProblem, name: str) -> Tree:
-    return Tree(
-        name,
-        tuple(TreeSource(s.id, s.node, s.rate) for s in problem.sources),
-        tuple(TreeOperator(o.id, o.inputs, o.rate) for o in problem.operators),
-        problem.root,
-    )
-
-
 def place_distributed(
-    problem: PlacementProblem, overlay: Overlay, settings: Settings, levels: int = 1
+    problem: NetworkTree, overlay: Overlay, settings: Settings, levels: int = 1
 ) -> Distributed | Refuse:
     """Maps one tree over a faultless overlay and collects what its hosts were told."""
     run = OverlayRun(overlay)
@@ -223,6 +214,6 @@ def place_distributed(
     return Distributed(placement, cost, delay, run.counts, run.finished_s)
 
 
-def all_peers(problem: PlacementProblem) -> Overlay:
+def all_peers(problem: NetworkTree) -> Overlay:
     """An overlay in which every node of the problem takes part."""
     return Overlay(problem.nodes, np.asarray(problem.distance))
