@@ -33,7 +33,7 @@ from millstream.control.coordinator_state import (
     ToPeer,
     Withdraw,
 )
-from millstream.control.coordinator_zones import Tree, TreeOperator, TreeSource, zones
+from millstream.control.coordinator_zones import Tree, TreeOperator, TreeSource, tree_of, zones
 from millstream.errors import UsageError
 from millstream.place.network_outcome import Options, Placed
 from millstream.place.network_planner import plan
@@ -44,9 +44,7 @@ from millstream.sim.overlay_run import (
     Distributed,
     Faults,
     OverlayRun,
-    all_peers,
     place_distributed,
-    tree_of,
 )
 from millstream.sim.topologies import Topology, transit_stub
 from millstream.sim.topology_arrangements import SCENARIOS, arrange
@@ -66,6 +64,11 @@ def problem_of(seed: int, depth: int, arrangement: str = "uniform") -> NetworkTr
     rng = np.random.default_rng(seed)
     places = arrange(topology, SCENARIOS.get(arrangement), 2**depth, rng)
     return random_tree(topology, places, TreeModel(), depth, rng)
+
+
+def all_peers(problem: NetworkTree) -> Overlay:
+    """An overlay in which every node of the problem takes part."""
+    return Overlay(problem.nodes, np.asarray(problem.distance))
 
 
 def run_of(problem: NetworkTree, algorithm: str, **parts: object) -> OverlayRun:

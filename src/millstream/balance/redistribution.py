@@ -15,7 +15,6 @@ number of times. Nothing here carries a move out.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from millstream.balance.cost_models import CostTable
 from millstream.errors import UsageError
@@ -133,30 +132,6 @@ def redistribute(
 def applied(table: Placement, decision: Decision) -> dict[str, str]:
     """The distribution after the moves."""
     return {**table, **{move.operator: move.target for move in decision.moves}}
-
-
-def parameters_from(given: Mapping[str, Any]) -> Parameters:
-    """Parameters from a settings table or an API body.
-
-    >>> parameters_from({"percent_difference": 5, "eligible_processors": ["p1"]}).check_s
-    60.0
-    """
-    known = Parameters.__dataclass_fields__
-    for name in given:
-        if name not in known:
-            raise UsageError(
-                f"unknown redistribution parameter {name!r}", hint=f"one of {', '.join(known)}"
-            )
-    values = dict(given)
-    for name in ("eligible_operators", "eligible_processors"):
-        if values.get(name) is not None:
-            values[name] = frozenset(values[name])
-    try:
-        return Parameters(**values)
-    except TypeError as error:
-        raise UsageError(
-            "a redistribution parameter has the wrong type", detail=str(error)
-        ) from None
 
 
 def _remembered(situation: Situation, memory: Memory) -> Memory:

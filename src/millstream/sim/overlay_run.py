@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from millstream.control.coordinator import step
 from millstream.control.coordinator_messages import Message, Settings
 from millstream.control.coordinator_state import (
@@ -212,8 +210,3 @@ def place_distributed(
     }
     cost, delay = cost_and_delay(problem, placement)
     return Distributed(placement, cost, delay, run.counts, run.finished_s)
-
-
-def all_peers(problem: NetworkTree) -> Overlay:
-    """An overlay in which every node of the problem takes part."""
-    return Overlay(problem.nodes, np.asarray(problem.distance))
