@@ -21,7 +21,7 @@ from millstream.place.check import cost_and_delay
 from millstream.place.network_outcome import Options, Outcome, Placed
 from millstream.place.network_planner import plan
 from millstream.place.network_tree import NetworkTree, network_tree
-from millstream.place.problem import Stream
+from millstream.place.problem import Matrix, Stream
 
 PULL_WAYS = 3  # a reader hears that there are rows, asks for them, gets them
 UNKNOWN_MS = 1.0  # between any two processors where nothing was measured: bytes alone count
@@ -34,7 +34,7 @@ class Survey:
     known: Mapping[str, Estimate]
     rates: Mapping[str, float]  # bytes a second on the wire
     used: Mapping[str, int]  # by operator: how many queries run on it
-    distances: dict[tuple[str, ...], dict[tuple[str, str], float]]  # by nodes, as asked for
+    distances: dict[tuple[str, ...], Matrix | None]  # by nodes, as asked for
 
 
 def survey(state: ManagerState) -> Survey:
@@ -118,9 +118,7 @@ def query_tree(state: ManagerState, name: str, seen: Survey | None = None) -> Qu
     if nodes not in seen.distances:
         seen.distances[nodes] = distances_ms(state, nodes)
     known = seen.distances[nodes]
-    matrix = np.array(
-        [[known.get((a, b), 0.0 if a == b else UNKNOWN_MS) for b in nodes] for a in nodes]
-    )
+    matrix = UNKNOWN_MS * (1.0 - np.eye(len(nodes))) if known is None else known
     bound = None if query.latency_s is None else query.latency_s * 1000
     problem = network_tree(nodes, matrix, sources, operators, query.result, proxies[0], bound)
     base = seen.known
@@ -132,7 +130,7 @@ def query_tree(state: ManagerState, name: str, seen: Survey | None = None) -> Qu
         tuple(o for o in query.operators if o not in running),
         streams,
         {o: _state_bytes(state, o) for o in running},
-        bool(known),
+        known is not None,
         all(base[s].measured for s in streams.values() if s in base),
     )
 

@@ -331,6 +331,13 @@ def cost_and_delay(tree: NetworkTree, placement: Placement) -> tuple[float, floa
     return cost, delay
 
 
+def judged(
+    planner: str, tree: NetworkTree, placement: Placement, lower_bound: float = 0.0
+) -> Placed:
+    """A planner's placement of a tree with what it costs and takes."""
+    return Placed(planner, placement, *cost_and_delay(tree, placement), lower_bound)
+
+
 def traffic(tree: NetworkTree, placement: Placement) -> dict[tuple[str, str], float]:
     """What crosses between each two nodes, in the unit of the rates."""
     node = _places(tree.problem, placement)

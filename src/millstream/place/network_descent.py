@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millstream.place.check import cost_and_delay
+from millstream.place.check import judged
 from millstream.place.network_in_network import in_network
-from millstream.place.network_outcome import Infeasible, Options, Outcome, Placed
+from millstream.place.network_outcome import Infeasible, Options, Outcome
 from millstream.place.network_tree import NetworkTree, Vector
 from millstream.place.problem import bound_limit
 
@@ -26,8 +26,7 @@ def descent(problem: NetworkTree, options: Options) -> Outcome:
     start = in_network(problem, options)
     if isinstance(start, Infeasible):
         return Infeasible("descent", start.latency_bound, start.least_delay, start.detail)
-    placement = descend(problem, start.placement)
-    return Placed("descent", placement, *cost_and_delay(problem, placement))
+    return judged("descent", problem, descend(problem, start.placement))
 
 
 @dataclass(slots=True)

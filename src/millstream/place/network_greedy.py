@@ -12,12 +12,12 @@ far, continued straight to the proxy, keeps the bound; the proxy's row then alwa
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from millstream.place.check import cost_and_delay
-from millstream.place.network_outcome import Infeasible, Placed
+from millstream.place.check import judged
+from millstream.place.network_outcome import Options, Outcome, proxy_out_of_reach
 from millstream.place.network_tree import Indices, NetworkTree, Vector, Vertex
 from millstream.place.problem import Matrix, bound_limit
 
@@ -51,13 +51,18 @@ class Table:
 Chooser = Callable[[Table, Sequence[Table], Scope], int]
 
 
-def edge_scope(problem: NetworkTree, *, aware: bool) -> Scope:
-    """Sources and the proxy only; `aware` planners weigh an edge by its distance."""
+def edge_scope(problem: NetworkTree) -> Scope:
+    """Sources and the proxy only."""
     places = {vertex.node for vertex in problem.tree if vertex.node is not None}
     nodes = np.array(sorted(places | {problem.proxy_index}), dtype=np.intp)
     distance = np.ascontiguousarray(problem.distance[np.ix_(nodes, nodes)])
-    weight = distance if aware else 1.0 - np.eye(len(nodes))
-    return _scope(problem, nodes, weight, distance)
+    return _scope(problem, nodes, distance, distance)
+
+
+def blind_scope(problem: NetworkTree) -> Scope:
+    """Sources and the proxy, with no idea of distances: an edge costs its rate, or nothing."""
+    scope = edge_scope(problem)
+    return replace(scope, weight=1.0 - np.eye(len(scope.nodes)))
 
 
 def network_scope(problem: NetworkTree) -> Scope:
@@ -74,9 +79,16 @@ def _scope(problem: NetworkTree, nodes: Indices, weight: Matrix, distance: Matri
 
 
 def place_greedily(
-    planner: str, problem: NetworkTree, scope: Scope, choose: Chooser
-) -> Placed | Infeasible:
-    """The pass; the proxy must have been found within reach before."""
+    planner: str,
+    problem: NetworkTree,
+    scope_of: Callable[[NetworkTree], Scope],
+    choose: Chooser,
+) -> Outcome:
+    """The pass; refused where not even the proxy is within reach."""
+    refusal = proxy_out_of_reach(planner, problem)
+    if refusal is not None:
+        return refusal
+    scope = scope_of(problem)
     tables: list[Table] = []
     last = len(problem.tree) - 1
     for position, vertex in enumerate(problem.tree):
@@ -90,9 +102,7 @@ def place_greedily(
             table.cost += table.outgoing
         table.best = choose(table, children, scope)
         tables.append(table)
-    placement = resolve(problem, tables, scope)
-    cost, delay = cost_and_delay(problem, placement)
-    return Placed(planner, placement, cost, delay)
+    return judged(planner, problem, resolve(problem, tables, scope))
 
 
 def _leaf_table(vertex: Vertex, scope: Scope) -> Table:
@@ -123,6 +133,19 @@ def map_operator(vertex: Vertex, children: Sequence[Table], scope: Scope) -> Tab
     below = {place for child in children for place in child.leaves_at.tolist()}
     leaves_at = np.array(sorted(below), dtype=np.intp)
     return Table(vertex, cost, delay, child_at, -1, leaves_at, np.zeros(size))
+
+
+def edge(problem: NetworkTree, options: Options) -> Outcome:  # noqa: ARG001
+    """Edge (section 3.2): places among sources and proxy, decided by rates alone (equation 6).
+
+    What comes out is reported at rate times distance like every plan. Distances enter only to keep
+    a latency bound.
+    """
+
+    def choose(table: Table, children: Sequence[Table], scope: Scope) -> int:
+        return cheapest(table, edge_candidates(children, scope))
+
+    return place_greedily("edge", problem, blind_scope, choose)
 
 
 def edge_candidates(children: Sequence[Table], scope: Scope) -> list[int]:

@@ -8,18 +8,24 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from millstream.errors import InternalError
-from millstream.place.check import check_tree
-from millstream.place.network_baseline import baseline
+from millstream.place.check import check_tree, judged
+from millstream.place.network_bounded import optimal_tree
 from millstream.place.network_descent import descent
-from millstream.place.network_edge import edge
 from millstream.place.network_edge_plus import edge_plus
+from millstream.place.network_greedy import edge
 from millstream.place.network_in_network import in_network
-from millstream.place.network_optimal_tree import optimal_tree
-from millstream.place.network_outcome import Options, Outcome, Placed
+from millstream.place.network_outcome import Options, Outcome, Placed, proxy_out_of_reach
 from millstream.place.network_tree import NetworkTree
 from millstream.registry import Registry
 
 NetworkPlanner = Callable[[NetworkTree, Options], Outcome]
+
+
+def baseline(problem: NetworkTree, options: Options) -> Outcome:  # noqa: ARG001
+    """The naive plan: every stream goes to the proxy and everything runs there (seed 003, 6.1)."""
+    placement = {operator.id: problem.proxy for operator in problem.operators}
+    return proxy_out_of_reach("baseline", problem) or judged("baseline", problem, placement)
+
 
 NETWORK_PLANNERS: Registry[NetworkPlanner] = Registry("placement planner")
 NETWORK_PLANNERS.add("baseline", baseline)

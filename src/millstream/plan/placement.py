@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.plan.operator_graph import PlanGraph, number_of
+from millstream.plan.operator_graph import OperatorGraph, PlanGraph, R, number_of
 
 Placement = Mapping[str, str]  # operator -> processor
 
@@ -50,12 +50,16 @@ def pieces(graph: PlanGraph, table: Placement) -> int:
     return len(graph.parts(lambda source, target: table[source] == table[target]))
 
 
-def crossings(graph: PlanGraph, table: Placement) -> tuple[tuple[str, str, str], ...]:
-    """(stream, from, to): results that go from one processor to another, each once."""
+def crossings(graph: OperatorGraph[R], table: Placement) -> tuple[tuple[str, str, str], ...]:
+    """(stream, from, to): streams that go from one processor to another, each once.
+
+    Base streams too, where the table says at which processor they are.
+    """
     found = {
-        (source, table[source], table[target]): None
-        for source, target in graph.edges()
-        if table[source] != table[target]
+        (stream, table[stream], table[operator.id]): None
+        for operator in graph
+        for stream in operator.inputs
+        if stream in table and table[stream] != table[operator.id]
     }
     return tuple(found)
 
