@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from millstream.balance.cost_models import COST_MODELS, CostMemory, measured
 from millstream.errors import UsageError
-from millstream.plan.operator_graph import OperatorGraph
+from millstream.plan.operator_graph import PlanGraph
 from place.operator_graphs import chain, graphs, machines
 
 STATISTICS = ("queue_rows", "state_rows", "rows_out_per_s", "cpu_s_per_s", "ratio")
@@ -71,7 +71,7 @@ def test_shares_of_an_operator_that_feeds_two_processors() -> None:
 @pytest.mark.parametrize("name", COST_MODELS.names())
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs(), data=st.data())
-def test_every_model(name: str, graph: OperatorGraph, data: st.DataObject) -> None:
+def test_every_model(name: str, graph: PlanGraph, data: st.DataObject) -> None:
     """Between 0 and 1; a cost for each processor that reported, and for each of its operators."""
     processors = machines(3)
     table = {o.id: data.draw(st.sampled_from(["p1", "p2", "p3"])) for o in graph}

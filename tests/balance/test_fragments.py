@@ -132,7 +132,7 @@ def test_every_operator_is_in_one_fragment_and_each_fragment_is_a_path(
 ) -> None:
     rates = {**RATES, "s5": 100.0, **changed}
     found = fragment_query(tree, rates)
-    assert len(found) == len(tree.streams())  # the distribution limit
+    assert len(found) == len(tree.streams)  # the distribution limit
     held = [operator.id for f in found for operator in f.operators]
     assert sorted(held) == sorted(operator.id for operator in tree.operators)
     out = tree.output_rates(rates)

@@ -35,7 +35,7 @@ def test_an_operator_has_one_or_two_inputs_and_no_negative_figures() -> None:
 def test_operators_may_come_in_any_order() -> None:
     tree = QueryTree("q", (op("c", "b"), op("b", "a", "t"), op("a", "s")))
     assert tree.root == "c"
-    assert tree.streams() == ("t", "s")
+    assert tree.streams == ("t", "s")
     assert tree.output_rates({"s": 40.0, "t": 20.0}) == {
         "t": 20.0,
         "s": 40.0,

@@ -12,7 +12,7 @@ from millstream.commands.place import explained, register
 from millstream.errors import UsageError
 from millstream.place.network_outcome import Placed
 from millstream.place.network_planner import NETWORK_PLANNERS
-from millstream.place.network_problem import problem_from_json
+from millstream.place.problem_json import tree_from_json
 
 PROBLEM: dict[str, Any] = {
     "nodes": ["n0", "n1", "n2"],
@@ -73,7 +73,7 @@ def test_a_bound_binds_and_a_heuristic_is_no_optimum_in_any_unit(problem: Path) 
 
 
 def test_what_is_not_proven_is_told() -> None:
-    given = problem_from_json(PROBLEM)
+    given = tree_from_json(PROBLEM)
     placed = Placed("optimal_tree", {"o1": "n2"}, cost=155.0, delay=50.0, lower_bound=124.0)
     assert "cost 155, at most 25 % above the optimum; delay 50" in explained(given, placed)
 

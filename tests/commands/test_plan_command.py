@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from millstream.cli import run
-from millstream.place.problem_json import problem_to_json
 from millstream.place.workload import TIGHT, generate, scaled
+from place.reuse_problems import problem_to_json
 
 
 @pytest.fixture

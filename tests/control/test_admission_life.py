@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from millstream.control.manager_events import Submit
-from millstream.sim.managed_checkers import in_the_end
 from millstream.sim.managed_cluster import QUICK, ManagedCluster, tree
+from sim.managed_checkers import in_the_end
 
 PLANS = {
     "one": tree("one", ("o:f", "s:a"), ("o:j", "o:f", "s:b"), ("o:r", "o:j")),

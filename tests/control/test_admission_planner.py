@@ -236,7 +236,8 @@ def test_distances_from_what_is_given_and_measured() -> None:
     state = state_of(a, processor("b"), processor("c"), processor("d"), streams={},
                      statistics=measured)  # fmt: skip
     known = distances_ms(state, ["a", "b", "c", "d"])
-    assert known["b", "a"] == 10  # both directions
-    assert known["a", "c"] == 15  # over b
-    assert known["a", "d"] == 10  # nobody knows: as far as the farthest
-    assert distances_ms(state_of(processor("x"), streams={}), ["x"]) == {}
+    assert known is not None
+    assert known[1, 0] == 10  # both directions
+    assert known[0, 2] == 15  # over b
+    assert known[0, 3] == 10  # nobody knows: as far as the farthest
+    assert distances_ms(state_of(processor("x"), streams={}), ["x"]) is None

@@ -12,27 +12,28 @@ import pytest
 from millstream.control.coordinator_driver import PlacementDriver, zone_owner
 from millstream.control.coordinator_messages import Settings
 from millstream.control.coordinator_state import Refuse, Report
-from millstream.control.coordinator_zones import Tree, TreeOperator, TreeSource
+from millstream.control.coordinator_zones import tree_of
 from millstream.errors import UsageError
-from millstream.place.network_check import cost_and_delay
+from millstream.place.check import cost_and_delay
 from millstream.place.network_outcome import Options, Placed
 from millstream.place.network_planner import plan
-from millstream.place.network_problem import Operator, PlacementProblem, Source
+from millstream.place.network_tree import NetworkTree, network_tree
+from millstream.place.problem import Stream
 
 
-def problem(seed: int, latency_bound: float | None = None) -> PlacementProblem:
+def problem(seed: int, latency_bound: float | None = None) -> NetworkTree:
     rng = np.random.default_rng(seed)
     points = rng.uniform(0, 100, (7, 2))
     nodes = tuple(f"qp{i}" for i in range(7))
-    sources = tuple(Source(f"s{i}", nodes[i + 1], float(rng.uniform(1, 10))) for i in range(4))
-    return PlacementProblem(
+    sources = tuple(Stream(f"s{i}", float(rng.uniform(1, 10)), nodes[i + 1]) for i in range(4))
+    return network_tree(
         nodes,
         np.linalg.norm(points[:, None] - points[None], axis=2),
         sources,
         (
-            Operator("l", ("s0", "s1"), float(0.8 * (sources[0].rate + sources[1].rate))),
-            Operator("r", ("s2", "s3"), float(0.3 * (sources[2].rate + sources[3].rate))),
-            Operator("t", ("l", "r"), 1.0),
+            ("l", ("s0", "s1"), float(0.8 * (sources[0].rate + sources[1].rate))),
+            ("r", ("s2", "s3"), float(0.3 * (sources[2].rate + sources[3].rate))),
+            ("t", ("l", "r"), 1.0),
         ),
         "t",
         "qp0",
@@ -40,19 +41,10 @@ def problem(seed: int, latency_bound: float | None = None) -> PlacementProblem:
     )
 
 
-def tree_of(wanted: PlacementProblem) -> Tree:
-    return Tree(
-        "tree",
-        tuple(TreeSource(s.id, s.node, s.rate) for s in wanted.sources),
-        tuple(TreeOperator(o.id, o.inputs, o.rate) for o in wanted.operators),
-        wanted.root,
-    )
-
-
 class Network:
     """Processors in one process; messages are JSON text in a queue."""
 
-    def __init__(self, wanted: PlacementProblem) -> None:
+    def __init__(self, wanted: NetworkTree) -> None:
         self.problem = wanted
         self.outcomes: list[Report | Refuse] = []
         self.queue: deque[tuple[str, str]] = deque()
@@ -106,7 +98,7 @@ def test_processors_agree_on_a_placement(levels: int) -> None:
         wanted = problem(seed)
         network = Network(wanted)
         network.drivers["qp0"].submit(
-            tree_of(wanted), Settings("tree", 1, "qp0", "in_network"), levels
+            tree_of(wanted, "tree"), Settings("tree", 1, "qp0", "in_network"), levels
         )
         network.deliver()
         (report,) = network.outcomes
@@ -124,7 +116,7 @@ def test_a_latency_bound_reaches_every_coordinator() -> None:
     wanted = problem(3, latency_bound=1.0)
     network = Network(wanted)
     network.drivers["qp0"].submit(
-        tree_of(wanted), Settings("tree", 1, "qp0", "in_network", latency_bound=1.0)
+        tree_of(wanted, "tree"), Settings("tree", 1, "qp0", "in_network", latency_bound=1.0)
     )
     network.deliver()
     (refusal,) = network.outcomes
@@ -136,7 +128,7 @@ def test_a_processor_that_fails_is_replaced_and_a_withdrawn_tree_is_gone() -> No
     wanted = problem(4)
     network = Network(wanted)
     proxy = network.drivers["qp0"]
-    proxy.submit(tree_of(wanted), Settings("tree", 1, "qp0", "in_network"))
+    proxy.submit(tree_of(wanted, "tree"), Settings("tree", 1, "qp0", "in_network"))
     network.deliver()
     sources = {source.node for source in wanted.sources}
     victim = next(node for node in wanted.nodes[1:] if node not in sources)
@@ -156,9 +148,9 @@ def test_processors_may_talk_at_once() -> None:
     network = Network(wanted)
     calm = Network(wanted)
     asked = Settings("tree", 1, "qp0", "in_network")
-    calm.drivers["qp0"].submit(tree_of(wanted), asked)
+    calm.drivers["qp0"].submit(tree_of(wanted, "tree"), asked)
     calm.deliver()
-    network.drivers["qp0"].submit(tree_of(wanted), asked)
+    network.drivers["qp0"].submit(tree_of(wanted, "tree"), asked)
     finished = threading.Event()
 
     def work() -> None:

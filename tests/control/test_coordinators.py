@@ -33,19 +33,18 @@ from millstream.control.coordinator_state import (
     ToPeer,
     Withdraw,
 )
-from millstream.control.coordinator_zones import Tree, TreeOperator, TreeSource, zones
+from millstream.control.coordinator_zones import Tree, TreeOperator, TreeSource, tree_of, zones
 from millstream.errors import UsageError
 from millstream.place.network_outcome import Options, Placed
 from millstream.place.network_planner import plan
-from millstream.place.network_problem import PlacementProblem, within
+from millstream.place.network_tree import NetworkTree
+from millstream.place.problem import within
 from millstream.sim.overlay import Overlay
 from millstream.sim.overlay_run import (
     Distributed,
     Faults,
     OverlayRun,
-    all_peers,
     place_distributed,
-    tree_of,
 )
 from millstream.sim.topologies import Topology, transit_stub
 from millstream.sim.topology_arrangements import SCENARIOS, arrange
@@ -60,21 +59,26 @@ def small_network() -> Topology:
     return transit_stub(1, SMALL)
 
 
-def problem_of(seed: int, depth: int, arrangement: str = "uniform") -> PlacementProblem:
+def problem_of(seed: int, depth: int, arrangement: str = "uniform") -> NetworkTree:
     topology = small_network()
     rng = np.random.default_rng(seed)
     places = arrange(topology, SCENARIOS.get(arrangement), 2**depth, rng)
     return random_tree(topology, places, TreeModel(), depth, rng)
 
 
-def run_of(problem: PlacementProblem, algorithm: str, **parts: object) -> OverlayRun:
+def all_peers(problem: NetworkTree) -> Overlay:
+    """An overlay in which every node of the problem takes part."""
+    return Overlay(problem.nodes, np.asarray(problem.distance))
+
+
+def run_of(problem: NetworkTree, algorithm: str, **parts: object) -> OverlayRun:
     run = OverlayRun(all_peers(problem), **parts)  # type: ignore[arg-type]
     asked = Settings("t", 1, problem.proxy, algorithm, latency_bound=problem.latency_bound)  # type: ignore[arg-type]
     run.submit(tree_of(problem, "t"), asked)
     return run
 
 
-def operators_only(run: OverlayRun, problem: PlacementProblem) -> dict[str, str]:
+def operators_only(run: OverlayRun, problem: NetworkTree) -> dict[str, str]:
     names = {operator.id for operator in problem.operators}
     return {name: host for name, host in run.placement("t").items() if name in names}
 

@@ -1,8 +1,8 @@
 """Goals of a cluster in virtual time: they reach whom they concern, and outlive everybody."""
 
 from millstream.control.manager_events import Drop, RequestMove, SetGoals, SetSchedule, Submit
-from millstream.sim.managed_checkers import in_the_end
 from millstream.sim.managed_cluster import ManagedCluster, tree
+from sim.managed_checkers import in_the_end
 
 PLANS = {
     "one": tree("one", ("o:f", "s:a"), ("o:j", "o:f", "s:b"), ("o:r", "o:j")),

@@ -17,7 +17,7 @@ from millstream.control.manager_state import (
 )
 from millstream.control.query_tree import promise, query_tree
 from millstream.errors import UsageError
-from millstream.place.network_check import cost_and_delay
+from millstream.place.check import cost_and_delay
 from millstream.place.network_outcome import Placed
 
 NODES = ("p1", "p2", "p3")

@@ -14,9 +14,9 @@ from millstream.control.system_streams import (
     told_now,
     wanted,
 )
-from millstream.sim.managed_checkers import in_the_end
 from millstream.sim.managed_cluster import QUICK, ManagedCluster, Trouble, tree
-from millstream.sim.tiered_cluster import TieredCluster
+from sim.managed_checkers import in_the_end
+from sim.tiered_cluster import TieredCluster
 
 PLANS = {
     "one": tree("one", ("o:f", "s:a"), ("o:j", "o:f", "s:b"), ("o:r", "o:j")),

@@ -12,7 +12,7 @@ from millstream.lab.namespaces import PORT, Namespaces, why_impossible
 from millstream.place.network_distances import Estimates
 from millstream.place.network_outcome import Placed
 from millstream.place.network_planner import plan
-from millstream.place.network_problem import problem_from_json
+from millstream.place.problem_json import tree_from_json
 
 pytestmark = pytest.mark.process
 
@@ -82,7 +82,7 @@ def test_distances_between_processes_and_a_plan_on_them(network: Namespaces) -> 
         half = (one_way + DISTANCES[target, origin]) / 2
         found = matrix[at[origin], at[target]]
         assert half - 1 <= found < half + 100, (origin, target, found)
-    problem = problem_from_json(
+    problem = tree_from_json(
         {
             "nodes": hosts,
             "distance": matrix.tolist(),

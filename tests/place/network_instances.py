@@ -1,13 +1,15 @@
 """Random placement problems for the tests of network-aware planners."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 
-from millstream.place.network_problem import Operator, PlacementProblem, Source
+from millstream.place.network_tree import NetworkTree, Sent, network_tree
+from millstream.place.problem import Stream
 
 
-def random_problem(seed: int, *, nodes_max: int = 5, operators_max: int = 4) -> PlacementProblem:
+def random_problem(seed: int, *, nodes_max: int = 5, operators_max: int = 4) -> NetworkTree:
     """Any shape of tree; distances metric, asymmetric or without the triangle inequality."""
     rng = np.random.default_rng(seed)
     size = int(rng.integers(1, nodes_max + 1))
@@ -21,12 +23,13 @@ def random_problem(seed: int, *, nodes_max: int = 5, operators_max: int = 4) -> 
     else:  # whole numbers make ties
         distance = rng.integers(0, 4, (size, size)).astype(float)
     np.fill_diagonal(distance, 0.0)
-    sources: list[Source] = []
-    operators: list[Operator] = []
+    sources: list[Stream] = []
+    operators: list[Sent] = []
 
     def new_source() -> str:
         name = f"s{len(sources)}"
-        sources.append(Source(name, nodes[rng.integers(size)], float(rng.integers(0, 9))))
+        host = nodes[rng.integers(size)]
+        sources.append(Stream(name, float(rng.integers(0, 9)), host))
         return name
 
     loose = [new_source()]
@@ -37,15 +40,31 @@ def random_problem(seed: int, *, nodes_max: int = 5, operators_max: int = 4) -> 
         take = len(loose) if number == count - 1 else int(rng.integers(1, len(loose) + 1))
         inputs = tuple(loose[:take])
         loose = [*loose[take:], f"o{number}"]
-        operators.append(Operator(f"o{number}", inputs, float(rng.uniform(0, 12))))
-    return PlacementProblem(
+        operators.append((f"o{number}", inputs, float(rng.uniform(0, 12))))
+    return network_tree(
         nodes, distance, tuple(sources), tuple(operators), f"o{count - 1}", nodes[0]
     )
 
 
-def every_placement(problem: PlacementProblem) -> list[dict[str, str]]:
+def every_placement(problem: NetworkTree) -> list[dict[str, str]]:
     names = [operator.id for operator in problem.operators]
     return [
         dict(zip(names, places, strict=True))
         for places in itertools.product(problem.nodes, repeat=len(names))
     ]
+
+
+def tree_to_json(problem: NetworkTree) -> dict[str, Any]:
+    """The inverse of `tree_from_json`."""
+    rates = problem.rates()
+    return {
+        "nodes": list(problem.nodes),
+        "distance": problem.distance.tolist(),
+        "sources": [{"id": s, "node": node, "rate": rate} for s, node, rate in problem.sources],
+        "operators": [
+            {"id": o.id, "inputs": list(o.inputs), "rate": rates[o.id]} for o in problem.operators
+        ],
+        "root": problem.root,
+        "proxy": problem.proxy,
+        "latency_bound": problem.latency_bound,
+    }

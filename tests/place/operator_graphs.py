@@ -2,13 +2,13 @@
 
 from hypothesis import strategies as st
 
-from millstream.plan.distribution import ProcessorDescription
-from millstream.plan.operator_graph import GraphOperator, OperatorGraph
+from millstream.plan.operator_graph import GraphOperator, PlanGraph
+from millstream.plan.placement import ProcessorDescription
 
 
-def chain(length: int, plan: str = "q") -> OperatorGraph:
+def chain(length: int, plan: str = "q") -> PlanGraph:
     """o0 reads a stream, each next one the one before."""
-    return OperatorGraph(
+    return PlanGraph(
         tuple(
             GraphOperator(f"o{n}", (f"o{n - 1}" if n else "s",), plans=(plan,))
             for n in range(length)
@@ -16,12 +16,12 @@ def chain(length: int, plan: str = "q") -> OperatorGraph:
     )
 
 
-def two_arms() -> OperatorGraph:
+def two_arms() -> PlanGraph:
     """Two chains of three below a join with one operator above it."""
     left = [GraphOperator(f"l{n}", (f"l{n - 1}" if n else "a",)) for n in range(3)]
     right = [GraphOperator(f"r{n}", (f"r{n - 1}" if n else "b",)) for n in range(3)]
     top = [GraphOperator("j", ("l2", "r2"), kind="join"), GraphOperator("t", ("j",))]
-    return OperatorGraph((*left, *right, *top))
+    return PlanGraph((*left, *right, *top))
 
 
 def machines(count: int, **properties: object) -> tuple[ProcessorDescription, ...]:
@@ -29,7 +29,7 @@ def machines(count: int, **properties: object) -> tuple[ProcessorDescription, ..
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> OperatorGraph:
+def graphs(draw: st.DrawFn) -> PlanGraph:
     """Any dataflow: shared results, several roots, joins of one stream with itself."""
     operators: list[GraphOperator] = []
     for number in range(draw(st.integers(1, 14))):
@@ -38,4 +38,4 @@ def graphs(draw: st.DrawFn) -> OperatorGraph:
         kind = "join" if len(inputs) == 2 else "map"
         plans = (f"q{draw(st.integers(0, 2))}",)
         operators.append(GraphOperator(f"o{number}", inputs, kind, plans))
-    return OperatorGraph(tuple(operators), {"q0": {"weight": 4}})
+    return PlanGraph(tuple(operators), {"q0": {"weight": 4}})

@@ -1,11 +1,13 @@
 """Small planning problems with reuse for tests: fixed ones, random ones, and brute force."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
+from math import inf
 from random import Random
+from typing import Any
 
-from millstream.place.check import check_solution
+from millstream.place.check import check
 from millstream.place.problem import (
     Host,
     Link,
@@ -17,7 +19,7 @@ from millstream.place.problem import (
     Weights,
     check_problem,
 )
-from millstream.place.solution import Delivered, Flow, Placed, Refusal, Solution
+from millstream.place.solution import Delivered, Flow, PlacedOperator, Refusal, Solution
 
 
 def pair_problem(**changes: object) -> Problem:
@@ -125,7 +127,7 @@ def every_solution(problem: Problem) -> Iterator[Solution]:
     """All placements of a tiny problem, valid or not, with every choice of deliveries."""
     hosts = [host.id for host in problem.hosts]
     cells: list[tuple[str, str]] = []
-    choices: list[list[Placed | Flow | None]] = []
+    choices: list[list[PlacedOperator | Flow | None]] = []
     for stream in problem.streams:
         for host in hosts:
             if stream.host == host:
@@ -135,7 +137,11 @@ def every_solution(problem: Problem) -> Iterator[Solution]:
                 [
                     None,
                     *(Flow(stream.id, other, host) for other in hosts if other != host),
-                    *(Placed(o.id, host) for o in problem.operators if o.output == stream.id),
+                    *(
+                        PlacedOperator(o.id, host)
+                        for o in problem.operators
+                        if o.output == stream.id
+                    ),
                 ]
             )
     at_home = {(stream.id, stream.host) for stream in problem.streams if stream.host}
@@ -148,7 +154,7 @@ def every_solution(problem: Problem) -> Iterator[Solution]:
         places = [
             [None, *(host for host in hosts if (stream, host) in present)] for stream in wanted
         ]
-        operators = tuple(way for way in chosen if isinstance(way, Placed))
+        operators = tuple(way for way in chosen if isinstance(way, PlacedOperator))
         flows = tuple(way for way in chosen if isinstance(way, Flow))
         for deliveries in product(*places):
             where = dict(zip(wanted, deliveries, strict=True))
@@ -167,7 +173,7 @@ def every_solution(problem: Problem) -> Iterator[Solution]:
 
 
 def _fed(
-    chosen: tuple[Placed | Flow | None, ...],
+    chosen: tuple[PlacedOperator | Flow | None, ...],
     present: set[tuple[str, str]],
     inputs: dict[str, tuple[str, ...]],
 ) -> bool:
@@ -205,6 +211,51 @@ def best_value(problem: Problem) -> float:
         ((value(problem, s), n, s) for n, s in enumerate(every_solution(problem))), reverse=True
     )
     for worth, _, solution in ranked:
-        if not check_solution(problem, solution):
+        if not check(problem, solution):
             return worth
     raise AssertionError("admitting nothing is always possible")
+
+
+def problem_to_json(problem: Problem) -> dict[str, Any]:
+    """What `problem_from_json` reads; absent means the default."""
+    return {
+        "hosts": [_present(asdict(host)) for host in problem.hosts],
+        "links": _links_to_json(problem.links),
+        "streams": [_present(asdict(stream)) for stream in problem.streams],
+        "operators": [
+            _present({**asdict(operator), "inputs": list(operator.inputs)}, memory=0.0)
+            for operator in problem.operators
+        ],
+        "queries": [_present(asdict(query)) for query in problem.queries],
+        "weights": asdict(problem.weights),
+        **({} if problem.timeout_s is None else {"timeout_s": problem.timeout_s}),
+    }
+
+
+def _links_to_json(links: Links) -> Any:
+    if links.listed is None:
+        return {} if links.bandwidth == inf else {"bandwidth": links.bandwidth}
+    return [
+        _present(
+            {
+                "from": link.source,
+                "to": link.target,
+                "bandwidth": link.bandwidth,
+                "distance": link.distance,
+            },
+            distance=0.0,
+        )
+        for link in links.listed
+    ]
+
+
+def _present(fields: dict[str, Any], **defaults: Any) -> dict[str, Any]:
+    """Without what says nothing: None, no text, infinity (JSON has none), the default."""
+    return {
+        name: value
+        for name, value in fields.items()
+        if value is not None
+        and not (isinstance(value, str) and value == "")
+        and value != inf
+        and not (name in defaults and value == defaults[name])
+    }

@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from millstream.place.network_check import cost_and_delay
+from millstream.place.check import cost_and_delay
 from millstream.place.network_outcome import Infeasible, Options, Placed
 from millstream.place.network_planner import plan
-from millstream.place.network_problem import Operator, PlacementProblem, Source
+from millstream.place.network_tree import NetworkTree, Sent, network_tree, tree_of
+from millstream.place.problem import Links, Stream
 
 Labels = list[tuple[float, float]]  # (delay, cost), the fastest first, each cheaper than before
 
@@ -22,7 +23,7 @@ def pareto(labels: Iterable[tuple[float, float]]) -> Labels:
     return kept
 
 
-def exact_cost(problem: PlacementProblem, bound: float) -> float | None:
+def exact_cost(problem: NetworkTree, bound: float) -> float | None:
     """Every undominated (delay, cost) of every subtree at every node; no bounds, no pruning."""
     size = len(problem.nodes)
     tables: list[list[Labels]] = []
@@ -60,7 +61,7 @@ def exact_cost(problem: PlacementProblem, bound: float) -> float | None:
     return min(final, default=None)
 
 
-def full_tree(seed: int, depth: int, size: int, *, whole: bool, metric: bool) -> PlacementProblem:
+def full_tree(seed: int, depth: int, size: int, *, whole: bool, metric: bool) -> NetworkTree:
     rng = np.random.default_rng([seed, depth, size])
     if metric:
         points = rng.uniform(0, 30, (size, 2))
@@ -72,19 +73,19 @@ def full_tree(seed: int, depth: int, size: int, *, whole: bool, metric: bool) ->
     np.fill_diagonal(distance, 0.0)
     nodes = tuple(f"n{i}" for i in range(size))
     sources = tuple(
-        Source(f"s{i}", nodes[rng.integers(size)], float(rng.uniform(1, 10)))
+        Stream(f"s{i}", host=nodes[rng.integers(size)], rate=float(rng.uniform(1, 10)))
         for i in range(2**depth)
     )
-    operators: list[Operator] = []
+    operators: list[Sent] = []
     level = [(source.id, source.rate) for source in sources]
     while len(level) > 1:
         above = []
         for (one, rate_one), (other, rate_other) in zip(level[::2], level[1::2], strict=True):
             rate = float(rng.uniform()) * (rate_one + rate_other)
-            operators.append(Operator(f"o{len(operators)}", (one, other), rate))
-            above.append((operators[-1].id, rate))
+            operators.append((f"o{len(operators)}", (one, other), rate))
+            above.append((operators[-1][0], rate))
         level = above
-    return PlacementProblem(nodes, distance, sources, tuple(operators), level[0][0], nodes[0])
+    return network_tree(nodes, distance, sources, tuple(operators), level[0][0], nodes[0])
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,8 @@ def test_exact_at_the_seeds_tree_sizes(
 def test_exact_in_any_unit_of_distance(factor: float) -> None:
     for seed in range(6):
         problem = full_tree(seed, 3, 9, whole=False, metric=True)
-        other = replace(problem, distance=problem.distance * factor)
+        links = Links(distance=problem.distance * factor)
+        other = tree_of(replace(problem.problem, links=links))
         reach, free = plan(problem, "baseline"), plan(problem)
         assert isinstance(reach, Placed)
         assert isinstance(free, Placed)

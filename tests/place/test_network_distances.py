@@ -9,7 +9,6 @@ from millstream.place.network_distances import (
     Estimates,
     completed,
     shortest_paths,
-    worth_replanning,
 )
 
 
@@ -69,10 +68,3 @@ def test_completion_keeps_what_was_measured_and_leaves_no_reachable_gap(
     assert np.array_equal(np.isnan(filled), np.isinf(shortest))
     gaps = np.isnan(links) & ~np.isnan(filled)
     assert np.allclose(filled[gaps], shortest[gaps])
-
-
-def test_drift_below_the_threshold_is_not_worth_a_new_plan() -> None:
-    planned = np.array([[0.0, 10.0], [10.0, 0.0]])
-    assert not worth_replanning(planned, planned + np.array([[0.0, 1.9], [0.0, 0.0]]))
-    assert worth_replanning(planned, planned + np.array([[0.0, 2.1], [0.0, 0.0]]))
-    assert not worth_replanning(planned / 10, planned / 10 + np.array([[0.0, 1.5], [0.0, 0.0]]))

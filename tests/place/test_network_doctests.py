@@ -9,7 +9,7 @@ MODULES = (
     "control.coordinator_driver",
     "place.network_bounds",
     "place.network_distances",
-    "place.network_problem",
+    "place.problem",
     "place.network_shipping",
     "sim.overlay",
     "sim.topologies",

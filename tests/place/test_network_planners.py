@@ -1,29 +1,31 @@
 """Network-aware planners against exhaustive search and the independent checker."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from network_instances import every_placement, random_problem
 
 from millstream.errors import UsageError
-from millstream.place.network_check import cost_and_delay, traffic, violations
+from millstream.place.check import check_tree, cost_and_delay, traffic
 from millstream.place.network_descent import descend
 from millstream.place.network_outcome import Infeasible, Options, Placed
 from millstream.place.network_planner import NETWORK_PLANNERS, plan
-from millstream.place.network_problem import Operator, PlacementProblem, Source, within
+from millstream.place.network_tree import NetworkTree, network_tree, tree_of
+from millstream.place.problem import Links, Stream, within
 
 HEURISTICS = ("baseline", "edge", "edge_plus", "in_network", "descent")
 
 
-def line_problem(latency_bound: float | None = None) -> PlacementProblem:
+def line_problem(latency_bound: float | None = None) -> NetworkTree:
     """Two sources at the far end of a line of four nodes, the proxy at the near end."""
     at = np.array([0.0, 10.0, 40.0, 50.0])
-    return PlacementProblem(
+    return network_tree(
         ("p", "m", "a", "b"),
         np.abs(at[:, None] - at[None]),
-        (Source("s1", "a", 10.0), Source("s2", "b", 8.0)),
-        (Operator("join", ("s1", "s2"), 2.0),),
+        (Stream("s1", 10.0, "a"), Stream("s2", 8.0, "b")),
+        (("join", ("s1", "s2"), 2.0),),
         "join",
         "p",
         latency_bound,
@@ -72,7 +74,7 @@ def test_heuristics_cost_at_least_the_optimum_and_report_what_the_checker_finds(
                 assert answer.least_delay > bound
                 continue
             assert isinstance(best, Placed)
-            assert violations(bounded, answer) == []
+            assert check_tree(bounded, answer) == ()
             assert answer.cost >= best.cost - 1e-9 * max(1.0, best.cost)
 
 
@@ -111,11 +113,11 @@ def test_an_unreachable_bound_is_told_with_the_one_that_would_do() -> None:
 def test_a_detour_keeps_a_bound_that_the_direct_way_breaks() -> None:
     """Without the triangle inequality: the source is 9 from the proxy directly, 4 by way of m."""
     distance = np.array([[0.0, 2.0, 9.0], [2.0, 0.0, 2.0], [9.0, 2.0, 0.0]])
-    problem = PlacementProblem(
+    problem = network_tree(
         ("p", "m", "a"),
         distance,
-        (Source("s", "a", 1.0),),
-        (Operator("o", ("s",), 1.0),),
+        (Stream("s", 1.0, "a"),),
+        (("o", ("s",), 1.0),),
         "o",
         "p",
         5.0,
@@ -129,11 +131,11 @@ def test_a_detour_keeps_a_bound_that_the_direct_way_breaks() -> None:
 def test_edge_decides_by_rate_alone() -> None:
     """Edge moves to the heavier source whatever the distance; Edge+ sees that it does not pay."""
     at = np.array([0.0, 100.0, 1.0])
-    problem = PlacementProblem(
+    problem = network_tree(
         ("p", "far", "near"),
         np.abs(at[:, None] - at[None]),
-        (Source("light", "far", 9.0), Source("heavy", "near", 10.0)),
-        (Operator("join", ("light", "heavy"), 8.0),),
+        (Stream("light", 9.0, "far"), Stream("heavy", 10.0, "near")),
+        (("join", ("light", "heavy"), 8.0),),
         "join",
         "p",
     )
@@ -143,14 +145,7 @@ def test_edge_decides_by_rate_alone() -> None:
     assert by_rate.placement == {"join": "near"}
     assert by_distance.cost <= by_rate.cost
     # As if every distance were one: the choice must not change.
-    unit = PlacementProblem(
-        problem.nodes,
-        1.0 - np.eye(3),
-        problem.sources,
-        problem.operators,
-        problem.root,
-        problem.proxy,
-    )
+    unit = tree_of(replace(problem.problem, links=Links(distance=1.0 - np.eye(3))))
     unit_answer = plan(unit, "edge")
     assert isinstance(unit_answer, Placed)
     assert unit_answer.placement == by_rate.placement
@@ -161,11 +156,11 @@ def test_in_network_uses_a_node_between_the_sources_that_edge_plus_cannot() -> N
     arms = {"p": 50.0, "a": 10.0, "b": 10.0, "hub": 0.0}
     names = tuple(arms)
     distance = np.array([[0.0 if i == j else arms[i] + arms[j] for j in names] for i in names])
-    problem = PlacementProblem(
+    problem = network_tree(
         names,
         distance,
-        (Source("s1", "a", 10.0), Source("s2", "b", 10.0)),
-        (Operator("join", ("s1", "s2"), 10.0),),
+        (Stream("s1", 10.0, "a"), Stream("s2", 10.0, "b")),
+        (("join", ("s1", "s2"), 10.0),),
         "join",
         "p",
     )
@@ -194,11 +189,11 @@ def test_descent_is_never_dearer_than_in_network_and_often_cheaper() -> None:
 def test_descent_moves_operators_that_only_pay_together() -> None:
     """A chain on the wrong node: each operator alone is better off staying with the other."""
     at = np.array([0.0, 50.0, 100.0])
-    problem = PlacementProblem(
+    problem = network_tree(
         ("p", "m", "far"),
         np.abs(at[:, None] - at[None]),
-        (Source("s", "m", 5.0),),
-        (Operator("lower", ("s",), 9.0), Operator("upper", ("lower",), 4.0)),
+        (Stream("s", 5.0, "m"),),
+        (("lower", ("s",), 9.0), ("upper", ("lower",), 4.0)),
         "upper",
         "p",
     )
@@ -213,17 +208,17 @@ def test_a_common_place_takes_operator_and_children() -> None:
     points = np.array(list(places.values()), dtype=float)
     distance = np.linalg.norm(points[:, None] - points[None], axis=2)
     sources = (
-        Source("s1", "c", 5.0),
-        Source("s2", "x", 6.0),
-        Source("s3", "c", 5.0),
-        Source("s4", "y", 6.0),
+        Stream("s1", 5.0, "c"),
+        Stream("s2", 6.0, "x"),
+        Stream("s3", 5.0, "c"),
+        Stream("s4", 6.0, "y"),
     )
     operators = (
-        Operator("left", ("s1", "s2"), 4.0),
-        Operator("right", ("s3", "s4"), 4.0),
-        Operator("top", ("left", "right"), 1.0),
+        ("left", ("s1", "s2"), 4.0),
+        ("right", ("s3", "s4"), 4.0),
+        ("top", ("left", "right"), 1.0),
     )
-    problem = PlacementProblem(names, distance, sources, operators, "top", "p")
+    problem = network_tree(names, distance, sources, operators, "top", "p")
     for name in ("edge", "edge_plus", "in_network", "optimal_tree"):
         answer = plan(problem, name)
         assert isinstance(answer, Placed)
@@ -233,7 +228,7 @@ def test_a_common_place_takes_operator_and_children() -> None:
 def test_the_checker_finds_what_is_wrong() -> None:
     problem = line_problem(60.0)
     good = Placed("x", {"join": "a"}, 160.0, 50.0, 160.0)
-    assert violations(problem, good) == []
+    assert check_tree(problem, good) == ()
     for bad in (
         Placed("x", {}, 160.0, 50.0),
         Placed("x", {"join": "a", "other": "a"}, 160.0, 50.0),
@@ -242,8 +237,9 @@ def test_the_checker_finds_what_is_wrong() -> None:
         Placed("x", {"join": "a"}, 160.0, 49.0),
         Placed("x", {"join": "a"}, 160.0, 50.0, 170.0),
     ):
-        assert len(violations(problem, bad)) == 1
-    assert "exceeds" in violations(problem.with_bound(40.0), good)[0]
+        assert check_tree(problem, bad)
+    (late,) = check_tree(problem.with_bound(40.0), good)
+    assert late.rule == "latency"
 
 
 def test_an_unknown_planner_is_a_usage_error() -> None:
@@ -259,14 +255,14 @@ def test_edge_plus_fourth_case_moves_a_child_and_places_at_either() -> None:
         distance = np.linalg.norm(points[:, None] - points[None], axis=2)
         nodes = tuple(f"n{i}" for i in range(7))
         rates = rng.uniform(1, 10, 4)
-        sources = tuple(Source(f"s{i}", nodes[i + 1], float(rates[i])) for i in range(4))
+        sources = tuple(Stream(f"s{i}", float(rates[i]), nodes[i + 1]) for i in range(4))
         left, right = float(0.9 * rates[:2].sum()), float(0.9 * rates[2:].sum())
         operators = (
-            Operator("l", ("s0", "s1"), left),
-            Operator("r", ("s2", "s3"), right),
-            Operator("t", ("l", "r"), 0.1),
+            ("l", ("s0", "s1"), left),
+            ("r", ("s2", "s3"), right),
+            ("t", ("l", "r"), 0.1),
         )
-        problem = PlacementProblem(nodes, distance, sources, operators, "t", "n0")
+        problem = network_tree(nodes, distance, sources, operators, "t", "n0")
         answer = plan(problem, "edge_plus")
         assert isinstance(answer, Placed)
         # With children at any sources' nodes and the operator at one of the two, within the
@@ -280,7 +276,7 @@ def test_edge_plus_fourth_case_moves_a_child_and_places_at_either() -> None:
         assert not cases or answer.cost <= min(cases) + 1e-9
 
 
-def _separation(problem: PlacementProblem, answer: Placed) -> float:
+def _separation(problem: NetworkTree, answer: Placed) -> float:
     """The separation of the final configuration: never above that of Edge's cases."""
     at = {name: problem.nodes.index(node) for name, node in answer.placement.items()}
     return float(problem.distance[at["l"], at["t"]] + problem.distance[at["r"], at["t"]])

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from network_instances import random_problem
+from network_instances import random_problem, tree_to_json
 
 from millstream.errors import UsageError
-from millstream.place.network_check import cost_and_delay
-from millstream.place.network_problem import problem_from_json, problem_to_json, within
+from millstream.place.check import cost_and_delay
+from millstream.place.problem import within
+from millstream.place.problem_json import tree_from_json
 
 
 def example() -> dict[str, Any]:
@@ -32,13 +33,13 @@ def example() -> dict[str, Any]:
 @given(st.integers(0, 10_000))
 @settings(max_examples=50, deadline=None)
 def test_codec_round_trip(seed: int) -> None:
-    data = problem_to_json(random_problem(seed))
-    again = problem_to_json(problem_from_json(json.loads(json.dumps(data))))
+    data = tree_to_json(random_problem(seed))
+    again = tree_to_json(tree_from_json(json.loads(json.dumps(data))))
     assert again == data
 
 
 def test_the_example_of_the_format() -> None:
-    problem = problem_from_json(example())
+    problem = tree_from_json(example())
     assert cost_and_delay(problem, {"o1": "n1"}) == (4 * 20 + 2.5 * 10, 30.0)
     assert [vertex.id for vertex in problem.tree] == ["s1", "s2", "o1"]
 
@@ -81,35 +82,35 @@ def test_the_example_of_the_format() -> None:
 )
 def test_mistakes_are_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        problem_from_json(example() | change)
+        tree_from_json(example() | change)
 
 
 def test_fields_of_others_are_left_alone() -> None:
     more = {"comment": "measured in May", "colour": 3}
-    assert problem_to_json(problem_from_json(example() | more)) == example()
+    assert tree_to_json(tree_from_json(example() | more)) == example()
 
 
 def test_an_unknown_field_is_told_with_what_was_probably_meant() -> None:
     with pytest.raises(UsageError) as caught:
-        problem_from_json(example() | {"latency_bnd": 1})
+        tree_from_json(example() | {"latency_bnd": 1})
     assert "did you mean latency_bound?" in caught.value.hint
-    assert problem_from_json(example() | {"topology": "cloud-regions"}).nodes  # read by `place`
+    assert tree_from_json(example() | {"topology": "cloud-regions"}).nodes  # read by `place`
 
 
 def test_an_operator_beside_the_tree_is_refused() -> None:
     data = example()
     data["operators"].append({"id": "o2", "inputs": ["s1"], "rate": 1.0})
     with pytest.raises(UsageError, match="does not lead to root"):
-        problem_from_json(data)
+        tree_from_json(data)
     with pytest.raises(UsageError, match="lacks nodes"):
-        problem_from_json({})
+        tree_from_json({})
     with pytest.raises(UsageError, match="JSON object"):
-        problem_from_json([])
+        tree_from_json([])
 
 
 def test_missing_distances_come_from_the_way_back_or_a_detour() -> None:
     data = example() | {"distance": [[0, 10, None], [None, 0, 20], [None, None, 0]]}
-    assert problem_from_json(data).distance.tolist() == [[0, 10, 30], [10, 0, 20], [30, 20, 0]]
+    assert tree_from_json(data).distance.tolist() == [[0, 10, 30], [10, 0, 20], [30, 20, 0]]
 
 
 def test_a_source_may_feed_several_operators_and_one_twice() -> None:
@@ -118,7 +119,7 @@ def test_a_source_may_feed_several_operators_and_one_twice() -> None:
         {"id": "o0", "inputs": ["s1", "s1"], "rate": 1.0},
         {"id": "o1", "inputs": ["s1", "o0", "s2"], "rate": 2.5},
     ]
-    problem = problem_from_json(data)
+    problem = tree_from_json(data)
     assert [vertex.id for vertex in problem.tree] == ["s1", "s1", "s1", "o0", "s2", "o1"]
     assert problem.tree[-1].children == (0, 3, 4)
     assert problem.tree[3].children == (1, 2)
@@ -128,7 +129,7 @@ def test_a_source_may_feed_several_operators_and_one_twice() -> None:
 
 def test_distances_are_read_only_and_nothing_costs_within_a_node() -> None:
     data = example() | {"distance": [[5, 10, 30], [10, 0, 20], [30, 20, 1]]}
-    problem = problem_from_json(data)
+    problem = tree_from_json(data)
     assert np.diagonal(problem.distance).tolist() == [0.0, 0.0, 0.0]
     with pytest.raises(ValueError, match="read-only"):
         problem.distance[0, 1] = 3.0
@@ -142,7 +143,7 @@ def test_deep_chains_do_not_exhaust_the_stack() -> None:
         data["operators"].append({"id": f"o{number}", "inputs": inputs, "rate": 1.0})
         inputs = [f"o{number}"]
     data["root"] = "o4999"
-    assert len(problem_from_json(data).tree) == 5002
+    assert len(tree_from_json(data).tree) == 5002
 
 
 def test_bounds_tolerate_rounding_only() -> None:

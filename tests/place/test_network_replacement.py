@@ -3,20 +3,21 @@
 import numpy as np
 from network_instances import random_problem
 
-from millstream.place.network_check import cost_and_delay, path_delays
+from millstream.place.check import cost_and_delay
 from millstream.place.network_planner import plan
-from millstream.place.network_problem import Operator, PlacementProblem, Source
 from millstream.place.network_replacement import Patience, reconsider
+from millstream.place.network_tree import NetworkTree, network_tree
+from millstream.place.problem import Stream
 
 
-def line(gap: float, latency_bound: float | None = None) -> PlacementProblem:
+def line(gap: float, latency_bound: float | None = None) -> NetworkTree:
     """Proxy, two sources on a line; `gap` is the distance between the sources."""
     at = np.array([0.0, 40.0, 40.0 + gap])
-    return PlacementProblem(
+    return network_tree(
         ("p", "a", "b"),
         np.abs(at[:, None] - at[None]),
-        (Source("s1", "a", 6.0), Source("s2", "b", 10.0)),
-        (Operator("join", ("s1", "s2"), 3.0),),
+        (Stream("s1", 6.0, "a"), Stream("s2", 10.0, "b")),
+        (("join", ("s1", "s2"), 3.0),),
         "join",
         "p",
         latency_bound,
@@ -76,8 +77,3 @@ def test_the_decision_is_what_the_planner_wants_or_what_runs() -> None:
         assert decision.cost_then <= decision.cost_now
         after = dict(running) | {name: to for name, (_, to) in decision.moves.items()}
         assert after == decision.placement
-
-
-def test_path_delays_name_the_slowest_source() -> None:
-    problem = line(10.0)
-    assert path_delays(problem, {"join": "b"}) == {"s1": 60.0, "s2": 50.0}

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from millstream.errors import UsageError
 from millstream.place import pattern_quality, patterns
 from millstream.place.patterns import PATTERNS, distribute
-from millstream.plan.distribution import ProcessorDescription, pieces, problems
-from millstream.plan.operator_graph import GraphOperator, OperatorGraph
+from millstream.plan.operator_graph import GraphOperator, PlanGraph
+from millstream.plan.placement import ProcessorDescription, pieces, problems
 from place.operator_graphs import chain, graphs, machines, two_arms
 
 
@@ -33,21 +33,21 @@ def test_grouping_keeps_neighbours_together() -> None:
 
 
 def test_grouping_adds_a_parents_other_descendants_when_they_fit() -> None:
-    graph = OperatorGraph((*two_arms(), *chain(3)))
+    graph = PlanGraph((*two_arms(), *chain(3)))
     table = distribute(graph, machines(2), "grouping")
     assert {table[name] for name in ("l0", "l1", "l2", "j")} == {"p1"}
-    small = OperatorGraph(
+    small = PlanGraph(
         (GraphOperator("x", ("a",)), GraphOperator("y", ("b",)), GraphOperator("j", ("x", "y")))
     )
     assert pieces(small, distribute(small, machines(1), "grouping")) == 1
-    wide = OperatorGraph((*small, *chain(3)))
+    wide = PlanGraph((*small, *chain(3)))
     assert set(list(distribute(wide, machines(2), "grouping").values())[:3]) == {"p1"}
 
 
 @pytest.mark.parametrize("name", PATTERNS.names())
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs(), count=st.integers(1, 5), data=st.data())
-def test_every_pattern(name: str, graph: OperatorGraph, count: int, data: st.DataObject) -> None:
+def test_every_pattern(name: str, graph: PlanGraph, count: int, data: st.DataObject) -> None:
     """Valid, deterministic, and what runs stays; also when processors or operators are gone."""
     processors = machines(count)
     named = [o.id for o in graph] + ["gone"]
@@ -64,7 +64,7 @@ def test_every_pattern(name: str, graph: OperatorGraph, count: int, data: st.Dat
 @pytest.mark.parametrize("name", ["round_robin", "grouping"])
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graph=graphs(), count=st.integers(1, 5))
-def test_the_seeds_patterns_give_each_as_many(name: str, graph: OperatorGraph, count: int) -> None:
+def test_the_seeds_patterns_give_each_as_many(name: str, graph: PlanGraph, count: int) -> None:
     table = distribute(graph, machines(count), name)
     assert max(list(table.values()).count(p.id) for p in machines(count)) == ceil(
         len(graph) / count
@@ -78,7 +78,7 @@ def test_no_processor_is_told_in_words(name: str) -> None:
 
 
 def test_quality_keeps_a_cheap_plan_on_one_processor() -> None:
-    graph = OperatorGraph(
+    graph = PlanGraph(
         tuple(
             GraphOperator(f"o{n}", (f"o{n - 1}" if n else "s",), properties={"cpu": 0.02})
             for n in range(6)
@@ -88,7 +88,7 @@ def test_quality_keeps_a_cheap_plan_on_one_processor() -> None:
 
 
 def test_quality_parts_costly_joins() -> None:
-    graph = OperatorGraph(
+    graph = PlanGraph(
         tuple(GraphOperator(f"j{n}", (f"s{n}",), "join", properties={"cpu": 0.6}) for n in range(3))
     )
     assert len(set(distribute(graph, machines(3), "quality_aware").values())) == 3
@@ -100,7 +100,7 @@ def test_quality_gives_the_fast_processor_to_the_plan_of_weight() -> None:
         for plan in ("low", "high")
         for n in range(2)
     ]
-    graph = OperatorGraph(tuple(operators), {"high": {"weight": 10}})
+    graph = PlanGraph(tuple(operators), {"high": {"weight": 10}})
     fast, slow = ProcessorDescription("slow", {"cpu": 1}), ProcessorDescription("fast", {"cpu": 4})
     table = distribute(graph, (fast, slow), "quality_aware")
     assert table["high0"] == table["high1"] == "fast"
@@ -110,8 +110,8 @@ def test_quality_heeds_memory_and_connections() -> None:
     states = tuple(
         GraphOperator(f"j{n}", ("s",), properties={"cpu": 0.01, "state_rows": 80}) for n in range(2)
     )
-    table = distribute(OperatorGraph(states), machines(2, memory_rows=100), "quality_aware")
+    table = distribute(PlanGraph(states), machines(2, memory_rows=100), "quality_aware")
     assert table["j0"] != table["j1"]
     many = tuple(GraphOperator(f"f{n}", (f"s{n}",), properties={"cpu": 1e-4}) for n in range(8))
-    table = distribute(OperatorGraph(many), machines(2, connections_max=4), "quality_aware")
+    table = distribute(PlanGraph(many), machines(2, connections_max=4), "quality_aware")
     assert sorted(list(table.values()).count(p) for p in ("p1", "p2")) == [4, 4]

@@ -3,14 +3,18 @@
 from dataclasses import replace
 
 import pytest
+from network_instances import random_problem as tree_problem
 from reuse_problems import pair_problem
 
-from millstream.place.check import check_solution
+from millstream.place.check import check, direct_solution
+from millstream.place.network_outcome import Placed
+from millstream.place.network_planner import plan
+from millstream.place.planners import plan_all
 from millstream.place.problem import Host, Link, Links, Operator, Problem, Query, Stream
 from millstream.place.solution import (
     Delivered,
     Flow,
-    Placed,
+    PlacedOperator,
     Refusal,
     Solution,
     solution_from_json,
@@ -19,18 +23,18 @@ from millstream.place.solution import (
 
 GOOD = Solution(
     admitted=("q1",),
-    operators=(Placed("o1", "h2"),),
+    operators=(PlacedOperator("o1", "h2"),),
     flows=(Flow("a", "h1", "h2"),),
     delivered=(Delivered("q1", "a*b", "h2"),),
 )
 
 
 def rules(problem: Problem, solution: Solution) -> set[str]:
-    return {violation.rule for violation in check_solution(problem, solution)}
+    return {violation.rule for violation in check(problem, solution)}
 
 
 def test_a_sound_solution_passes() -> None:
-    assert check_solution(pair_problem(), GOOD) == ()
+    assert check(pair_problem(), GOOD) == ()
 
 
 def test_json_round_trip() -> None:
@@ -40,7 +44,7 @@ def test_json_round_trip() -> None:
 @pytest.mark.parametrize(
     ("rule", "solution"),
     [
-        ("unknown", replace(GOOD, operators=(Placed("o9", "h2"),))),
+        ("unknown", replace(GOOD, operators=(PlacedOperator("o9", "h2"),))),
         ("unknown", replace(GOOD, flows=(Flow("a", "h1", "h9"),))),
         ("answer", replace(GOOD, refused=(Refusal("q1", "cpu", ""),))),
         ("answer", replace(GOOD, admitted=(), delivered=())),
@@ -103,7 +107,7 @@ def test_streams_that_sustain_each_other_have_no_source() -> None:
     problem = pair_problem(hosts=tuple(Host(f"h{n}", 4.0) for n in (1, 2, 3)))
     acausal = replace(
         GOOD,
-        operators=(Placed("o1", "h3"),),
+        operators=(PlacedOperator("o1", "h3"),),
         flows=(Flow("b", "h3", "h1"), Flow("b", "h1", "h3"), Flow("a", "h1", "h3")),
         delivered=(Delivered("q1", "a*b", "h3"),),
     )
@@ -144,7 +148,21 @@ def test_an_overload_is_found_in_any_unit(unit: float) -> None:
         operators=(Operator("o", ("a",), "b", 1.01 * unit),),
         queries=(Query("q", "b"),),
     )
-    solution = Solution(("q",), (), (Placed("o", "h"),), (), (Delivered("q", "b", "h"),))
-    assert [item.rule for item in check_solution(problem, solution)] == ["cpu"]
+    solution = Solution(("q",), (), (PlacedOperator("o", "h"),), (), (Delivered("q", "b", "h"),))
+    assert [item.rule for item in check(problem, solution)] == ["cpu"]
     larger = replace(problem, hosts=(Host("h", cpu=1.01 * unit),))
-    assert not check_solution(larger, solution)
+    assert not check(larger, solution)
+
+
+def test_the_same_checker_judges_the_placement_of_a_tree() -> None:
+    """A planner with reuse on the problem of a tree, and a tree's placement: one judge for both."""
+    tree = tree_problem(7, nodes_max=6)
+    best = plan(tree)
+    assert isinstance(best, Placed)
+    assert check(tree.problem, direct_solution(tree.problem, best.placement)) == ()
+    reused = plan_all(tree.problem).solution  # with a checker of its own before it answers
+    assert reused.admitted == (tree.root,)
+    assert check(tree.problem, replace(reused, delivered=())) != ()
+    late = tree.with_bound(best.delay / 2)
+    found = check(late.problem, direct_solution(late.problem, best.placement))
+    assert [violation.rule for violation in found] == ["latency"]

@@ -11,7 +11,7 @@ from reuse_problems import pair_problem, random_problem
 from millstream.errors import UsageError
 from millstream.place.bounds import aggregate_host, proven_bound, standalone_costs
 from millstream.place.catalog import Catalog
-from millstream.place.check import check_solution
+from millstream.place.check import check
 from millstream.place.planners import PLANNERS, Outcome, plan_all
 from millstream.place.problem import Host, Operator, Problem, Query, Stream
 from millstream.place.sqpr import SqprPlanner
@@ -217,7 +217,7 @@ def test_checker_agrees_with_what_the_state_counts() -> None:
     by_id = {operator.id: operator.cpu for operator in problem.operators}
     total = sum(by_id[placed.operator] for placed in found.solution.operators)
     assert total == pytest.approx(found.planner.state.cpu_used.sum())
-    assert check_solution(problem, found.solution) == ()
+    assert check(problem, found.solution) == ()
 
 
 def one_host(unit: float, room: float) -> Problem:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reuse_problems import pair_problem, random_problem
+from reuse_problems import pair_problem, problem_to_json, random_problem
 
 from millstream.errors import UsageError
 from millstream.place.problem import Host, Link, Links, Operator, Query, Stream, check_problem
-from millstream.place.problem_json import problem_from_json, problem_to_json, read_problem
+from millstream.place.problem_json import problem_from_json, read_problem
 
 PLAIN: dict[str, Any] = {
     "hosts": [{"id": "h1", "cpu": 14.0, "bandwidth_in": 60.0, "bandwidth_out": 60.0}],

@@ -11,7 +11,7 @@ from millstream.schedule import OperatorView, Scheduler, ScheduleSettings, StepR
 from millstream.schedule.algorithms import ALGORITHMS
 from millstream.schedule.algorithms.chain import envelope_slopes
 from millstream.schedule.algorithms.cost_aware import batch_rows
-from millstream.schedule.plans import shape_of
+from millstream.schedule.plans import graph_of
 from millstream.schedule.quality import TEMPLATES, Quality
 from millstream.schedule.workload import workload
 
@@ -236,9 +236,9 @@ def test_shapes_know_leaves_roots_and_paths_and_refuse_circles() -> None:
         OperatorView("l", 0),
         OperatorView("r", 0),
     ]
-    shape = shape_of(views)
+    shape = graph_of(views)
     assert (shape.leaves, shape.roots) == (("l", "r"), ("root",))
     assert sorted(shape.paths()) == [("l", "join", "root"), ("r", "join", "root")]
     assert shape.depth == {"l": 0, "r": 0, "join": 1, "root": 2}
     with pytest.raises(ValueError, match="feed themselves"):
-        shape_of([OperatorView("a", 0, consumers=("b",)), OperatorView("b", 0, consumers=("a",))])
+        graph_of([OperatorView("a", 0, consumers=("b",)), OperatorView("b", 0, consumers=("a",))])

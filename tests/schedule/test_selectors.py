@@ -9,7 +9,7 @@ import pytest
 from millstream.schedule import OperatorView, Quality, Scheduler, ScheduleSettings, StepReport
 from millstream.schedule.algorithms import ALGORITHMS
 from millstream.schedule.holding import outlook
-from millstream.schedule.plans import shape_of
+from millstream.schedule.plans import graph_of
 from millstream.schedule.protocol import Algorithm, Review, Situation
 from millstream.schedule.quality import DEFAULT, TEMPLATES
 from millstream.schedule.selectors import SELECTORS
@@ -34,7 +34,7 @@ def situation(quality: Quality = DEFAULT) -> Situation:
     by_id = {view.id: view for view in LINE}
     gatherer.observe(by_id, 700, 0.0)
     gatherer.update(1.0, "fifo", ("leaf",))
-    return Situation(1.0, LINE, by_id, shape_of(LINE), gatherer, ScheduleSettings(), quality.goals)
+    return Situation(1.0, LINE, by_id, graph_of(LINE), gatherer, ScheduleSettings(), quality.goals)
 
 
 def review(scores: dict[str, float]) -> Review:

@@ -10,8 +10,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from millstream.control.coordinator_state import Timing
-from millstream.control.coordinator_zones import Tree, TreeOperator, TreeSource
-from millstream.place.network_problem import Operator, PlacementProblem, Source
+from millstream.control.coordinator_zones import tree_of
+from millstream.place.network_tree import NetworkTree, network_tree
+from millstream.place.problem import Stream
 from millstream.server.access import add_error_answers
 from millstream.server.kept_port import bound_socket
 from millstream.server.placement_coordinator import PlacementCoordinator
@@ -21,32 +22,23 @@ NODES = tuple(f"qp{i}" for i in range(6))
 TIMING = Timing(measure_s=20.0, mapping_s=60.0)  # nobody is given up on because a machine is busy
 
 
-def problem(seed: int, latency_bound: float | None = None) -> PlacementProblem:
+def problem(seed: int, latency_bound: float | None = None) -> NetworkTree:
     rng = np.random.default_rng(seed)
     points = rng.uniform(0, 100, (len(NODES), 2))
-    sources = tuple(Source(f"s{i}", NODES[i + 1], float(rng.uniform(1, 10))) for i in range(4))
-    return PlacementProblem(
+    sources = tuple(Stream(f"s{i}", float(rng.uniform(1, 10)), NODES[i + 1]) for i in range(4))
+    return network_tree(
         NODES,
         np.linalg.norm(points[:, None] - points[None], axis=2),
         sources,
         (
-            Operator("l", ("s0", "s1"), float(0.5 * (sources[0].rate + sources[1].rate))),
-            Operator("f", ("s2",), float(0.7 * sources[2].rate)),
-            Operator("r", ("f", "s3"), float(0.3 * (sources[2].rate + sources[3].rate))),
-            Operator("t", ("l", "r"), 1.0),
+            ("l", ("s0", "s1"), float(0.5 * (sources[0].rate + sources[1].rate))),
+            ("f", ("s2",), float(0.7 * sources[2].rate)),
+            ("r", ("f", "s3"), float(0.3 * (sources[2].rate + sources[3].rate))),
+            ("t", ("l", "r"), 1.0),
         ),
         "t",
         NODES[0],
         latency_bound,
-    )
-
-
-def tree_of(wanted: PlacementProblem, name: str = "tree") -> Tree:
-    return Tree(
-        name,
-        tuple(TreeSource(s.id, s.node, s.rate) for s in wanted.sources),
-        tuple(TreeOperator(o.id, o.inputs, o.rate) for o in wanted.operators),
-        wanted.root,
     )
 
 
@@ -99,7 +91,7 @@ class Network:
 
         return distances
 
-    def place(self, wanted: PlacementProblem, name: str, **more: object) -> httpx.Response:
+    def place(self, wanted: NetworkTree, name: str, **more: object) -> httpx.Response:
         self.problem = wanted
         peers = {node: app.url for node, app in self.apps.items()}
         body = {"tree": tree_json(tree_of(wanted, name)), "peers": peers, **more}

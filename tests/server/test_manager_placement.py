@@ -23,7 +23,7 @@ from millstream.control.manager_state import (
     Statistics,
     StreamRecord,
 )
-from millstream.place.network_check import cost_and_delay
+from millstream.place.check import cost_and_delay
 from millstream.place.network_outcome import Placed
 from millstream.place.network_planner import plan
 from millstream.server.access import add_error_answers
@@ -48,6 +48,7 @@ class Driver:
 def state_of(network: Network) -> ManagerState:
     """The problem as a manager knows it: everything at the proxy, all measured."""
     wanted = network.problem
+    rates = wanted.rates()
     figures = {
         name: Figures(
             1.0,
@@ -65,8 +66,8 @@ def state_of(network: Network) -> ManagerState:
         f"o:{o.id}": Figures(
             1.0,
             {"rows_in": 5000, "rows_out": 5000, "steps": 100, "seconds": 1.0},
-            {"rows_out": o.rate},
-            {"rows_out": o.rate},
+            {"rows_out": rates[o.id]},
+            {"rows_out": rates[o.id]},
         )
         for o in wanted.operators
     }

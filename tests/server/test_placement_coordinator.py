@@ -8,8 +8,8 @@ import pytest
 from coordinator_apps import Network, problem, tree_of
 
 from millstream.control.coordinator_messages import AddSubtree, Settings, Zone, ZoneOperator, encode
+from millstream.place.check import cost_and_delay
 from millstream.place.network_bounds import tree_bounds
-from millstream.place.network_check import cost_and_delay
 from millstream.place.network_outcome import Placed
 from millstream.place.network_planner import plan
 from millstream.server.placement_messages import Envelope, tree_json

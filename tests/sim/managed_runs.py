@@ -4,8 +4,8 @@ from random import Random
 
 from millstream.control.manager_events import Drain, Drop, RequestMove, StartStreams, Submit
 from millstream.control.replies import Compiled
-from millstream.sim.managed_checkers import always, in_the_end
 from millstream.sim.managed_cluster import ManagedCluster, Trouble, tree
+from sim.managed_checkers import always, in_the_end
 
 STREAMS = ("a", "b", "c")
 ROWS = 120

@@ -8,7 +8,7 @@ from millstream.balance.cost_models import COST_MODELS
 from millstream.balance.redistribution import POLICIES, Move, Parameters
 from millstream.lab.dcape_plans import plan_1, plan_2, plan_3, plan_4
 from millstream.place.patterns import PATTERNS, distribute
-from millstream.plan.distribution import ProcessorDescription, problems
+from millstream.plan.placement import ProcessorDescription, problems
 from millstream.sim.connected_processor import Machine
 from millstream.sim.distributed_plan import (
     DistributedPlan,

@@ -5,9 +5,9 @@ from managed_runs import random_run
 
 from millstream.control.commands import Command, Seal
 from millstream.control.manager_events import Drain, Drop, Remove, RequestMove, StartStreams, Submit
-from millstream.sim.managed_checkers import always, in_the_end
 from millstream.sim.managed_cluster import ManagedCluster, Trouble, tree
 from millstream.sim.virtual_processor import VirtualProcessor
+from sim.managed_checkers import always, in_the_end
 
 PLANS = {
     "one": tree("one", ("o:f", "s:a"), ("o:j", "o:f", "s:b"), ("o:r", "o:j")),

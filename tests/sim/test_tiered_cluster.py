@@ -13,7 +13,7 @@ from millstream.control.manager_events import (
 )
 from millstream.errors import UsageError
 from millstream.sim.managed_cluster import Trouble, tree
-from millstream.sim.tiered_cluster import TieredCluster
+from sim.tiered_cluster import TieredCluster
 
 PLANS = {
     "one": tree("one", ("o:f", "s:a"), ("o:j", "o:f", "s:b"), ("o:r", "o:j")),

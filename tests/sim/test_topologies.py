@@ -182,5 +182,5 @@ def test_trees_follow_their_model(fanout: int) -> None:
     assert len(problem.sources) == fanout**depth
     for operator in problem.operators:
         assert len(operator.inputs) == fanout
-        assert operator.rate <= 0.5 * sum(rates[name] for name in operator.inputs)
+        assert rates[operator.id] <= 0.5 * sum(rates[name] for name in operator.inputs)
     plan(problem, "edge_plus")

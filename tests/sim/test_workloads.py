@@ -18,14 +18,14 @@ def test_the_seeds_totals_and_ranges(choice: str) -> None:
     assert {round(operator.cost_s * 1e6) for operator in operators} == {20, 80}
     windows = [operator.window_s for operator in operators if not operator.unary]
     assert 5 <= min(windows) < max(windows) <= 20
-    assert {len(query.streams()) for query in queries} == {1, 2, 3}
+    assert {len(query.streams) for query in queries} == {1, 2, 3}
 
 
 def uses(choice: str) -> list[int]:
     queries = random_queries(Workload(choice=choice), STREAMS, np.random.default_rng(1))
     counts = dict.fromkeys(STREAMS, 0)
     for query in queries:
-        for stream in query.streams():
+        for stream in query.streams:
             counts[stream] += 1
     return sorted(counts.values())
 

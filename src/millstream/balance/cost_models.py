@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from millstream.errors import UsageError
-from millstream.plan.distribution import Distribution, ProcessorDescription, sends
-from millstream.plan.operator_graph import OperatorGraph
+from millstream.plan.operator_graph import PlanGraph
+from millstream.plan.placement import Placement, ProcessorDescription, sends
 from millstream.registry import Registry
 
 Figures = Mapping[str, Mapping[str, float]]  # operator -> statistic -> value
@@ -31,8 +31,8 @@ CPU = 1.0
 class Measured:
     """What a model sees: statistics of the operators of those processors that have reported."""
 
-    graph: OperatorGraph
-    table: Distribution
+    graph: PlanGraph
+    table: Placement
     processors: tuple[ProcessorDescription, ...]
     operators: Figures
     reported: frozenset[str]  # processors whose figures are in
@@ -171,8 +171,8 @@ class ServedRatio:
 
 
 def measured(
-    graph: OperatorGraph,
-    table: Distribution,
+    graph: PlanGraph,
+    table: Placement,
     processors: tuple[ProcessorDescription, ...],
     operators: Figures,
     reported: frozenset[str] | None = None,

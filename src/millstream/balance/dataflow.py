@@ -71,10 +71,6 @@ class Dataflow:
     def edges(self) -> int:
         return len(self.edge_unit)
 
-    def host_numbers(self, names: Sequence[str]) -> Ints:
-        index = {host: n for n, host in enumerate(self.hosts)}
-        return np.array([index[name] for name in names], dtype=np.int64)
-
     def path_evaluation_s(self) -> Floats:
         """p of every path; one without work is taken to cost a microsecond, for ratios' sake."""
         weighed = self.result_work_s[self.path_edges] * self.path_rows

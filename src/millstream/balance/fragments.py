@@ -77,12 +77,11 @@ def _leaves(
     tree: QueryTree,
 ) -> tuple[list[tuple[str, list[Operator]]], dict[tuple[str, int], int]]:
     """Step 2: an empty fragment for each access to a stream."""
-    own = {operator.id for operator in tree.operators}
     parts: list[tuple[str, list[Operator]]] = []
     leaf_of: dict[tuple[str, int], int] = {}
     for operator in tree.operators:
         for n, name in enumerate(operator.inputs):
-            if name not in own:
+            if name not in tree.by_id:
                 leaf_of[operator.id, n] = len(parts)
                 parts.append((name, []))
     return parts, leaf_of

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from millstream.errors import UsageError
+from millstream.plan.operator_graph import OperatorGraph
 
 MAX_INPUTS = 2
 
@@ -43,61 +44,30 @@ class Operator:
         return len(self.inputs) == 1
 
 
-@dataclass(frozen=True, slots=True)
-class QueryTree:
+class QueryTree(OperatorGraph[Operator]):
     """A query: operators whose inputs are each other or streams; exactly one feeds no other.
 
     >>> tree = QueryTree("q", (Operator("f", ("s",), 2e-5, 0.5), Operator("g", ("f",), 2e-5, 0.8)))
-    >>> tree.root, tree.streams()
+    >>> tree.root, tree.streams
     ('g', ('s',))
     """
 
-    id: str
-    operators: tuple[Operator, ...]
-
-    def __post_init__(self) -> None:
-        ids = [operator.id for operator in self.operators]
-        if not ids:
-            raise UsageError(f"query {self.id!r} has no operator")
-        if len(set(ids)) != len(ids):
-            raise UsageError(f"query {self.id!r} names an operator twice")
-        read = [name for operator in self.operators for name in operator.inputs if name in set(ids)]
+    def __init__(self, query: str, operators: tuple[Operator, ...]) -> None:
+        self.id = query
+        if not operators:
+            raise UsageError(f"query {query!r} has no operator")
+        if len({operator.id for operator in operators}) != len(operators):
+            raise UsageError(f"query {query!r} names an operator twice")
+        super().__init__(operators)
+        read = [name for operator in self for name in operator.inputs if name in self.by_id]
         if len(set(read)) != len(read):
-            raise UsageError(f"query {self.id!r} is no tree: an operator feeds two others")
-        roots = [name for name in ids if name not in read]
-        if len(roots) != 1 or len(self.bottom_up()) != len(ids):
-            raise UsageError(f"query {self.id!r} is no tree: it has a cycle or several results")
-
-    @property
-    def by_id(self) -> dict[str, Operator]:
-        return {operator.id: operator for operator in self.operators}
+            raise UsageError(f"query {query!r} is no tree: an operator feeds two others")
+        if self.circle or len(self.roots) != 1:
+            raise UsageError(f"query {query!r} is no tree: it has a cycle or several results")
 
     @property
     def root(self) -> str:
-        return self.bottom_up()[-1].id
-
-    def bottom_up(self) -> tuple[Operator, ...]:
-        """Operators, each after those it reads; those on a cycle are left out."""
-        waiting = list(self.operators)
-        own = {operator.id for operator in self.operators}
-        ready: dict[str, Operator] = {}
-        while waiting:
-            later = []
-            for operator in waiting:
-                if all(name in ready or name not in own for name in operator.inputs):
-                    ready[operator.id] = operator
-                else:
-                    later.append(operator)
-            if len(later) == len(waiting):
-                break
-            waiting = later
-        return tuple(ready.values())
-
-    def streams(self) -> tuple[str, ...]:
-        """Streams read, each once, in the order of the operators."""
-        own = {operator.id for operator in self.operators}
-        names = (name for op in self.operators for name in op.inputs if name not in own)
-        return tuple(dict.fromkeys(names))
+        return self.roots[0]
 
     def output_rates(self, stream_rates: Mapping[str, float]) -> dict[str, float]:
         """Rows a second that each operator gives, and each stream it reads.
@@ -106,7 +76,8 @@ class QueryTree:
         >>> tree.output_rates({"s": 100.0, "t": 50.0})["j"]
         75.0
         """
-        rates = {name: float(stream_rates[name]) for name in self.streams()}
-        for operator in self.bottom_up():
-            rates[operator.id] = operator.selectivity * sum(rates[i] for i in operator.inputs)
+        rates = {name: float(stream_rates[name]) for name in self.streams}
+        for name in self.order:
+            operator = self.by_id[name]
+            rates[name] = operator.selectivity * sum(rates[i] for i in operator.inputs)
         return rates

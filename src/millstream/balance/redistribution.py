@@ -15,12 +15,11 @@ number of times. Nothing here carries a move out.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from millstream.balance.cost_models import CostTable
 from millstream.errors import UsageError
-from millstream.plan.distribution import Distribution, problems
-from millstream.plan.operator_graph import OperatorGraph
+from millstream.plan.operator_graph import PlanGraph
+from millstream.plan.placement import Placement, problems
 from millstream.registry import Registry
 
 ATTEMPTS_MAX = 3  # the seed asks for a new distribution until one is valid; ours is bounded
@@ -56,8 +55,8 @@ class Parameters:
 class Situation:
     """What a policy sees; processors without a cost have not reported and get nothing."""
 
-    graph: OperatorGraph
-    table: Distribution
+    graph: PlanGraph
+    table: Placement
     costs: CostTable
     state_rows: Mapping[str, float] = field(default_factory=dict)
 
@@ -98,7 +97,7 @@ def redistribute(
     situation: Situation,
     parameters: Parameters | None = None,
     memory: Memory | None = None,
-    valid: Callable[[Distribution], tuple[str, ...]] | None = None,
+    valid: Callable[[Placement], tuple[str, ...]] | None = None,
 ) -> tuple[Decision, Memory]:
     """Algorithm 5: decide, check, and decide anew without what was invalid.
 
@@ -130,33 +129,9 @@ def redistribute(
     return Decision((), sentence), memory
 
 
-def applied(table: Distribution, decision: Decision) -> dict[str, str]:
+def applied(table: Placement, decision: Decision) -> dict[str, str]:
     """The distribution after the moves."""
     return {**table, **{move.operator: move.target for move in decision.moves}}
-
-
-def parameters_from(given: Mapping[str, Any]) -> Parameters:
-    """Parameters from a settings table or an API body.
-
-    >>> parameters_from({"percent_difference": 5, "eligible_processors": ["p1"]}).check_s
-    60.0
-    """
-    known = Parameters.__dataclass_fields__
-    for name in given:
-        if name not in known:
-            raise UsageError(
-                f"unknown redistribution parameter {name!r}", hint=f"one of {', '.join(known)}"
-            )
-    values = dict(given)
-    for name in ("eligible_operators", "eligible_processors"):
-        if values.get(name) is not None:
-            values[name] = frozenset(values[name])
-    try:
-        return Parameters(**values)
-    except TypeError as error:
-        raise UsageError(
-            "a redistribution parameter has the wrong type", detail=str(error)
-        ) from None
 
 
 def _remembered(situation: Situation, memory: Memory) -> Memory:
@@ -234,7 +209,7 @@ class _Plan:
         return len(self.moves) >= self.parameters.moves_max
 
 
-def _readers(graph: OperatorGraph, table: Distribution, stream: str) -> int:
+def _readers(graph: PlanGraph, table: Placement, stream: str) -> int:
     """Connections of one stream: processors that read it elsewhere than where it is made."""
     places = {table.get(consumer) for consumer in graph.consumers(stream)}
     return len(places - {None, table.get(stream)})

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from millstream.balance.partners import by_factor
 from millstream.balance.protocol import FragmentView
+from millstream.plan.operator_graph import OperatorGraph
 
 BASE = "s:"  # how ids of base streams begin
 
@@ -78,11 +79,11 @@ def running_fragments(
     >>> [fragment.names for fragment in cut]
     [('o:g',), ('o:f', 'o:j')]
     """
-    readers = Counter(stream for o in operators for stream in set(o.inputs))
+    graph = OperatorGraph(operators)
     parts: dict[str, list[RunningOperator]] = {}  # by the operator on top
-    for operator in _bottom_up(operators):
+    for operator in graph.by_depth():
         most = _most(operator.inputs, rows)
-        if most in parts and readers[most] == 1:
+        if most in parts and len(graph.consumers(most)) == 1:
             parts[operator.id] = [*parts.pop(most), operator]
         else:
             parts[operator.id] = [operator]
@@ -91,17 +92,6 @@ def running_fragments(
 
 def _most(streams: Sequence[str], rows: Mapping[str, float]) -> str:
     return max(streams, key=lambda stream: rows.get(stream, 0.0)) if streams else ""
-
-
-def _bottom_up(operators: Sequence[RunningOperator]) -> list[RunningOperator]:
-    waiting = {operator.id: operator for operator in operators}
-    ordered: list[RunningOperator] = []
-    while waiting:
-        ready = [o for o in waiting.values() if not any(s in waiting for s in o.inputs)]
-        for operator in ready or list(waiting.values()):  # a cycle cannot be; all the same, an end
-            ordered.append(operator)
-            del waiting[operator.id]
-    return ordered
 
 
 def view(fragment: RunningFragment, around: Surroundings) -> FragmentView:

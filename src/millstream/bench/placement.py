@@ -15,7 +15,7 @@ import numpy as np
 
 from millstream.place.network_outcome import Options, Placed
 from millstream.place.network_planner import NETWORK_PLANNERS
-from millstream.place.network_problem import PlacementProblem
+from millstream.place.network_tree import NetworkTree
 from millstream.sim.topologies import TOPOLOGIES, Topology, transit_stub
 from millstream.sim.topology_arrangements import SCENARIOS, arrange
 from millstream.sim.topology_transit_stub import TransitStub
@@ -84,7 +84,7 @@ def _silent(line: str) -> None:
     del line
 
 
-def _problems(topology: Topology, trees: int, seed: int) -> list[PlacementProblem]:
+def _problems(topology: Topology, trees: int, seed: int) -> list[NetworkTree]:
     rng = np.random.default_rng(seed)
     model = TreeModel(depths=(DEPTH, DEPTH))
     return [
@@ -94,7 +94,7 @@ def _problems(topology: Topology, trees: int, seed: int) -> list[PlacementProble
     ]
 
 
-def _bounded(problem: PlacementProblem, factor: float | None) -> PlacementProblem:
+def _bounded(problem: NetworkTree, factor: float | None) -> NetworkTree:
     """The bound as a multiple of the longest way from a source to the proxy."""
     if factor is None:
         return problem
@@ -104,9 +104,7 @@ def _bounded(problem: PlacementProblem, factor: float | None) -> PlacementProble
     return problem.with_bound(factor * float(max(reach)))
 
 
-def _measured(
-    network: Network, bound: str, problems: list[PlacementProblem]
-) -> list[dict[str, Any]]:
+def _measured(network: Network, bound: str, problems: list[NetworkTree]) -> list[dict[str, Any]]:
     costs: dict[str, list[float]] = {}
     times_ms: dict[str, list[float]] = {}
     cpu_ms: dict[str, list[float]] = {}  # what a machine that is not shared would need

@@ -14,11 +14,11 @@ import typer
 
 from millstream.client.manager_client import ManagerClient, manager_url
 from millstream.errors import UsageError
-from millstream.place.network_check import traffic
+from millstream.place.check import traffic
 from millstream.place.network_outcome import Infeasible, Options, Placed
 from millstream.place.network_planner import DEFAULT_NETWORK_PLANNER, NETWORK_PLANNERS, plan
-from millstream.place.network_problem import PlacementProblem, problem_from_json
-from millstream.place.problem_json import read_json
+from millstream.place.network_tree import NetworkTree
+from millstream.place.problem_json import read_json, tree_from_json
 from millstream.sim.topologies import load_topology
 
 PLANNER_HELP = f"One of {', '.join(NETWORK_PLANNERS.names())}."
@@ -167,14 +167,14 @@ def replace(
         typer.echo("no query runs")
 
 
-def read_problem(path: Path, topology: str | None = None) -> PlacementProblem:
+def read_problem(path: Path, topology: str | None = None) -> NetworkTree:
     """The problem in a file; its `topology`, or the one given, stands for nodes and distance."""
     data = read_json(path)
     chosen = topology or (data.get("topology") if isinstance(data, dict) else None)
     if chosen is not None and isinstance(data, dict):
         network = load_topology(str(chosen))
         data = {**data, "nodes": list(network.nodes), "distance": network.distance_ms.tolist()}
-    return problem_from_json(data)
+    return tree_from_json(data)
 
 
 def infeasible_line(outcome: Infeasible) -> str:
@@ -184,7 +184,7 @@ def infeasible_line(outcome: Infeasible) -> str:
     )
 
 
-def explained(problem: PlacementProblem, outcome: Placed | Infeasible) -> str:
+def explained(problem: NetworkTree, outcome: Placed | Infeasible) -> str:
     """What runs where, and what crosses between which nodes."""
     if isinstance(outcome, Infeasible):
         return "no placement"

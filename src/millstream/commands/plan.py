@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from millstream.errors import UsageError
-from millstream.place.check import check_solution
+from millstream.place.check import check
 from millstream.place.planners import DEFAULT_PLANNER, PLANNERS, Outcome, plan_all
 from millstream.place.problem import GOALS, Problem
 from millstream.place.problem_json import read_problem
@@ -84,7 +84,7 @@ def _check(problem: Path, solution: Path | None, json_output: bool) -> None:
             "--check needs a problem and a solution", hint="plan --check P.json S.json"
         )
     wanted = read_problem(problem)
-    violations = check_solution(wanted, read_solution(solution))
+    violations = check(wanted, read_solution(solution))
     if json_output:
         listed = [
             {"rule": item.rule, "where": item.where, "detail": item.detail} for item in violations

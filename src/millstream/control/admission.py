@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from millstream.control.manager_state import NOBODY, ManagerState, OperatorRecord, Query
 from millstream.errors import MillstreamError
 from millstream.place.patterns import distribute
-from millstream.plan.distribution import Distribution, ProcessorDescription
-from millstream.plan.operator_graph import GraphOperator, OperatorGraph
+from millstream.plan.operator_graph import GraphOperator, PlanGraph
+from millstream.plan.placement import Placement, ProcessorDescription
 from millstream.registry import Registry
 
 
@@ -24,7 +24,7 @@ from millstream.registry import Registry
 class Placed:
     """Admitted: where each operator of the query runs, those that run already included."""
 
-    table: Distribution
+    table: Placement
     sentence: str
     reused: tuple[str, ...] = ()
     cpu: float | None = None  # CPU seconds a second more than before; None: not estimated
@@ -63,16 +63,14 @@ class Placer(Protocol):
 PLACERS: Registry[Placer] = Registry("placer")
 
 
-def graph_of(
-    state: ManagerState, extra: Mapping[str, OperatorRecord] | None = None
-) -> OperatorGraph:
+def graph_of(state: ManagerState, extra: Mapping[str, OperatorRecord] | None = None) -> PlanGraph:
     """All operators that have a place, and those given besides, with the queries they serve."""
     plans: dict[str, list[str]] = {}
     for query in state.queries.values():
         for name in query.operators:
             plans.setdefault(name, []).append(query.name)
     records = {**state.operators, **(extra or {})}
-    return OperatorGraph(
+    return PlanGraph(
         tuple(
             GraphOperator(
                 o.id,

@@ -9,8 +9,7 @@ A file that is read as fast as it is processed asks for no rate that could be me
 over such streams alone always fits, and is spread by the distribution pattern.
 """
 
-from collections.abc import Iterator, Mapping
-from math import inf
+from collections.abc import Mapping
 from typing import Any
 
 from millstream.control.admission import (
@@ -25,12 +24,11 @@ from millstream.control.admission import (
 from millstream.control.distances import distances_ms
 from millstream.control.estimates import Estimate, estimates, ingest_cpu
 from millstream.control.manager_state import NOBODY, ManagerState, OperatorRecord, Query
-from millstream.place.check import check_solution
+from millstream.place.check import check
 from millstream.place.planners import plan_all
 from millstream.place.problem import (
     LEAST_RESOURCES,
     Host,
-    Link,
     Links,
     Operator,
     Problem,
@@ -38,7 +36,8 @@ from millstream.place.problem import (
 )
 from millstream.place.problem import Query as Wish
 from millstream.place.solution import Solution
-from millstream.plan.distribution import ProcessorDescription
+from millstream.plan.operator_graph import OperatorGraph
+from millstream.plan.placement import Placement, ProcessorDescription, crossings
 
 BANDWIDTH = 12.5e6  # bytes a second of a processor that says nothing: 100 Mbit/s
 HEADROOM = 0.9  # of a processor's CPU that is given away
@@ -144,9 +143,9 @@ def problem_of(
     hosts = tuple(
         Host(
             p.id,
-            max(0.0, _number(p, "cpu", 1.0) * HEADROOM - cpu_used.get(p.id, 0.0)),
-            max(0.0, _number(p, "bandwidth_in", BANDWIDTH) - received.get(p.id, 0.0)),
-            max(0.0, _number(p, "bandwidth_out", BANDWIDTH) - sent.get(p.id, 0.0)),
+            max(0.0, p.number("cpu", 1.0) * HEADROOM - cpu_used.get(p.id, 0.0)),
+            max(0.0, p.number("bandwidth_in", BANDWIDTH) - received.get(p.id, 0.0)),
+            max(0.0, p.number("bandwidth_out", BANDWIDTH) - sent.get(p.id, 0.0)),
         )
         for p in processors
     )
@@ -163,13 +162,8 @@ def problem_of(
     )
     bound = None if query.latency_s is None else query.latency_s * 1000
     wish = Wish(query.name, query.result, target, bound)
-    links = _links(state, sorted(up))
+    links = Links(distance=distances_ms(state, [h.id for h in hosts]))
     return Problem(hosts, tuple(streams), parts, (wish,), links, LEAST_RESOURCES)
-
-
-def _number(processor: ProcessorDescription, name: str, otherwise: float) -> float:
-    value = processor.properties.get(name, otherwise)
-    return float(value) if isinstance(value, int | float) else otherwise
 
 
 def _used(
@@ -189,34 +183,28 @@ def _used(
     return cpu, sent, received
 
 
-def _flowing(state: ManagerState) -> Iterator[tuple[str, str, str]]:
+def _flowing(state: ManagerState) -> tuple[tuple[str, str, str], ...]:
     """Streams that cross between processors now."""
     running = {o.id: o for o in state.operators.values() if o.processor != NOBODY}
     return _direct(state, running, {name: o.processor for name, o in running.items()})
 
 
 def _direct(
-    state: ManagerState, operators: Mapping[str, OperatorRecord], table: Mapping[str, str]
-) -> Iterator[tuple[str, str, str]]:
+    state: ManagerState, operators: Mapping[str, OperatorRecord], table: Placement
+) -> tuple[tuple[str, str, str], ...]:
     """Streams that must cross from their owner to a reader, each pair once."""
     owner = {s.id: s.processor for s in state.streams.values()}
-    owner |= {o.id: o.processor for o in state.operators.values() if o.processor != NOBODY}
-    owner |= table
-    seen: set[tuple[str, str, str]] = set()
-    for operator in operators.values():
-        here = table.get(operator.id, "")
-        for stream in operator.inputs:
-            flow = (stream, owner.get(stream, ""), here)
-            if flow[1] and here and flow[1] != here and flow not in seen:
-                seen.add(flow)
-                yield flow
+    owner |= {o.id: o.processor for o in state.operators.values()}
+    owner = {stream: processor for stream, processor in {**owner, **table}.items() if processor}
+    placed = (o for o in operators.values() if table.get(o.id))
+    return crossings(OperatorGraph(placed), owner)
 
 
 def _too_much(
     problem: Problem, solution: Solution, flows: tuple[tuple[str, str, str], ...]
 ) -> Refused | None:
     """The independent checker's word on what would really flow: streams come from their owners."""
-    broken = check_solution(problem, solution)
+    broken = check(problem, solution)
     if broken:
         return Refused(broken[0].rule, broken[0].where, f"the plan is not valid: {broken[0]}")
     rates = {s.id: s.rate for s in problem.streams}
@@ -230,13 +218,6 @@ def _too_much(
     return None
 
 
-def _links(state: ManagerState, hosts: list[str]) -> Links:
-    known = distances_ms(state, hosts)
-    if not known:
-        return Links()
-    return Links(listed=tuple(Link(a, b, inf, known[a, b]) for a in hosts for b in hosts if a != b))
-
-
 def _delay_ms(
     state: ManagerState,
     query: Query,
@@ -245,20 +226,24 @@ def _delay_ms(
     target: str | None,
 ) -> float | None:
     """The longest way of a row from where it enters to where the result is wanted."""
-    known = distances_ms(state, sorted({*table.values(), *state.processors}))
-    if not known:
+    names = sorted({*table.values(), *state.processors})
+    known = distances_ms(state, names)
+    if known is None:
         return None
     entered = {s.id: s.processor for s in state.streams.values()}
+
+    def hop(origin: str, place: str) -> float:
+        return float(known[names.index(origin), names.index(place)]) if origin in names else 0.0
 
     def late(stream: str) -> tuple[str, float]:
         if stream not in operators:
             return entered.get(stream, table.get(stream, "")), 0.0
         here = table[stream]
         ways = [late(i) for i in operators[stream].inputs]
-        return here, max((d + known.get((p, here), 0.0) for p, d in ways), default=0.0)
+        return here, max((d + hop(p, here) for p, d in ways), default=0.0)
 
     place, delay = late(query.result)
-    return round(delay + (known.get((place, target), 0.0) if target else 0.0), 3)
+    return round(delay + (hop(place, target) if target else 0.0), 3)
 
 
 def what_fits(operators: Any, detail: str) -> str:

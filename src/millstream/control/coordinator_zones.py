@@ -13,6 +13,8 @@ from pydantic import Field
 
 from millstream.control.coordinator_messages import Amount, Name, Names, Zone, ZoneOperator
 from millstream.errors import UsageError
+from millstream.place.network_tree import NetworkTree
+from millstream.plan.operator_graph import OperatorGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +49,33 @@ class Tree:
             )
         if self.root not in {operator.id for operator in self.operators}:
             raise UsageError(f"tree {self.id!r} has no operator to place")
-        if len(in_post_order(self)) != len(self.operators):
+        if not graph_of(self).is_tree(self.root):
             raise UsageError(f"tree {self.id!r} has operators that do not lead to its root")
+
+
+def tree_of(problem: NetworkTree, name: str) -> Tree:
+    """The tree of a planning problem, to be placed by its processors among themselves."""
+    rates = problem.rates()
+    return Tree(
+        name,
+        tuple(TreeSource(*source) for source in problem.sources),
+        tuple(TreeOperator(o.id, o.inputs, rates[o.id]) for o in problem.operators),
+        problem.root,
+    )
+
+
+def graph_of(tree: Tree) -> OperatorGraph[TreeOperator]:
+    return OperatorGraph(tree.operators)
 
 
 def below(tree: Tree) -> dict[str, tuple[str, ...]]:
     """dl: for every vertex the places of the sources below it, sorted, each once."""
     places: dict[str, tuple[str, ...]] = {s.id: (s.location,) for s in tree.sources}
-    for operator in in_post_order(tree):
-        gathered = {place for child in operator.inputs for place in places[child]}
-        places[operator.id] = tuple(sorted(gathered))
+    graph = graph_of(tree)
+    for name in graph.order:
+        gathered = {place for child in graph.by_id[name].inputs for place in places[child]}
+        places[name] = tuple(sorted(gathered))
     return places
-
-
-def in_post_order(tree: Tree) -> list[TreeOperator]:
-    by_name = {operator.id: operator for operator in tree.operators}
-    ordered: list[TreeOperator] = []
-    pending = [tree.root]
-    while pending:
-        operator = by_name.get(pending.pop())
-        if operator is not None:
-            ordered.append(operator)
-            pending.extend(operator.inputs)
-    return ordered[::-1]
 
 
 def zones(tree: Tree, levels: int = 1) -> tuple[Zone, ...]:
@@ -78,7 +84,7 @@ def zones(tree: Tree, levels: int = 1) -> tuple[Zone, ...]:
         raise UsageError(f"a zone of {levels} levels", hint="at least 1")
     places = below(tree)
     common = {operator.id: _shared(operator, places) for operator in tree.operators}
-    by_name = {operator.id: operator for operator in tree.operators}
+    by_name = graph_of(tree).by_id
     made: list[Zone] = []
     pending: list[tuple[str, str | None, frozenset[str]]] = [(tree.root, None, frozenset())]
     while pending:

@@ -7,43 +7,40 @@ that nobody knows is the shortest way over others, or, without any, the greatest
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from millstream.control.manager_state import ManagerState
+from millstream.place.network_distances import completed
+from millstream.place.problem import Matrix
 
 GIVEN, MEASURED = "distance.", "distance_ms."
 
 
-def distances_ms(state: ManagerState, processors: Sequence[str]) -> dict[tuple[str, str], float]:
-    """The distance of every pair; empty where nothing is known at all."""
-    known: dict[tuple[str, str], float] = {}
-    for name in processors:
-        record = state.processors.get(name)
-        for key, value in (record.properties if record else {}).items():
-            if key.startswith(GIVEN) and isinstance(value, int | float):
-                known[name, key.removeprefix(GIVEN)] = float(value)
-    for name in processors:
-        figures = state.statistics.processors.get(name)
-        for key, value in (figures.values if figures else {}).items():
-            if key.startswith(MEASURED):
-                known[name, key.removeprefix(MEASURED)] = float(value)
-    if not known:
-        return {}
-    full = _completed(known, processors)
-    return {(a, b): full[a, b] for a in processors for b in processors}
+def distances_ms(state: ManagerState, processors: Sequence[str]) -> Matrix | None:
+    """The distance of every pair, by position; None where nothing is known at all."""
+    at = {name: number for number, name in enumerate(processors)}
+    known = np.full((len(at), len(at)), np.nan)
+    for prefix in (GIVEN, MEASURED):
+        for name in processors:
+            for other, ms in _told(state, name, prefix).items():
+                if other in at:
+                    known[at[name], at[other]] = ms
+    if np.isnan(known).all():
+        return None
+    np.fill_diagonal(known, 0.0)
+    full = completed(known)
+    return np.where(np.isnan(full), np.nanmax(known), full)
 
 
-def _completed(
-    known: dict[tuple[str, str], float], processors: Sequence[str]
-) -> dict[tuple[str, str], float]:
-    """All pairs: both directions, then ways over others (Floyd and Warshall)."""
-    far = max(known.values())
-    full = {(a, b): 0.0 if a == b else known.get((a, b), known.get((b, a), -1.0))
-            for a in processors for b in processors}  # fmt: skip
-    for via in processors:
-        for a in processors:
-            for b in processors:
-                if full[a, via] < 0 or full[via, b] < 0:
-                    continue
-                way = full[a, via] + full[via, b]
-                if full[a, b] < 0:
-                    full[a, b] = way
-    return {pair: far if value < 0 else value for pair, value in full.items()}
+def _told(state: ManagerState, processor: str, prefix: str) -> dict[str, float]:
+    """What is given of a processor as properties, or what it has measured."""
+    record, figures = state.processors.get(processor), state.statistics.processors.get(processor)
+    if prefix == GIVEN:
+        told = dict(record.properties) if record else {}
+    else:
+        told = dict(figures.values) if figures else {}
+    return {
+        key.removeprefix(prefix): float(value)
+        for key, value in told.items()
+        if key.startswith(prefix) and isinstance(value, int | float)
+    }

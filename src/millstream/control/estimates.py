@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from millstream.control.manager_state import Figures, ManagerState, OperatorRecord
+from millstream.plan.operator_graph import OperatorGraph
 
 ROWS_A_SECOND = 1_000.0  # of a stream of which nothing is known
 ROW_BYTES = 64
@@ -68,23 +69,14 @@ def estimates(state: ManagerState, new: Mapping[str, OperatorRecord]) -> dict[st
     families, kinds = _experience(state)
     found = {record.id: _base(state, record.id) for record in state.streams.values()}
     promised = _promised(state)
-    waiting = {**state.operators, **new}
-    while waiting:
-        ready = [
-            o for o in waiting.values() if all(i in found or i not in waiting for i in o.inputs)
-        ]
-        if not ready:
-            break  # a circle, which the plans' own check tells
-        for operator in ready:
-            rows_in = sum(found[i].rows_out for i in operator.inputs if i in found)
-            figures = state.statistics.operators.get(operator.id)
-            measured = _measured(operator, figures, rows_in)
-            found[operator.id] = (
-                measured
-                or promised.get(operator.id)
-                or _expected(operator, rows_in, families, kinds)
-            )
-            del waiting[operator.id]
+    graph = OperatorGraph({**state.operators, **new}.values())
+    for operator in graph.by_depth():  # one in a circle is left out; the plans' own check tells it
+        rows_in = sum(found[i].rows_out for i in operator.inputs if i in found)
+        figures = state.statistics.operators.get(operator.id)
+        measured = _measured(operator, figures, rows_in)
+        found[operator.id] = (
+            measured or promised.get(operator.id) or _expected(operator, rows_in, families, kinds)
+        )
     return found
 
 

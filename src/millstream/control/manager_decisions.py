@@ -27,7 +27,7 @@ from millstream.control.admission import (
 from millstream.control.manager_state import NOBODY, ManagerState, Query
 from millstream.control.manager_turn import Turn
 from millstream.place.patterns import distribute
-from millstream.plan.distribution import Distribution, ProcessorDescription
+from millstream.plan.placement import Placement, ProcessorDescription
 
 SQPR = "sqpr"
 
@@ -50,7 +50,7 @@ def place_query(state: ManagerState, query: Query) -> Verdict:
     return PLACERS.get(name)(state, query, operators)
 
 
-def placement(state: ManagerState) -> Distribution:
+def placement(state: ManagerState) -> Placement:
     """The distribution table in force."""
     return {o.id: o.processor for o in state.operators.values() if o.processor != NOBODY}
 

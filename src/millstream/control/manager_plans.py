@@ -33,8 +33,8 @@ from millstream.control.manager_state import FROZEN, NOBODY, ManagerState, Opera
 from millstream.control.manager_turn import Turn
 from millstream.control.replies import Compiled, Held, Refusal, Reply, StreamMark
 from millstream.errors import UsageError
-from millstream.plan.distribution import problems
-from millstream.plan.operator_graph import GraphOperator, OperatorGraph
+from millstream.plan.operator_graph import GraphOperator, PlanGraph
+from millstream.plan.placement import problems
 
 QUERIES_MAX = 20_000
 
@@ -262,9 +262,7 @@ def validity(state: ManagerState, query: Query, table: Mapping[str, str]) -> tup
     """Why a distribution of a query cannot be used: an operator without a processor, one that the
     query does not have, a processor that does not answer; a running operator may not change place.
     """
-    graph = OperatorGraph(
-        tuple(GraphOperator(o, state.operators[o].inputs) for o in query.operators)
-    )
+    graph = PlanGraph(tuple(GraphOperator(o, state.operators[o].inputs) for o in query.operators))
     alive = [p for p in state.processors if answers(state, p)]
     moved = [
         f"{o} runs on {state.operators[o].processor} and was put on {p}"

@@ -1,6 +1,6 @@
 """A running query as a placement problem: what may move, what it reads, where its result goes.
 
-From the manager's state to `PlacementProblem` (seed 003, section 3.1) and back to words. Operators
+From the manager's state to `NetworkTree` (seed 003, section 3.1) and back to words. Operators
 that others read too, within the query or in another one, stay where they are and count as sources
 for those above them; rates are bytes a second as they cross the network, measured where a stream
 crosses already. A query without a place for its result may hand it over anywhere. Decides nothing.
@@ -17,10 +17,11 @@ from millstream.control.estimates import Estimate, estimates
 from millstream.control.manager_connections import owner_of, placed_operators
 from millstream.control.manager_state import Figures, ManagerState, Query
 from millstream.errors import UsageError
-from millstream.place.network_check import cost_and_delay
+from millstream.place.check import cost_and_delay
 from millstream.place.network_outcome import Options, Outcome, Placed
 from millstream.place.network_planner import plan
-from millstream.place.network_problem import Operator, PlacementProblem, Source
+from millstream.place.network_tree import NetworkTree, network_tree
+from millstream.place.problem import Matrix, Stream
 
 PULL_WAYS = 3  # a reader hears that there are rows, asks for them, gets them
 UNKNOWN_MS = 1.0  # between any two processors where nothing was measured: bytes alone count
@@ -33,7 +34,7 @@ class Survey:
     known: Mapping[str, Estimate]
     rates: Mapping[str, float]  # bytes a second on the wire
     used: Mapping[str, int]  # by operator: how many queries run on it
-    distances: dict[tuple[str, ...], dict[tuple[str, str], float]]  # by nodes, as asked for
+    distances: dict[tuple[str, ...], Matrix | None]  # by nodes, as asked for
 
 
 def survey(state: ManagerState) -> Survey:
@@ -50,7 +51,7 @@ class QueryTree:
     """`problem` hands the result over at its proxy; `proxies` are all places where it may be."""
 
     query: str
-    problem: PlacementProblem
+    problem: NetworkTree
     proxies: tuple[str, ...]
     running: Mapping[str, str]  # the operators that may move, and where they are
     staying: tuple[str, ...]  # operators of the query that others read too
@@ -59,19 +60,17 @@ class QueryTree:
     distances_known: bool
     measured: bool  # whether the rates of all that it reads are
 
-    def present(self) -> PlacementProblem:
+    def present(self) -> NetworkTree:
         """As it runs: a result that may be handed over anywhere is where its operator is."""
         if self.problem.proxy in self.proxies and len(self.proxies) == 1:
             return self.problem
         here = self.running[self.problem.root]
         return self.towards(here if here in self.proxies else self.proxies[0])
 
-    def towards(self, proxy: str) -> PlacementProblem:
-        return self.problem if proxy == self.problem.proxy else replace_proxy(self.problem, proxy)
+    def towards(self, proxy: str) -> NetworkTree:
+        return self.problem if proxy == self.problem.proxy else self.problem.towards(proxy)
 
-    def planned(
-        self, planner: str, options: Options | None = None
-    ) -> tuple[PlacementProblem, Outcome]:
+    def planned(self, planner: str, options: Options | None = None) -> tuple[NetworkTree, Outcome]:
         """What a planner gives, at the place of the result where it costs least."""
         proxies = self.proxies
         if len(proxies) > 1 and planner == "optimal_tree" and self.problem.latency_bound is None:
@@ -79,7 +78,7 @@ class QueryTree:
         found = [(p, plan(p, planner, options)) for p in map(self.towards, proxies)]
         here = self.running[self.problem.root]
 
-        def rank(one: tuple[PlacementProblem, Outcome]) -> tuple[bool, float, bool, str]:
+        def rank(one: tuple[NetworkTree, Outcome]) -> tuple[bool, float, bool, str]:
             problem, outcome = one
             cost = outcome.cost if isinstance(outcome, Placed) else outcome.least_delay
             return not isinstance(outcome, Placed), cost, problem.proxy != here, problem.proxy
@@ -89,23 +88,11 @@ class QueryTree:
     def _cheapest_end(self, options: Options | None) -> str:
         """Where the result lies if it may lie anywhere: what leaves the last operator is free."""
         root = self.problem.root
-        free = tuple(
-            Operator(o.id, o.inputs, 0.0) if o.id == root else o for o in self.problem.operators
-        )
-        freed = replace_proxy(self.problem, self.present().proxy, free)
+        freed = self.present().with_rate(root, 0.0)
         outcome = plan(freed, "optimal_tree", options)
         assert isinstance(outcome, Placed)  # without a bound there is always one
         place = outcome.placement[root]
         return place if place in self.proxies else self.problem.proxy
-
-
-def replace_proxy(
-    problem: PlacementProblem, proxy: str, operators: tuple[Operator, ...] | None = None
-) -> PlacementProblem:
-    return PlacementProblem(
-        problem.nodes, problem.distance, problem.sources, operators or problem.operators,
-        problem.root, proxy, problem.latency_bound,
-    )  # fmt: skip
 
 
 def query_tree(state: ManagerState, name: str, seen: Survey | None = None) -> QueryTree:
@@ -123,18 +110,17 @@ def query_tree(state: ManagerState, name: str, seen: Survey | None = None) -> Qu
         )
     rates = seen.rates
     inputs, sources, streams = _reading(state, query, free, rates)
-    operators = tuple(Operator(o, inputs[o], rates.get(o, 0.0)) for o in inputs)
-    running = {o.id: state.operators[o.id].processor for o in operators}
+    operators = [(o, inputs[o], rates.get(o, 0.0)) for o in inputs]
+    running = {o: state.operators[o].processor for o in inputs}
     proxies = sites(state, query.deliver_to)
-    nodes = _nodes(state, {*(s.node for s in sources), *running.values(), *proxies})
+    fixed = {s.host for s in sources if s.host is not None}
+    nodes = _nodes(state, {*fixed, *running.values(), *proxies})
     if nodes not in seen.distances:
         seen.distances[nodes] = distances_ms(state, nodes)
     known = seen.distances[nodes]
-    matrix = np.array(
-        [[known.get((a, b), 0.0 if a == b else UNKNOWN_MS) for b in nodes] for a in nodes]
-    )
+    matrix = UNKNOWN_MS * (1.0 - np.eye(len(nodes))) if known is None else known
     bound = None if query.latency_s is None else query.latency_s * 1000
-    problem = PlacementProblem(nodes, matrix, sources, operators, query.result, proxies[0], bound)
+    problem = network_tree(nodes, matrix, sources, operators, query.result, proxies[0], bound)
     base = seen.known
     return QueryTree(
         name,
@@ -144,7 +130,7 @@ def query_tree(state: ManagerState, name: str, seen: Survey | None = None) -> Qu
         tuple(o for o in query.operators if o not in running),
         streams,
         {o: _state_bytes(state, o) for o in running},
-        bool(known),
+        known is not None,
         all(base[s].measured for s in streams.values() if s in base),
     )
 
@@ -179,10 +165,10 @@ def _movable(state: ManagerState, query: Query, seen: Survey) -> set[str]:
 
 def _reading(
     state: ManagerState, query: Query, free: set[str], rates: Mapping[str, float]
-) -> tuple[dict[str, tuple[str, ...]], tuple[Source, ...], dict[str, str]]:
+) -> tuple[dict[str, tuple[str, ...]], tuple[Stream, ...], dict[str, str]]:
     """From the result downwards: inputs of what may move, and what is read as it is."""
     inputs: dict[str, tuple[str, ...]] = {}
-    sources: list[Source] = []
+    sources: list[Stream] = []
     streams: dict[str, str] = {}
     pending = [query.result]
     while pending:
@@ -199,7 +185,7 @@ def _reading(
             again = sum(known == stream for known in streams.values())
             source = f"{stream}#{again + 1}" if again else stream
             streams[source] = stream
-            sources.append(Source(source, at, rates.get(stream, 0.0)))
+            sources.append(Stream(source, rates.get(stream, 0.0), at))
             read.append(source)
         inputs[name] = tuple(read)
     return inputs, tuple(sources), streams
@@ -268,14 +254,14 @@ class Promise:
         return sum(rate for *_, rate in self.crossings)
 
 
-def promise(tree: QueryTree, problem: PlacementProblem, placement: Mapping[str, str]) -> Promise:
+def promise(tree: QueryTree, problem: NetworkTree, placement: Mapping[str, str]) -> Promise:
     """The checker's word on a placement, and what crosses between which processors."""
     cost, delay = cost_and_delay(problem, placement)
     return Promise(cost, delay, tuple(_crossings(tree, problem, placement)))
 
 
 def _crossings(
-    tree: QueryTree, problem: PlacementProblem, placement: Mapping[str, str]
+    tree: QueryTree, problem: NetworkTree, placement: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str, float]]:
     at = {source.id: source.node for source in problem.sources} | dict(placement)
     rates = problem.rates()

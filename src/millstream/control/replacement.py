@@ -16,9 +16,9 @@ from millstream.control.manager_state import ManagerState
 from millstream.control.manager_turn import Turn
 from millstream.control.query_tree import QueryTree, Survey, query_tree, survey
 from millstream.errors import UsageError
-from millstream.place.network_check import cost_and_delay
-from millstream.place.network_problem import within
+from millstream.place.check import cost_and_delay
 from millstream.place.network_replacement import Patience, Replacement, reconsider
+from millstream.place.problem import within
 
 REST = 3  # looks that a query is left alone after one of its operators was moved
 ROOM = 0.9  # of a processor's CPU that is given away

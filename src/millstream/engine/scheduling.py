@@ -15,12 +15,14 @@ from millstream.engine.pacing import Pacing
 from millstream.engine.reports import StepReport
 from millstream.engine.settings import PATIENCE_S
 from millstream.engine.trains import Trains, Unit
+from millstream.plan.operator_graph import OperatorGraph
 from millstream.schedule.protocol import Choice, Delivery, OperatorView
 from millstream.schedule.protocol import StepReport as Finished
 from millstream.schedule.scheduler import Scheduler
+from millstream.share.dataflow import Operator
 from millstream.store.segments import Segment
 
-# What a step on Spark costs before anything was measured (docs/design/0002-flow.md).
+# What a step on Spark costs before anything was measured (docs/design/0002-engine.md).
 FIXED_COST_S = 0.1
 ROW_COST_S = 2e-6
 
@@ -128,7 +130,7 @@ class StepScheduler:
             bytes=sum(s.size for s in waiting),
             oldest=min((s.arrived for s in waiting), default=None),
             producers=_units(home, (s for o in unit.operators for s in o.inputs)),
-            consumers=_units(home, (c for o in ids for c in shape.consumers.get(o, ()))),
+            consumers=_units(home, (c for o in ids for c in shape.graph.consumers(o))),
             queries=tuple(dict.fromkeys(q for o in ids for q in shape.queries.get(o, ()))),
             fixed_cost_s=FIXED_COST_S,
             row_cost_s=ROW_COST_S,
@@ -145,27 +147,19 @@ class _Shape:
     """The dataflow as the scheduler sees it."""
 
     key: tuple[tuple[str, ...], tuple[str, ...]]
-    consumers: dict[str, tuple[str, ...]]
+    graph: OperatorGraph[Operator]
     queries: dict[str, tuple[str, ...]]
 
 
 def _shape_of(flow: Dataflow, key: tuple[tuple[str, ...], tuple[str, ...]]) -> _Shape:
     operators = tuple(flow.operators.values())
-    consumers: dict[str, list[str]] = {o.id: [] for o in operators}
     queries: dict[str, list[str]] = {o.id: [] for o in operators}
-    for operator in operators:
-        for stream in operator.inputs:
-            if stream in consumers:
-                consumers[stream].append(operator.id)
     for query in flow.queries.values():
         for name in query.operators:
             if name in queries:
                 queries[name].append(query.name)
-    return _Shape(
-        key,
-        {name: tuple(ids) for name, ids in consumers.items()},
-        {name: tuple(ids) for name, ids in queries.items()},
-    )
+    named = {name: tuple(ids) for name, ids in queries.items()}
+    return _Shape(key, OperatorGraph(operators), named)
 
 
 def _rows(waiting: list[Segment]) -> float:

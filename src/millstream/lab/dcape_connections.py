@@ -9,8 +9,8 @@ from typing import Any
 
 from millstream.lab.experiment import EXPERIMENTS, Experiment, Finding, Outcome, Progress, Row
 from millstream.lab.plotting import mark_claim
-from millstream.plan.distribution import connections_by_processor
-from millstream.plan.operator_graph import GraphOperator, OperatorGraph
+from millstream.plan.operator_graph import GraphOperator, PlanGraph
+from millstream.plan.placement import connections_by_processor
 from millstream.sim.connected_processor import Machine
 from millstream.sim.distributed_plan import DistributedPlan, VirtualPlan
 
@@ -23,7 +23,7 @@ def copies(count: int, rate: float) -> VirtualPlan:
     operators = tuple(GraphOperator(f"o{n}", (f"s{n}",), "map", (f"q{n}",)) for n in range(count))
     rates = {operator.id: rate for operator in operators}
     return VirtualPlan(
-        f"{count} operators", OperatorGraph(operators), {f"s{n}": rate for n in range(count)}, rates
+        f"{count} operators", PlanGraph(operators), {f"s{n}": rate for n in range(count)}, rates
     )
 
 

@@ -21,7 +21,7 @@ from millstream.lab.dcape_runs import (
 )
 from millstream.lab.experiment import EXPERIMENTS, Experiment, Finding, Outcome, Progress, Row
 from millstream.lab.plotting import mark_claim
-from millstream.plan.distribution import connection_count, connections_by_processor, pieces
+from millstream.plan.placement import connection_count, connections_by_processor, pieces
 from millstream.sim.distributed_plan import VirtualPlan
 
 MORE = 1.002  # as much more counts as more

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from millstream.plan.operator_graph import GraphOperator, OperatorGraph
+from millstream.plan.operator_graph import GraphOperator, PlanGraph
 from millstream.sim.distributed_plan import VirtualPlan
 
 ROWS_PER_S = 40.0  # 72,000 rows a stream in 30 minutes
@@ -51,7 +51,7 @@ def virtual_plan(name: str, parts: tuple[Part, ...], window_s: float) -> Virtual
         )
         for key in order
     )
-    graph = OperatorGraph(operators)
+    graph = PlanGraph(operators)
     streams = {names[key]: ROWS_PER_S for key in builder.streams}
     return VirtualPlan(name, graph, streams, rates_of(graph, streams))
 
@@ -85,7 +85,7 @@ class _Builder:
         return self._next
 
 
-def rates_of(graph: OperatorGraph, streams: Mapping[str, float]) -> dict[str, float]:
+def rates_of(graph: PlanGraph, streams: Mapping[str, float]) -> dict[str, float]:
     """Rows a second that each operator gives when all keep up."""
     rates: dict[str, float] = {}
 

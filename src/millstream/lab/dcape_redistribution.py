@@ -14,7 +14,7 @@ from millstream.balance.redistribution import Move, Parameters
 from millstream.lab.dcape_plans import plan_2, plan_3
 from millstream.lab.dcape_runs import Run, add, gain, minutes_of, names, run, table_of, tidy, told
 from millstream.lab.experiment import Finding, Outcome, Progress
-from millstream.plan.distribution import Distribution, connection_count
+from millstream.plan.placement import Placement, connection_count
 from millstream.sim.arrivals import worldcup_counts
 from millstream.sim.distributed_plan import (
     DistributedPlan,
@@ -71,7 +71,7 @@ def moved_join(seed: int, quick: bool, progress: Progress) -> Outcome:  # noqa: 
     )
 
 
-def _quiet_join(plan: VirtualPlan, table: Distribution) -> tuple[str, str]:
+def _quiet_join(plan: VirtualPlan, table: Placement) -> tuple[str, str]:
     """A join and the other processor for it: fewest connections more, away from the root."""
     graph = plan.graph
     full = table[graph.roots[0]]

@@ -12,7 +12,7 @@ from typing import Any
 from millstream.lab.experiment import EXPERIMENTS, Experiment, Outcome, Progress, Row
 from millstream.lab.plotting import mark_claim
 from millstream.place.patterns import distribute
-from millstream.plan.distribution import Distribution, ProcessorDescription
+from millstream.plan.placement import Placement, ProcessorDescription
 from millstream.sim.distributed_plan import (
     DistributedPlan,
     Environment,
@@ -38,7 +38,7 @@ class Run:
     plan: VirtualPlan
     pattern: str
     processors: int
-    table: Distribution
+    table: Placement
     record: PlanRecord
 
     @property
@@ -56,7 +56,7 @@ def names(count: int) -> tuple[str, ...]:
     return tuple(f"p{number + 1}" for number in range(count))
 
 
-def table_of(plan: VirtualPlan, pattern: str, count: int) -> Distribution:
+def table_of(plan: VirtualPlan, pattern: str, count: int) -> Placement:
     return distribute(plan.graph, [ProcessorDescription(n) for n in names(count)], pattern)
 
 

@@ -24,7 +24,7 @@ from millstream.control.coordinator_state import Refuse
 from millstream.lab.experiment import Finding
 from millstream.place.network_outcome import Options, Placed
 from millstream.place.network_planner import NETWORK_PLANNERS
-from millstream.place.network_problem import PlacementProblem
+from millstream.place.network_tree import NetworkTree
 from millstream.sim.overlay import Overlay
 from millstream.sim.overlay_run import place_distributed
 from millstream.sim.topologies import Topology, transit_stub
@@ -66,7 +66,7 @@ class Instance:
     topology: Topology
     overlay: Overlay
     arrangement: Arrangement
-    problem: PlacementProblem
+    problem: NetworkTree
     labels: Row
 
 
@@ -182,7 +182,7 @@ def rows_of(
             yield row | _figures(problem, reference, figures) | extra
 
 
-def _reference(problem: PlacementProblem) -> tuple[float, float]:
+def _reference(problem: NetworkTree) -> tuple[float, float]:
     """What the baseline costs and how long its slowest path takes, bound or no bound."""
     proxy = problem.proxy_index
     ways = [(v.rate, problem.distance[v.node, proxy]) for v in problem.tree if v.node is not None]
@@ -190,7 +190,7 @@ def _reference(problem: PlacementProblem) -> tuple[float, float]:
 
 
 def _figures(
-    problem: PlacementProblem,
+    problem: NetworkTree,
     reference: tuple[float, float],
     found: tuple[float, float, Any] | None,
 ) -> Row:

@@ -3,7 +3,9 @@
 Reads a problem and a solution and lists violations of C1 to C4 and of (III.4) to (III.7) of SQPR
 with its errata mended: a real source for every operator and flow, no stream in a circle, CPU,
 memory, bandwidth of hosts and links, one delivery for every admitted query, latency bounds. It
-imports the model only and shares no code with any planner, so a planner's mistake cannot hide.
+judges the placement of any planner, of a tree in a network as well, whose cost and delay it works
+out edge by edge (`check_tree`). It imports the model only and shares no code with any planner, so a
+planner's mistake cannot hide.
 """
 
 import heapq
@@ -12,10 +14,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from millstream.place.problem import Operator, Problem
-from millstream.place.solution import Solution
+from millstream.place.network_outcome import Placed
+from millstream.place.network_tree import NetworkTree
+from millstream.place.problem import Operator, Problem, within
+from millstream.place.solution import Delivered, Flow, PlacedOperator, Solution
+from millstream.plan.placement import Placement
 
 SLACK = 1e-6  # relative: sums of floating-point rates
+ROUNDING = 1e-9  # as a share, since the units of rates and distances are the user's
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,7 @@ class Violation:
         return f"{self.rule}: {self.where}: {self.detail}"
 
 
-def check_solution(problem: Problem, solution: Solution) -> tuple[Violation, ...]:
+def check(problem: Problem, solution: Solution) -> tuple[Violation, ...]:
     """All violations, in a fixed order; none means the solution may be used."""
     unknown = tuple(_unknown_names(problem, solution))
     if unknown:
@@ -206,7 +212,8 @@ def _host_loads(problem: Problem, solution: Solution) -> Iterator[Violation]:
         used["bandwidth_out"][flow.source] += rate[flow.stream]
     for stream, place in sorted({(given.stream, given.host) for given in solution.delivered}):
         used["bandwidth_out"][place] += rate[stream]
-    for host in problem.hosts:
+    busy = {name for hosts in used.values() for name in hosts}
+    for host in (host for host in problem.hosts if host.id in busy):
         for resource in ("cpu", "memory", "bandwidth_in", "bandwidth_out"):
             amount, offered = used[resource][host.id], getattr(host, resource)
             if _over(amount, offered):
@@ -240,12 +247,110 @@ def _latencies(problem: Problem, solution: Solution) -> Iterator[Violation]:
     bounds = {query.id: query.latency_bound for query in problem.queries}
     if all(bound is None for bound in bounds.values()):
         return
-    distance: dict[tuple[str, str], float] = defaultdict(float)
-    for link in problem.links.listed or ():
-        distance[link.source, link.target] = link.distance
-    arrival = _arrivals(problem, solution, distance)
+    arrival = _arrivals(problem, solution, _distances(problem, solution))
     for given in solution.delivered:
         bound = bounds[given.query]
         late = arrival.get((given.stream, given.host), inf)
-        if bound is not None and _over(late, bound):
+        if not within(late, bound):
             yield Violation("latency", f"query {given.query}", f"{late:.6g} above {bound:.6g}")
+
+
+def _distances(problem: Problem, solution: Solution) -> dict[tuple[str, str], float]:
+    """Of the pairs of hosts between which something flows; nought where none is given."""
+    distance: dict[tuple[str, str], float] = defaultdict(float)
+    for link in problem.links.listed or ():
+        distance[link.source, link.target] = link.distance
+    if problem.links.distance is not None:
+        at = {host.id: number for number, host in enumerate(problem.hosts)}
+        for flow in solution.flows:
+            hop = problem.links.distance[at[flow.source], at[flow.target]]
+            distance[flow.source, flow.target] = float(hop)
+    return distance
+
+
+def direct_solution(problem: Problem, placement: Placement) -> Solution:
+    """What a placement of every operator means: streams go straight to where they are read."""
+    at = _places(problem, placement)
+    wanted = [(name, placement.get(o.id)) for o in problem.operators for name in o.inputs]
+    wanted += [(query.stream, query.deliver_to) for query in problem.queries]
+    flows = dict.fromkeys(
+        Flow(name, at[name], there)
+        for name, there in wanted
+        if there is not None and name in at and at[name] != there
+    )
+    return Solution(
+        admitted=tuple(query.id for query in problem.queries),
+        operators=tuple(PlacedOperator(name, host) for name, host in placement.items()),
+        flows=tuple(flows),
+        delivered=tuple(
+            Delivered(query.id, query.stream, query.deliver_to or at[query.stream])
+            for query in problem.queries
+        ),
+    )
+
+
+def check_tree(tree: NetworkTree, answer: Placed) -> tuple[Violation, ...]:
+    """Everything that is wrong with the placement of a tree, and with what is said of it."""
+    wrong = check(tree.problem, direct_solution(tree.problem, answer.placement))
+    unplaced = [o.id for o in tree.operators if o.id not in answer.placement]
+    if wrong or unplaced:
+        return (*(Violation("operator", name, "is not placed") for name in unplaced), *wrong)
+    return tuple(_figures(tree, answer))
+
+
+def _figures(tree: NetworkTree, answer: Placed) -> Iterator[Violation]:
+    cost, delay = cost_and_delay(tree, answer.placement)
+    if abs(cost - answer.cost) > ROUNDING * cost:
+        yield Violation("cost", answer.planner, f"is {cost}, not {answer.cost}")
+    if abs(delay - answer.delay) > ROUNDING * delay:
+        yield Violation("delay", answer.planner, f"is {delay}, not {answer.delay}")
+    if answer.lower_bound > cost * (1 + ROUNDING):
+        yield Violation("lower bound", answer.planner, f"{answer.lower_bound} exceeds {cost}")
+
+
+def cost_and_delay(tree: NetworkTree, placement: Placement) -> tuple[float, float]:
+    """What a placement of a tree costs, and how long its slowest path takes.
+
+    Cost is the sum over tree edges of the child's rate times the distance to its parent, the edge
+    from the root to the proxy included; delay is the longest way from a source to the proxy.
+    """
+    index = {node: i for i, node in enumerate(tree.nodes)}
+    inputs = {operator.id: operator.inputs for operator in tree.operators}
+    rate = tree.rates()
+    node = _places(tree.problem, placement)
+    cost = delay = 0.0
+    pending = [(tree.root, tree.proxy, 0.0)]
+    while pending:
+        name, towards, delay_above = pending.pop()
+        hop = float(tree.distance[index[node[name]], index[towards]])
+        cost += rate[name] * hop
+        if name in inputs:
+            pending.extend((child, node[name], delay_above + hop) for child in inputs[name])
+        else:
+            delay = max(delay, delay_above + hop)
+    return cost, delay
+
+
+def judged(
+    planner: str, tree: NetworkTree, placement: Placement, lower_bound: float = 0.0
+) -> Placed:
+    """A planner's placement of a tree with what it costs and takes."""
+    return Placed(planner, placement, *cost_and_delay(tree, placement), lower_bound)
+
+
+def traffic(tree: NetworkTree, placement: Placement) -> dict[tuple[str, str], float]:
+    """What crosses between each two nodes, in the unit of the rates."""
+    node = _places(tree.problem, placement)
+    rate = tree.rates()
+    edges = [(child, node[o.id]) for o in tree.operators for child in o.inputs]
+    flows: dict[tuple[str, str], float] = {}
+    for child, target in [*edges, (tree.root, tree.proxy)]:
+        if node[child] != target:
+            flows[node[child], target] = flows.get((node[child], target), 0.0) + rate[child]
+    return flows
+
+
+def _places(problem: Problem, placement: Placement) -> dict[str, str]:
+    """Where every stream is: base streams where they enter, others where they are made."""
+    at = {stream.id: stream.host for stream in problem.streams if stream.host is not None}
+    return at | {o.output: placement[o.id] for o in problem.operators if o.id in placement}

@@ -32,6 +32,13 @@ class LinkRoom:
                     self.distance[key] = link.distance
         elif not _implied(catalog):
             self.offered = np.full((count, count), links.bandwidth)
+        if links.distance is not None and links.distance.any():
+            known = len(links.distance)
+            self.distance = np.zeros((count, count))
+            self.distance[:known, :known] = links.distance
+            if self.offered is None:  # a way over the network is priced by its link
+                self.offered = np.full((count, count), links.bandwidth)
+                np.fill_diagonal(self.offered, -1.0)
         if self.offered is not None:
             self.used = np.zeros((count, count))
 

@@ -14,20 +14,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millstream.place.network_cheapest import cheapest_placement
-from millstream.place.network_check import cost_and_delay
+from millstream.place.check import judged
+from millstream.place.network_cheapest import cheapest
 from millstream.place.network_descent import descend
 from millstream.place.network_in_network import in_network
 from millstream.place.network_labels import Exhausted, search_labels
 from millstream.place.network_outcome import Infeasible, Options, Outcome, Placed
-from millstream.place.network_problem import (
-    PlacementProblem,
-    Vector,
-    bound_limit,
-    within,
-)
 from millstream.place.network_relaxation import Candidates, Relaxation, relax
 from millstream.place.network_shipping import shipped
+from millstream.place.network_tree import NetworkTree, Vector
+from millstream.place.problem import bound_limit, within
 
 FIRST_ROUNDS = 8  # of prices over all candidates
 LATER_ROUNDS = 15  # of prices over those left by a guess
@@ -43,13 +39,16 @@ class Reach:
     above: Sequence[Vector]
 
 
-def optimal_within_bound(planner: str, problem: PlacementProblem, options: Options) -> Outcome:
-    bound = problem.latency_bound
-    assert bound is not None
-    placement = cheapest_placement(problem)
-    cost, delay = cost_and_delay(problem, placement)
-    if delay <= bound_limit(bound):  # the bound does not bind
-        return Placed(planner, placement, cost, delay, lower_bound=cost)
+def optimal_tree(problem: NetworkTree, options: Options) -> Outcome:
+    """The true minimum over all nodes.
+
+    The seed (003, section 3.2) calls a relative of the problem NP-complete and offers heuristics
+    only; for trees and this objective that does not apply.
+    """
+    planner, bound = "optimal_tree", problem.latency_bound
+    free = cheapest(planner, problem)
+    if bound is None or free.delay <= bound_limit(bound):  # the bound does not bind
+        return free
     reach = least_delays(problem)
     root = len(problem.tree) - 1
     least_delay = float(np.min(reach.below[root] + reach.above[root]))
@@ -66,7 +65,7 @@ def optimal_within_bound(planner: str, problem: PlacementProblem, options: Optio
     return _searched(candidates, best, reach, options)
 
 
-def least_delays(problem: PlacementProblem) -> Reach:
+def least_delays(problem: NetworkTree) -> Reach:
     """Two passes over the tree; the way up depends on an operator's depth only."""
     towards = np.ascontiguousarray(problem.distance.T)
     below: list[Vector] = []
@@ -98,14 +97,11 @@ def least_delays(problem: PlacementProblem) -> Reach:
     return Reach(below, [ways[level] for level in depth])
 
 
-def _first_placement(
-    planner: str, problem: PlacementProblem, reach: Reach, options: Options
-) -> Placed:
+def _first_placement(planner: str, problem: NetworkTree, reach: Reach, options: Options) -> Placed:
     """A good placement that keeps the bound: In-Network's or the fastest there is, improved."""
     heuristic = in_network(problem, options)
     if isinstance(heuristic, Placed):
-        placement = descend(problem, heuristic.placement)
-        return Placed(planner, placement, *cost_and_delay(problem, placement))
+        return judged(planner, problem, descend(problem, heuristic.placement))
     root = len(problem.tree) - 1
     at = {root: int(np.argmin(reach.below[root] + reach.above[root]))}
     fastest: dict[str, str] = {}
@@ -118,8 +114,7 @@ def _first_placement(
             if problem.tree[child].node is None:
                 arriving = reach.below[child] + problem.distance[:, at[position]]
                 at[child] = int(np.argmin(arriving))
-    placement = descend(problem, fastest)
-    return Placed(planner, placement, *cost_and_delay(problem, placement))
+    return judged(planner, problem, descend(problem, fastest))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,11 +202,10 @@ def _closed(lower: float, cost: float) -> bool:
     return cost - max(lower, 0.0) <= 1e-11 * cost
 
 
-def _cheaper(problem: PlacementProblem, best: Placed, placement: dict[str, str]) -> Placed:
-    cost, delay = cost_and_delay(problem, placement)
-    if within(delay, problem.latency_bound) and cost < best.cost:
-        return Placed(best.planner, placement, cost, delay)
-    return best
+def _cheaper(problem: NetworkTree, best: Placed, placement: dict[str, str]) -> Placed:
+    other = judged(best.planner, problem, placement)
+    better = within(other.delay, problem.latency_bound) and other.cost < best.cost
+    return other if better else best
 
 
 def _steeper(relaxed: Relaxation, cost: float, step: float) -> Vector:

@@ -5,7 +5,7 @@ Its exponents are partly garbled in print; they are given here as they follow fr
 
 from dataclasses import dataclass
 
-from millstream.place.network_problem import PlacementProblem
+from millstream.place.network_tree import NetworkTree
 
 
 def probability_of_saving(fanout: int, height: int) -> float:
@@ -47,18 +47,18 @@ def message_bounds(fanout: int, height: int, levels: int = 1) -> MessageBounds:
     return MessageBounds(zones, initialization, topology, initialization + topology)
 
 
-def tree_bounds(problem: PlacementProblem, levels: int = 1) -> MessageBounds:
+def tree_bounds(problem: NetworkTree, levels: int = 1) -> MessageBounds:
     """The same reasoning on a tree at hand, which need not be full, nor all of one fan-out.
 
     One ADD_SUBTREE a zone, two messages a source; and for every zone the pairs of sources below
     different boundary children, which is what the seed's sum counts by depth.
 
-    >>> from millstream.place.network_problem import problem_from_json
+    >>> from millstream.place.problem_json import tree_from_json
     >>> chain = {"nodes": ["a"], "distance": [[0]], "root": "g", "proxy": "a",
     ...          "sources": [{"id": "s", "node": "a", "rate": 1.0}],
     ...          "operators": [{"id": "f", "inputs": ["s"], "rate": 1.0},
     ...                        {"id": "g", "inputs": ["f"], "rate": 1.0}]}
-    >>> tree_bounds(problem_from_json(chain))
+    >>> tree_bounds(tree_from_json(chain))
     MessageBounds(zones=2, initialization=4, topology=0, total=4)
     """
     depth = {len(problem.tree) - 1: 0}

@@ -1,16 +1,25 @@
 """The cheapest placement without a latency bound: the dynamic programme of `optimal_tree`.
 
 The cheapest subtree with its operator at a node is a sum over children of a minimum over their
-nodes; leaves are fixed. Exact for any distances, also asymmetric ones.
+nodes; leaves are fixed. Exact for any distances, also asymmetric ones, in time (edges between
+operators) x (nodes squared).
 """
 
 import numpy as np
 
-from millstream.place.network_problem import Indices, PlacementProblem, Vector
+from millstream.place.check import cost_and_delay
+from millstream.place.network_outcome import Placed
 from millstream.place.network_shipping import shipped
+from millstream.place.network_tree import Indices, NetworkTree, Vector
 
 
-def cheapest_placement(problem: PlacementProblem) -> dict[str, str]:
+def cheapest(planner: str, problem: NetworkTree) -> Placed:
+    placement = cheapest_placement(problem)
+    cost, delay = cost_and_delay(problem, placement)
+    return Placed(planner, placement, cost, delay, lower_bound=cost)
+
+
+def cheapest_placement(problem: NetworkTree) -> dict[str, str]:
     """The dynamic programme; the lowest node wins among equals."""
     towards = np.ascontiguousarray(problem.distance.T)  # [to, from]: minima run along rows
     costs: list[Vector] = []

@@ -12,28 +12,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millstream.place.network_check import cost_and_delay
+from millstream.place.check import judged
 from millstream.place.network_in_network import in_network
-from millstream.place.network_outcome import Infeasible, Options, Outcome, Placed
-from millstream.place.network_problem import PlacementProblem, Vector, bound_limit
+from millstream.place.network_outcome import Infeasible, Options, Outcome
+from millstream.place.network_tree import NetworkTree, Vector
+from millstream.place.problem import bound_limit
 
 ROUNDS_MAX = 8
 
 
-def descent(problem: PlacementProblem, options: Options) -> Outcome:
+def descent(problem: NetworkTree, options: Options) -> Outcome:
     """In-Network, then local search: milliseconds, and near the optimum."""
     start = in_network(problem, options)
     if isinstance(start, Infeasible):
         return Infeasible("descent", start.latency_bound, start.least_delay, start.detail)
-    placement = descend(problem, start.placement)
-    return Placed("descent", placement, *cost_and_delay(problem, placement))
+    return judged("descent", problem, descend(problem, start.placement))
 
 
 @dataclass(slots=True)
 class _Walk:
     """Where every vertex lies at present, and the delays that follow from it."""
 
-    problem: PlacementProblem
+    problem: NetworkTree
     at: list[int]
     parent: list[int]  # the last vertex's parent is itself; its edge goes to the proxy
     below: list[float]
@@ -82,7 +82,7 @@ class _Walk:
         return np.asarray(cost)
 
 
-def descend(problem: PlacementProblem, placement: Mapping[str, str]) -> dict[str, str]:
+def descend(problem: NetworkTree, placement: Mapping[str, str]) -> dict[str, str]:
     """A placement no dearer than the one given, which must keep the bound."""
     tree = problem.tree
     index = {node: i for i, node in enumerate(problem.nodes)}

@@ -139,11 +139,3 @@ def shortest_paths(lengths: Matrix) -> Matrix:
         np.add(shortest[:, middle, None], shortest[None, middle, :], out=through)
         np.minimum(shortest, through, out=shortest)
     return shortest
-
-
-def worth_replanning(
-    planned: Matrix, current: Matrix, *, factor: float = 1.2, floor_ms: float = 2.0
-) -> bool:
-    """Whether distances drifted so far from those a plan was made with that planning may pay."""
-    drift = np.abs(current - planned)
-    return bool((drift > np.maximum(floor_ms, (factor - 1.0) * planned)).any())

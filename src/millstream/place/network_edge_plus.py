@@ -18,16 +18,12 @@ from millstream.place.network_greedy import (
     improve_row,
     place_greedily,
 )
-from millstream.place.network_outcome import Options, Outcome, proxy_out_of_reach
-from millstream.place.network_problem import Indices, PlacementProblem, Vector
+from millstream.place.network_outcome import Options, Outcome
+from millstream.place.network_tree import Indices, NetworkTree, Vector
 
 
-def edge_plus(problem: PlacementProblem, options: Options) -> Outcome:  # noqa: ARG001
-    refusal = proxy_out_of_reach("edge_plus", problem)
-    if refusal is not None:
-        return refusal
-    scope = edge_scope(problem, aware=True)
-    return place_greedily("edge_plus", problem, scope, choose_edge_plus)
+def edge_plus(problem: NetworkTree, options: Options) -> Outcome:  # noqa: ARG001
+    return place_greedily("edge_plus", problem, edge_scope, choose_edge_plus)
 
 
 def choose_edge_plus(table: Table, children: Sequence[Table], scope: Scope) -> int:

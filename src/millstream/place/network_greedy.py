@@ -12,20 +12,14 @@ far, continued straight to the proxy, keeps the bound; the proxy's row then alwa
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from millstream.place.network_check import cost_and_delay
-from millstream.place.network_outcome import Infeasible, Placed
-from millstream.place.network_problem import (
-    Indices,
-    Matrix,
-    PlacementProblem,
-    Vector,
-    Vertex,
-    bound_limit,
-)
+from millstream.place.check import judged
+from millstream.place.network_outcome import Options, Outcome, proxy_out_of_reach
+from millstream.place.network_tree import Indices, NetworkTree, Vector, Vertex
+from millstream.place.problem import Matrix, bound_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +51,27 @@ class Table:
 Chooser = Callable[[Table, Sequence[Table], Scope], int]
 
 
-def edge_scope(problem: PlacementProblem, *, aware: bool) -> Scope:
-    """Sources and the proxy only; `aware` planners weigh an edge by its distance."""
+def edge_scope(problem: NetworkTree) -> Scope:
+    """Sources and the proxy only."""
     places = {vertex.node for vertex in problem.tree if vertex.node is not None}
     nodes = np.array(sorted(places | {problem.proxy_index}), dtype=np.intp)
     distance = np.ascontiguousarray(problem.distance[np.ix_(nodes, nodes)])
-    weight = distance if aware else 1.0 - np.eye(len(nodes))
-    return _scope(problem, nodes, weight, distance)
+    return _scope(problem, nodes, distance, distance)
 
 
-def network_scope(problem: PlacementProblem) -> Scope:
+def blind_scope(problem: NetworkTree) -> Scope:
+    """Sources and the proxy, with no idea of distances: an edge costs its rate, or nothing."""
+    scope = edge_scope(problem)
+    return replace(scope, weight=1.0 - np.eye(len(scope.nodes)))
+
+
+def network_scope(problem: NetworkTree) -> Scope:
     """Every node."""
     nodes = np.arange(len(problem.nodes), dtype=np.intp)
     return _scope(problem, nodes, problem.distance, problem.distance)
 
 
-def _scope(problem: PlacementProblem, nodes: Indices, weight: Matrix, distance: Matrix) -> Scope:
+def _scope(problem: NetworkTree, nodes: Indices, weight: Matrix, distance: Matrix) -> Scope:
     proxy = int(np.searchsorted(nodes, problem.proxy_index))
     bound = problem.latency_bound
     delay_max = np.inf if bound is None else bound_limit(bound)
@@ -80,9 +79,16 @@ def _scope(problem: PlacementProblem, nodes: Indices, weight: Matrix, distance: 
 
 
 def place_greedily(
-    planner: str, problem: PlacementProblem, scope: Scope, choose: Chooser
-) -> Placed | Infeasible:
-    """The pass; the proxy must have been found within reach before."""
+    planner: str,
+    problem: NetworkTree,
+    scope_of: Callable[[NetworkTree], Scope],
+    choose: Chooser,
+) -> Outcome:
+    """The pass; refused where not even the proxy is within reach."""
+    refusal = proxy_out_of_reach(planner, problem)
+    if refusal is not None:
+        return refusal
+    scope = scope_of(problem)
     tables: list[Table] = []
     last = len(problem.tree) - 1
     for position, vertex in enumerate(problem.tree):
@@ -96,9 +102,7 @@ def place_greedily(
             table.cost += table.outgoing
         table.best = choose(table, children, scope)
         tables.append(table)
-    placement = resolve(problem, tables, scope)
-    cost, delay = cost_and_delay(problem, placement)
-    return Placed(planner, placement, cost, delay)
+    return judged(planner, problem, resolve(problem, tables, scope))
 
 
 def _leaf_table(vertex: Vertex, scope: Scope) -> Table:
@@ -131,6 +135,19 @@ def map_operator(vertex: Vertex, children: Sequence[Table], scope: Scope) -> Tab
     return Table(vertex, cost, delay, child_at, -1, leaves_at, np.zeros(size))
 
 
+def edge(problem: NetworkTree, options: Options) -> Outcome:  # noqa: ARG001
+    """Edge (section 3.2): places among sources and proxy, decided by rates alone (equation 6).
+
+    What comes out is reported at rate times distance like every plan. Distances enter only to keep
+    a latency bound.
+    """
+
+    def choose(table: Table, children: Sequence[Table], scope: Scope) -> int:
+        return cheapest(table, edge_candidates(children, scope))
+
+    return place_greedily("edge", problem, blind_scope, choose)
+
+
 def edge_candidates(children: Sequence[Table], scope: Scope) -> list[int]:
     """The three cases of section 3.2: the heaviest child's place, common places, the proxy."""
     rate_at: dict[int, float] = {}
@@ -149,7 +166,7 @@ def cheapest(table: Table, candidates: Sequence[int] | Indices) -> int:
     return int(at[int(np.argmin(table.cost[at]))])
 
 
-def resolve(problem: PlacementProblem, tables: Sequence[Table], scope: Scope) -> dict[str, str]:
+def resolve(problem: NetworkTree, tables: Sequence[Table], scope: Scope) -> dict[str, str]:
     """Follows the rows that were chosen from the root down."""
     at: dict[int, int] = {len(tables) - 1: tables[-1].best}
     placement: dict[str, str] = {}

@@ -19,15 +19,12 @@ from millstream.place.network_greedy import (
     network_scope,
     place_greedily,
 )
-from millstream.place.network_outcome import Options, Outcome, proxy_out_of_reach
-from millstream.place.network_problem import Indices, PlacementProblem
+from millstream.place.network_outcome import Options, Outcome
+from millstream.place.network_tree import Indices, NetworkTree
 
 
-def in_network(problem: PlacementProblem, options: Options) -> Outcome:
-    refusal = proxy_out_of_reach("in_network", problem)
-    if refusal is not None:
-        return refusal
-    return place_greedily("in_network", problem, network_scope(problem), chooser(options.k))
+def in_network(problem: NetworkTree, options: Options) -> Outcome:
+    return place_greedily("in_network", problem, network_scope, chooser(options.k))
 
 
 def chooser(k: int) -> Chooser:

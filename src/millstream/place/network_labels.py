@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from millstream.place.network_problem import Indices, Matrix, Vector, bound_limit
 from millstream.place.network_relaxation import ROUNDING, Candidates, Relaxation
+from millstream.place.network_tree import Indices, Vector
+from millstream.place.problem import Matrix, bound_limit
 
 
 class Exhausted(Exception):  # noqa: N818  (a limit that was reached, told to the caller alone)

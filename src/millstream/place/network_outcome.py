@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from millstream.place.network_problem import PlacementProblem, bound_limit
+from millstream.place.network_tree import NetworkTree
+from millstream.place.problem import bound_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Infeasible:
 Outcome = Placed | Infeasible
 
 
-def proxy_out_of_reach(planner: str, problem: PlacementProblem) -> Infeasible | None:
+def proxy_out_of_reach(planner: str, problem: NetworkTree) -> Infeasible | None:
     """The seed's feasibility test (section 3.5): everything at the proxy must keep the bound."""
     if problem.latency_bound is None:
         return None

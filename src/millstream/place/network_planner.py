@@ -8,18 +8,24 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from millstream.errors import InternalError
-from millstream.place.network_baseline import baseline
-from millstream.place.network_check import violations
+from millstream.place.check import check_tree, judged
+from millstream.place.network_bounded import optimal_tree
 from millstream.place.network_descent import descent
-from millstream.place.network_edge import edge
 from millstream.place.network_edge_plus import edge_plus
+from millstream.place.network_greedy import edge
 from millstream.place.network_in_network import in_network
-from millstream.place.network_optimal_tree import optimal_tree
-from millstream.place.network_outcome import Options, Outcome, Placed
-from millstream.place.network_problem import PlacementProblem
+from millstream.place.network_outcome import Options, Outcome, Placed, proxy_out_of_reach
+from millstream.place.network_tree import NetworkTree
 from millstream.registry import Registry
 
-NetworkPlanner = Callable[[PlacementProblem, Options], Outcome]
+NetworkPlanner = Callable[[NetworkTree, Options], Outcome]
+
+
+def baseline(problem: NetworkTree, options: Options) -> Outcome:  # noqa: ARG001
+    """The naive plan: every stream goes to the proxy and everything runs there (seed 003, 6.1)."""
+    placement = {operator.id: problem.proxy for operator in problem.operators}
+    return proxy_out_of_reach("baseline", problem) or judged("baseline", problem, placement)
+
 
 NETWORK_PLANNERS: Registry[NetworkPlanner] = Registry("placement planner")
 NETWORK_PLANNERS.add("baseline", baseline)
@@ -34,17 +40,18 @@ DEFAULT_NETWORK_PLANNER = "optimal_tree"
 
 
 def plan(
-    problem: PlacementProblem,
+    problem: NetworkTree,
     planner: str = DEFAULT_NETWORK_PLANNER,
     options: Options | None = None,
 ) -> Outcome:
     """Places a tree with the named planner; what it answers has passed the checker."""
     outcome = NETWORK_PLANNERS.get(planner)(problem, options or Options())
     if isinstance(outcome, Placed):
-        wrong = violations(problem, outcome)
+        wrong = check_tree(problem, outcome)
         if wrong:
             raise InternalError(
-                f"planner {planner!r} gave a wrong placement", detail="; ".join(wrong)
+                f"planner {planner!r} gave a wrong placement",
+                detail="; ".join(map(str, wrong)),
             )
         ordered = {operator.id: outcome.placement[operator.id] for operator in problem.operators}
         return replace(outcome, placement=ordered)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millstream.place.network_problem import Indices, Matrix, PlacementProblem, Vector
 from millstream.place.network_shipping import fetched, shipped
+from millstream.place.network_tree import Indices, NetworkTree, Vector
+from millstream.place.problem import Matrix
 
 # A pair is dropped only if it is worse by more than rounding can explain.
 ROUNDING = 1e-9
@@ -23,12 +24,12 @@ ROUNDING = 1e-9
 class Candidates:
     """The nodes still possible for each vertex, and the distances between those of neighbours."""
 
-    problem: PlacementProblem
+    problem: NetworkTree
     nodes: tuple[Indices, ...]
     towards: tuple[Matrix, ...]  # for each vertex: [parent's node, own node]
 
     @staticmethod
-    def of(problem: PlacementProblem, nodes: tuple[Indices, ...]) -> "Candidates":
+    def of(problem: NetworkTree, nodes: tuple[Indices, ...]) -> "Candidates":
         tree = problem.tree
         whole = np.ascontiguousarray(problem.distance.T)
         towards = [np.empty((0, 0))] * len(tree)

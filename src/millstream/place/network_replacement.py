@@ -9,10 +9,11 @@ look, outweighs what moving the operators' state costs. Moves nothing itself.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from millstream.place.network_check import cost_and_delay
+from millstream.place.check import cost_and_delay
 from millstream.place.network_outcome import Infeasible, Options
 from millstream.place.network_planner import DEFAULT_NETWORK_PLANNER, plan
-from millstream.place.network_problem import PlacementProblem, within
+from millstream.place.network_tree import NetworkTree
+from millstream.place.problem import within
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +37,13 @@ class Replacement:
 
 
 def reconsider(
-    problem: PlacementProblem,
+    problem: NetworkTree,
     running: Mapping[str, str],
     *,
     planner: str = DEFAULT_NETWORK_PLANNER,
     options: Options | None = None,
     patience: Patience | None = None,
-    present: PlacementProblem | None = None,
+    present: NetworkTree | None = None,
 ) -> Replacement:
     """Keep or move, on the problem as it is now; `running` must place every operator.
 
@@ -82,7 +83,7 @@ def reconsider(
 
 
 def _price_of_moving(
-    problem: PlacementProblem, moves: Mapping[str, tuple[str, str]], patience: Patience
+    problem: NetworkTree, moves: Mapping[str, tuple[str, str]], patience: Patience
 ) -> float:
     index = {node: i for i, node in enumerate(problem.nodes)}
     return float(

@@ -6,7 +6,8 @@ min-plus product of a vector and a matrix, done in blocks whose scratch stays in
 
 import numpy as np
 
-from millstream.place.network_problem import Indices, Matrix, Vector
+from millstream.place.network_tree import Indices, Vector
+from millstream.place.problem import Matrix
 
 BLOCK_NUMBERS = 32_768
 

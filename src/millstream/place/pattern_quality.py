@@ -14,8 +14,8 @@ then moves single operators and neighbouring pairs while the weighted delay fall
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from millstream.plan.distribution import Distribution, ProcessorDescription
-from millstream.plan.operator_graph import GraphOperator, OperatorGraph
+from millstream.plan.operator_graph import GraphOperator, PlanGraph
+from millstream.plan.placement import Placement, ProcessorDescription
 
 # Relative work by kind where nothing is estimated: a join reads its windows (equation 3.3).
 WORK_BY_KIND = {"join": 10.0, "aggregate": 3.0, "partial": 3.0}
@@ -31,7 +31,7 @@ GAIN_MIN = 1e-9
 class _Search:
     """A table under construction and what it costs."""
 
-    graph: OperatorGraph
+    graph: PlanGraph
     speed: dict[str, float]
     memory: dict[str, float]
     connections_max: dict[str, float]
@@ -104,8 +104,8 @@ def waiting(load: float) -> float:
 
 
 def quality_aware(
-    graph: OperatorGraph, processors: Sequence[ProcessorDescription], running: Distribution
-) -> Distribution:
+    graph: PlanGraph, processors: Sequence[ProcessorDescription], running: Placement
+) -> Placement:
     """Plans of high weight first, each operator where delay rises least; then improved."""
     search = _start(graph, processors)
     names = [processor.id for processor in processors]
@@ -147,7 +147,7 @@ def _put_best(search: _Search, group: tuple[str, ...], names: Sequence[str]) -> 
         search.put(operator, processor)
 
 
-def _start(graph: OperatorGraph, processors: Sequence[ProcessorDescription]) -> _Search:
+def _start(graph: PlanGraph, processors: Sequence[ProcessorDescription]) -> _Search:
     speed = {p.id: max(1e-9, p.number("cpu", 1.0)) for p in processors}
     work = {o.id: _work(o) for o in graph}
     if not any("cpu" in o.properties for o in graph) and work:

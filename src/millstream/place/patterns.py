@@ -1,4 +1,4 @@
-"""Distribution patterns: from operators and processors to a distribution table, chosen by name.
+"""Distribution patterns: from operators and processors to a placement, chosen by name.
 
 D-CAPE, section 5.1.3. A pattern sees the graph, the processors with their properties, and what
 already runs somewhere: running operators stay where they are (moving them is redistribution, which
@@ -15,22 +15,22 @@ from collections.abc import Callable, Collection, Sequence
 
 from millstream.errors import InternalError, UsageError
 from millstream.place.pattern_quality import quality_aware
-from millstream.plan.distribution import Distribution, ProcessorDescription, problems
-from millstream.plan.operator_graph import OperatorGraph
+from millstream.plan.operator_graph import PlanGraph
+from millstream.plan.placement import Placement, ProcessorDescription, problems
 from millstream.registry import Registry
 
-Pattern = Callable[[OperatorGraph, Sequence[ProcessorDescription], Distribution], Distribution]
+Pattern = Callable[[PlanGraph, Sequence[ProcessorDescription], Placement], Placement]
 
 PATTERNS: Registry[Pattern] = Registry("distribution pattern")
 DEFAULT_PATTERN = "grouping"
 
 
 def distribute(
-    graph: OperatorGraph,
+    graph: PlanGraph,
     processors: Sequence[ProcessorDescription],
     pattern: str = DEFAULT_PATTERN,
-    running: Distribution | None = None,
-) -> Distribution:
+    running: Placement | None = None,
+) -> Placement:
     """The table of a named pattern, checked; operators in the graph's order.
 
     `running` may name operators or processors that are gone: the former are dropped, operators of
@@ -60,8 +60,8 @@ def distribute(
 
 @PATTERNS.member("round_robin")
 def round_robin(
-    graph: OperatorGraph, processors: Sequence[ProcessorDescription], running: Distribution
-) -> Distribution:
+    graph: PlanGraph, processors: Sequence[ProcessorDescription], running: Placement
+) -> Placement:
     """Algorithm 2: each operator to the processor with the least workload, which is the number of
     operators on it; the first of equals."""
     table = dict(running)
@@ -78,8 +78,8 @@ def round_robin(
 
 @PATTERNS.member("grouping")
 def grouping(
-    graph: OperatorGraph, processors: Sequence[ProcessorDescription], running: Distribution
-) -> Distribution:
+    graph: PlanGraph, processors: Sequence[ProcessorDescription], running: Placement
+) -> Placement:
     """Algorithm 3, as its prose means it.
 
     Fill one processor after the other: take the next unused leaf, climb to unused parents, and add
@@ -122,7 +122,7 @@ def rooms(processors: Sequence[str], running: Collection[str], fresh: int) -> di
     return places
 
 
-def _next_leaf(graph: OperatorGraph, used: Collection[str]) -> str | None:
+def _next_leaf(graph: PlanGraph, used: Collection[str]) -> str | None:
     """The first unused operator with nothing unused below it."""
     for operator in graph:
         if operator.id not in used and all(p in used for p in graph.producers(operator.id)):
@@ -130,7 +130,7 @@ def _next_leaf(graph: OperatorGraph, used: Collection[str]) -> str | None:
     return None
 
 
-def _group(graph: OperatorGraph, used: Collection[str], leaf: str, room: int) -> list[str]:
+def _group(graph: PlanGraph, used: Collection[str], leaf: str, room: int) -> list[str]:
     """The leaf and neighbours above and below, at most `room` of them."""
     group = [leaf]
     top: str | None = leaf

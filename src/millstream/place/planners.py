@@ -11,7 +11,7 @@ from time import perf_counter, process_time
 
 from millstream.errors import InternalError, UsageError
 from millstream.place.catalog import Catalog
-from millstream.place.check import check_solution
+from millstream.place.check import check
 from millstream.place.heuristic import HeuristicPlanner
 from millstream.place.hierarchy import TieredPlanner
 from millstream.place.online import Decision, OnlinePlanner
@@ -134,7 +134,7 @@ def solution_of(
 
 def verify(problem: Problem, solution: Solution) -> None:
     """Raises when the checker finds fault: no such placement may be used."""
-    violations = check_solution(problem, solution)
+    violations = check(problem, solution)
     if violations:
         raise InternalError(
             "a planner gave a placement that the checker refuses",

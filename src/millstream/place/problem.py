@@ -1,15 +1,27 @@
-"""The planning problem with reuse: hosts, links, streams, operators, queries, weights.
+"""The planning problem: hosts, links, distances, streams, operators, queries, bounds, weights.
 
-One model for every planner of SQPR's family (SQPR, sections II and III). Values are immutable and
-hold no placement; `check_problem` refuses what no planner could read. The JSON form is in
-`problem_json`. This module decides nothing and knows no planner.
+One model for every planner: those with reuse (SQPR, sections II and III) read it by position
+(`catalog`), those that place one tree in a network (seed 003, section 3.1) as vertices and a matrix
+of distances (`network_tree`). Values are immutable and hold no placement; `check_problem` refuses
+what no planner could read. The two JSON forms are in `problem_json`. This module decides nothing
+and knows no planner.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf, isnan
 
+import numpy as np
+import numpy.typing as npt
+
 from millstream.errors import UsageError
+from millstream.plan.operator_graph import OperatorGraph
+
+Matrix = npt.NDArray[np.float64]
+
+# Sums of distances in different orders differ in the last bits; a bound is kept within this
+# share of it, whatever the unit of the distances is.
+BOUND_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +78,14 @@ class Link:
 class Links:
     """What lies between hosts: one bandwidth for every pair, or a list of links.
 
-    With a list, hosts without a link between them cannot send to each other directly.
+    With a list, hosts without a link between them cannot send to each other directly. Distances
+    are those of the links, or of all pairs: `distance[i, j]` is from the host at position i to the
+    one at j, and may differ from the way back.
     """
 
     bandwidth: float = inf  # kappa for every pair, when there is no list
     listed: tuple[Link, ...] | None = None
+    distance: Matrix | None = field(default=None, compare=False)
 
     @property
     def unlimited(self) -> bool:
@@ -112,6 +127,24 @@ class Problem:
     links: Links = field(default_factory=Links)
     weights: Weights = field(default_factory=Weights)
     timeout_s: float | None = None
+
+    @property
+    def graph(self) -> OperatorGraph[Operator]:
+        return OperatorGraph(self.operators)
+
+
+def within(delay: float, bound: float | None) -> bool:
+    """Whether a delay keeps a bound.
+
+    >>> within(0.1 + 0.2, 0.3), within(1.0, None), within(1.1, 1.0)
+    (True, True, False)
+    """
+    return bound is None or delay <= bound_limit(bound)
+
+
+def bound_limit(bound: float) -> float:
+    """The greatest delay that `within` accepts."""
+    return bound * (1 + BOUND_TOLERANCE)
 
 
 def check_problem(problem: Problem) -> Problem:
@@ -168,7 +201,7 @@ def _check_operators(problem: Problem, streams: frozenset[str]) -> None:
             )
         _amount(f"cpu of {where}", operator.cpu)
         _amount(f"memory of {where}", operator.memory)
-    cycle = find_cycle(problem.operators)
+    cycle = find_cycle(problem.graph)
     if cycle:
         raise UsageError(
             "streams are computed from each other in a cycle",
@@ -191,34 +224,22 @@ def _check_links(links: Links, hosts: frozenset[str]) -> None:
         seen.add((link.source, link.target))
 
 
-def find_cycle(operators: Iterable[Operator]) -> list[str]:
+def find_cycle(graph: OperatorGraph[Operator]) -> list[str]:
     """Streams that depend on themselves, in order, or nothing.
 
-    >>> find_cycle([Operator("o", ("a",), "b", 1.0), Operator("p", ("b",), "a", 1.0)])
+    >>> ways = (Operator("o", ("a",), "b", 1.0), Operator("p", ("b",), "a", 1.0))
+    >>> find_cycle(OperatorGraph(ways))
     ['a', 'b', 'a']
     """
     reads: dict[str, list[str]] = {}
-    for operator in operators:
-        reads.setdefault(operator.output, []).extend(operator.inputs)
-    done: set[str] = set()
-    for start in sorted(reads):
-        path: list[str] = []
-        on_path: set[str] = set()
-        stack: list[tuple[str, bool]] = [(start, False)]
-        while stack:
-            stream, leaving = stack.pop()
-            if leaving:
-                path.pop()
-                on_path.discard(stream)
-                done.add(stream)
-            elif stream in on_path:
-                return [*path[path.index(stream) :], stream]
-            elif stream not in done:
-                path.append(stream)
-                on_path.add(stream)
-                stack.append((stream, True))
-                stack.extend((name, False) for name in reads.get(stream, ()))
-    return []
+    for name in graph.circle:
+        reads.setdefault(graph.by_id[name].output, []).extend(graph.by_id[name].inputs)
+    if not reads:
+        return []
+    path = [min(reads)]
+    while path[-1] not in path[:-1]:  # what is above a circle leads down into it
+        path.append(next(name for name in reads[path[-1]] if name in reads))
+    return path[path.index(path[-1]) :]
 
 
 def _unique(kind: str, names: Iterable[str]) -> frozenset[str]:

@@ -1,21 +1,27 @@
-"""The planning problem as JSON: reads what a user wrote, says exactly where it is wrong.
+"""The two JSON forms of the planning problem: for reuse, and for one tree in a network.
 
-Turns text or parsed JSON into a checked `Problem` and back; never guesses a missing field.
+Turns parsed JSON into a checked `Problem`, or its `NetworkTree`; says exactly where a file is
+wrong, and never guesses a missing field. Each form keeps its own words.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from math import inf
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from millstream.cql.suggestions import nearest
 from millstream.errors import UsageError
+from millstream.place.network_distances import completed
+from millstream.place.network_tree import NetworkTree, network_tree
 from millstream.place.problem import (
     Host,
     Link,
     Links,
+    Matrix,
     Operator,
     Problem,
     Query,
@@ -25,6 +31,12 @@ from millstream.place.problem import (
 )
 
 SECTIONS = ("hosts", "links", "streams", "operators", "queries", "weights", "timeout_s")
+# `topology` stands for nodes and distance; who reads the file looks it up (`millstream place`).
+TREE_KEYS = (
+    "nodes", "distance", "sources", "operators", "root", "proxy", "latency_bound", "topology",
+)  # fmt: skip
+SOURCE_KEYS = ("id", "node", "rate")
+OPERATOR_KEYS = ("id", "inputs", "rate")
 NUMBER_HINT = "a number of at most 308 digits"
 
 
@@ -65,22 +77,6 @@ def problem_from_json(document: Any) -> Problem:
             timeout_s=fields.number("timeout_s", None),
         )
     )
-
-
-def problem_to_json(problem: Problem) -> dict[str, Any]:
-    """What `problem_from_json` reads; absent means the default."""
-    return {
-        "hosts": [_present(asdict(host)) for host in problem.hosts],
-        "links": _links_to_json(problem.links),
-        "streams": [_present(asdict(stream)) for stream in problem.streams],
-        "operators": [
-            _present({**asdict(operator), "inputs": list(operator.inputs)}, memory=0.0)
-            for operator in problem.operators
-        ],
-        "queries": [_present(asdict(query)) for query in problem.queries],
-        "weights": asdict(problem.weights),
-        **({} if problem.timeout_s is None else {"timeout_s": problem.timeout_s}),
-    }
 
 
 class Fields:
@@ -236,30 +232,104 @@ def _weights(value: Any) -> Weights:
     )
 
 
-def _links_to_json(links: Links) -> Any:
-    if links.listed is None:
-        return {} if links.bandwidth == inf else {"bandwidth": links.bandwidth}
-    return [
-        _present(
-            {
-                "from": link.source,
-                "to": link.target,
-                "bandwidth": link.bandwidth,
-                "distance": link.distance,
-            },
-            distance=0.0,
+def tree_from_json(data: object) -> NetworkTree:
+    """Reads the placement problem of the file format; a mistake is a `UsageError` that names it."""
+    if not isinstance(data, Mapping):
+        raise UsageError("a placement problem is a JSON object")
+    refuse_misspelt("placement problem", data, TREE_KEYS)
+    missing = [
+        key for key in ("nodes", "distance", "sources", "operators", "root", "proxy")
+        if key not in data
+    ]  # fmt: skip
+    if missing:
+        raise UsageError(f"placement problem lacks {', '.join(missing)}")
+    nodes = tuple(str(node) for node in _list(data, "nodes"))
+    bound = data.get("latency_bound")
+    return network_tree(
+        nodes,
+        _read_distance(data["distance"], nodes),
+        [
+            Stream(_text(item, "id"), host=_text(item, "node"), rate=_number(item, "rate"))
+            for item in _entries(data, "sources", SOURCE_KEYS)
+        ],
+        [
+            (
+                _text(item, "id"),
+                tuple(str(name) for name in _list(item, "inputs")),
+                _number(item, "rate"),
+            )
+            for item in _entries(data, "operators", OPERATOR_KEYS)
+        ],
+        root=str(data["root"]),
+        proxy=str(data["proxy"]),
+        latency_bound=None if bound is None else _number(data, "latency_bound"),
+    )
+
+
+def _read_distance(rows: Any, nodes: tuple[str, ...]) -> Matrix:
+    if not _is_list(rows) or not all(_is_list(row) for row in rows):
+        raise UsageError("distance is a list of rows, one a node")
+    if any(len(row) != len(nodes) for row in rows) or len(rows) != len(nodes):
+        raise UsageError(f"distance needs {len(nodes)} rows of {len(nodes)} numbers")
+    for kind in {type(cell) for row in rows for cell in row}:
+        if not issubclass(kind, int | float | None) or kind is bool:
+            raise UsageError(
+                "distance holds something that is not a number",
+                detail=f"a value of type {kind.__name__}",
+                hint="numbers from 0 up; null where it was not measured",
+            )
+    try:
+        matrix = np.array(
+            [[math.nan if cell is None else float(cell) for cell in row] for row in rows],
+            dtype=np.float64,
+        ).reshape(len(nodes), len(nodes))
+    except OverflowError:
+        raise UsageError("distance holds a number that is too large", hint=NUMBER_HINT) from None
+    if not any(cell is None for row in rows for cell in row):
+        return matrix
+    np.fill_diagonal(matrix, 0.0)
+    filled = completed(matrix)
+    if np.isnan(filled).any():
+        i, j = (int(at) for at in np.argwhere(np.isnan(filled))[0])
+        raise UsageError(
+            f"no distance from {nodes[i]!r} to {nodes[j]!r}",
+            detail="neither the way back nor any detour was measured",
+            hint="measure it, or leave the node out",
         )
-        for link in links.listed
-    ]
+    return filled
 
 
-def _present(fields: dict[str, Any], **defaults: Any) -> dict[str, Any]:
-    """Without what says nothing: None, no text, infinity (JSON has none), the default."""
-    return {
-        name: value
-        for name, value in fields.items()
-        if value is not None
-        and not (isinstance(value, str) and value == "")
-        and value != inf
-        and not (name in defaults and value == defaults[name])
-    }
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _list(data: object, key: str) -> Sequence[Any]:
+    value = data.get(key) if isinstance(data, Mapping) else None
+    if not isinstance(value, Sequence) or not _is_list(value):
+        raise UsageError(f"{key!r} must be a list")
+    return value
+
+
+def _entries(data: object, key: str, known: Sequence[str]) -> Sequence[Any]:
+    """The objects of a list, with no field that nobody reads."""
+    items = _list(data, key)
+    for number, item in enumerate(items):
+        if isinstance(item, Mapping):
+            refuse_misspelt(f"{key}[{number}]", item, known)
+    return items
+
+
+def _text(item: object, key: str) -> str:
+    if not isinstance(item, Mapping) or key not in item:
+        raise UsageError(f"an entry lacks {key!r}", detail=f"in {item!r}")
+    return str(item[key])
+
+
+def _number(item: object, key: str) -> float:
+    value = item.get(key) if isinstance(item, Mapping) else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise UsageError(f"{key!r} must be a number", detail=f"in {item!r}"[:200])
+    try:
+        return float(value)
+    except OverflowError:
+        raise UsageError(f"{key!r} is too large", hint=NUMBER_HINT) from None

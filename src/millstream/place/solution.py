@@ -14,7 +14,7 @@ from millstream.place.problem_json import Fields, read_json
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Placed:
+class PlacedOperator:
     """An operator on a host (z of SQPR)."""
 
     operator: str
@@ -64,7 +64,7 @@ class Durations:
 class Solution:
     admitted: tuple[str, ...] = ()
     refused: tuple[Refusal, ...] = ()
-    operators: tuple[Placed, ...] = ()
+    operators: tuple[PlacedOperator, ...] = ()
     flows: tuple[Flow, ...] = ()
     delivered: tuple[Delivered, ...] = ()
     planning_ms: Durations = field(default_factory=Durations, compare=False)
@@ -157,9 +157,9 @@ def _refusal(item: tuple[str, Any]) -> Refusal:
     )
 
 
-def _placed(item: tuple[str, Any]) -> Placed:
+def _placed(item: tuple[str, Any]) -> PlacedOperator:
     fields = Fields(*item, ("operator", "host"))
-    return Placed(fields.word("operator"), fields.word("host"))
+    return PlacedOperator(fields.word("operator"), fields.word("host"))
 
 
 def _flow(item: tuple[str, Any]) -> Flow:

@@ -16,7 +16,7 @@ import numpy as np
 from millstream.place.catalog import Catalog, Floats, fits
 from millstream.place.link_room import LinkRoom
 from millstream.place.problem import Query
-from millstream.place.solution import Delivered, Flow, Placed
+from millstream.place.solution import Delivered, Flow, PlacedOperator
 
 CPU, IN, OUT, LINK, MEMORY = "cpu", "bandwidth_in", "bandwidth_out", "link", "memory"
 
@@ -384,11 +384,11 @@ class PlanState:
 
     # --- what came out -------------------------------------------------------------------------
 
-    def placed(self) -> tuple[Placed, ...]:
+    def placed(self) -> tuple[PlacedOperator, ...]:
         catalog = self.catalog
         return tuple(
             sorted(
-                Placed(catalog.operator_ids[origin], catalog.host_ids[host])
+                PlacedOperator(catalog.operator_ids[origin], catalog.host_ids[host])
                 for (_, host), origin in self.source.items()
                 if origin >= 0
             )

@@ -1,14 +1,34 @@
-"""The dataflow as those who distribute it see it: operators, who feeds whom, free properties.
+"""The one operator graph: operators, the streams they read and give, who feeds whom.
 
-Built by whoever knows the operators (a manager from compiled queries, the simulator from virtual
-ones); read by distribution patterns, cost models and redistribution policies. It knows no
-processors and decides nothing. D-CAPE, section 5.1.2: plans and operators carry properties of any
-name, so that a new pattern needs no new structure.
+Built by whoever knows the operators: a manager, an engine, a planner, the simulator. Everybody who
+decides over operators reads it, and keeps what is its own (queues, prices, loads) beside it, by
+operator id. Operators are records of any type with an id and inputs; `GraphOperator` is the plain
+one. The graph knows no processors and decides nothing. D-CAPE, section 5.1.2: plans and operators
+carry properties of any name, so that a new pattern needs no new structure.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeVar
+
+PATHS_MAX = 4096  # a dense graph costs no more than a large tree
+
+
+class Reader(Protocol):
+    """What every operator says: its id, and the streams it reads, in order.
+
+    It gives the stream of its `output`, or of its id where it has none.
+    """
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def inputs(self) -> tuple[str, ...]: ...
+
+
+R = TypeVar("R", bound=Reader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,67 +49,123 @@ class GraphOperator:
         return number_of(self.properties, name, otherwise)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OperatorGraph:
+class OperatorGraph(Generic[R]):
     """Operators in the order of their plans; the order is part of the input of a pattern.
 
+    A stream that no operator gives is a base stream. Several operators may give one stream: they
+    are alternatives, of which a planner chooses.
+
     >>> graph = OperatorGraph((GraphOperator("f", ("s",)), GraphOperator("g", ("f",))))
-    >>> graph.leaves, graph.roots, graph.consumers("f"), graph.consumers("s")
-    (('f',), ('g',), ('g',), ('f',))
+    >>> graph.leaves, graph.roots, graph.consumers("f"), graph.consumers("s"), graph.streams
+    (('f',), ('g',), ('g',), ('f',), ('s',))
+    >>> graph.order, graph.depth, list(graph.paths())
+    (('f', 'g'), {'f': 0, 'g': 1}, [('f', 'g')])
     """
 
-    operators: tuple[GraphOperator, ...]
-    plan_properties: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    by_id: Mapping[str, GraphOperator] = field(init=False)
-    _consumers: Mapping[str, tuple[str, ...]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        by_id = {operator.id: operator for operator in self.operators}
-        if len(by_id) != len(self.operators):
+    def __init__(
+        self,
+        operators: Iterable[R],
+        plan_properties: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.operators: tuple[R, ...] = tuple(operators)
+        self.plan_properties = plan_properties or {}
+        self.by_id: Mapping[str, R] = {operator.id: operator for operator in self.operators}
+        if len(self.by_id) != len(self.operators):
             raise ValueError("an operator stands twice in a graph")
         consumers: dict[str, list[str]] = {}
+        makers: dict[str, list[str]] = {}
         for operator in self.operators:
+            makers.setdefault(output_of(operator), []).append(operator.id)
             for source in dict.fromkeys(operator.inputs):  # a self-join reads one stream twice
                 consumers.setdefault(source, []).append(operator.id)
-        object.__setattr__(self, "by_id", by_id)
-        object.__setattr__(self, "_consumers", {k: tuple(v) for k, v in consumers.items()})
+        self._consumers = {stream: tuple(ids) for stream, ids in consumers.items()}
+        self._makers = {stream: tuple(ids) for stream, ids in makers.items()}
 
-    def __iter__(self) -> Iterator[GraphOperator]:
+    def __iter__(self) -> Iterator[R]:
         return iter(self.operators)
 
     def __len__(self) -> int:
         return len(self.operators)
 
     def consumers(self, stream: str) -> tuple[str, ...]:
-        """The operators that read an operator's result or a base stream (the seed's parents)."""
+        """The operators that read a stream: an operator's result, or a base stream."""
         return self._consumers.get(stream, ())
+
+    def makers(self, stream: str) -> tuple[str, ...]:
+        """The operators that give a stream; none for a base stream."""
+        return self._makers.get(stream, ())
 
     def producers(self, operator: str) -> tuple[str, ...]:
         """The operators whose results it reads (the seed's children)."""
-        inputs = dict.fromkeys(self.by_id[operator].inputs)
-        return tuple(source for source in inputs if source in self.by_id)
+        return self._producers[operator]
 
-    @property
+    def parents(self, operator: str) -> tuple[str, ...]:
+        """The operators that read its result; one, or none at the root, where it is a tree."""
+        return self._parents[operator]
+
+    @cached_property
+    def _producers(self) -> Mapping[str, tuple[str, ...]]:
+        return {
+            o.id: tuple(dict.fromkeys(name for source in o.inputs for name in self.makers(source)))
+            for o in self
+        }
+
+    @cached_property
+    def _parents(self) -> Mapping[str, tuple[str, ...]]:
+        return {o.id: self.consumers(output_of(o)) for o in self}
+
+    @cached_property
     def streams(self) -> tuple[str, ...]:
         """Base streams, in order of first use."""
         named = dict.fromkeys(source for operator in self for source in operator.inputs)
-        return tuple(source for source in named if source not in self.by_id)
+        return tuple(source for source in named if source not in self._makers)
 
-    @property
+    @cached_property
     def leaves(self) -> tuple[str, ...]:
         """Operators that read base streams only."""
         return tuple(o.id for o in self if not self.producers(o.id))
 
-    @property
+    @cached_property
     def roots(self) -> tuple[str, ...]:
         """Operators that no other reads: they give results."""
-        return tuple(o.id for o in self if not self.consumers(o.id))
+        return tuple(o.id for o in self if not self.parents(o.id))
 
     def edges(self) -> Iterator[tuple[str, str]]:
         """(producer, consumer) between operators."""
         for operator in self:
             for source in self.producers(operator.id):
                 yield source, operator.id
+
+    @cached_property
+    def depth(self) -> Mapping[str, int]:
+        """Operators on the longest way below each; those on or above a circle are left out.
+
+        In topological order: an operator stands after those it reads.
+        """
+        waiting = {o.id: len(self.producers(o.id)) for o in self}
+        depth = {name: 0 for name, count in waiting.items() if not count}
+        for name in (ready := list(depth)):
+            for consumer in self.parents(name):
+                waiting[consumer] -= 1
+                if not waiting[consumer]:
+                    depth[consumer] = 1 + max(depth[p] for p in self.producers(consumer))
+                    ready.append(consumer)
+        return depth
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """Operators, each after those it reads; those on or above a circle are left out."""
+        return tuple(self.depth)
+
+    @cached_property
+    def circle(self) -> tuple[str, ...]:
+        """Operators that read themselves by some way, and those above them: none in a dataflow."""
+        return tuple(o.id for o in self if o.id not in self.depth)
+
+    def by_depth(self) -> list[R]:
+        """Operators from the leaves up, those of one depth in the graph's order."""
+        found = (o for o in self if o.id in self.depth)
+        return sorted(found, key=lambda o: self.depth[o.id])
 
     def subplan(self, operator: str) -> tuple[str, ...]:
         """The operator and all below it, nearest first: a sub-plan that can move as one."""
@@ -101,9 +177,77 @@ class OperatorGraph:
                     waiting.append(source)
         return tuple(found)
 
+    def paths(self) -> Iterator[tuple[str, ...]]:
+        """Every way from a leaf to a root, at most `PATHS_MAX` of them, in a fixed order."""
+        left = PATHS_MAX
+        for leaf in self.leaves:
+            stack: list[tuple[str, ...]] = [(leaf,)]
+            while stack and left:
+                path = stack.pop()
+                onward = self.parents(path[-1])
+                if not onward:
+                    left -= 1
+                    yield path
+                stack.extend((*path, consumer) for consumer in reversed(onward))
+
+    def postorder(self, root: str) -> Iterator[str]:
+        """The streams of the tree below a stream, children first, the root last.
+
+        A base stream stands as often as it is read. Only for trees: see `is_tree`.
+
+        >>> join = GraphOperator("j", ("f", "s"))
+        >>> list(OperatorGraph((GraphOperator("f", ("s",)), join)).postorder("j"))
+        ['s', 'f', 's', 'j']
+        """
+        stack = [(root, False)]
+        while stack:
+            stream, leaving = stack.pop()
+            makers = self.makers(stream)
+            if leaving or not makers:
+                yield stream
+                continue
+            stack.append((stream, True))
+            inputs = self.by_id[makers[0]].inputs
+            stack.extend((name, False) for name in reversed(inputs))
+
+    def is_tree(self, root: str) -> bool:
+        """Whether every operator leads to this one, each on one way."""
+        read = [name for o in self for name in o.inputs if name in self._makers]
+        return (
+            not self.circle
+            and self.roots == (root,)
+            and len(set(read)) == len(read) == len(self.operators) - 1
+        )
+
+    def parts(self, joined: Callable[[str, str], bool]) -> tuple[tuple[str, ...], ...]:
+        """Operators connected by edges for which `joined(producer, consumer)` holds."""
+        group = {o.id: o.id for o in self}
+
+        def head(name: str) -> str:
+            while group[name] != name:
+                group[name] = group[group[name]]
+                name = group[name]
+            return name
+
+        for source, target in self.edges():
+            if joined(source, target):
+                group[head(source)] = head(target)
+        found: dict[str, list[str]] = {}
+        for operator in self:
+            found.setdefault(head(operator.id), []).append(operator.id)
+        return tuple(tuple(part) for part in found.values())
+
     def plan_weight(self, plan: str) -> float:
         """A plan's priority relative to others; 1 where none is given."""
         return max(0.0, number_of(self.plan_properties.get(plan, {}), "weight", 1.0))
+
+
+PlanGraph = OperatorGraph[GraphOperator]
+
+
+def output_of(operator: Reader) -> str:
+    """The stream that an operator gives."""
+    return str(getattr(operator, "output", "")) or operator.id
 
 
 def number_of(properties: Mapping[str, Any], name: str, otherwise: float) -> float:

@@ -58,7 +58,7 @@ def outlook(situation: Situation) -> Outlook:
     for name in reversed(plan.order):
         view = situation.by_id[name]
         kept = statistics.row_selectivity(view)
-        onward = plan.consumers[name]
+        onward = plan.parents(name)
         results[name] = kept * (sum(results[c] for c in onward) if onward else 1.0)
         seconds[name] = statistics.row_seconds(view) + kept * sum(seconds[c] for c in onward)
     backlog_s = sum(view.rows * seconds[view.id] for view in situation.views)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from random import Random
 
-    from millstream.schedule.plans import PlanShape
+    from millstream.plan.operator_graph import PlanGraph
     from millstream.schedule.quality import Goal
     from millstream.schedule.settings import ScheduleSettings
     from millstream.schedule.statistics import StatisticsGatherer
@@ -120,7 +120,7 @@ class Situation:
     now: float
     views: Sequence[OperatorView]
     by_id: Mapping[str, OperatorView]
-    plan: "PlanShape"
+    plan: "PlanGraph"
     statistics: "StatisticsGatherer"
     settings: "ScheduleSettings"
     goals: Sequence["Goal"]  # of all specifications, their weights summing to 1

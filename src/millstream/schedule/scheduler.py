@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from random import Random
 
+from millstream.plan.operator_graph import PlanGraph
 from millstream.schedule import scoring
 from millstream.schedule.algorithms import ALGORITHMS
-from millstream.schedule.plans import PlanShape, shape_of
+from millstream.schedule.plans import graph_of
 from millstream.schedule.protocol import (
     Algorithm,
     Choice,
@@ -65,7 +66,7 @@ class Scheduler:
         self._in_charge_since = 0.0
         self._review_at = 0.0
         self._no_alarm_before = 0.0
-        self._plan: PlanShape | None = None
+        self._plan: PlanGraph | None = None
         self._edges: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
         self._in_flight: dict[str, Choice] = {}
         self._waiting_since: dict[str, float] = {}
@@ -168,7 +169,7 @@ class Scheduler:
             self.statistics.forget(gone)
             for name in gone:
                 self._waiting_since.pop(name, None)
-            self._plan, self._edges, self._stale = shape_of(views), edges, True
+            self._plan, self._edges, self._stale = graph_of(views), edges, True
         by_id = {view.id: view for view in views}
         rows = 0.0
         waiting = self._waiting_since

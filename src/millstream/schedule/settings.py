@@ -5,7 +5,7 @@ They never change while in use; a scheduler is given new ones.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import Any, Literal
 
@@ -145,8 +145,3 @@ def _is_number(value: Any, kinds: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, kinds):
         return False
     return bool(abs(value) <= NUMBER_MAX)
-
-
-def settings_table(settings: ScheduleSettings) -> dict[str, Any]:
-    """The settings as plain values, for display and for a job file."""
-    return {**asdict(settings), "candidates": list(settings.candidates)}

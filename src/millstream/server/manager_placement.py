@@ -28,7 +28,7 @@ from millstream.store.transfer import PeerAwayError, RefusedError
 
 if TYPE_CHECKING:
     from millstream.control.query_tree import Promise, QueryTree
-    from millstream.place.network_problem import PlacementProblem
+    from millstream.place.network_tree import NetworkTree
 
 WAIT_S_MAX = 300.0
 MAPPING_S = 60.0
@@ -112,7 +112,7 @@ def _planned(tree: "QueryTree", asked: _Placing) -> dict[str, Any]:
 
 
 def _told(
-    tree: "QueryTree", problem: "PlacementProblem", placement: Mapping[str, str]
+    tree: "QueryTree", problem: "NetworkTree", placement: Mapping[str, str]
 ) -> dict[str, Any]:
     from millstream.control.query_tree import promise  # noqa: PLC0415
 
@@ -148,22 +148,13 @@ async def _placed_together(
     verify: str | bool,
 ) -> dict[str, Any]:
     """Asks the processor where the result is wanted to place the tree with all others."""
-    from millstream.control.coordinator_zones import (  # noqa: PLC0415
-        Tree,
-        TreeOperator,
-        TreeSource,
-    )
+    from millstream.control.coordinator_zones import tree_of  # noqa: PLC0415
+    from millstream.place.check import cost_and_delay  # noqa: PLC0415
     from millstream.place.network_bounds import tree_bounds  # noqa: PLC0415
-    from millstream.place.network_check import cost_and_delay  # noqa: PLC0415
-    from millstream.place.network_problem import within  # noqa: PLC0415
+    from millstream.place.problem import within  # noqa: PLC0415
 
     state, problem = driver.state, tree.present()
-    wanted = Tree(
-        f"{tree.query}#{state.epoch}-{state.counter}-{state.number}",
-        tuple(TreeSource(s.id, s.node, s.rate) for s in problem.sources),
-        tuple(TreeOperator(o.id, o.inputs, o.rate) for o in problem.operators),
-        problem.root,
-    )
+    wanted = tree_of(problem, f"{tree.query}#{state.epoch}-{state.counter}-{state.number}")
     wish = Wish(
         tree=tree_json(wanted),
         peers={node: state.processors[node].url for node in problem.nodes},

@@ -29,10 +29,6 @@ def implies(stronger: Sequence[Expr], weaker: Sequence[Expr], schema: Schema) ->
     return all(expression_key(term) in known or _follows(tests, term, schema) for term in weaker)
 
 
-def equivalent(one: Sequence[Expr], other: Sequence[Expr], schema: Schema) -> bool:
-    return implies(one, other, schema) and implies(other, one, schema)
-
-
 def residual(stronger: Sequence[Expr], weaker: Sequence[Expr], schema: Schema) -> tuple[Expr, ...]:
     """What is left to ask of rows that satisfy `weaker`, to get those that satisfy `stronger`.
 

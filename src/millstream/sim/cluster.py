@@ -231,15 +231,6 @@ class Cluster:
         for checker in self.checkers:
             self.problems.extend(checker.look(view))
 
-    def measured_loads(self, busy_s: Floats, span_s: float) -> Floats:
-        """Busy fractions as hosts would measure them over a span: with the scatter of arrivals."""
-        busy = busy_s / span_s
-        if not self.setting.noise:
-            return busy
-        scatter = np.sqrt(self.hosts.spread / span_s)
-        noisy = busy + self.kernel.generator("measurement").normal(size=len(busy)) * scatter
-        return np.where(busy < 1, np.clip(noisy, 0.0, 1.0), busy)
-
     def _sample(self) -> None:
         mark, flows = self._mark, self.flows
         span_s = self.now_s - mark.now_s

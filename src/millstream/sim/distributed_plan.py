@@ -21,14 +21,14 @@ from millstream.balance.redistribution import (
     Situation,
     redistribute,
 )
-from millstream.plan.distribution import (
-    Distribution,
+from millstream.plan.operator_graph import PlanGraph
+from millstream.plan.placement import (
+    Placement,
     ProcessorDescription,
     connections_by_processor,
     problems,
     processors_reading,
 )
-from millstream.plan.operator_graph import OperatorGraph
 from millstream.schedule import ScheduleSettings
 from millstream.sim.connected_processor import ConnectedProcessor, Machine, Tally
 from millstream.sim.counted_rows import Batch, CountedOperator, unary, window_join
@@ -52,7 +52,7 @@ class VirtualPlan:
     """Operators with `per_input`, and for joins `window_s` and `rates`, as properties."""
 
     name: str
-    graph: OperatorGraph
+    graph: PlanGraph
     streams: Mapping[str, float]  # rows a second
     rates: Mapping[str, float]  # rows a second of every operator when all keep up
 
@@ -112,7 +112,7 @@ class DistributedPlan:
     def __init__(
         self,
         plan: VirtualPlan,
-        table: Distribution,
+        table: Placement,
         processors: tuple[str, ...],
         environment: Environment | None = None,
         redistribution: Redistribution | None = None,

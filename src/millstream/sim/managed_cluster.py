@@ -3,7 +3,7 @@
 The manager is the production state machine (`control.manager.step`). Messages to processors are
 delayed, lost, repeated; processors and the manager are killed at any moment, between a commit and
 the answer too; processors pause and come back at other addresses. A run is a function of the seed.
-Nothing here judges: `managed_checkers` does.
+Nothing here judges: the tests do (tests/sim/managed_checkers.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from millstream.plan.operator_graph import OperatorGraph
 from millstream.sim.arrivals import Arrivals
 from millstream.sim.kernel import stream_seed
 from millstream.sim.rows import NO_ROWS, Queue, Rows, concatenated, mixed, uniform
@@ -43,8 +44,9 @@ class PlanSpec:
     streams: dict[str, Arrivals]
     operators: tuple[OperatorSpec, ...]
 
-    def consumers(self, source: str) -> tuple[str, ...]:
-        return tuple(spec.id for spec in self.operators if source in spec.inputs)
+    @property
+    def graph(self) -> OperatorGraph[OperatorSpec]:
+        return OperatorGraph(self.operators)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from millstream.control.coordinator import step
 from millstream.control.coordinator_messages import Message, Settings
 from millstream.control.coordinator_state import (
@@ -30,9 +28,9 @@ from millstream.control.coordinator_state import (
     ToPeer,
     ToZone,
 )
-from millstream.control.coordinator_zones import Tree, TreeOperator, TreeSource
-from millstream.place.network_check import cost_and_delay
-from millstream.place.network_problem import PlacementProblem
+from millstream.control.coordinator_zones import Tree, tree_of
+from millstream.place.check import cost_and_delay
+from millstream.place.network_tree import NetworkTree
 from millstream.sim.kernel import Kernel
 from millstream.sim.overlay import Overlay
 
@@ -193,17 +191,8 @@ class Distributed:
     seconds: float  # virtual, until the root was placed
 
 
-def tree_of(problem: PlacementProblem, name: str) -> Tree:
-    return Tree(
-        name,
-        tuple(TreeSource(s.id, s.node, s.rate) for s in problem.sources),
-        tuple(TreeOperator(o.id, o.inputs, o.rate) for o in problem.operators),
-        problem.root,
-    )
-
-
 def place_distributed(
-    problem: PlacementProblem, overlay: Overlay, settings: Settings, levels: int = 1
+    problem: NetworkTree, overlay: Overlay, settings: Settings, levels: int = 1
 ) -> Distributed | Refuse:
     """Maps one tree over a faultless overlay and collects what its hosts were told."""
     run = OverlayRun(overlay)
@@ -221,8 +210,3 @@ def place_distributed(
     }
     cost, delay = cost_and_delay(problem, placement)
     return Distributed(placement, cost, delay, run.counts, run.finished_s)
-
-
-def all_peers(problem: PlacementProblem) -> Overlay:
-    """An overlay in which every node of the problem takes part."""
-    return Overlay(problem.nodes, np.asarray(problem.distance))

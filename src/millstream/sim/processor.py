@@ -72,10 +72,11 @@ class VirtualProcessor:
         self._random = kernel.random("durations")
         self._sources: dict[str, list[SourceQueue]] = {}
         self._operators = self._build(until)
+        self._graph = plan.graph
         self._consumers = {
             spec.id: [
                 (consumer, port)
-                for consumer in plan.consumers(spec.id)
+                for consumer in self._graph.consumers(spec.id)
                 for port, source in enumerate(self._operators[consumer].spec.inputs)
                 if source == spec.id
             ]
@@ -159,8 +160,8 @@ class VirtualProcessor:
                     rows,
                     rows * 100.0,
                     oldest,
-                    tuple(source for source in spec.inputs if source in self._operators),
-                    tuple(consumer for consumer, _ in self._consumers[name]),
+                    self._graph.producers(name),
+                    self._graph.consumers(name),
                     (spec.query,) if spec.query else (),
                 )
         return list(self._views.values())
@@ -260,11 +261,7 @@ class VirtualProcessor:
     def _low(self, source: str, port: int, operator: VirtualOperator) -> float:
         """No row older than this can still come to an input: what waits there or above it."""
         ages = [operator.queues[port].oldest()]
-        waiting = [source] if source in self._operators else []
-        while waiting:
-            name = waiting.pop()
-            above = self._operators[name]
-            ages.append(above.oldest())
+        for name in self._graph.subplan(source) if source in self._operators else ():
+            ages.append(self._operators[name].oldest())
             ages.extend(float(part.times[0]) for part in self._flying.get(name, ()) if len(part))
-            waiting.extend(up for up in above.spec.inputs if up in self._operators)
         return min((age for age in ages if age is not None), default=self.kernel.now)

@@ -195,7 +195,7 @@ def _fragments(scenario: Scenario, streams: list[Stream], seed: int) -> list[Fra
             Workload(**scenario.workload.model_dump()), [s.id for s in streams], random
         )
     for tree in trees:
-        for name in tree.streams():
+        for name in tree.streams:
             if name not in rates:
                 raise UsageError(
                     f"query {tree.id!r} reads {name!r}, which is no stream and no operator of it"

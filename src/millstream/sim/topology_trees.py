@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millstream.place.network_problem import Operator, PlacementProblem, Source
+from millstream.place.network_tree import NetworkTree, Sent, network_tree
+from millstream.place.problem import Stream
 from millstream.sim.topologies import Topology
 from millstream.sim.topology_arrangements import Arrangement
 
@@ -28,35 +29,33 @@ def random_tree(
     model: TreeModel,
     depth: int,
     rng: np.random.Generator,
-) -> PlacementProblem:
+) -> NetworkTree:
     """A full tree; an operator sends on its selectivity times the sum of its inputs."""
     order = rng.permutation(len(arrangement.sources))
     sources = [
-        Source(
+        Stream(
             f"s{number}",
-            topology.nodes[arrangement.sources[int(at)]],
             float(rng.uniform(*model.rates)),
+            topology.nodes[arrangement.sources[int(at)]],
         )
         for number, at in enumerate(order)
     ]
     assert len(sources) == model.fanout**depth
-    operators: list[Operator] = []
+    operators: list[Sent] = []
     level = [(source.id, source.rate) for source in sources]
     while len(level) > 1:
         above = []
         for first in range(0, len(level), model.fanout):
             inputs = level[first : first + model.fanout]
             rate = float(rng.uniform(0, model.selectivity_max)) * sum(r for _, r in inputs)
-            operators.append(
-                Operator(f"o{len(operators)}", tuple(name for name, _ in inputs), rate)
-            )
-            above.append((operators[-1].id, rate))
+            operators.append((f"o{len(operators)}", tuple(name for name, _ in inputs), rate))
+            above.append((operators[-1][0], rate))
         level = above
-    return PlacementProblem(
+    return network_tree(
         topology.nodes,
         topology.distance_ms,
-        tuple(sources),
-        tuple(operators),
+        sources,
+        operators,
         level[0][0],
         topology.nodes[arrangement.proxy],
     )

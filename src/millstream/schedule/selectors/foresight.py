@@ -101,7 +101,7 @@ class _Play:
         statistics, plan = situation.statistics, situation.plan
         self.now = self._start = situation.now
         self._ahead = ahead
-        self._consumers = plan.consumers
+        self._consumers = plan.parents
         self._views = {view.id: _ImaginedView(view) for view in situation.views}
         self._kept = {view.id: statistics.row_selectivity(view) for view in situation.views}
         self._cost = {view.id: statistics.step_cost(view) for view in situation.views}
@@ -115,8 +115,8 @@ class _Play:
             situation.goals,
         )  # fmt: skip
         self._total = 0.0
-        self._order = [(name, plan.producers[name]) for name in plan.order]
-        self._fan_out = {name: max(1, len(plan.consumers[name])) for name in plan.order}
+        self._order = [(name, plan.producers(name)) for name in plan.order]
+        self._fan_out = {name: max(1, len(plan.parents(name))) for name in plan.order}
         self._shares = self._input_shares()
 
     def step(self, algorithm: Algorithm) -> bool:
@@ -146,7 +146,7 @@ class _Play:
             view.oldest = born + (self.now - born) * rows / view.rows if left > 0 else None
         view.rows -= rows
         made = rows * self._kept[view.id]
-        for consumer in self._consumers[view.id]:
+        for consumer in self._consumers(view.id):
             fed = self._views[consumer]
             if fed.oldest is None or fed.rows < 1:
                 fed.oldest = born
@@ -188,7 +188,7 @@ class _Play:
             else:
                 held = above[0] if above else 0.0
             waiting[name] = held + queued * ahead.results[name]
-            if not self._consumers[name]:
+            if not self._consumers(name):
                 total += waiting[name]
         return ahead.in_memory * rows + ahead.as_result * total
 

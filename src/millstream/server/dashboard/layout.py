@@ -6,10 +6,11 @@ mean place of their neighbours (the barycentre method of Sugiyama, Tagawa and To
 columns are folded, so that 2,000 operators stay on a page.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from millstream.control.snapshot import Snapshot
+from millstream.plan.operator_graph import GraphOperator, PlanGraph
 
 COLUMN = 230  # from one layer to the next
 ROW = 58
@@ -32,6 +33,14 @@ class Shape:
     def key(self) -> int:
         return hash((self.nodes, self.edges, tuple(self.band.values())))
 
+    @property
+    def graph(self) -> PlanGraph:
+        """Streams and operators alike, each after what it reads."""
+        inputs: dict[str, list[str]] = {node: [] for node in self.nodes}
+        for source, target in self.edges:
+            inputs[target].append(source)
+        return PlanGraph(GraphOperator(node, tuple(read)) for node, read in inputs.items())
+
 
 def shape_of(snapshot: Snapshot) -> Shape:
     """Streams and operators; edges between what is there."""
@@ -49,14 +58,9 @@ def place(shape: Shape) -> dict[str, Place]:
     >>> place(Shape(("s", "a", "b"), (("s", "a"), ("a", "b")), dict.fromkeys("sab", "p")))
     {'s': (0.0, 0.0), 'a': (230.0, 0.0), 'b': (460.0, 0.0)}
     """
-    layer = layers(shape)
-    inputs: dict[str, list[str]] = {n: [] for n in shape.nodes}
-    outputs: dict[str, list[str]] = {n: [] for n in shape.nodes}
-    for source, target in shape.edges:
-        outputs[source].append(target)
-        inputs[target].append(source)
+    graph, layer = shape.graph, layers(shape)
     bands = [
-        _ordered([n for n in shape.nodes if shape.band[n] == band], layer, inputs, outputs)
+        _ordered([n for n in shape.nodes if shape.band[n] == band], layer, graph)
         for band in sorted(set(shape.band.values()))
     ]
     left = _lefts(bands)
@@ -68,28 +72,19 @@ def place(shape: Shape) -> dict[str, Place]:
 
 
 def layers(shape: Shape) -> dict[str, int]:
-    """The longest way from a source to each node; a cycle, which no dataflow has, ends it early.
+    """The longest way from a source to each node; nodes of a cycle, which no dataflow has, at 0.
 
     >>> layers(Shape(("s", "a", "b"), (("s", "a"), ("s", "b"), ("a", "b")), {}))
     {'s': 0, 'a': 1, 'b': 2}
     """
-    layer = dict.fromkeys(shape.nodes, 0)
-    for _ in range(len(shape.nodes)):
-        moved = False
-        for source, target in shape.edges:
-            if layer[target] <= layer[source] < len(shape.nodes):
-                layer[target] = layer[source] + 1
-                moved = True
-        if not moved:
-            break
-    return layer
+    depth = shape.graph.depth
+    return {node: depth.get(node, 0) for node in shape.nodes}
 
 
 def _ordered(
     members: Sequence[str],
     layer: Mapping[str, int],
-    inputs: Mapping[str, Sequence[str]],
-    outputs: Mapping[str, Sequence[str]],
+    graph: PlanGraph,
 ) -> dict[int, list[str]]:
     columns: dict[int, list[str]] = {}
     for node in sorted(members, key=lambda n: layer[n]):
@@ -98,7 +93,7 @@ def _ordered(
     rank = {n: float(i) for column in ordered for i, n in enumerate(column)}
     for sweep in range(SWEEPS):
         forward = sweep % 2 == 0
-        neighbours = inputs if forward else outputs
+        neighbours = graph.producers if forward else graph.parents
         for column in ordered if forward else reversed(ordered):
             column.sort(key=lambda n: (_centre(n, neighbours, rank), rank[n]))
             span = max(1, len(column))
@@ -107,8 +102,10 @@ def _ordered(
     return columns
 
 
-def _centre(node: str, neighbours: Mapping[str, Sequence[str]], rank: Mapping[str, float]) -> float:
-    known = [rank[n] for n in neighbours[node] if n in rank]
+def _centre(
+    node: str, neighbours: Callable[[str], Sequence[str]], rank: Mapping[str, float]
+) -> float:
+    known = [rank[n] for n in neighbours(node) if n in rank]
     return sum(known) / len(known) if known else rank[node]
 
 

@@ -1,18 +1,18 @@
-"""A distribution: which processor runs which operator; whether it is valid, what it connects.
+"""A placement: which processor runs which operator; whether it is valid, what it connects.
 
-A distribution table is a mapping from operator to processor (D-CAPE, figure 5.1). The functions
-here judge and count; they never choose. Connections are counted as the seed does: a stream that
-crosses to a processor is one connection, however many operators read it there; base streams that
-enter and results that leave are connections too, where asked for.
+A placement is a mapping from operator to processor (D-CAPE, figure 5.1: a distribution table). The
+functions here judge and count; they never choose. Connections are counted as the seed does: a
+stream that crosses to a processor is one connection, however many operators read it there; base
+streams that enter and results that leave are connections too, where asked for.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.plan.operator_graph import OperatorGraph, number_of
+from millstream.plan.operator_graph import OperatorGraph, PlanGraph, R, number_of
 
-Distribution = Mapping[str, str]  # operator -> processor
+Placement = Mapping[str, str]  # operator -> processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class ProcessorDescription:
         return number_of(self.properties, name, otherwise)
 
 
-def problems(graph: OperatorGraph, table: Distribution, alive: Collection[str]) -> tuple[str, ...]:
-    """Why a distribution is not valid; empty if it is.
+def problems(graph: PlanGraph, table: Placement, alive: Collection[str]) -> tuple[str, ...]:
+    """Why a placement is not valid; empty if it is.
 
     Valid: every operator stands in it (a mapping holds each once), nothing else does, and every
     processor in it is alive (section 5.1.3).
 
     >>> from millstream.plan.operator_graph import GraphOperator
-    >>> problems(OperatorGraph((GraphOperator("o", ("s",)),)), {"o": "p9"}, ["p1"])
+    >>> problems(PlanGraph((GraphOperator("o", ("s",)),)), {"o": "p9"}, ["p1"])
     ('o is on p9, which does not answer',)
     """
     found = [f"{o.id} is on no processor" for o in graph if o.id not in table]
@@ -45,43 +45,36 @@ def problems(graph: OperatorGraph, table: Distribution, alive: Collection[str]) 
     return tuple(found)
 
 
-def pieces(graph: OperatorGraph, table: Distribution) -> int:
+def pieces(graph: PlanGraph, table: Placement) -> int:
     """Connected groups of operators on one processor."""
-    group = {o.id: o.id for o in graph}
-
-    def head(name: str) -> str:
-        while group[name] != name:
-            group[name] = group[group[name]]
-            name = group[name]
-        return name
-
-    for source, target in graph.edges():
-        if table[source] == table[target]:
-            group[head(source)] = head(target)
-    return sum(head(o.id) == o.id for o in graph)
+    return len(graph.parts(lambda source, target: table[source] == table[target]))
 
 
-def crossings(graph: OperatorGraph, table: Distribution) -> tuple[tuple[str, str, str], ...]:
-    """(stream, from, to): results that go from one processor to another, each once."""
+def crossings(graph: OperatorGraph[R], table: Placement) -> tuple[tuple[str, str, str], ...]:
+    """(stream, from, to): streams that go from one processor to another, each once.
+
+    Base streams too, where the table says at which processor they are.
+    """
     found = {
-        (source, table[source], table[target]): None
-        for source, target in graph.edges()
-        if table[source] != table[target]
+        (stream, table[stream], table[operator.id]): None
+        for operator in graph
+        for stream in operator.inputs
+        if stream in table and table[stream] != table[operator.id]
     }
     return tuple(found)
 
 
 def connection_count(
-    graph: OperatorGraph, table: Distribution, *, streams: bool = True, results: bool = False
+    graph: PlanGraph, table: Placement, *, streams: bool = True, results: bool = False
 ) -> int:
-    """Connections of the whole distribution; figures 5.2 and 5.3 count streams, not results."""
+    """Connections of the whole placement; figures 5.2 and 5.3 count streams, not results."""
     count = len(crossings(graph, table))
     if streams:
         count += sum(len(processors_reading(graph, table, s)) for s in graph.streams)
     return count + (len(graph.roots) if results else 0)
 
 
-def connections_by_processor(graph: OperatorGraph, table: Distribution) -> dict[str, int]:
+def connections_by_processor(graph: PlanGraph, table: Placement) -> dict[str, int]:
     """Connections that each processor handles, in and out, streams and results included."""
     counts = dict.fromkeys(table.values(), 0)
     for _, source, target in crossings(graph, table):
@@ -95,12 +88,12 @@ def connections_by_processor(graph: OperatorGraph, table: Distribution) -> dict[
     return counts
 
 
-def processors_reading(graph: OperatorGraph, table: Distribution, stream: str) -> tuple[str, ...]:
+def processors_reading(graph: PlanGraph, table: Placement, stream: str) -> tuple[str, ...]:
     """Processors with an operator that reads it."""
     return tuple(dict.fromkeys(table[consumer] for consumer in graph.consumers(stream)))
 
 
-def sends(graph: OperatorGraph, table: Distribution, operator: str) -> bool:
+def sends(graph: PlanGraph, table: Placement, operator: str) -> bool:
     """Whether its result leaves its processor: to another one, or to whoever asked."""
     consumers = graph.consumers(operator)
     return not consumers or any(table[c] != table[operator] for c in consumers)
