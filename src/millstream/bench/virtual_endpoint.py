@@ -14,8 +14,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import httpx
 
+from millstream.control.codec import to_json
 from millstream.control.commands import Expect, Report, decode
-from millstream.control.records import Peer, to_json
+from millstream.control.records import Peer
 from millstream.control.replies import Compiled, Reply, Reported, encode_reply
 from millstream.sim.virtual_ledger import Rows
 from millstream.sim.virtual_processor import VirtualProcessor
@@ -143,7 +144,7 @@ class HttpProcessor:
         if word == "rows":
             return self._take(stream, body)
         if word == "expect":
-            return to_json(self.virtual._expect(Expect(stream, body["consumer"])))
+            return dict(to_json(self.virtual._expect(Expect(stream, body["consumer"]))))
         key = (f"p:{body['consumer']}", stream)
         if word == "ack" and key in self.virtual.ledger.cursors:
             self.virtual.ledger.cursors[key] = int(body["next"])

@@ -32,6 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from millstream.client.addresses import checked_url
 from millstream.control import tiers
+from millstream.control.codec import from_json
 from millstream.control.commands import Join
 from millstream.control.manager_events import (
     Change,
@@ -47,7 +48,6 @@ from millstream.control.manager_events import (
     Submit,
 )
 from millstream.control.manager_state import ManagerState
-from millstream.control.records import from_json
 from millstream.cql.system_streams import PREFIX
 from millstream.engine.transfer import RefusedError
 from millstream.errors import UsageError

@@ -16,8 +16,8 @@ import httpx
 from millstream.balance import wire
 from millstream.balance.protocol import Message
 from millstream.client.addresses import UNREACHABLE
+from millstream.control.codec import from_json, to_json
 from millstream.control.handover import PeerCommand, PeerEnvelope
-from millstream.control.records import from_json, to_json
 from millstream.control.replies import Reply, decode_reply
 
 PATH = "/balance"

@@ -12,8 +12,8 @@ from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
+from millstream.control.codec import to_json
 from millstream.control.snapshot import Snapshot
-from millstream.control.snapshot_json import to_json
 from millstream.server.access import authorise
 from millstream.server.engine_view import EngineView
 

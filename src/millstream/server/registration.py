@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 
 from millstream.client.addresses import UNREACHABLE
+from millstream.control.codec import to_json
 from millstream.control.commands import Join
-from millstream.control.records import to_json
 
 AGAIN_SECONDS = 5.0
 SILENCE_SECONDS = 15.0

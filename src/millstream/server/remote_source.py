@@ -12,13 +12,13 @@ import urllib.request
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from millstream.control.codec import from_json
 from millstream.control.snapshot import (
     DecisionSnapshot,
     Explanation,
     Results,
     Snapshot,
 )
-from millstream.control.snapshot_json import from_json, snapshot_from_json
 from millstream.errors import CqlError, MillstreamError, ResourceError, StateError, UsageError
 
 DEFAULT_URL = "http://127.0.0.1:8350/"
@@ -38,14 +38,14 @@ class RemoteSource:
         self._token = token if token is not None else os.environ.get(TOKEN, "")
 
     def snapshot(self) -> Snapshot:
-        return snapshot_from_json(self._ask("GET", "/api/snapshot"))
+        return from_json(Snapshot, self._ask("GET", "/api/snapshot"))
 
     def explain(self, cql: str) -> Explanation:
         return from_json(Explanation, self._ask("POST", "/api/explain", {"cql": cql}, cql))
 
     def preview(self, cql: str, rows_max: int = 20) -> Results:
         body = {"cql": cql, "rows": rows_max}
-        return _results(self._ask("POST", "/api/preview", body, cql))
+        return from_json(Results, self._ask("POST", "/api/preview", body, cql))
 
     def register(self, name: str, cql: str) -> DecisionSnapshot:
         body = {"name": name, "cql": cql}
@@ -56,7 +56,7 @@ class RemoteSource:
 
     def results(self, query: str, after: int = 0) -> Results:
         path = f"/api/queries/{quote(query, safe='')}/results?after={after}"
-        return _results(self._ask("GET", path))
+        return from_json(Results, self._ask("GET", path))
 
     def _ask(
         self, method: str, path: str, body: dict[str, Any] | None = None, cql: str = ""
@@ -82,12 +82,6 @@ class RemoteSource:
 
 # A proxy of the environment is not for addresses that the user names.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def _results(told: dict[str, Any]) -> Results:
-    found = from_json(Results, told)
-    rows = tuple(tuple(row) for row in told.get("rows", ()))
-    return Results(tuple(found.columns), rows, found.last, found.lost, found.note)
 
 
 def _error(answer: urllib.error.HTTPError, cql: str) -> MillstreamError:

@@ -34,8 +34,8 @@ from fastapi.staticfiles import StaticFiles
 from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from millstream.control.codec import to_json
 from millstream.control.snapshot import SnapshotSource, known_names
-from millstream.control.snapshot_json import to_json
 from millstream.cql.completion import Known, candidates
 from millstream.errors import CqlError, MillstreamError, ResourceError, StateError, UsageError
 from millstream.server.dashboard.feed import Feed
