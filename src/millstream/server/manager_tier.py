@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.responses import JSONResponse
 
 from millstream.client.addresses import UNREACHABLE
@@ -21,8 +21,9 @@ from millstream.control import tiers
 from millstream.control.commands import MESSAGE_BYTES_MAX, decode
 from millstream.control.replies import encode_reply
 from millstream.cql.system_streams import PREFIX
-from millstream.server.access import AnswerError, authorise, json_body
+from millstream.server.access import AnswerError, json_body
 from millstream.server.manager_driver import ManagerDriver
+from millstream.server.serving import Application
 from millstream.server.system_log import SystemLog
 
 WORDS = ("expect", "ack", "unexpect")
@@ -30,7 +31,7 @@ HANDED_ON_S = 20.0
 
 
 def add_tier_routes(
-    app: FastAPI, driver: ManagerDriver, log: SystemLog, token: str | None, verify: str | bool
+    app: Application, driver: ManagerDriver, log: SystemLog, token: str | None, verify: str | bool
 ) -> None:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -51,13 +52,11 @@ def add_tier_routes(
 
     @app.post("/control")
     async def control(request: Request) -> dict[str, Any]:
-        authorise(request, token)
         envelope = decode(await json_body(request, MESSAGE_BYTES_MAX))
         return {"replies": [encode_reply(r) for r in await driver.from_above(envelope)]}
 
     @app.get("/streams/{stream:path}/segments")
-    async def segments(request: Request, stream: str, after: int) -> dict[str, Any]:
-        authorise(request, token)
+    async def segments(stream: str, after: int) -> dict[str, Any]:
         name, url, epoch = where(stream)
         return {
             "stream": stream, "epoch": epoch, "home_epoch": 0, "segments": [], "behind_rows": 0,
@@ -69,20 +68,15 @@ def add_tier_routes(
         }  # fmt: skip
 
     @app.get("/system")
-    async def system(
-        request: Request, wanted: str = "", epoch: int = 0, after: int = 0
-    ) -> dict[str, Any]:
-        authorise(request, token)
+    async def system(wanted: str = "", epoch: int = 0, after: int = 0) -> dict[str, Any]:
         return log.answer(frozenset(wanted.split(",")), driver.state.epoch, epoch, after)
 
     @app.get("/streams/{name}/producers/{producer}")
-    async def producers(request: Request, name: str, producer: str) -> JSONResponse:
-        authorise(request, token)
+    async def producers(name: str, producer: str) -> JSONResponse:
         return await to_door("GET", name, f"producers/{quote(producer, safe='')}")
 
     @app.post("/streams/{name}/rows")
     async def rows(request: Request, name: str) -> JSONResponse:
-        authorise(request, token)
         return await to_door("POST", name, "rows", await json_body(request, MESSAGE_BYTES_MAX))
 
     async def to_door(
@@ -103,7 +97,6 @@ def add_tier_routes(
 
     @app.post("/streams/{stream:path}/{word}")
     async def forward(request: Request, stream: str, word: str) -> Any:
-        authorise(request, token)
         if word not in WORDS:
             raise AnswerError(404, "unknown", f"there is no {word} of a stream")
         _, url, _ = where(stream)

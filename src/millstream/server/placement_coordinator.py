@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
 from millstream.client.addresses import UNREACHABLE
@@ -28,7 +28,7 @@ from millstream.control.coordinator_messages import Settings
 from millstream.control.coordinator_state import Refuse, Report, Timing
 from millstream.control.coordinator_zones import Tree
 from millstream.engine.transfer import PeerAwayError
-from millstream.server.access import BODY_BYTES_MAX, authorise, json_body
+from millstream.server.access import BODY_BYTES_MAX, json_body
 from millstream.server.placement_messages import (
     MESSAGES_MAX,
     PEERS_MAX,
@@ -39,6 +39,7 @@ from millstream.server.placement_messages import (
     read_share,
     read_wish,
 )
+from millstream.server.serving import Application
 
 TICK_S = 0.5
 SENDERS, WORKERS = 8, 4
@@ -72,7 +73,7 @@ class PlacementCoordinator:
         verify: str | bool = True,
         timing: Timing | None = None,
     ) -> None:
-        self.name, self._distances, self._token = name, distances, token
+        self.name, self._distances = name, distances
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._verify = verify
         self.driver = PlacementDriver(name, self._known, self, self._on_outcome, timing)
@@ -344,23 +345,20 @@ class PlacementCoordinator:
 
     # -- HTTP -----------------------------------------------------------------------------------
 
-    def add_routes(self, app: FastAPI) -> None:
+    def add_routes(self, app: Application) -> None:
         @app.post("/placement/messages")
         async def messages(request: Request) -> dict[str, Any]:
-            authorise(request, self._token)
             envelope = read_envelope(await json_body(request))
             await run_in_threadpool(self.receive, envelope)
             return {}
 
         @app.post("/placement/trees")
         async def trees(request: Request) -> dict[str, Any]:
-            authorise(request, self._token)
             wish, tree = read_wish(await json_body(request))
             return await run_in_threadpool(self.place, wish, tree)
 
         @app.get("/placement/trees/{tree}")
-        async def part(request: Request, tree: str) -> dict[str, Any]:
-            authorise(request, self._token)
+        async def part(tree: str) -> dict[str, Any]:
             return self.share(tree).model_dump(mode="json")
 
 
