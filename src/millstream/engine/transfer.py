@@ -11,10 +11,10 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import pyarrow.parquet as pq
 
+from millstream import errors
 from millstream.engine.ownership import Handed, Ownership, Place, remote
 from millstream.engine.path_times import PathTime
 from millstream.engine.segments import Segment
-from millstream.errors import MillstreamError, StateError
 from millstream.plan.windows import BEGINNING
 
 if TYPE_CHECKING:
@@ -23,18 +23,8 @@ if TYPE_CHECKING:
 PAGE_SEGMENTS_MAX = 200
 PAGE_BYTES_MAX = 64 << 20
 CHUNK = 1 << 20
-
-
-class PeerAwayError(MillstreamError):
-    """Another processor does not answer; asked again later."""
-
-
-class RefusedError(StateError):
-    """Another processor, or this one, will not: `code` says why to programs."""
-
-    def __init__(self, code: str, message: str, *, detail: str = "", hint: str = "") -> None:
-        super().__init__(message, detail=detail, hint=hint)
-        self.code = code
+PeerAwayError = errors.AwayError
+RefusedError = errors.RefusedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,15 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 
 from millstream.control.codec import from_json
-from millstream.engine.transfer import PeerAwayError, RefusedError
-from millstream.errors import CqlError, MillstreamError, ResourceError, StateError, UsageError
+from millstream.errors import (
+    AwayError,
+    CqlError,
+    MillstreamError,
+    RefusedError,
+    ResourceError,
+    StateError,
+    UsageError,
+)
 
 BODY_BYTES_MAX = 4 << 20
 T = TypeVar("T")
@@ -62,13 +69,13 @@ def code_of(error: MillstreamError) -> str:
     """The word by which programs tell errors apart."""
     if isinstance(error, RefusedError):
         return error.code
-    if isinstance(error, PeerAwayError):
+    if isinstance(error, AwayError):
         return "busy"
     return "mistake" if isinstance(error, UsageError) else "failed"
 
 
 def status_of(error: MillstreamError) -> int:
-    if isinstance(error, PeerAwayError):
+    if isinstance(error, AwayError):
         return 503
     if isinstance(error, StateError) or hasattr(error, "expected"):
         return 409

@@ -29,7 +29,7 @@ from typing import Annotated, Any
 from fastapi import Request
 from pydantic import Field
 
-from millstream.client.addresses import checked_url
+from millstream.client.http import checked_url
 from millstream.control import tiers
 from millstream.control.codec import EXACT
 from millstream.control.commands import Join

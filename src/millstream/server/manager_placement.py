@@ -12,16 +12,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import httpx
 from fastapi import Request
 from pydantic import Field
 
-from millstream.client.addresses import UNREACHABLE
+from millstream.client.http import AsyncHttpClient, json_of
 from millstream.control.codec import EXACT
 from millstream.control.manager_events import RequestMove
 from millstream.control.manager_state import ManagerState
-from millstream.engine.transfer import PeerAwayError, RefusedError
-from millstream.errors import UsageError
+from millstream.errors import AwayError, MillstreamError, RefusedError, UsageError
 from millstream.server import manager_answers as answers
 from millstream.server.access import record_body
 from millstream.server.manager_driver import ManagerDriver
@@ -184,7 +182,7 @@ async def _placed_together(
     placement = {str(o): str(p) for o, p in found["placement"].items()}
     unknown = sorted(set(placement.values()) - set(problem.nodes))
     if unknown or placement.keys() != tree.running.keys():
-        raise PeerAwayError("the processors' answer does not fit the query; ask again")
+        raise AwayError("the processors' answer does not fit the query; ask again")
     _, delay = cost_and_delay(problem, placement)
     if not within(delay, problem.latency_bound):
         raise RefusedError(
@@ -204,26 +202,18 @@ async def _placed_together(
 
 
 async def _asked(url: str, wish: Wish, token: str | None, verify: str | bool) -> dict[str, Any]:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    timeout = httpx.Timeout(wish.wait_s + 15.0, connect=5.0)
-    async with httpx.AsyncClient(headers=headers, verify=verify, timeout=timeout) as client:
+    async with AsyncHttpClient(token, verify, answer_s=wish.wait_s + 15.0) as client:
         try:
-            answer = await client.post(
-                f"{url.rstrip('/')}/placement/trees", json=wish.model_dump(mode="json")
-            )
-            found = answer.json()
-        except (*UNREACHABLE, ValueError) as error:
-            raise PeerAwayError(
-                "the processor where the result is wanted does not answer",
-                detail=f"{type(error).__name__}: {error}"[:300],
+            path, body = f"{url.rstrip('/')}/placement/trees", wish.model_dump(mode="json")
+            return dict(json_of(await client.ask("POST", path, body)))
+        except AwayError as error:
+            raise AwayError(
+                "the processor where the result is wanted does not answer", detail=error.detail
             ) from None
-    if answer.status_code != 200 or not isinstance(found, dict):
-        told = found.get("error", {}) if isinstance(found, dict) else {}
-        raise UsageError(
-            "the processor where the result is wanted refuses",
-            detail=str(told.get("message", answer.status_code))[:500],
-        )
-    return found
+        except MillstreamError as error:
+            raise UsageError(
+                "the processor where the result is wanted refuses", detail=error.message
+            ) from None
 
 
 async def _carried_out(

@@ -6,7 +6,7 @@ from typing import Any
 
 from millstream.balance.cost_models import COST_MODELS
 from millstream.balance.redistribution import POLICIES
-from millstream.client.addresses import checked_url
+from millstream.client.http import checked_url
 from millstream.control.admission import PLACERS
 from millstream.control.manager_decisions import SQPR
 from millstream.control.manager_state import Settings

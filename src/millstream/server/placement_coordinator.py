@@ -18,16 +18,15 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-import httpx
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
-from millstream.client.addresses import UNREACHABLE
+from millstream.client.http import HttpClient
 from millstream.control.coordinator_driver import PlacementDriver
 from millstream.control.coordinator_messages import Settings
 from millstream.control.coordinator_state import Refuse, Report, Timing
 from millstream.control.coordinator_zones import Tree
-from millstream.engine.transfer import PeerAwayError
+from millstream.errors import AwayError, MillstreamError, StateError, UsageError
 from millstream.server.access import BODY_BYTES_MAX, json_body
 from millstream.server.placement_messages import (
     MESSAGES_MAX,
@@ -74,8 +73,7 @@ class PlacementCoordinator:
         timing: Timing | None = None,
     ) -> None:
         self.name, self._distances = name, distances
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._verify = verify
+        self._http = HttpClient(token, verify, answer_s=ANSWER_S)
         self.driver = PlacementDriver(name, self._known, self, self._on_outcome, timing)
         self._urls: dict[str, str] = {}
         self._lines: dict[str, _Line] = {}
@@ -84,7 +82,6 @@ class PlacementCoordinator:
         self._outcomes: dict[str, Report | Refuse] = {}
         self._changed = threading.Condition()
         self._stopping = threading.Event()
-        self._http: httpx.Client | None = None
         self._senders: ThreadPoolExecutor | None = None
         self._workers: ThreadPoolExecutor | None = None
         self._ticking: threading.Thread | None = None
@@ -98,8 +95,7 @@ class PlacementCoordinator:
                 pool.shutdown(wait=True, cancel_futures=True)
         if self._ticking is not None:
             self._ticking.join()
-        if self._http is not None:
-            self._http.close()
+        self._http.close()
 
     # -- as the driver sees it ------------------------------------------------------------------
 
@@ -132,10 +128,6 @@ class PlacementCoordinator:
             return
         if self._senders is None:
             self._senders = ThreadPoolExecutor(SENDERS, thread_name_prefix="millstream-placing")
-            limits = httpx.Limits(max_connections=100, max_keepalive_connections=50)
-            self._http = httpx.Client(
-                headers=self._headers, verify=self._verify, timeout=ANSWER_S, limits=limits
-            )
         line.busy = True
         self._senders.submit(self._drain, peer)
 
@@ -163,19 +155,17 @@ class PlacementCoordinator:
                 self._lost(peer, messages)
 
     def _posted(self, peer: str, body: Envelope) -> bool:
-        assert self._http is not None
         url = body.peers.get(peer)
         if url is None:
             return False
         data = body.model_dump(mode="json")
         for wait_s in (*RETRY_S, None):
             try:
-                answer = self._http.post(f"{url.rstrip('/')}/placement/messages", json=data)
-                if answer.status_code == 200:
-                    return True
-                if answer.status_code < 500:
-                    return False  # it will not take this, however often
-            except UNREACHABLE:
+                self._http.post(f"{url.rstrip('/')}/placement/messages", data)
+                return True
+            except (UsageError, StateError):
+                return False  # it will not take this, however often
+            except MillstreamError:
                 pass
             if wait_s is None or self._stopping.wait(wait_s):
                 return False
@@ -206,7 +196,7 @@ class PlacementCoordinator:
             workers = self._workers
         self._tick_from_now_on()
         if self._stopping.is_set():
-            raise PeerAwayError(f"processor {self.name} is about to end")
+            raise AwayError(f"processor {self.name} is about to end")
         for peer in envelope.down:
             workers.submit(self.driver.peer_down, peer)
         for message in messages:
@@ -335,12 +325,12 @@ class PlacementCoordinator:
     def _asked(self, peer: str, tree: str) -> Share | None:
         with self._changed:
             url = self._urls.get(peer)
-        if peer == self.name or url is None or self._http is None:
+        if peer == self.name or url is None:
             return None
         try:
-            answer = self._http.get(f"{url.rstrip('/')}/placement/trees/{quote(tree, safe='')}")
-            return read_share(answer.json()) if answer.status_code == 200 else None
-        except (*UNREACHABLE, ValueError):
+            path = f"/placement/trees/{quote(tree, safe='')}"
+            return read_share(self._http.get(url.rstrip("/") + path))
+        except MillstreamError:
             return None
 
     # -- HTTP -----------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
-from millstream.client.addresses import checked_url
+from millstream.client.http import checked_url
 from millstream.control.commands import MESSAGE_BYTES_MAX, Envelope, Join, Progress, Report, decode
 from millstream.control.replies import encode_reply
 from millstream.engine.engine import EngineSettings

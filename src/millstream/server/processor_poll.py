@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from millstream.client.manager_client import HttpClient
+from millstream.client.http import HttpClient
 from millstream.control.codec import from_json
 from millstream.control.snapshot import Snapshot
 from millstream.errors import MillstreamError
