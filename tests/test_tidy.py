@@ -39,7 +39,7 @@ DOORS = {
     "ortools": ("place",),
     "fastapi": ("server",),
     "uvicorn": ("server",),
-    "httpx": ("server", "client", "bench"),
+    "httpx": ("client",),
     "sqlglot": ("cql",),
     "openpyxl": ("runs",),
     "prompt_toolkit": ("commands",),

@@ -5,6 +5,8 @@
         CqlError        ... in a query's text, with line and column
       ResourceError     a disk, memory or quota is exhausted
       StateError        what lies on disk does not fit what was asked
+        RefusedError    ... another process, or this one, will not do it; a code says why
+      AwayError         another process does not answer
       InternalError     our own bug: please report
 
 The command line prints any of these without a traceback; `exit_code` is what it exits with.
@@ -79,6 +81,18 @@ class StateError(MillstreamError):
     """What lies on disk does not fit what was asked."""
 
     exit_code = 2
+
+
+class RefusedError(StateError):
+    """Another process, or this one, will not: `code` says why to programs."""
+
+    def __init__(self, code: str, message: str, *, detail: str = "", hint: str = "") -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.code = code
+
+
+class AwayError(MillstreamError):
+    """Another process does not answer; asked again later it may."""
 
 
 class InternalError(MillstreamError):

@@ -12,8 +12,8 @@ from millstream import cli
 from millstream.bench.synthetic_system import SLOW, SyntheticSystem
 from millstream.commands import top
 from millstream.commands.top import Room, picture, room_of
+from millstream.control.codec import from_json
 from millstream.control.snapshot import Snapshot
-from millstream.control.snapshot_json import snapshot_from_json
 from millstream.server.dashboard.serving import DashboardServer
 
 
@@ -63,7 +63,7 @@ def test_old_figures_say_so(system: SyntheticSystem) -> None:
 def test_against_a_server(system: SyntheticSystem, capsys: pytest.CaptureFixture[str]) -> None:
     with DashboardServer(system, port=0) as server:
         assert cli.run(["top", "--url", server.url, "--json"]) == 0
-        taken = snapshot_from_json(json.loads(capsys.readouterr().out))
+        taken = from_json(Snapshot, json.loads(capsys.readouterr().out))
         assert len(taken.queries) == 20
         assert abs(taken.taken - time.time()) < 60
         assert cli.run(["top", "--url", server.url, "--once"]) == 0

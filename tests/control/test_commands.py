@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.control import codec, records
 from millstream.control import commands as c
-from millstream.control import records
 from millstream.control import replies as r
 from millstream.errors import UsageError
 
@@ -82,7 +82,7 @@ def test_replies_survive_the_wire(command: c.Command, reply: r.Reply) -> None:
 
 def test_a_joining_processor_survives_the_wire() -> None:
     join = c.Join("p1", "http://127.0.0.1:1", 4, {"cpu": 2, "site": "here", "anything": None})
-    assert records.from_json(c.Join, json.loads(json.dumps(records.to_json(join)))) == join
+    assert codec.from_json(c.Join, json.loads(json.dumps(codec.to_json(join)))) == join
 
 
 def test_the_seeds_requests_are_recognisable() -> None:

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from millstream.control.codec import from_json, to_json
 from millstream.control.commands import Complete, Host, Prepare, Progress, Seal, Undo
 from millstream.control.handover import (
     Disengage,
@@ -14,7 +15,7 @@ from millstream.control.handover import (
     resumed,
     said,
 )
-from millstream.control.records import Peer, from_json, to_json
+from millstream.control.records import Peer
 from millstream.control.replies import Done, Progressed, Refusal, Sealed, SealedStream
 from millstream.errors import UsageError
 

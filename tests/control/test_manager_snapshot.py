@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 
 from millstream.control import manager_snapshot
+from millstream.control.codec import to_json
 from millstream.control.manager_snapshot import snapshot_of
 from millstream.control.manager_state import (
     Decision,
@@ -18,7 +19,6 @@ from millstream.control.manager_state import (
     Statistics,
     StreamRecord,
 )
-from millstream.control.snapshot_json import to_json
 from millstream.control.system_streams import table_of
 
 NOW = 1000.0

@@ -2,11 +2,13 @@
 
 import doctest
 import json
+from datetime import datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.control import diagnosis, snapshot_json
+from millstream.control import diagnosis, snapshot_changes
+from millstream.control.codec import from_json, to_json
 from millstream.control.diagnosis import alarms, cause_of, costs_of, slowest
 from millstream.control.snapshot import (
     Connection,
@@ -18,16 +20,12 @@ from millstream.control.snapshot import (
     Overview,
     ProcessorSnapshot,
     QuerySnapshot,
+    Results,
     ScorePoint,
     Snapshot,
     StreamSnapshot,
 )
-from millstream.control.snapshot_json import (
-    apply_changes,
-    changes,
-    snapshot_from_json,
-    to_json,
-)
+from millstream.control.snapshot_changes import apply_changes, changes
 
 names = st.sampled_from(["a", "b", "c", "d"])
 figures = st.floats(0, 1e6, allow_nan=False)
@@ -69,7 +67,7 @@ snapshots = st.builds(
 @given(snapshots)
 def test_json_there_and_back(snapshot: Snapshot) -> None:
     text = json.dumps(to_json(snapshot), allow_nan=False)
-    assert snapshot_from_json(json.loads(text)) == snapshot
+    assert from_json(Snapshot, json.loads(text)) == snapshot
 
 
 @given(snapshots, snapshots)
@@ -77,7 +75,7 @@ def test_increments_lead_from_one_to_the_other(old: Snapshot, new: Snapshot) -> 
     before, after = to_json(old), to_json(new)
     got = apply_changes(before, changes(before, after))
     for name, value in after.items():
-        if name in snapshot_json.KEYED:
+        if name in snapshot_changes.KEYED:
             assert sorted(map(repr, map(sorted_items, got[name]))) == sorted(
                 map(repr, map(sorted_items, value))
             )
@@ -95,13 +93,15 @@ def test_nothing_changed_is_nothing_told() -> None:
 
 
 def test_an_older_writers_snapshot_is_read() -> None:
-    read = snapshot_from_json({"taken": 3.0, "overview": {"title": "x", "novelty": 1}})
+    read = from_json(Snapshot, {"taken": 3.0, "overview": {"title": "x", "novelty": 1}})
     assert read == Snapshot(3.0, Overview("x"))
 
 
 def test_values_that_json_does_not_know() -> None:
-    assert to_json(float("nan")) is None
-    assert to_json({"a": (1, b"x")}) == {"a": [1, "b'x'"]}
+    assert to_json(Overview("x", started=float("nan")))["started"] is None
+    row = (1, b"x", float("inf"), datetime(2020, 1, 2, 3), ({"a": b"y"},))
+    told = to_json(Results(("a",), (row,)))["rows"]
+    assert told == [[1, "b'x'", None, "2020-01-02 03:00:00", [{"a": "b'y'"}]]]
 
 
 def test_the_cause_is_the_operator_whose_rows_wait_longest() -> None:
@@ -152,5 +152,5 @@ def test_alarms_tell_the_worst_first() -> None:
 
 
 def test_examples_in_the_text() -> None:
-    for module in (diagnosis, snapshot_json):
+    for module in (diagnosis, snapshot_changes):
         assert doctest.testmod(module).failed == 0

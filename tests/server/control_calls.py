@@ -32,7 +32,7 @@ class Control(ProcessorClient):
         found: list[dict[str, Any]] = []
         following = 0
         while True:
-            answer = self.client.get(f"/queries/{query}/rows", params={"after": following}).json()
+            answer = self.get(f"/queries/{query}/rows", after=following)
             found += answer["rows"]
             if answer["next"] == following or not answer["rows"]:
                 return found

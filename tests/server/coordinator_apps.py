@@ -1,22 +1,17 @@
 """Processors on loopback that place trees together: real HTTP, given distances, no engine."""
 
-import threading
-import time
 from collections.abc import Callable, Sequence
 
 import httpx
 import numpy as np
-import uvicorn
-from fastapi import FastAPI
 
 from millstream.control.coordinator_state import Timing
 from millstream.control.coordinator_zones import tree_of
 from millstream.place.network_tree import NetworkTree, network_tree
 from millstream.place.problem import Stream
-from millstream.server.access import add_error_answers
-from millstream.server.kept_port import bound_socket
 from millstream.server.placement_coordinator import PlacementCoordinator
 from millstream.server.placement_messages import tree_json
+from millstream.server.serving import Application, Server
 
 NODES = tuple(f"qp{i}" for i in range(6))
 TIMING = Timing(measure_s=20.0, mapping_s=60.0)  # nobody is given up on because a machine is busy
@@ -42,38 +37,19 @@ def problem(seed: int, latency_bound: float | None = None) -> NetworkTree:
     )
 
 
-class Served:
-    """An application on a port of loopback."""
-
-    def __init__(self, app: FastAPI) -> None:
-        self._socket = bound_socket("127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        config = uvicorn.Config(app, log_level="warning", lifespan="off", access_log=False)
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
-        self._thread.start()
-        while not self._server.started:
-            time.sleep(0.01)
-
-    def close(self) -> None:
-        self._server.should_exit = True
-        self._thread.join()
-        self._socket.close()
-
-
-class App(Served):
+class App(Server):
     """The part of a processor's endpoint that takes part in placing."""
 
     def __init__(self, name: str, distances: Callable[[Sequence[str]], dict[str, float]]) -> None:
         self.coordinator = PlacementCoordinator(name, distances, token="secret", timing=TIMING)
-        app = FastAPI()
-        add_error_answers(app)
+        app = Application("coordinator", token="secret")
         self.coordinator.add_routes(app)
         super().__init__(app)
+        self.start()
 
-    def close(self) -> None:
+    def stop(self) -> None:
         self.coordinator.close()
-        super().close()
+        super().stop()
 
 
 class Network:
@@ -100,4 +76,4 @@ class Network:
     def close(self) -> None:
         self.client.close()
         for app in self.apps.values():
-            app.close()
+            app.stop()

@@ -14,8 +14,9 @@ from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
 from millstream.bench.synthetic_system import FAILED, SLOW, SyntheticSystem
+from millstream.control.codec import from_json
 from millstream.control.snapshot import Snapshot
-from millstream.control.snapshot_json import apply_changes, snapshot_from_json
+from millstream.control.snapshot_changes import apply_changes
 from millstream.errors import UsageError
 from millstream.server.dashboard.app import STATIC, dashboard_app
 from millstream.server.dashboard.feed import WAITING_MAX, Feed
@@ -149,7 +150,7 @@ def test_places_are_told_once_for_a_shape(feed: Feed) -> None:
 
 
 def test_snapshot_and_history(client: TestClient) -> None:
-    taken = snapshot_from_json(client.get("/api/snapshot").json())
+    taken = from_json(Snapshot, client.get("/api/snapshot").json())
     assert len(taken.queries) == 10
     assert len(client.get("/api/history").json()[0]) == 5
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from millstream.control.codec import to_json
 from millstream.control.snapshot import Snapshot
-from millstream.control.snapshot_json import to_json
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop

@@ -7,8 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from coordinator_apps import NODES, Network, Served, problem
-from fastapi import FastAPI
+from coordinator_apps import NODES, Network, problem
 
 from millstream.cli import run
 from millstream.control.manager import step
@@ -26,8 +25,8 @@ from millstream.control.manager_state import (
 from millstream.place.check import cost_and_delay
 from millstream.place.network_outcome import Placed
 from millstream.place.network_planner import plan
-from millstream.server.access import add_error_answers
 from millstream.server.manager_placement import add_placement_routes
+from millstream.server.serving import Application, Server
 
 ROW_BYTES = 100
 
@@ -110,14 +109,14 @@ def driver(network: Network) -> Driver:
 
 @pytest.fixture
 def client(driver: Driver) -> Iterator[httpx.Client]:
-    app = FastAPI()
-    add_error_answers(app)
+    app = Application("manager", token="secret")
     add_placement_routes(app, driver, "secret", True)  # type: ignore[arg-type]
-    served = Served(app)
+    served = Server(app)
+    served.start()
     headers = {"Authorization": "Bearer secret"}
     with httpx.Client(base_url=served.url, headers=headers, timeout=120.0) as found:
         yield found
-    served.close()
+    served.stop()
 
 
 def cost_of(network: Network, placement: dict[str, str]) -> float:

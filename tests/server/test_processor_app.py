@@ -78,7 +78,7 @@ def controls(pair: list[ProcessorServer]) -> Iterator[list[Control]]:
 
 def post(control: Control, sequence: int, batch: list[dict[str, Any]]) -> None:
     body = {"producer": "p", "sequence": sequence, "rows": batch}
-    answer = control.client.post("/streams/s/rows", json=body)
+    answer = control.client.http.post("/streams/s/rows", json=body)
     assert answer.status_code == 200, answer.text
 
 
@@ -103,7 +103,7 @@ def test_a_query_over_two_processors_moves_while_rows_come(controls: list[Contro
     host = Host("join", JOIN, found["start"], tuple(ids), True)
     move("m2", [host], first, second, {"s:s": first.peer(1)}, {})
     post(first, 3, rows(120, 60))
-    first.client.post("/streams/s/end").raise_for_status()
+    first.client.http.post("/streams/s/end").raise_for_status()
     until(lambda: settled(*controls))
     every = rows(0, 180)
     expected = sorted(
@@ -138,7 +138,7 @@ def test_an_operator_that_shares_its_job_and_files_moves_alone(controls: list[Co
 
     def send(sequence: int, batch: list[dict[str, Any]]) -> None:
         body = {"producer": "p", "sequence": sequence, "rows": batch}
-        first.client.post("/streams/t/rows", json=body).raise_for_status()
+        first.client.http.post("/streams/t/rows", json=body).raise_for_status()
 
     send(1, rows(0, 50))
     until(lambda: settled(*controls))
@@ -146,13 +146,13 @@ def test_an_operator_that_shares_its_job_and_files_moves_alone(controls: list[Co
     host = Host("mod1", texts["mod1"], found["mod1"]["start"], (operator,), True)
     move("m3", [host], first, second, {"s:t": first.peer(1)}, {})
     send(2, rows(50, 50))
-    first.client.post("/streams/t/end").raise_for_status()
+    first.client.http.post("/streams/t/end").raise_for_status()
     until(lambda: settled(*controls))
     for number, (query, control) in enumerate([("mod0", first), ("mod1", second), ("mod2", first)]):
         assert sorted(r["n"] for r in control.rows(query)) == [
             n for n in range(100) if n % 5 == number
         ], query
-    assert first.client.get("/queries/mod1/rows").status_code == 409, "it is not here any more"
+    assert first.client.http.get("/queries/mod1/rows").status_code == 409, "it is not here any more"
 
 
 def test_moves_back_and_forth_while_everything_runs(controls: list[Control]) -> None:
@@ -204,11 +204,11 @@ def test_moves_back_and_forth_while_everything_runs(controls: list[Control]) -> 
 
 def test_results_are_read_once_and_then_need_not_be_kept(controls: list[Control]) -> None:
     first = controls[0]
-    answer = first.client.get("/queries/count/rows").json()
+    answer = first.client.http.get("/queries/count/rows").json()
     assert answer["ended"]
     assert answer["columns"] == [["name", "string"], ["c", "bigint"]]
-    first.client.post("/queries/count/ack", json={"next": answer["next"]}).raise_for_status()
-    later = first.client.get("/queries/count/rows").json()
+    first.client.http.post("/queries/count/ack", json={"next": answer["next"]}).raise_for_status()
+    later = first.client.http.get("/queries/count/rows").json()
     assert (later["rows"], later["read"]) == ([], answer["next"])
 
 
@@ -251,7 +251,7 @@ def test_mistakes_come_back_in_words(controls: list[Control]) -> None:
     [(b"x", 400), (b"[]", 400), (b"{}", 400), (b'{"manager": 1}', 400), (b" " * (5 << 20), 413)],
 )
 def test_bodies_that_are_no_envelopes(controls: list[Control], content: bytes, status: int) -> None:
-    answer = controls[0].client.post("/control", content=content)
+    answer = controls[0].client.http.post("/control", content=content)
     assert answer.status_code == status
     assert answer.json()["error"]["message"]
 
@@ -269,7 +269,7 @@ def test_data_that_is_not_here_is_refused(controls: list[Control]) -> None:
 
 def test_a_consumer_is_expected_and_no_more(controls: list[Control]) -> None:
     first = controls[0]
-    answer = first.client.post("/streams/s%3As/expect", json={"consumer": "someone"})
+    answer = first.client.http.post("/streams/s%3As/expect", json={"consumer": "someone"})
     assert Expected(**answer.json()).epoch == 1
     first.do(Unexpect("s:s", "someone"))
     assert "someone" not in first.do(TakeInventory())[0].expected.get("s:s", ())

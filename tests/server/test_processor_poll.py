@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from millstream.bench.synthetic_system import SyntheticSystem
-from millstream.control.snapshot_json import to_json
+from millstream.control.codec import to_json
 from millstream.errors import MillstreamError
 from millstream.server import processor_poll
 from millstream.server.processor_poll import ProcessorPoll

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from millstream.client.http import AsyncHttpClient
 from millstream.control.manager_state import (
     Decision,
     Live,
@@ -89,7 +90,7 @@ class World:
 
 def rounds(feed: SystemFeed, world: World, count: int = 1) -> None:
     async def go() -> None:
-        async with httpx.AsyncClient(transport=httpx.MockTransport(world.answer)) as client:
+        async with AsyncHttpClient(transport=httpx.MockTransport(world.answer)) as client:
             for _ in range(count):
                 await feed.round(client)
 

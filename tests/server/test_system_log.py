@@ -8,6 +8,7 @@ import httpx
 import pytest
 from test_system_feed import World, feed_of, rounds, state_of, step
 
+from millstream.client.http import AsyncHttpClient
 from millstream.control.manager_state import Live, ManagerState, Move, Processor
 from millstream.control.system_streams import ADMISSIONS, MOVES, OPERATORS, STEPS
 from millstream.server import system_log
@@ -99,7 +100,7 @@ def test_a_manager_above_gets_everything_once_whatever_is_lost() -> None:
     states.append(above(STEPS, MOVES, OPERATORS, ADMISSIONS))
 
     async def go(count: int) -> None:
-        async with httpx.AsyncClient(transport=httpx.MockTransport(below.answer)) as client:
+        async with AsyncHttpClient(transport=httpx.MockTransport(below.answer)) as client:
             for _ in range(count):
                 await top.round(client)
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
 from millstream.control.system_streams import OPERATORS, STEPS
 from millstream.engine import system_rows
 from millstream.engine.reports import StepReport
 from millstream.server import system_view
-from millstream.server.access import add_error_answers
+from millstream.server.serving import Application
 from millstream.server.system_view import SystemView
 
 
@@ -85,9 +84,8 @@ def test_steps_from_the_first_question_on(
 
 
 def test_over_http_with_a_token(engine: PlainEngine) -> None:
-    app = FastAPI()
-    add_error_answers(app)
-    SystemView("p7", engine).add_route(app, "secret")  # type: ignore[arg-type]
+    app = Application("processor", token="secret")
+    SystemView("p7", engine).add_route(app)  # type: ignore[arg-type]
 
     async def ask() -> list[httpx.Response]:
         base, bearer = "http://p7", {"authorization": "Bearer secret"}

@@ -2,10 +2,11 @@
 
 import json
 
+from millstream.control.codec import to_json
 from millstream.control.manager_events import RequestMove, StartStreams, Submit
 from millstream.control.manager_snapshot import snapshot_of
 from millstream.control.snapshot import Snapshot
-from millstream.control.snapshot_json import apply_changes, changes, to_json
+from millstream.control.snapshot_changes import apply_changes, changes
 from millstream.server.dashboard.layout import place, shape_of
 from millstream.sim.managed_cluster import ManagedCluster, Trouble, tree
 

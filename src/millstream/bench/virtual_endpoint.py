@@ -12,11 +12,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-import httpx
-
+from millstream.client.http import HttpClient
+from millstream.control.codec import to_json
 from millstream.control.commands import Expect, Report, decode
-from millstream.control.records import Peer, to_json
+from millstream.control.records import Peer
 from millstream.control.replies import Compiled, Reply, Reported, encode_reply
+from millstream.errors import MillstreamError
 from millstream.sim.virtual_ledger import Rows
 from millstream.sim.virtual_processor import VirtualProcessor
 from millstream.sim.virtual_work import VirtualWork
@@ -64,12 +65,14 @@ class Pointing(VirtualWork):
         super().__init__(url, world)
 
     def serve(self, name: str, consumer: str, following: int) -> Peer | None:
-        asked: dict[str, str | int] = {"after": max(following, 1), "consumer": consumer}
+        client = HttpClient(answer_s=5.0)
         try:
-            answer = httpx.get(f"{self.name}/streams/{name}/segments", params=asked, timeout=5.0)
-            moved = answer.json()["moved"]
-        except (httpx.HTTPError, KeyError, ValueError):
+            url = f"{self.name}/streams/{name}/segments"
+            moved = client.get(url, after=max(following, 1), consumer=consumer)["moved"]
+        except (MillstreamError, KeyError):
             return None
+        finally:
+            client.close()
         return Peer(moved["to"]["processor"], moved["to"]["url"], moved["epoch"] + 1)
 
 
@@ -143,7 +146,7 @@ class HttpProcessor:
         if word == "rows":
             return self._take(stream, body)
         if word == "expect":
-            return to_json(self.virtual._expect(Expect(stream, body["consumer"])))
+            return dict(to_json(self.virtual._expect(Expect(stream, body["consumer"]))))
         key = (f"p:{body['consumer']}", stream)
         if word == "ack" and key in self.virtual.ledger.cursors:
             self.virtual.ledger.cursors[key] = int(body["next"])

@@ -1,27 +1,21 @@
 """A manager over HTTP, as commands, runs and sessions ask it.
 
 Every mistake that a manager tells comes back as the error it would be here, with its detail and
-hint; a manager that does not answer is a `ManagerAwayError`. Decides nothing.
+hint; a manager that does not answer is an `AwayError`. Decides nothing.
 """
 
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-import httpx
-
-from millstream.client.addresses import UNREACHABLE, checked_url
-from millstream.errors import MillstreamError, ResourceError, StateError, UsageError
+from millstream.client.http import HttpClient, checked_url
+from millstream.errors import AwayError, StateError, UsageError
 
 MANAGER = "MILLSTREAM_MANAGER"
 TOKEN = "MILLSTREAM_TOKEN"
-ANSWER_S = 30.0
+ManagerAwayError = AwayError
 Answer = dict[str, Any]
-
-
-class ManagerAwayError(MillstreamError):
-    """Nobody answers; asked again it may."""
 
 
 def manager_url(given: str | None) -> str:
@@ -36,57 +30,11 @@ def manager_url(given: str | None) -> str:
     return checked_url(url, "--manager")
 
 
-class HttpClient:
-    """Requests to one address or several, with kept connections."""
-
-    def __init__(self, token: str | None = None, verify: str | bool = True) -> None:
-        given = token if token is not None else os.environ.get(TOKEN) or None
-        headers = {"Authorization": f"Bearer {given}"} if given else {}
-        self.http = httpx.Client(headers=headers, verify=verify, timeout=ANSWER_S)
-
-    def close(self) -> None:
-        self.http.close()
-
-    def ask(
-        self, method: str, url: str, body: Mapping[str, Any] | None = None, *, wait_s: float = 0.0,
-        params: Mapping[str, Any] | None = None,
-    ) -> httpx.Response:  # fmt: skip
-        timeout = httpx.Timeout(ANSWER_S + wait_s, connect=5.0)
-        try:
-            answer = self.http.request(method, url, json=body, params=params, timeout=timeout)
-        except UNREACHABLE as error:
-            where = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"
-            raise ManagerAwayError(
-                f"nobody answers at {where}", detail=f"{type(error).__name__}: {error}"[:300]
-            ) from None
-        if answer.status_code >= 400:
-            raise _error(answer)
-        return answer
-
-
-def _error(answer: httpx.Response) -> MillstreamError:
-    try:
-        told = answer.json().get("error", {})
-    except ValueError:
-        told = {}
-    if not isinstance(told, dict):  # endpoints of rows tell it in one word
-        told = {"message": told}
-    message = str(told.get("message") or f"the answer was status {answer.status_code}")
-    words = {"detail": str(told.get("detail") or ""), "hint": str(told.get("hint") or "")}
-    if answer.status_code == 409:
-        return StateError(message, **words)
-    if answer.status_code == 507:
-        return ResourceError(message, **words)
-    if answer.status_code == 503:
-        return ManagerAwayError(message, **words)
-    return UsageError(message, **words)
-
-
 class ManagerClient(HttpClient):
     """One manager; use with `with`, or close it."""
 
     def __init__(self, url: str, *, token: str | None = None, verify: str | bool = True) -> None:
-        super().__init__(token, verify)
+        super().__init__(token if token is not None else os.environ.get(TOKEN), verify)
         self.url = url.rstrip("/")
 
     def __enter__(self) -> "ManagerClient":
@@ -96,10 +44,10 @@ class ManagerClient(HttpClient):
         self.close()
 
     def _get(self, path: str, **params: Any) -> Any:
-        return self.ask("GET", self.url + path, params=params or None).json()
+        return self.get(self.url + path, **params)
 
     def _post(self, path: str, body: Mapping[str, Any], wait_s: float = 0.0) -> Answer:
-        return dict(self.ask("POST", self.url + path, body, wait_s=wait_s).json())
+        return dict(self.post(self.url + path, body, wait_s=wait_s))
 
     # -- reading --------------------------------------------------------------------------------
 

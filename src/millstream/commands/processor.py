@@ -173,7 +173,7 @@ def _cut_off(ended: threading.Event, session: Any, say: Callable[..., None]) -> 
 
 
 def _balance(scheme: str, peers: str) -> Any:
-    from millstream.client.addresses import checked_url  # noqa: PLC0415
+    from millstream.client.http import checked_url  # noqa: PLC0415
     from millstream.server.balancing import BalanceSettings  # noqa: PLC0415
 
     addresses = tuple(

@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from millstream.control.codec import to_json
 from millstream.control.diagnosis import seconds, slowest
 from millstream.control.snapshot import (
     OperatorSnapshot,
@@ -25,7 +26,6 @@ from millstream.control.snapshot import (
     QuerySnapshot,
     Snapshot,
 )
-from millstream.control.snapshot_json import to_json
 from millstream.errors import MillstreamError, UsageError
 from millstream.server.remote_source import DEFAULT_URL, RemoteSource
 

@@ -24,6 +24,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from millstream.control.codec import from_json, to_json
 from millstream.control.records import (
     Count,
     Many,
@@ -34,8 +35,6 @@ from millstream.control.records import (
     Properties,
     Table,
     Text,
-    from_json,
-    to_json,
 )
 from millstream.errors import UsageError
 
@@ -295,7 +294,8 @@ class Join:
 
 
 def encode(envelope: Envelope) -> dict[str, Any]:
-    return to_json(envelope)
+    data: dict[str, Any] = to_json(envelope)
+    return data
 
 
 def decode(data: object) -> Envelope:

@@ -1,11 +1,9 @@
-"""Fields of messages between managers and processors, with their limits; records as JSON."""
+"""Fields of messages between processes, with their limits: they come from elsewhere."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
-
-from millstream.errors import UsageError
+from pydantic import Field
 
 Name = Annotated[str, Field(min_length=1, max_length=300)]
 Text = Annotated[str, Field(max_length=1 << 18)]
@@ -25,32 +23,3 @@ class Peer:
     processor: Name
     url: Name
     epoch: Count = 0
-
-
-T = TypeVar("T")
-_ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
-
-
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    if kind not in _ADAPTERS:
-        _ADAPTERS[kind] = TypeAdapter(kind)
-    return _ADAPTERS[kind]
-
-
-def to_json(record: Any) -> dict[str, Any]:
-    """A record of a message as JSON-ready data."""
-    data: dict[str, Any] = _adapter(type(record)).dump_python(record, mode="json")
-    return data
-
-
-def from_json(kind: type[T], data: object) -> T:
-    """The inverse; anything else is the sender's mistake."""
-    try:
-        record: T = _adapter(kind).validate_python(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(
-            f"malformed {kind.__name__.lower()}", detail=f"{where}: {first['msg']}"[:500]
-        ) from None
-    return record

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from millstream.control.codec import from_json, to_json
 from millstream.control.commands import Command
 from millstream.control.records import (
     Count,
@@ -18,8 +19,6 @@ from millstream.control.records import (
     Properties,
     Table,
     Text,
-    from_json,
-    to_json,
 )
 
 

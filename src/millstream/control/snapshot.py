@@ -21,7 +21,10 @@ A new kind of system implements `SnapshotSource`; see docs/design/0009.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from math import isfinite
+from typing import Annotated, Any, Protocol
+
+from pydantic import PlainSerializer
 
 from millstream.cql.completion import Known
 
@@ -36,6 +39,22 @@ DECISION_KINDS = (
     "failure",  # a query, a source or a processor has failed
     "notice",  # anything else that an operator should hear of
 )
+
+
+def _cell(value: Any) -> Any:
+    """A value of a row as JSON has it; what JSON does not know is told in words."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _cell(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cell(inner) for inner in value]
+    return str(value)
+
+
+Cell = Annotated[Any, PlainSerializer(_cell)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +120,7 @@ class ErrorSnapshot:
     at: float = 0.0
     operator: str = ""
     place: str = ""  # "row 7 of doors"
-    row: Mapping[str, Any] | None = None  # its values by column
+    row: Mapping[str, Cell] | None = None  # its values by column
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +310,7 @@ class Results:
     """Rows of a result. `last` is what to ask from next; `lost` rows in between are not kept."""
 
     columns: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...] = ()
+    rows: tuple[tuple[Cell, ...], ...] = ()
     last: int = 0
     lost: int = 0
     note: str = ""

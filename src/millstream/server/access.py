@@ -1,22 +1,30 @@
-"""Who may ask, how much, and how refusals are told: the same for every endpoint of a processor.
+"""What a request may hold, and how a refusal is told: the same for every endpoint of ours.
 
-Endpoints listen on loopback; beyond it every request carries a token. Bodies are bounded as they
-come in, whatever their headers say. Errors are JSON in four parts; nothing secret is in them.
+Bodies are bounded as they come in, whatever their headers say. An error is JSON in four parts,
+`{"error": {"code", "message", "detail", "hint"}}`; one in a query's text also has the place to
+underline. Endpoints for people (posted rows, the dashboard) tell the same parts side by side, with
+the message as `error`. Nothing secret is in them.
 """
 
-import hmac
 import json
 from typing import Any, TypeVar
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ValidationError
 
-from millstream.errors import MillstreamError, ResourceError, StateError, UsageError
-from millstream.store.transfer import PeerAwayError, RefusedError
+from millstream.control.codec import from_json
+from millstream.errors import (
+    AwayError,
+    CqlError,
+    MillstreamError,
+    RefusedError,
+    ResourceError,
+    StateError,
+    UsageError,
+)
 
 BODY_BYTES_MAX = 4 << 20
-Body = TypeVar("Body", bound=BaseModel)
+T = TypeVar("T")
 
 
 class AnswerError(Exception):
@@ -24,25 +32,19 @@ class AnswerError(Exception):
 
     def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
         super().__init__(message)
-        self.status, self.content = status, {"code": code, "message": message, "hint": hint}
+        self.status, self.code, self.message, self.hint = status, code, message, hint
 
 
-def authorise(request: Request, token: str | None) -> None:
-    """Refuses a request without the token, where there is one."""
-    if token is None:
-        return
-    given = request.headers.get("authorization", "").removeprefix("Bearer ")
-    if not hmac.compare_digest(given.encode(), token.encode()):
-        raise AnswerError(401, "denied", "a token is required", "Authorization: Bearer TOKEN")
-
-
-async def json_body(request: Request, size_max: int = BODY_BYTES_MAX) -> dict[str, Any]:
+async def json_body(
+    request: Request, size_max: int = BODY_BYTES_MAX, *, too_large: int = 413
+) -> dict[str, Any]:
     """A request's body as an object; refused as soon as it is too large."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
         if size > size_max:
-            raise AnswerError(413, "too_large", f"a request holds at most {size_max} bytes")
+            text = f"a request holds at most {size_max} bytes"
+            raise AnswerError(too_large, "too_large", text, "send less at once")
         parts.append(part)
     body = b"".join(parts)
     try:
@@ -56,75 +58,45 @@ async def json_body(request: Request, size_max: int = BODY_BYTES_MAX) -> dict[st
     return found
 
 
-def validated(kind: type[Body], body: dict[str, Any]) -> Body:
-    """A body as its model has it; the first thing that is wrong with it is told."""
-    try:
-        return kind.model_validate(body)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise AnswerError(400, "mistake", f"{where}: {first['msg']}"[:500]) from None
-
-
-def text(body: dict[str, Any], key: str) -> str:
-    """A text of a body."""
-    found = body.get(key)
-    if not isinstance(found, str) or not 0 < len(found) <= 1000:
-        raise AnswerError(400, "mistake", f"{key} is missing or no text")
-    return found
-
-
-def number(body: dict[str, Any], key: str) -> int:
-    """A whole number of a body."""
-    found = body.get(key)
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 1 << 62:
-        raise AnswerError(400, "mistake", f"{key} is missing or no whole number")
-    return found
-
-
-def told(error: MillstreamError) -> dict[str, Any]:
-    """An error as others read it."""
-    return {
-        "code": code_of(error),
-        "message": error.message,
-        "detail": error.detail,
-        "hint": error.hint,
-    }
+async def record_body(
+    request: Request, kind: type[T], size_max: int = BODY_BYTES_MAX, *, hint: str = ""
+) -> T:
+    """A request's body as the record it stands for."""
+    return from_json(kind, await json_body(request, size_max), hint=hint)
 
 
 def code_of(error: MillstreamError) -> str:
     """The word by which programs tell errors apart."""
     if isinstance(error, RefusedError):
         return error.code
-    if isinstance(error, PeerAwayError):
+    if isinstance(error, AwayError):
         return "busy"
     return "mistake" if isinstance(error, UsageError) else "failed"
 
 
 def status_of(error: MillstreamError) -> int:
-    if isinstance(error, PeerAwayError):
+    if isinstance(error, AwayError):
         return 503
-    if isinstance(error, StateError):
+    if isinstance(error, StateError) or hasattr(error, "expected"):
         return 409
     if isinstance(error, ResourceError):
         return 507
     return 400 if isinstance(error, UsageError) else 500
 
 
-def error_answer(error: AnswerError | MillstreamError) -> JSONResponse:
-    """An error in words."""
+def error_answer(error: AnswerError | MillstreamError, *, flat: bool = False) -> JSONResponse:
+    """An error in words; `flat` puts its parts side by side."""
+    more: dict[str, Any] = {}
     if isinstance(error, AnswerError):
-        return JSONResponse({"error": error.content}, error.status)
-    return JSONResponse({"error": told(error)}, status_of(error))
-
-
-def add_error_answers(app: FastAPI) -> None:
-    """Lets an application answer errors in words."""
-
-    @app.exception_handler(AnswerError)
-    async def refused(_: Request, answer: AnswerError) -> JSONResponse:
-        return error_answer(answer)
-
-    @app.exception_handler(MillstreamError)
-    async def failed(_: Request, error: MillstreamError) -> JSONResponse:
-        return error_answer(error)
+        status, code, detail = error.status, error.code, ""
+    else:
+        status, code, detail = status_of(error), code_of(error), error.detail
+    if hasattr(error, "expected"):  # the batch of rows that follows
+        more["expected"] = error.expected
+    place: dict[str, Any] = {}
+    if isinstance(error, CqlError):
+        place = {"line": error.line, "column": error.column, "length": error.length}
+    parts = {"code": code, "detail": detail, "hint": error.hint, **place}
+    if flat:
+        return JSONResponse({"error": error.message, **parts, **more}, status)
+    return JSONResponse({"error": {"message": error.message, **parts}, **more}, status)

@@ -8,9 +8,8 @@ keeps the estimates (smoothed, stale, completed); nothing here decides.
 import time
 from collections.abc import Callable, Mapping
 
-import httpx
-
-from millstream.client.addresses import UNREACHABLE
+from millstream.client.http import HttpClient
+from millstream.errors import AwayError
 from millstream.place.network_distances import Estimates
 
 SAMPLES = 5
@@ -28,10 +27,9 @@ class DistanceProbe:
         verify: str | bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
         self.origin = origin
         self._clock = clock
-        self._http = httpx.Client(headers=headers, verify=verify, timeout=ANSWER_S)
+        self._http = HttpClient(token, verify, answer_s=ANSWER_S)
 
     def __enter__(self) -> "DistanceProbe":
         return self
@@ -45,8 +43,8 @@ class DistanceProbe:
         for number in range(samples + 1):
             began = self._clock()
             try:
-                self._http.get(f"{url.rstrip('/')}/health")
-            except (*UNREACHABLE, RuntimeError):  # also one that was closed meanwhile
+                self._http.send("GET", f"{url.rstrip('/')}/health")
+            except AwayError:  # also one that was closed meanwhile
                 return None
             if number:  # the first one also opens the connection
                 taken = 1000 * (self._clock() - began)

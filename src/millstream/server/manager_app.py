@@ -22,16 +22,16 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import uvicorn
-from fastapi import FastAPI, Request
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Request
+from pydantic import Field
 
-from millstream.client.addresses import checked_url
+from millstream.client.http import checked_url
 from millstream.control import tiers
+from millstream.control.codec import EXACT
 from millstream.control.commands import Join
 from millstream.control.manager_events import (
     Change,
@@ -47,13 +47,11 @@ from millstream.control.manager_events import (
     Submit,
 )
 from millstream.control.manager_state import ManagerState
-from millstream.control.records import from_json
 from millstream.cql.system_streams import PREFIX
 from millstream.errors import UsageError
 from millstream.runs.lock import FolderLock
 from millstream.server import manager_answers as answers
-from millstream.server.access import AnswerError, add_error_answers, authorise, json_body, validated
-from millstream.server.kept_port import bound_socket
+from millstream.server.access import AnswerError, json_body, record_body
 from millstream.server.manager_driver import ManagerDriver
 from millstream.server.manager_placement import add_placement_routes
 from millstream.server.manager_quality import add_quality_routes
@@ -61,6 +59,7 @@ from millstream.server.manager_settings import ManagerSettings, changed
 from millstream.server.manager_store import ManagerStore
 from millstream.server.manager_tier import add_tier_routes
 from millstream.server.registration import Registration
+from millstream.server.serving import Application, Server
 from millstream.server.system_feed import SystemFeed
 from millstream.store.transfer import RefusedError
 
@@ -68,21 +67,23 @@ WAIT_S_MAX = 300.0
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class _Stream(_Body):
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    __pydantic_config__ = EXACT
     table: Annotated[dict[str, Any], Field(max_length=100)]
     processor: Annotated[str, Field(max_length=200)] = ""
     start: bool = False
 
 
-class _Names(_Body):
-    names: Annotated[list[Name], Field(max_length=5000)] = []
+@dataclass(frozen=True, slots=True)
+class _Names:
+    __pydantic_config__ = EXACT
+    names: Annotated[tuple[Name, ...], Field(max_length=5000)] = ()
 
 
-class _Query(_Body):
+@dataclass(frozen=True, slots=True)
+class _Query:
+    __pydantic_config__ = EXACT
     name: Name
     cql: Annotated[str, Field(min_length=1, max_length=1 << 18)]
     from_beginning: bool = False
@@ -93,7 +94,9 @@ class _Query(_Body):
     wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 60.0
 
 
-class _Move(_Body):
+@dataclass(frozen=True, slots=True)
+class _Move:
+    __pydantic_config__ = EXACT
     operator: Name
     to: Name
     subplan: bool = False
@@ -101,7 +104,9 @@ class _Move(_Body):
     wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 0.0
 
 
-class _Drain(_Body):
+@dataclass(frozen=True, slots=True)
+class _Drain:
+    __pydantic_config__ = EXACT
     back: bool = False
     wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 0.0
 
@@ -128,14 +133,15 @@ class ManagerServer:
         self._feeder = SystemFeed(
             lambda: self.driver.state, settings.token, settings.authority or True
         )
-        self._socket = bound_socket(settings.host, settings.port)
-        self.port = int(self._socket.getsockname()[1])
         self.app = self._app()
-        self._server: uvicorn.Server | None = None
-
-    @property
-    def url(self) -> str:
-        return replace(self.settings, port=self.port).url
+        self._server = Server(
+            self.app,
+            host=settings.host,
+            port=settings.port,
+            certificate=settings.certificate,
+            key=settings.key,
+        )
+        self.url, self.port = self._server.url, self._server.port
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serves until SIGINT or SIGTERM."""
@@ -143,26 +149,14 @@ class ManagerServer:
         self.close()
 
     def close(self) -> None:
-        self._socket.close()
+        self._server.stop()
         self._store.close()
         self._lock.__exit__()
 
     async def _run(self, ready: Callable[[], None]) -> None:
-        config = uvicorn.Config(
-            self.app,
-            log_level="warning",
-            lifespan="off",
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            ssl_certfile=self.settings.certificate,
-            ssl_keyfile=self.settings.key,
-            timeout_graceful_shutdown=1,
-        )
-        server = uvicorn.Server(config)
-        self._server = server
+        server = self._server
         driving = asyncio.create_task(self.driver.run())
-        serving = asyncio.create_task(server.serve(sockets=[self._socket]))
+        serving = asyncio.create_task(server.serve())
         feeding = asyncio.create_task(self._feeder.run())
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
@@ -174,7 +168,7 @@ class ManagerServer:
         if registration is not None:
             registration.start()
         done, _ = await asyncio.wait((driving, serving), return_when=asyncio.FIRST_COMPLETED)
-        server.should_exit = True
+        server.finish()
         driving.cancel()
         feeding.cancel()
         if registration is not None:
@@ -185,20 +179,18 @@ class ManagerServer:
                 raise task.exception() or RuntimeError
 
     def stop(self) -> None:
-        if self._server is not None:
-            self._server.should_exit = True
+        self._server.finish()
 
     # -- endpoint -------------------------------------------------------------------------------
 
-    def _app(self) -> FastAPI:
-        app = FastAPI(title="Millstream manager", docs_url=None, redoc_url=None, openapi_url=None)
-        add_error_answers(app)
+    def _app(self) -> Application:
+        app = Application("Millstream manager", token=self.settings.token)
         self._add_reads(app)
         self._add_processors(app)
         self._add_streams(app)
         self._add_queries(app)
         self._add_moves(app)
-        add_quality_routes(app, self.driver, self.settings.token)
+        add_quality_routes(app, self.driver)
         verify = self.settings.authority or True
         add_placement_routes(app, self.driver, self.settings.token, verify)
         add_tier_routes(app, self.driver, self._feeder.log, self.settings.token, verify)
@@ -217,21 +209,16 @@ class ManagerServer:
             verify=self.settings.authority or True,
         )
 
-    async def _asked(self, request: Request, kind: type[BaseModel]) -> Any:
-        authorise(request, self.settings.token)
-        return validated(kind, await json_body(request))
-
     def _feed(self, event: Event) -> None:
         if self.driver.state.superseded:
             raise AnswerError(409, "stale", self.driver.state.superseded)
         self.driver.feed(event)
 
-    def _add_reads(self, app: FastAPI) -> None:
+    def _add_reads(self, app: Application) -> None:
         driver = self.driver
 
         def reading(path: str, look: Callable[[ManagerState], Any]) -> None:
-            async def answer(request: Request) -> Any:
-                authorise(request, self.settings.token)
+            async def answer() -> Any:
                 return look(driver.state)
 
             app.get(path)(answer)
@@ -248,19 +235,17 @@ class ManagerServer:
             return {"status": "ok", "pid": os.getpid(), "time": time.time()}
 
         @app.get("/decisions")
-        async def decisions(request: Request, after: int = 0, wait: float = 0.0) -> Any:
-            authorise(request, self.settings.token)
+        async def decisions(after: int = 0, wait: float = 0.0) -> Any:
 
             def newer(state: ManagerState) -> list[Any] | None:
                 return [d for d in state.decisions if d.number > after] or None
 
             return await driver.until(newer, min(max(0.0, wait), 60.0)) or []
 
-    def _add_processors(self, app: FastAPI) -> None:
+    def _add_processors(self, app: Application) -> None:
         @app.post("/processors")
         async def join(request: Request) -> dict[str, Any]:
-            authorise(request, self.settings.token)
-            joined = from_json(Join, await json_body(request))
+            joined = await record_body(request, Join)
             checked_url(joined.url, "--advertise")
             try:
                 self._feed(Joined(joined))
@@ -270,7 +255,7 @@ class ManagerServer:
 
         @app.post("/processors/{name}/drain")
         async def drain(request: Request, name: str) -> dict[str, Any]:
-            asked = await self._asked(request, _Drain)
+            asked = await record_body(request, _Drain)
             before = self.driver.state.counter
             self._feed(Drain(name, asked.back))
 
@@ -284,14 +269,12 @@ class ManagerServer:
             return {**self._moves_since(before), **told}
 
         @app.delete("/processors/{name}")
-        async def remove(request: Request, name: str) -> dict[str, Any]:
-            authorise(request, self.settings.token)
+        async def remove(name: str) -> dict[str, Any]:
             self._feed(Remove(name))
             return {}
 
         @app.post("/settings")
         async def change(request: Request) -> dict[str, Any]:
-            authorise(request, self.settings.token)
             body = await json_body(request)
             self._feed(Change(changed(self.driver.state.settings, body)))
             return answers.settings(self.driver.state)
@@ -304,10 +287,10 @@ class ManagerServer:
         fresh = [m for m in state.moves.values() if int(m.id.split("-")[-1]) > counter]
         return {"moves": [answers.move(m) for m in fresh]}
 
-    def _add_streams(self, app: FastAPI) -> None:
+    def _add_streams(self, app: Application) -> None:
         @app.post("/streams")
         async def declare(request: Request) -> dict[str, Any]:
-            asked = await self._asked(request, _Stream)
+            asked = await record_body(request, _Stream)
             if str(asked.table.get("name")).startswith(PREFIX):
                 raise UsageError(
                     f"names that begin with {PREFIX} are those of the system itself",
@@ -318,25 +301,23 @@ class ManagerServer:
 
         @app.post("/streams/start")
         async def start(request: Request) -> dict[str, Any]:
-            asked = await self._asked(request, _Names)
-            self._feed(StartStreams(tuple(asked.names)))
+            asked = await record_body(request, _Names)
+            self._feed(StartStreams(asked.names))
             return {}
 
         @app.delete("/streams/{name}")
-        async def forget(request: Request, name: str) -> dict[str, Any]:
-            authorise(request, self.settings.token)
+        async def forget(name: str) -> dict[str, Any]:
             self._feed(ForgetStream(name))
             return {}
 
-    def _add_queries(self, app: FastAPI) -> None:
+    def _add_queries(self, app: Application) -> None:
         @app.get("/queries/{name}")
-        async def query(request: Request, name: str) -> dict[str, Any]:
-            authorise(request, self.settings.token)
+        async def query(name: str) -> dict[str, Any]:
             return answers.query(self.driver.state, name)
 
         @app.post("/queries")
         async def submit(request: Request) -> dict[str, Any]:
-            asked = await self._asked(request, _Query)
+            asked = await record_body(request, _Query)
             self._feed(
                 Submit(asked.name, asked.cql, asked.from_beginning, asked.deliver_to,
                        asked.latency_s, asked.queue, asked.dry_run)
@@ -360,8 +341,7 @@ class ManagerServer:
             return answers.query(self.driver.state, asked.name)
 
         @app.delete("/queries/{name}")
-        async def drop(request: Request, name: str, wait: float = 0.0) -> dict[str, Any]:
-            authorise(request, self.settings.token)
+        async def drop(name: str, wait: float = 0.0) -> dict[str, Any]:
             self._feed(Drop(name))
 
             def gone(state: ManagerState) -> bool | None:
@@ -370,10 +350,10 @@ class ManagerServer:
             await self.driver.until(gone, min(max(0.0, wait), WAIT_S_MAX))
             return {"gone": name not in self.driver.state.queries}
 
-    def _add_moves(self, app: FastAPI) -> None:
+    def _add_moves(self, app: Application) -> None:
         @app.post("/moves")
         async def move(request: Request) -> dict[str, Any]:
-            asked = await self._asked(request, _Move)
+            asked = await record_body(request, _Move)
             state = self.driver.state
             operators = answers.chosen_operators(state, asked.operator, subplan=asked.subplan)
             planned = answers.planned_move(state, operators, asked.to)
@@ -392,8 +372,7 @@ class ManagerServer:
             return {**planned, "moves": [answers.move(known[m]) for m in mine]}
 
         @app.post("/redistribution")
-        async def redistribute(request: Request) -> dict[str, Any]:
-            authorise(request, self.settings.token)
+        async def redistribute() -> dict[str, Any]:
             planned = answers.redistribution(self.driver.state)
             for wish in planned["moves"]:
                 self._feed(RequestMove((wish["operator"],), wish["to"], wish["reason"]))

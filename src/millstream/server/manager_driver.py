@@ -6,7 +6,6 @@ shall say next to nothing. Requests wait here for what they asked for; nothing e
 """
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -15,11 +14,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
-import httpx
-
-from millstream.client.addresses import UNREACHABLE
+from millstream.client.http import AsyncHttpClient, Response, json_of, told_error
 from millstream.control import tiers
-from millstream.control.commands import MESSAGE_BYTES_MAX, Command, Compile, Envelope, encode
+from millstream.control.commands import MESSAGE_BYTES_MAX, Command, Compile, Envelope
 from millstream.control.manager import step
 from millstream.control.manager_events import (
     Event,
@@ -33,7 +30,7 @@ from millstream.control.manager_events import (
 from millstream.control.manager_plans import knows_streams
 from millstream.control.manager_state import ManagerState, OutsideStream, Settings
 from millstream.control.replies import Refusal, Reply, decode_reply
-from millstream.errors import UsageError
+from millstream.errors import MillstreamError
 from millstream.server.manager_store import ManagerStore
 
 TICK_S = 0.25
@@ -50,6 +47,15 @@ class Traffic:
     in_bytes: int = 0
     messages: int = 0
     steps: int = 0
+
+    def note(self, answer: Response) -> None:
+        """A message that was answered."""
+        sent, back = answer.request.headers.raw, answer.headers.raw
+        self.out_bytes += len(answer.request.content) + len("POST /control HTTP/1.1\r\n\r\n")
+        self.out_bytes += sum(len(k) + len(v) + 4 for k, v in sent)
+        self.in_bytes += len(answer.content) + len("HTTP/1.1 200 OK\r\n\r\n")
+        self.in_bytes += sum(len(k) + len(v) + 4 for k, v in back)
+        self.messages += 1
 
 
 class ManagerDriver:
@@ -69,9 +75,8 @@ class ManagerDriver:
         self.state: ManagerState = store.load(settings)
         self.traffic = Traffic()
         self.started_s = time.time()
-        self._headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._verify = verify
-        self._client: httpx.AsyncClient | None = None
+        self._token, self._verify = token, verify
+        self._client: AsyncHttpClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Condition()
         self.name = name
@@ -81,10 +86,7 @@ class ManagerDriver:
 
     async def run(self) -> None:
         """Until cancelled: time passes."""
-        limits = httpx.Limits(max_connections=500, max_keepalive_connections=200)
-        self._client = httpx.AsyncClient(verify=self._verify, limits=limits, timeout=None)
-        self._client.headers.clear()
-        self._client.headers.update({"accept": "*/*", **self._headers})
+        self._client = AsyncHttpClient(self._token, self._verify)
         for stream in self.state.outside.values():  # not said before this process was killed
             self._begin(self._let_go(stream))
         try:
@@ -95,7 +97,7 @@ class ManagerDriver:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            await self._client.aclose()
+            await self._client.close()
 
     def _busy(self) -> bool:
         state = self.state
@@ -179,10 +181,10 @@ class ManagerDriver:
         assert self._client is not None
         base = f"{stream.source.url.rstrip('/')}/streams/{quote(stream.id, safe='')}"
         try:
-            answer = await self._client.post(f"{base}/{word}", json=body)
-        except (*UNREACHABLE, OSError):
+            await self._client.ask("POST", f"{base}/{word}", body)
+        except MillstreamError:
             return False
-        return answer.is_success
+        return True
 
     async def from_above(self, envelope: Envelope) -> list[Reply]:
         """Carries out a higher manager's message; a reply for each command when it is known."""
@@ -206,7 +208,7 @@ class ManagerDriver:
         for name in knowing or ():
             envelope = Envelope(self.state.epoch, 0, name, (command,))
             url = self.state.processors[name].url
-            with suppress(*UNREACHABLE, UsageError, ValueError, OSError, KeyError):
+            with suppress(MillstreamError, ValueError, KeyError):
                 (reply,) = await self._post(Send(name, url, "ask", 0, envelope))
                 return cast("Reply", reply)
         return Refusal("busy", "no processor of this manager answers")
@@ -219,32 +221,25 @@ class ManagerDriver:
         try:
             replies = await self._post(send)
             event = Replied(send.processor, send.channel, send.number, replies)
-        except (*UNREACHABLE, UsageError, ValueError, OSError, KeyError) as error:
+        except (MillstreamError, ValueError, KeyError) as error:
             text = f"{type(error).__name__}: {error}"[:300]
             event = Unanswered(send.processor, send.channel, send.number, text)
         self.feed(event)
 
     async def _post(self, send: Send) -> tuple[Any, ...]:
         assert self._client is not None
-        body = json.dumps(encode(send.envelope), separators=(",", ":")).encode()
-        patience = self.state.settings.patience_s
-        request = self._client.build_request(
+        answer = await self._client.send(
             "POST",
             f"{send.url.rstrip('/')}/control",
-            content=body,
-            headers={"content-type": "application/json"},
-            timeout=httpx.Timeout(patience, connect=min(5.0, patience)),
+            send.envelope,
+            answer_s=self.state.settings.patience_s,
         )
-        head = sum(len(k) + len(v) + 4 for k, v in request.headers.raw)
-        self.traffic.out_bytes += len(body) + head + len("POST /control HTTP/1.1\r\n\r\n")
-        self.traffic.messages += 1
-        answer = await self._client.send(request)
-        back = sum(len(k) + len(v) + 4 for k, v in answer.headers.raw)
-        self.traffic.in_bytes += len(answer.content) + back + len("HTTP/1.1 200 OK\r\n\r\n")
-        answer.raise_for_status()
+        self.traffic.note(answer)
+        if answer.is_error:
+            raise told_error(answer)
         if len(answer.content) > 4 * MESSAGE_BYTES_MAX:
             raise ValueError("an answer beyond all bounds")
-        found = answer.json()["replies"]
+        found = json_of(answer)["replies"]
         commands = send.envelope.commands
         if len(found) != len(commands):
             raise ValueError("an answer with another number of replies")

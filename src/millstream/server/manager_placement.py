@@ -9,22 +9,22 @@ Operators then go by the same moves as everywhere.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import httpx
-from fastapi import FastAPI, Request
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import Request
+from pydantic import Field
 
-from millstream.client.addresses import UNREACHABLE
+from millstream.client.http import AsyncHttpClient, json_of
+from millstream.control.codec import EXACT
 from millstream.control.manager_events import RequestMove
 from millstream.control.manager_state import ManagerState
-from millstream.errors import UsageError
+from millstream.errors import AwayError, MillstreamError, RefusedError, UsageError
 from millstream.server import manager_answers as answers
-from millstream.server.access import authorise, json_body, validated
+from millstream.server.access import record_body
 from millstream.server.manager_driver import ManagerDriver
 from millstream.server.placement_messages import Wish, tree_json
-from millstream.store.transfer import PeerAwayError, RefusedError
+from millstream.server.serving import Application
 
 if TYPE_CHECKING:
     from millstream.control.query_tree import Promise, QueryTree
@@ -34,8 +34,9 @@ WAIT_S_MAX = 300.0
 MAPPING_S = 60.0
 
 
-class _Placing(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+@dataclass(frozen=True, slots=True)
+class _Placing:
+    __pydantic_config__ = EXACT
 
     planner: Annotated[str, Field(min_length=1, max_length=100)] = "optimal_tree"
     distributed: bool = False
@@ -46,22 +47,22 @@ class _Placing(BaseModel):
     wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 0.0
 
 
-class _Replacing(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+@dataclass(frozen=True, slots=True)
+class _Replacing:
+    __pydantic_config__ = EXACT
 
     gain: Annotated[float, Field(ge=0, le=1)] | None = None
     dry_run: bool = False
 
 
 def add_placement_routes(
-    app: FastAPI, driver: ManagerDriver, token: str | None, verify: str | bool
+    app: Application, driver: ManagerDriver, token: str | None, verify: str | bool
 ) -> None:
     """Lets a manager's application place queries anew."""
 
     @app.post("/queries/{name}/placement")
     async def place(request: Request, name: str) -> dict[str, Any]:
-        authorise(request, token)
-        asked = validated(_Placing, await json_body(request))
+        asked = await record_body(request, _Placing)
         from millstream.control.query_tree import query_tree  # noqa: PLC0415
 
         tree = query_tree(driver.state, name)
@@ -73,8 +74,7 @@ def add_placement_routes(
 
     @app.post("/replacement")
     async def replace(request: Request) -> dict[str, Any]:
-        authorise(request, token)
-        asked = validated(_Replacing, await json_body(request))
+        asked = await record_body(request, _Replacing)
         from millstream.control.replacement import proposals  # noqa: PLC0415
 
         found = proposals(driver.state, gain=asked.gain)
@@ -173,7 +173,7 @@ async def _placed_together(
     placement = {str(o): str(p) for o, p in found["placement"].items()}
     unknown = sorted(set(placement.values()) - set(problem.nodes))
     if unknown or placement.keys() != tree.running.keys():
-        raise PeerAwayError("the processors' answer does not fit the query; ask again")
+        raise AwayError("the processors' answer does not fit the query; ask again")
     _, delay = cost_and_delay(problem, placement)
     if not within(delay, problem.latency_bound):
         raise RefusedError(
@@ -193,26 +193,18 @@ async def _placed_together(
 
 
 async def _asked(url: str, wish: Wish, token: str | None, verify: str | bool) -> dict[str, Any]:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    timeout = httpx.Timeout(wish.wait_s + 15.0, connect=5.0)
-    async with httpx.AsyncClient(headers=headers, verify=verify, timeout=timeout) as client:
+    async with AsyncHttpClient(token, verify, answer_s=wish.wait_s + 15.0) as client:
         try:
-            answer = await client.post(
-                f"{url.rstrip('/')}/placement/trees", json=wish.model_dump(mode="json")
-            )
-            found = answer.json()
-        except (*UNREACHABLE, ValueError) as error:
-            raise PeerAwayError(
-                "the processor where the result is wanted does not answer",
-                detail=f"{type(error).__name__}: {error}"[:300],
+            path, body = f"{url.rstrip('/')}/placement/trees", wish.model_dump(mode="json")
+            return dict(json_of(await client.ask("POST", path, body)))
+        except AwayError as error:
+            raise AwayError(
+                "the processor where the result is wanted does not answer", detail=error.detail
             ) from None
-    if answer.status_code != 200 or not isinstance(found, dict):
-        told = found.get("error", {}) if isinstance(found, dict) else {}
-        raise UsageError(
-            "the processor where the result is wanted refuses",
-            detail=str(told.get("message", answer.status_code))[:500],
-        )
-    return found
+        except MillstreamError as error:
+            raise UsageError(
+                "the processor where the result is wanted refuses", detail=error.message
+            ) from None
 
 
 async def _carried_out(

@@ -6,13 +6,13 @@ from typing import Any
 
 from millstream.balance.cost_models import COST_MODELS
 from millstream.balance.redistribution import POLICIES
-from millstream.client.addresses import checked_url
+from millstream.client.http import checked_url
 from millstream.control.admission import PLACERS
 from millstream.control.manager_decisions import SQPR
 from millstream.control.manager_state import Settings
 from millstream.errors import UsageError
 from millstream.place.patterns import PATTERNS
-from millstream.server.rows_api import is_loopback
+from millstream.server.serving import demand_token
 
 STRATEGIES: Mapping[str, Any] = {
     "pattern": PATTERNS, "cost_model": COST_MODELS, "policy": POLICIES, "placer": PLACERS,
@@ -44,11 +44,9 @@ class ManagerSettings:
     deciding: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
-        if not is_loopback(self.host) and not self.token:
-            raise UsageError(
-                f"a manager listens on {self.host} only with a token",
-                hint="--token-file FILE, or --host 127.0.0.1",
-            )
+        demand_token(
+            "a manager listens", self.host, self.token, "--token-file FILE, or --host 127.0.0.1"
+        )
         if self.above is not None:
             checked_url(self.above, "--above")
         if (self.certificate is None) != (self.key is None):
@@ -61,10 +59,6 @@ class ManagerSettings:
             registry.get(name)
         if self.deciding.placer not in (SQPR, *PLACERS.names()):
             PLACERS.get(self.deciding.placer)
-
-    @property
-    def url(self) -> str:
-        return f"{'https' if self.certificate else 'http'}://{self.host}:{self.port}"
 
 
 def changed(known: Settings, body: Mapping[str, Any]) -> Settings:

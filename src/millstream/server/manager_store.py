@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from millstream.control.codec import from_json, to_json
 from millstream.control.manager_state import (
     DURABLE,
     Above,
@@ -26,7 +27,6 @@ from millstream.control.manager_state import (
     Settings,
     StreamRecord,
 )
-from millstream.control.records import from_json, to_json
 from millstream.errors import StateError, UsageError
 
 KINDS: Mapping[str, type[Any]] = {

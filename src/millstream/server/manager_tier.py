@@ -12,17 +12,17 @@ such a pointer says no farewell, because what is kept for it is kept by the owne
 from typing import Any
 from urllib.parse import quote
 
-import httpx
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.responses import JSONResponse
 
-from millstream.client.addresses import UNREACHABLE
+from millstream.client.http import AsyncHttpClient, json_of
 from millstream.control import tiers
 from millstream.control.commands import MESSAGE_BYTES_MAX, decode
 from millstream.control.replies import encode_reply
 from millstream.cql.system_streams import PREFIX
-from millstream.server.access import AnswerError, authorise, json_body
+from millstream.server.access import AnswerError, json_body
 from millstream.server.manager_driver import ManagerDriver
+from millstream.server.serving import Application
 from millstream.server.system_log import SystemLog
 
 WORDS = ("expect", "ack", "unexpect")
@@ -30,18 +30,13 @@ HANDED_ON_S = 20.0
 
 
 def add_tier_routes(
-    app: FastAPI, driver: ManagerDriver, log: SystemLog, token: str | None, verify: str | bool
+    app: Application, driver: ManagerDriver, log: SystemLog, token: str | None, verify: str | bool
 ) -> None:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-
-    async def hand_on(method: str, url: str, body: dict[str, Any] | None = None) -> httpx.Response:
-        try:
-            async with httpx.AsyncClient(
-                headers=headers, verify=verify, timeout=HANDED_ON_S
-            ) as client:
-                return await client.request(method, url, json=body)
-        except (*UNREACHABLE, OSError) as error:
-            raise AnswerError(503, "busy", f"{type(error).__name__}") from None
+    async def hand_on(method: str, url: str, body: dict[str, Any] | None = None) -> JSONResponse:
+        """What the processor answers, word for word."""
+        async with AsyncHttpClient(token, verify, answer_s=HANDED_ON_S) as client:
+            answer = await client.send(method, url, body)
+            return JSONResponse(json_of(answer), answer.status_code)
 
     def where(stream: str) -> tuple[str, str, int]:
         found = tiers.whereabouts(driver.state, stream)
@@ -51,13 +46,11 @@ def add_tier_routes(
 
     @app.post("/control")
     async def control(request: Request) -> dict[str, Any]:
-        authorise(request, token)
         envelope = decode(await json_body(request, MESSAGE_BYTES_MAX))
         return {"replies": [encode_reply(r) for r in await driver.from_above(envelope)]}
 
     @app.get("/streams/{stream:path}/segments")
-    async def segments(request: Request, stream: str, after: int) -> dict[str, Any]:
-        authorise(request, token)
+    async def segments(stream: str, after: int) -> dict[str, Any]:
         name, url, epoch = where(stream)
         return {
             "stream": stream, "epoch": epoch, "home_epoch": 0, "segments": [], "behind_rows": 0,
@@ -69,45 +62,32 @@ def add_tier_routes(
         }  # fmt: skip
 
     @app.get("/system")
-    async def system(
-        request: Request, wanted: str = "", epoch: int = 0, after: int = 0
-    ) -> dict[str, Any]:
-        authorise(request, token)
+    async def system(wanted: str = "", epoch: int = 0, after: int = 0) -> dict[str, Any]:
         return log.answer(frozenset(wanted.split(",")), driver.state.epoch, epoch, after)
 
     @app.get("/streams/{name}/producers/{producer}")
-    async def producers(request: Request, name: str, producer: str) -> JSONResponse:
-        authorise(request, token)
+    async def producers(name: str, producer: str) -> JSONResponse:
         return await to_door("GET", name, f"producers/{quote(producer, safe='')}")
 
     @app.post("/streams/{name}/rows")
     async def rows(request: Request, name: str) -> JSONResponse:
-        authorise(request, token)
         return await to_door("POST", name, "rows", await json_body(request, MESSAGE_BYTES_MAX))
 
     async def to_door(
         method: str, name: str, rest: str, body: dict[str, Any] | None = None
     ) -> JSONResponse:
-        """What the processor answers where a stream about the system enters, word for word."""
+        """To the processor where a stream about the system enters."""
         if not name.startswith(PREFIX):
             raise AnswerError(
                 404, "unknown", f"a manager takes no rows of stream {name}",
                 "post them to the processor where the stream enters",
             )  # fmt: skip
         _, url, _ = where(f"s:{name}")
-        answer = await hand_on(method, f"{url.rstrip('/')}/streams/{name}/{rest}", body)
-        try:
-            return JSONResponse(answer.json(), answer.status_code)
-        except ValueError:
-            raise AnswerError(503, "busy", "an answer that is no JSON") from None
+        return await hand_on(method, f"{url.rstrip('/')}/streams/{name}/{rest}", body)
 
     @app.post("/streams/{stream:path}/{word}")
-    async def forward(request: Request, stream: str, word: str) -> Any:
-        authorise(request, token)
+    async def forward(request: Request, stream: str, word: str) -> JSONResponse:
         if word not in WORDS:
             raise AnswerError(404, "unknown", f"there is no {word} of a stream")
         _, url, _ = where(stream)
-        answer = await hand_on("POST", f"{url}/streams/{stream}/{word}", await json_body(request))
-        if answer.status_code != 200:
-            raise AnswerError(answer.status_code, "failed", answer.text[:300])
-        return answer.json()
+        return await hand_on("POST", f"{url}/streams/{stream}/{word}", await json_body(request))

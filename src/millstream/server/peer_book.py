@@ -11,14 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-import httpx
-
 from millstream.balance import wire
 from millstream.balance.protocol import Message
-from millstream.client.addresses import UNREACHABLE
+from millstream.client.http import HttpClient, json_of
+from millstream.control.codec import from_json
 from millstream.control.handover import PeerCommand, PeerEnvelope
-from millstream.control.records import from_json, to_json
 from millstream.control.replies import Reply, decode_reply
+from millstream.errors import MillstreamError
 
 PATH = "/balance"
 NEWS_SECONDS = 5.0
@@ -40,8 +39,7 @@ class PeerBook:
         verify: str | bool = True,
     ) -> None:
         self.me, self._url, self._streams, self._learn = me, url, streams, learn
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._client = httpx.Client(headers=headers, timeout=COMMAND_SECONDS, verify=verify)
+        self._client = HttpClient(token, verify)
         self._pool = ThreadPoolExecutor(SENDERS, thread_name_prefix="millstream-news")
         self._lock = threading.Lock()
         self._urls: dict[str, str] = {}
@@ -75,9 +73,9 @@ class PeerBook:
         with self._lock:
             unmet = sorted(self._unmet)
         for url in unmet:
-            with suppress(*UNREACHABLE, ValueError, KeyError):
-                answer = self._client.get(f"{url}/health", timeout=NEWS_SECONDS)
-                name = str(answer.json()["processor"])
+            with suppress(MillstreamError, KeyError, TypeError):
+                answer = self._client.send("GET", f"{url}/health", answer_s=NEWS_SECONDS)
+                name = str(json_of(answer)["processor"])
                 if name == self.me:
                     with self._lock:
                         self._unmet.discard(url)
@@ -125,11 +123,10 @@ class PeerBook:
         if url is None or self._closed:
             return None
         try:
-            answer = self._client.post(url + PATH, json=to_json(envelope), timeout=seconds)
-            found = answer.json() if answer.status_code == 200 else None
-        except (*UNREACHABLE, ValueError, RuntimeError):
+            answer = self._client.send("POST", url + PATH, envelope, answer_s=seconds)
+            return dict(json_of(answer)) if answer.is_success else None
+        except (MillstreamError, TypeError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
 
     def close(self) -> None:
         self._closed = True

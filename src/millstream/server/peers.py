@@ -7,27 +7,23 @@ a processor that was started again may be elsewhere.
 
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
-import httpx
-
-from millstream.client.addresses import UNREACHABLE
+from millstream.client.http import HttpClient
+from millstream.errors import AwayError, MillstreamError, RefusedError, UsageError
 from millstream.store.ownership import Place
-from millstream.store.transfer import Page, PeerAwayError, RefusedError
+from millstream.store.transfer import Page
 
 CONNECT_SECONDS = 3.0
-ANSWER_SECONDS = 30.0
 
 
 class PeerDirectory:
     """Gives the processor of a place; remembers where each was last said to be."""
 
     def __init__(self, token: str | None = None, verify: str | bool = True) -> None:
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        limits = httpx.Limits(max_connections=200, max_keepalive_connections=50)
-        timeout = httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
-        self._client = httpx.Client(headers=headers, limits=limits, timeout=timeout, verify=verify)
+        self._client = HttpClient(token, verify, connect_s=CONNECT_SECONDS)
         self._urls: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -40,7 +36,7 @@ class PeerDirectory:
         with self._lock:
             url = self._urls.get(place.processor) or place.url
         if not url:
-            raise PeerAwayError(f"where processor {place.processor} is, nobody has said yet")
+            raise AwayError(f"where processor {place.processor} is, nobody has said yet")
         return HttpPeer(self._client, url.rstrip("/"), place.processor)
 
     def close(self) -> None:
@@ -50,7 +46,7 @@ class PeerDirectory:
 class HttpPeer:
     """One processor."""
 
-    def __init__(self, client: httpx.Client, url: str, name: str) -> None:
+    def __init__(self, client: HttpClient, url: str, name: str) -> None:
         self._client, self._url, self._name = client, url, name
 
     def page(self, stream: str, after: int, consumer: str, epoch: int, wait: float) -> Page:
@@ -59,14 +55,8 @@ class HttpPeer:
 
     def fetch(self, stream: str, first: int, last: int) -> Iterator[bytes]:
         url = f"{self._url}/streams/{_id(stream)}/segments/{first}"
-        try:
-            with self._client.stream("GET", url, params={"last": last}) as answer:
-                if answer.status_code != 200:
-                    answer.read()
-                    self._raise(answer)
-                yield from answer.iter_raw()
-        except UNREACHABLE as error:
-            raise self._away(error) from error
+        with self._judged():
+            yield from self._client.chunks(url, last=last)
 
     def acknowledge(self, stream: str, consumer: str, following: int) -> None:
         self._post(f"/streams/{_id(stream)}/ack", {"consumer": consumer, "next": following})
@@ -101,46 +91,29 @@ class HttpPeer:
     # -- HTTP -----------------------------------------------------------------------------------
 
     def _get(self, path: str, asked: Mapping[str, Any], wait: float = 0.0) -> dict[str, Any]:
-        timeout = httpx.Timeout(ANSWER_SECONDS + wait, connect=CONNECT_SECONDS)
-        try:
-            answer = self._client.get(self._url + path, params=dict(asked), timeout=timeout)
-        except UNREACHABLE as error:
-            raise self._away(error) from error
-        return self._read(answer)
+        with self._judged():
+            return dict(self._client.get(self._url + path, wait_s=wait, **asked))
 
     def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            answer = self._client.post(self._url + path, json=dict(body))
-        except UNREACHABLE as error:
-            raise self._away(error) from error
-        return self._read(answer)
+        with self._judged():
+            return dict(self._client.post(self._url + path, dict(body)))
 
-    def _read(self, answer: httpx.Response) -> dict[str, Any]:
-        if answer.status_code != 200:
-            self._raise(answer)
+    @contextmanager
+    def _judged(self) -> Iterator[None]:
+        """What a processor will not do is refused; anything else may be otherwise later."""
         try:
-            return dict(answer.json())
-        except ValueError as error:
-            raise self._away(error) from error
-
-    def _raise(self, answer: httpx.Response) -> None:
-        try:
-            told = answer.json()["error"]
-        except (ValueError, KeyError, TypeError):
-            told = {"code": "failed", "message": f"{self._name} answers {answer.status_code}"}
-        if answer.status_code >= 500:
-            raise PeerAwayError(str(told.get("message")), detail=str(told.get("detail", "")))
-        raise RefusedError(
-            str(told.get("code")),
-            str(told.get("message")),
-            detail=str(told.get("detail", "")),
-            hint=str(told.get("hint", "")),
-        )
-
-    def _away(self, error: Exception) -> PeerAwayError:
-        return PeerAwayError(
-            f"processor {self._name} does not answer", detail=f"{type(error).__name__}: {error}"
-        )
+            yield
+        except RefusedError:
+            raise
+        except UsageError as error:
+            raise RefusedError(
+                "mistake", error.message, detail=error.detail, hint=error.hint
+            ) from error
+        except AwayError as error:
+            text = f"processor {self._name} does not answer"
+            raise AwayError(text, detail=error.detail or error.message) from error
+        except MillstreamError as error:
+            raise AwayError(error.message, detail=error.detail) from error
 
 
 def _id(name: str) -> str:

@@ -18,16 +18,16 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-import httpx
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
-from millstream.client.addresses import UNREACHABLE
+from millstream.client.http import HttpClient
 from millstream.control.coordinator_driver import PlacementDriver
 from millstream.control.coordinator_messages import Settings
 from millstream.control.coordinator_state import Refuse, Report, Timing
 from millstream.control.coordinator_zones import Tree
-from millstream.server.access import BODY_BYTES_MAX, authorise, json_body
+from millstream.errors import AwayError, MillstreamError, StateError, UsageError
+from millstream.server.access import BODY_BYTES_MAX, json_body
 from millstream.server.placement_messages import (
     MESSAGES_MAX,
     PEERS_MAX,
@@ -38,7 +38,7 @@ from millstream.server.placement_messages import (
     read_share,
     read_wish,
 )
-from millstream.store.transfer import PeerAwayError
+from millstream.server.serving import Application
 
 TICK_S = 0.5
 SENDERS, WORKERS = 8, 4
@@ -72,9 +72,8 @@ class PlacementCoordinator:
         verify: str | bool = True,
         timing: Timing | None = None,
     ) -> None:
-        self.name, self._distances, self._token = name, distances, token
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._verify = verify
+        self.name, self._distances = name, distances
+        self._http = HttpClient(token, verify, answer_s=ANSWER_S)
         self.driver = PlacementDriver(name, self._known, self, self._on_outcome, timing)
         self._urls: dict[str, str] = {}
         self._lines: dict[str, _Line] = {}
@@ -83,7 +82,6 @@ class PlacementCoordinator:
         self._outcomes: dict[str, Report | Refuse] = {}
         self._changed = threading.Condition()
         self._stopping = threading.Event()
-        self._http: httpx.Client | None = None
         self._senders: ThreadPoolExecutor | None = None
         self._workers: ThreadPoolExecutor | None = None
         self._ticking: threading.Thread | None = None
@@ -97,8 +95,7 @@ class PlacementCoordinator:
                 pool.shutdown(wait=True, cancel_futures=True)
         if self._ticking is not None:
             self._ticking.join()
-        if self._http is not None:
-            self._http.close()
+        self._http.close()
 
     # -- as the driver sees it ------------------------------------------------------------------
 
@@ -131,10 +128,6 @@ class PlacementCoordinator:
             return
         if self._senders is None:
             self._senders = ThreadPoolExecutor(SENDERS, thread_name_prefix="millstream-placing")
-            limits = httpx.Limits(max_connections=100, max_keepalive_connections=50)
-            self._http = httpx.Client(
-                headers=self._headers, verify=self._verify, timeout=ANSWER_S, limits=limits
-            )
         line.busy = True
         self._senders.submit(self._drain, peer)
 
@@ -162,19 +155,17 @@ class PlacementCoordinator:
                 self._lost(peer, messages)
 
     def _posted(self, peer: str, body: Envelope) -> bool:
-        assert self._http is not None
         url = body.peers.get(peer)
         if url is None:
             return False
         data = body.model_dump(mode="json")
         for wait_s in (*RETRY_S, None):
             try:
-                answer = self._http.post(f"{url.rstrip('/')}/placement/messages", json=data)
-                if answer.status_code == 200:
-                    return True
-                if answer.status_code < 500:
-                    return False  # it will not take this, however often
-            except UNREACHABLE:
+                self._http.post(f"{url.rstrip('/')}/placement/messages", data)
+                return True
+            except (UsageError, StateError):
+                return False  # it will not take this, however often
+            except MillstreamError:
                 pass
             if wait_s is None or self._stopping.wait(wait_s):
                 return False
@@ -205,7 +196,7 @@ class PlacementCoordinator:
             workers = self._workers
         self._tick_from_now_on()
         if self._stopping.is_set():
-            raise PeerAwayError(f"processor {self.name} is about to end")
+            raise AwayError(f"processor {self.name} is about to end")
         for peer in envelope.down:
             workers.submit(self.driver.peer_down, peer)
         for message in messages:
@@ -334,33 +325,30 @@ class PlacementCoordinator:
     def _asked(self, peer: str, tree: str) -> Share | None:
         with self._changed:
             url = self._urls.get(peer)
-        if peer == self.name or url is None or self._http is None:
+        if peer == self.name or url is None:
             return None
         try:
-            answer = self._http.get(f"{url.rstrip('/')}/placement/trees/{quote(tree, safe='')}")
-            return read_share(answer.json()) if answer.status_code == 200 else None
-        except (*UNREACHABLE, ValueError):
+            path = f"/placement/trees/{quote(tree, safe='')}"
+            return read_share(self._http.get(url.rstrip("/") + path))
+        except MillstreamError:
             return None
 
     # -- HTTP -----------------------------------------------------------------------------------
 
-    def add_routes(self, app: FastAPI) -> None:
+    def add_routes(self, app: Application) -> None:
         @app.post("/placement/messages")
         async def messages(request: Request) -> dict[str, Any]:
-            authorise(request, self._token)
             envelope = read_envelope(await json_body(request))
             await run_in_threadpool(self.receive, envelope)
             return {}
 
         @app.post("/placement/trees")
         async def trees(request: Request) -> dict[str, Any]:
-            authorise(request, self._token)
             wish, tree = read_wish(await json_body(request))
             return await run_in_threadpool(self.place, wish, tree)
 
         @app.get("/placement/trees/{tree}")
-        async def part(request: Request, tree: str) -> dict[str, Any]:
-            authorise(request, self._token)
+        async def part(tree: str) -> dict[str, Any]:
             return self.share(tree).model_dump(mode="json")
 
 

@@ -26,39 +26,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
-from millstream.client.addresses import checked_url
+from millstream.client.http import checked_url
 from millstream.control.commands import MESSAGE_BYTES_MAX, Envelope, Join, Progress, Report, decode
 from millstream.control.replies import encode_reply
 from millstream.engine.ports import DataPlane
 from millstream.engine.processor import Processor
 from millstream.engine.settings import EngineSettings
-from millstream.errors import ResourceError, UsageError
-from millstream.server.access import AnswerError, add_error_answers, authorise, json_body
+from millstream.errors import UsageError
+from millstream.server.access import AnswerError, json_body
 from millstream.server.balancing import BalanceSettings, Balancing
 from millstream.server.capacity import capacity
 from millstream.server.connection_manager import ConnectionManager, Parts
 from millstream.server.distance_watch import DistanceWatch
 from millstream.server.execution_engine import ExecutionEngine
-from millstream.server.kept_port import bound_socket
 from millstream.server.peer_book import PATH, PeerBook, decode_peer
 from millstream.server.peers import PeerDirectory
 from millstream.server.placement_coordinator import PlacementCoordinator
 from millstream.server.processor_view import ProcessorView
 from millstream.server.registration import Registration
-from millstream.server.rows_api import is_loopback, rows_app
-from millstream.server.short_way import ShortWay
+from millstream.server.rows_api import rows_app
+from millstream.server.serving import Application, Server, demand_token
 from millstream.server.statistics_gatherer import StatisticsGatherer
 from millstream.server.stream_distributor import StreamDistributor
 from millstream.server.stream_feeder import StreamFeeder
 from millstream.server.stream_receiver import StreamReceiver
 from millstream.server.system_view import SystemView
 
-START_SECONDS_MAX = 30.0
 NOTED_SECONDS = 0.1
 
 
@@ -78,11 +75,9 @@ class ProcessorSettings:
     balance: BalanceSettings | None = None  # with its peers, where no manager leads
 
     def __post_init__(self) -> None:
-        if not is_loopback(self.host) and not self.token:
-            raise UsageError(
-                f"a processor listens on {self.host} only with a token",
-                hint="--token-file FILE, or --host 127.0.0.1",
-            )
+        demand_token(
+            "a processor listens", self.host, self.token, "--token-file FILE, or --host 127.0.0.1"
+        )
         for address, option in ((self.advertise, "--advertise"), (self.manager, "--manager")):
             if address is not None:
                 checked_url(address, option)
@@ -113,7 +108,7 @@ class ProcessorServer:
         self.statistics = StatisticsGatherer(self.processor, self.engine)
         self.feeder = StreamFeeder(self.processor, self.engine)
         self.receiver = StreamReceiver(self.processor, self.notice)
-        self.distributor = StreamDistributor(self.processor, settings.token)
+        self.distributor = StreamDistributor(self.processor)
         self.stopping = threading.Event()
         # set by a signal's handler: an event's lock may be held by the very thread it interrupts
         self.asked_to_stop = False
@@ -147,32 +142,19 @@ class ProcessorServer:
         )
         self.processor.engine.on_notice.append(self.notice)
         self.processor.new_owner.on_owner.append(self._owner)
-        self._socket = bound_socket(settings.host, settings.port)
-        self.port = int(self._socket.getsockname()[1])
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                self.app(),
-                log_level="warning",
-                lifespan="off",
-                access_log=False,
-                server_header=False,
-                date_header=False,
-                proxy_headers=False,
-                ssl_certfile=settings.certificate,
-                ssl_keyfile=settings.key,
-                timeout_graceful_shutdown=1,
-            )
+        self._server = Server(
+            self.app(),
+            host=settings.host,
+            port=settings.port,
+            certificate=settings.certificate,
+            key=settings.key,
         )
-        self._thread = threading.Thread(target=self._serve, name="millstream-http", daemon=True)
+        self.port = self._server.port
         self.registration = self._registration()
 
     @property
     def url(self) -> str:
-        if self.settings.advertise:
-            return self.settings.advertise
-        host = self.settings.host
-        shown = f"[{host}]" if ":" in host else host
-        return f"{'https' if self.settings.certificate else 'http'}://{shown}:{self.port}"
+        return self.settings.advertise or self._server.url
 
     def notice(self, text: str) -> None:
         self._say(text)
@@ -183,12 +165,7 @@ class ProcessorServer:
     def start(self) -> None:
         """Goes on with everything the home has; needs no manager."""
         self.processor.restore()
-        self._thread.start()
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while not self._server.started:
-            if time.monotonic() > deadline or not self._thread.is_alive():
-                raise ResourceError(f"the endpoint {self.url} did not start")
-            time.sleep(0.02)
+        self._server.start()
         self.engine.start()
         self.receiver.start()
         self.connections.moves.look()
@@ -210,10 +187,7 @@ class ProcessorServer:
         self.receiver.stop()
         self.engine.stop()
         self.distributor.close()
-        self._server.should_exit = True
-        if self._thread.is_alive():
-            self._thread.join()
-        self._socket.close()
+        self._server.stop()
         self.peers.close()
         self.processor.close()
 
@@ -227,9 +201,6 @@ class ProcessorServer:
             if self.registration is not None and self.registration.refused.is_set():
                 return "the manager knows a later process of this home"
         return ""
-
-    def _serve(self) -> None:
-        self._server.run(sockets=[self._socket])
 
     def _registration(self) -> Registration | None:
         if self.settings.manager is None:
@@ -299,7 +270,6 @@ class ProcessorServer:
     # -- HTTP -----------------------------------------------------------------------------------
 
     async def _control(self, request: Request) -> JSONResponse:
-        authorise(request, self.settings.token)
         envelope = decode(await json_body(request, MESSAGE_BYTES_MAX))
         await self._note(envelope)
         if envelope.number == 0 and all(isinstance(c, Progress) for c in envelope.commands):
@@ -308,9 +278,9 @@ class ProcessorServer:
             replies = await run_in_threadpool(self.connections.receive, envelope)
         return JSONResponse({"replies": [encode_reply(reply) for reply in replies]})
 
-    def app(self) -> ShortWay:
-        app = FastAPI(title="Millstream processor", docs_url=None, redoc_url=None, openapi_url=None)
-        add_error_answers(app)
+    def app(self) -> Application:
+        app = Application("Millstream processor", token=self.settings.token)
+        app.quick_post("/control", self._control)
 
         @app.get("/health")
         async def health() -> dict[str, Any]:
@@ -323,13 +293,13 @@ class ProcessorServer:
             self.processor.id, self.processor.engine, lambda: self.engine.loop,
             lambda: list(self.receiver.troubles.values()),
         )  # fmt: skip
-        view.add_route(app, self.settings.token)
+        view.add_route(app)
         system = SystemView(self.processor.id, self.processor.engine)
-        system.add_route(app, self.settings.token)
-        app.mount("/", rows_app(self.feeder.door, token=self.settings.token))
-        return ShortWay(app, "/control", self._control)
+        system.add_route(app)
+        app.mount("/", rows_app(self.feeder.door))
+        return app
 
-    def _add_balancing(self, app: FastAPI) -> None:
+    def _add_balancing(self, app: Application) -> None:
         def there() -> Balancing:
             if self.balancing is None:
                 hint = "start it with --balance placement"
@@ -338,18 +308,15 @@ class ProcessorServer:
 
         @app.post(PATH)
         async def peer(request: Request) -> dict[str, Any]:
-            authorise(request, self.settings.token)
             envelope = decode_peer(await json_body(request, MESSAGE_BYTES_MAX))
             return {"replies": await run_in_threadpool(there().receive, envelope)}
 
         @app.get(PATH)
-        async def seen(request: Request) -> dict[str, Any]:
-            authorise(request, self.settings.token)
+        async def seen() -> dict[str, Any]:
             return await run_in_threadpool(there().seen)
 
         @app.post(f"{PATH}/peers")
         async def peers(request: Request) -> dict[str, Any]:
-            authorise(request, self.settings.token)
             told = (await json_body(request)).get("peers")
             if not isinstance(told, list) or not all(isinstance(url, str) for url in told):
                 raise AnswerError(400, "mistake", "peers is a list of addresses")

@@ -7,13 +7,11 @@ import itertools
 import threading
 from typing import Any
 
-import httpx
-
-from millstream.client.addresses import UNREACHABLE
-from millstream.control.commands import QUESTIONS, Command, Envelope, encode
+from millstream.client.http import HttpClient, json_of
+from millstream.control.commands import QUESTIONS, Command, Envelope
 from millstream.control.records import Peer
 from millstream.control.replies import Refusal, Reply, decode_reply
-from millstream.store.transfer import PeerAwayError, RefusedError
+from millstream.errors import AwayError, MillstreamError, RefusedError
 
 ANSWER_SECONDS = 120.0
 _numbers = itertools.count(1)
@@ -25,8 +23,7 @@ class ProcessorClient:
 
     def __init__(self, name: str, url: str, token: str | None = None, epoch: int = 1) -> None:
         self.name, self.url, self.epoch = name, url, epoch
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self.client = httpx.Client(base_url=url, timeout=ANSWER_SECONDS, headers=headers)
+        self.client = HttpClient(token, base_url=url, answer_s=ANSWER_SECONDS)
 
     def ask(self, *commands: Command, number: int | None = None) -> list[Reply]:
         """A reply for each command, refusals included."""
@@ -35,14 +32,7 @@ class ProcessorClient:
             with _lock:
                 number = 0 if questions else next(_numbers)
         envelope = Envelope(self.epoch, number, self.name, tuple(commands))
-        try:
-            answer = self.client.post("/control", json=encode(envelope))
-            answer.raise_for_status()
-        except UNREACHABLE as error:
-            raise PeerAwayError(
-                f"processor {self.name} does not answer", detail=str(error)
-            ) from error
-        found = answer.json()["replies"]
+        found = self._asked("POST", "/control", envelope)["replies"]
         return [decode_reply(c, r) for c, r in zip(commands, found, strict=True)]
 
     def do(self, *commands: Command) -> list[Any]:
@@ -63,14 +53,14 @@ class ProcessorClient:
 
     def get(self, path: str, **asked: Any) -> dict[str, Any]:
         """An answer of one of its other endpoints."""
+        return self._asked("GET", path, params=asked)
+
+    def _asked(self, method: str, path: str, body: Any = None, **more: Any) -> dict[str, Any]:
         try:
-            answer = self.client.get(path, params=asked)
-            answer.raise_for_status()
-        except UNREACHABLE as error:
-            raise PeerAwayError(
-                f"processor {self.name} does not answer", detail=str(error)
-            ) from error
-        return dict(answer.json())
+            return dict(json_of(self.client.ask(method, path, body, **more)))
+        except MillstreamError as error:
+            text = f"processor {self.name} does not answer"
+            raise AwayError(text, detail=f"{error.message}: {error.detail}") from error
 
     def close(self) -> None:
         self.client.close()

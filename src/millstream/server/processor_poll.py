@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from millstream.client.manager_client import HttpClient
+from millstream.client.http import HttpClient
+from millstream.control.codec import from_json
 from millstream.control.snapshot import Snapshot
-from millstream.control.snapshot_json import snapshot_from_json
 from millstream.errors import MillstreamError
 
 EVERY_S = 1.0
@@ -59,7 +59,7 @@ class ProcessorPoll:
         name, url = one
         try:
             told: Any = self._client.ask("GET", f"{url.rstrip('/')}/snapshot").json()
-            found = snapshot_from_json(told)
+            found = from_json(Snapshot, told)
         except (MillstreamError, ValueError, KeyError, TypeError):
             return
         with self._lock:

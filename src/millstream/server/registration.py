@@ -5,14 +5,11 @@ is. A manager that has seen a later epoch of this home refuses: then another pro
 """
 
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-import httpx
-
-from millstream.client.addresses import UNREACHABLE
+from millstream.client.http import HttpClient
 from millstream.control.commands import Join
-from millstream.control.records import to_json
+from millstream.errors import AwayError, MillstreamError, RefusedError
 
 AGAIN_SECONDS = 5.0
 SILENCE_SECONDS = 15.0
@@ -34,8 +31,7 @@ class Registration:
     ) -> None:
         self._url = manager.rstrip("/") + Join.PATH
         self._joining, self._heard, self._say = joining, heard, say
-        headers: Mapping[str, str] = {"Authorization": f"Bearer {token}"} if token else {}
-        self._client = httpx.Client(headers=headers, timeout=ANSWER_SECONDS, verify=verify)
+        self._client = HttpClient(token, verify, answer_s=ANSWER_SECONDS)
         self.refused = threading.Event()
         self._stopping = threading.Event()
         self._told = ""
@@ -62,15 +58,13 @@ class Registration:
 
     def _join(self) -> None:
         try:
-            answer = self._client.post(self._url, json=to_json(self._joining()))
-        except UNREACHABLE as error:
-            self._tell(f"the manager does not answer: {type(error).__name__}")
-            return
-        if answer.status_code == 409:
-            self._tell(f"the manager refuses this processor: {_message(answer)}")
-            self.refused.set()
-        elif answer.status_code >= 400:
-            self._tell(f"the manager refuses this processor: {_message(answer)}")
+            self._client.ask("POST", self._url, self._joining())
+        except AwayError as error:
+            self._tell(f"the manager does not answer: {type(error.__cause__).__name__}")
+        except MillstreamError as error:
+            self._tell(f"the manager refuses this processor: {error.message[:300]}")
+            if isinstance(error, RefusedError):
+                self.refused.set()
         else:
             self._tell("")
 
@@ -78,12 +72,3 @@ class Registration:
         if text != self._told and text:
             self._say(text)
         self._told = text
-
-
-def _message(answer: httpx.Response) -> str:
-    try:
-        found: Any = answer.json()
-    except ValueError:
-        return f"status {answer.status_code}"
-    error = found.get("error", found) if isinstance(found, dict) else found
-    return str(error.get("message", error) if isinstance(error, dict) else error)[:300]

@@ -1,25 +1,23 @@
 """A system behind an HTTP address, as `SnapshotSource`: what `top` and `shell` talk to.
 
-Speaks the dashboard's API with Python's own client; answers that are errors are raised as the same
-errors again, so that a mistake in a query is underlined here as it would be there.
+Speaks the dashboard's API; answers that are errors are raised as the same errors again, so that a
+mistake in a query is underlined here as it would be there.
 """
 
-import http.client
-import json
 import os
-import urllib.error
-import urllib.request
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from millstream.client.http import HttpClient, json_of
+from millstream.control.codec import from_json
 from millstream.control.snapshot import (
     DecisionSnapshot,
     Explanation,
     Results,
     Snapshot,
 )
-from millstream.control.snapshot_json import from_json, snapshot_from_json
-from millstream.errors import CqlError, MillstreamError, ResourceError, StateError, UsageError
+from millstream.errors import AwayError, ResourceError, UsageError
+from millstream.server.serving import CHANGE_HEADER
 
 DEFAULT_URL = "http://127.0.0.1:8350/"
 TOKEN = "MILLSTREAM_TOKEN"
@@ -35,17 +33,19 @@ class RemoteSource:
         if urlsplit(url).scheme not in ("http", "https"):
             raise UsageError(f"{url!r} is no address", hint=f"such as {DEFAULT_URL}")
         self.url = url.rstrip("/")
-        self._token = token if token is not None else os.environ.get(TOKEN, "")
+        given = token if token is not None else os.environ.get(TOKEN)
+        headers = {CHANGE_HEADER: "1"}
+        self._client = HttpClient(given, answer_s=TIMEOUT_S, headers=headers, kept=0)
 
     def snapshot(self) -> Snapshot:
-        return snapshot_from_json(self._ask("GET", "/api/snapshot"))
+        return from_json(Snapshot, self._ask("GET", "/api/snapshot"))
 
     def explain(self, cql: str) -> Explanation:
         return from_json(Explanation, self._ask("POST", "/api/explain", {"cql": cql}, cql))
 
     def preview(self, cql: str, rows_max: int = 20) -> Results:
         body = {"cql": cql, "rows": rows_max}
-        return _results(self._ask("POST", "/api/preview", body, cql))
+        return from_json(Results, self._ask("POST", "/api/preview", body, cql))
 
     def register(self, name: str, cql: str) -> DecisionSnapshot:
         body = {"name": name, "cql": cql}
@@ -56,52 +56,16 @@ class RemoteSource:
 
     def results(self, query: str, after: int = 0) -> Results:
         path = f"/api/queries/{quote(query, safe='')}/results?after={after}"
-        return _results(self._ask("GET", path))
+        return from_json(Results, self._ask("GET", path))
 
     def _ask(
         self, method: str, path: str, body: dict[str, Any] | None = None, cql: str = ""
     ) -> Any:
-        headers = {"X-Millstream": "1", "Content-Type": "application/json"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
-        data = json.dumps(body).encode() if body is not None else None
-        request = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
         try:
-            with _DIRECT.open(request, timeout=TIMEOUT_S) as answer:
-                return json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            raise _error(error, cql) from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            reason = getattr(error, "reason", error)
+            return json_of(self._client.ask(method, self.url + path, body, cql=cql))
+        except AwayError as error:
             raise ResourceError(
                 f"nobody answers at {self.url}",
-                detail=str(reason),
+                detail=error.detail,
                 hint="is it running with --ui? another address is given with --url",
             ) from None
-
-
-# A proxy of the environment is not for addresses that the user names.
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def _results(told: dict[str, Any]) -> Results:
-    found = from_json(Results, told)
-    rows = tuple(tuple(row) for row in told.get("rows", ()))
-    return Results(tuple(found.columns), rows, found.last, found.lost, found.note)
-
-
-def _error(answer: urllib.error.HTTPError, cql: str) -> MillstreamError:
-    try:
-        told = json.loads(answer.read())
-    except ValueError:
-        told = {}
-    message = str(told.get("error") or f"the server answered {answer.code}")
-    hint = str(told.get("hint") or "")
-    if "line" in told:
-        return CqlError(
-            message, source=cql, line=told["line"], column=told["column"],
-            length=told.get("length", 1), hint=hint,
-        )  # fmt: skip
-    kinds: dict[int, type[MillstreamError]] = {409: StateError, 507: ResourceError}
-    kind = kinds.get(answer.code, UsageError if answer.code < 500 else MillstreamError)
-    return kind(message, detail=str(told.get("detail") or ""), hint=hint)

@@ -9,16 +9,17 @@ It lives as long as the run. A stream whose rows are posted ends when somebody s
 comes to its end as it does for files.
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
 from millstream.errors import UsageError
-from millstream.server.rows_api import RowsServer, authorise
+from millstream.server.access import json_body
+from millstream.server.rows_api import RowsServer
+from millstream.server.serving import Application
 
 if TYPE_CHECKING:
     from millstream.engine.push_source import PushSource
@@ -44,7 +45,7 @@ def run_endpoint(
         port=port,
         token=token,
         busy=live.engine.congested,
-        more=lambda app: add_routes(app, live, token),
+        more=lambda app: add_routes(app, live),
     )
     server.start()
     live.url = server.url
@@ -55,34 +56,21 @@ def run_endpoint(
         server.stop()
 
 
-def add_routes(app: FastAPI, live: "LiveRun", token: str | None) -> None:
+def add_routes(app: Application, live: "LiveRun") -> None:
     """The routes of a run beside those for rows."""
 
     @app.get("/status")
-    async def status(request: Request) -> dict[str, Any]:
-        authorise(request, token)
+    async def status() -> dict[str, Any]:
         return await run_in_threadpool(live.status)
 
     @app.get("/qos")
-    async def quality(request: Request) -> dict[str, Any]:
-        authorise(request, token)
+    async def quality() -> dict[str, Any]:
         return await run_in_threadpool(live.scheduling)
 
     @app.put("/qos")
     async def change(request: Request) -> dict[str, Any]:
-        authorise(request, token)
-        wish = _wish(await request.body())
+        wish = await json_body(request, WISH_BYTES_MAX)
         return await run_in_threadpool(live.change_goals, wish)
-
-
-def _wish(body: bytes) -> dict[str, Any]:
-    try:
-        wish = json.loads(body) if len(body) <= WISH_BYTES_MAX else None
-    except (ValueError, RecursionError):
-        wish = None
-    if not isinstance(wish, dict):
-        raise UsageError("the body is no JSON object", hint='{"goals": "delay <= 2s"}')
-    return wish
 
 
 def address_of(text: str) -> tuple[str, int]:

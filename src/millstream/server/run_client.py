@@ -3,12 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-import httpx
-
-from millstream.client.addresses import UNREACHABLE
-from millstream.errors import StateError, UsageError
-
-SECONDS_MAX = 30.0
+from millstream.client.http import HttpClient, json_of
+from millstream.errors import AwayError, StateError
 
 
 def run_quality(url: str, token: str | None) -> dict[str, Any]:
@@ -24,19 +20,13 @@ def change_quality(url: str, token: str | None, wish: Mapping[str, Any]) -> dict
 def _asked(
     method: str, url: str, token: str | None, body: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    client = HttpClient(token)
     try:
-        answer = httpx.request(
-            method, f"{url.rstrip('/')}/qos", json=body, headers=headers, timeout=SECONDS_MAX
-        )
-        told = answer.json()
-    except (*UNREACHABLE, ValueError) as error:
-        raise StateError(f"no run answers at {url}", detail=str(error)) from None
+        told = json_of(client.ask(method, f"{url.rstrip('/')}/qos", body))
+    except AwayError as error:
+        raise StateError(f"no run answers at {url}", detail=error.detail) from None
+    finally:
+        client.close()
     if not isinstance(told, dict):
         raise StateError(f"no run answers at {url}")
-    if answer.is_success:
-        return told
-    if isinstance(told.get("error"), dict):  # a manager's way
-        told = {**told["error"], "error": told["error"].get("message")}
-    message = str(told.get("error") or told.get("detail") or f"status {answer.status_code}")
-    raise UsageError(message, detail=str(told.get("detail", "")), hint=str(told.get("hint", "")))
+    return told

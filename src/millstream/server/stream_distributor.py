@@ -9,16 +9,18 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
+from millstream.control.records import Count, Name, Names
 from millstream.plan.windows import FOREVER
-from millstream.server.access import AnswerError, authorise, json_body, number, text
+from millstream.server.access import AnswerError, record_body
+from millstream.server.serving import Application
 from millstream.store.delivery import json_lines, user_table
 from millstream.store.ownership import Place
 from millstream.store.transfer import CHUNK, RefusedError
@@ -31,11 +33,40 @@ ROWS_MAX = 50_000  # of one answer to a subscriber
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Reader:
+    consumer: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """All below a number is taken."""
+
+    next: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """... by another processor."""
+
+    consumer: Name
+    next: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a new owner of operators asks their old one for."""
+
+    operators: Names
+    to: Name
+    url: str | None = None
+
+
 class StreamDistributor:
     """The data plane's endpoints of one processor."""
 
-    def __init__(self, processor: "Processor", token: str | None) -> None:
-        self.processor, self.token = processor, token
+    def __init__(self, processor: "Processor") -> None:
+        self.processor = processor
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[str, asyncio.Event] = {}
         self._closing = False
@@ -91,24 +122,18 @@ class StreamDistributor:
 
     # -- endpoints ------------------------------------------------------------------------------
 
-    def add_routes(self, app: FastAPI) -> None:
+    def add_routes(self, app: Application) -> None:
         self._add_streams(app)
         self._add_moves(app)
         self._add_results(app)
 
-    def _add_streams(self, app: FastAPI) -> None:
+    def _add_streams(self, app: Application) -> None:
         distributor = self.processor.distributor
 
         @app.get("/streams/{stream:path}/segments")
         async def segments(
-            request: Request,
-            stream: str,
-            after: int,
-            consumer: str,
-            epoch: int = 0,
-            wait: float = 0.0,
+            stream: str, after: int, consumer: str, epoch: int = 0, wait: float = 0.0
         ) -> dict[str, Any]:
-            authorise(request, self.token)
             page = await self._until(
                 stream,
                 wait,
@@ -118,72 +143,57 @@ class StreamDistributor:
             return page.to_json()
 
         @app.get("/streams/{stream:path}/segments/{first}")
-        async def segment(
-            request: Request, stream: str, first: int, last: int
-        ) -> StreamingResponse:
-            authorise(request, self.token)
+        async def segment(stream: str, first: int, last: int) -> StreamingResponse:
             file = await run_in_threadpool(distributor.open, stream, first, last)
             return StreamingResponse(_chunks(file), media_type="application/vnd.apache.parquet")
 
         @app.post("/streams/{stream:path}/ack")
         async def ack(request: Request, stream: str) -> dict[str, Any]:
-            authorise(request, self.token)
-            body = await json_body(request)
-            await run_in_threadpool(
-                distributor.acknowledge, stream, text(body, "consumer"), number(body, "next")
-            )
+            taken = await record_body(request, Taken)
+            await run_in_threadpool(distributor.acknowledge, stream, taken.consumer, taken.next)
             return {}
 
         @app.post("/streams/{stream:path}/expect")
         async def expect(request: Request, stream: str) -> dict[str, Any]:
-            authorise(request, self.token)
-            consumer = text(await json_body(request), "consumer")
+            consumer = (await record_body(request, Reader)).consumer
             following, epoch = await run_in_threadpool(distributor.expect, stream, consumer)
             return {"next": following, "epoch": epoch}
 
         @app.post("/streams/{stream:path}/unexpect")
         async def unexpect(request: Request, stream: str) -> dict[str, Any]:
-            authorise(request, self.token)
-            consumer = text(await json_body(request), "consumer")
+            consumer = (await record_body(request, Reader)).consumer
             further = await run_in_threadpool(distributor.unexpect, stream, consumer)
             return {"further": None if further is None else asdict(further)}
 
-    def _add_moves(self, app: FastAPI) -> None:
+    def _add_moves(self, app: Application) -> None:
         old = self.processor.old_owner
 
         @app.post("/moves/{move}/needs")
         async def needs(request: Request, move: str) -> dict[str, Any]:
-            authorise(request, self.token)
-            body = await json_body(request)
-            operators = body.get("operators")
-            if not isinstance(operators, list) or not all(isinstance(o, str) for o in operators):
-                raise AnswerError(400, "mistake", "operators is a list of ids")
-            to = Place(text(body, "to"), str(body.get("url") or ""))
-            return await run_in_threadpool(old.needs, move, operators, to)
+            asked = await record_body(request, Needs)
+            to = Place(asked.to, asked.url or "")
+            return await run_in_threadpool(old.needs, move, list(asked.operators), to)
 
         @app.get("/moves/{move}/sealed")
-        async def sealed(request: Request, move: str, wait: float = 0.0) -> dict[str, Any]:
-            authorise(request, self.token)
+        async def sealed(move: str, wait: float = 0.0) -> dict[str, Any]:
             found = await self._until(
                 f"move {move}", wait, lambda: old.sealed(move), lambda record: record is not None
             )
             return {"sealed": found}
 
         @app.post("/moves/{move}/{word}")
-        async def say(request: Request, move: str, word: str) -> dict[str, Any]:
-            authorise(request, self.token)
+        async def say(move: str, word: str) -> dict[str, Any]:
             said = {"ready": old.ready, "taken": old.taken, "undo": old.undo}.get(word)
             if said is None:
                 raise AnswerError(404, "unknown", f"there is no {word} of a move")
             await run_in_threadpool(said, move)
             return {}
 
-    def _add_results(self, app: FastAPI) -> None:
+    def _add_results(self, app: Application) -> None:
         @app.get("/queries/{query}/rows")
         async def rows(
-            request: Request, query: str, after: int = 0, wait: float = 0.0, limit: int = ROWS_MAX
+            query: str, after: int = 0, wait: float = 0.0, limit: int = ROWS_MAX
         ) -> dict[str, Any]:
-            authorise(request, self.token)
             stream = await run_in_threadpool(self._result_stream, query)
             return await self._until(
                 stream,
@@ -195,14 +205,12 @@ class StreamDistributor:
         @app.post("/queries/{query}/ack")
         async def read(request: Request, query: str) -> dict[str, Any]:
             """A subscriber has all below a number: it need not be kept any longer."""
-            authorise(request, self.token)
-            following = number(await json_body(request), "next")
+            following = (await record_body(request, Following)).next
             await run_in_threadpool(self._read, query, following)
             return {}
 
         @app.get("/queries/{query}/table")
-        async def table(request: Request, query: str) -> dict[str, Any]:
-            authorise(request, self.token)
+        async def table(query: str) -> dict[str, Any]:
             known = self.processor.engine.queries.get(query)
             if known is None or not known.plan.relation:
                 raise AnswerError(404, "unknown", f"there is no relation {query} here")

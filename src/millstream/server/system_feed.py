@@ -16,9 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
-
-from millstream.client.addresses import UNREACHABLE
+from millstream.client.http import AsyncHttpClient, json_of
 from millstream.control.manager_state import ManagerState
 from millstream.control.system_streams import (
     MOVES,
@@ -32,13 +30,13 @@ from millstream.control.system_streams import (
     told_now,
     wanted,
 )
+from millstream.errors import MillstreamError
 from millstream.server.system_log import SystemLog
 
 EVERY_S = 1.0
 ANSWER_S = 5.0
 ROWS_KEPT = 20_000  # of a stream, until they are posted
 BATCH_ROWS = 5_000
-AT_ONCE = 16  # processors that are asked
 PRODUCER = "manager"
 
 
@@ -61,8 +59,7 @@ class SystemFeed:
         self, state: Callable[[], ManagerState], token: str | None, verify: str | bool
     ) -> None:
         self._state = state
-        self._headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._verify = verify
+        self._token, self._verify = token, verify
         self._positions: dict[str, tuple[int, int]] = {}  # by processor: its life, its last step
         # what ran before this manager was started has been told of by the one before
         self.streams = {name: Outgoing(known(state())) for name in wanted(state())}
@@ -71,15 +68,12 @@ class SystemFeed:
 
     async def run(self) -> None:
         """Until cancelled."""
-        limits = httpx.Limits(max_connections=AT_ONCE)
-        async with httpx.AsyncClient(
-            headers=self._headers, verify=self._verify, timeout=ANSWER_S, limits=limits
-        ) as client:
+        async with AsyncHttpClient(self._token, self._verify, answer_s=ANSWER_S) as client:
             while True:
                 await asyncio.sleep(EVERY_S)
                 await self.round(client)
 
-    async def round(self, client: httpx.AsyncClient) -> None:
+    async def round(self, client: AsyncHttpClient) -> None:
         """Asks, notes and posts once."""
         state = self._state()
         names, above = wanted(state), self.log.wanted()
@@ -114,7 +108,7 @@ class SystemFeed:
             self.log.add(MOVES, ({"at": now_us, **row} for row in moved))
         self._told_above = known(state) if MOVES in above else None
 
-    async def _ask(self, client: httpx.AsyncClient, processor: str, asked: frozenset[str]) -> None:
+    async def _ask(self, client: AsyncHttpClient, processor: str, asked: frozenset[str]) -> None:
         """One processor; no answer is no news."""
         url = _addresses(self._state()).get(processor)
         if not asked or url is None:
@@ -124,14 +118,12 @@ class SystemFeed:
             "wanted": ",".join(sorted(asked)), "epoch": epoch, "after": after,
         }  # fmt: skip
         try:
-            answer = await client.get(f"{url.rstrip('/')}/system", params=params)
-            if answer.status_code != 200:
-                return
-            told: dict[str, Any] = answer.json()
+            answer = await client.ask("GET", f"{url.rstrip('/')}/system", params=params)
+            told: dict[str, Any] = json_of(answer)
             self._positions[processor] = (int(told["epoch"]), int(told["last"]))
             for name in asked:
                 self._take(name, told.get(name, []))
-        except (*UNREACHABLE, OSError, ValueError, KeyError, TypeError):
+        except (MillstreamError, ValueError, KeyError, TypeError):
             return
 
     def _take(self, name: str, rows: list[Row]) -> None:
@@ -143,7 +135,7 @@ class SystemFeed:
 
     # -- posting --------------------------------------------------------------------------------
 
-    async def _post(self, client: httpx.AsyncClient, name: str) -> None:
+    async def _post(self, client: AsyncHttpClient, name: str) -> None:
         """Everything that waits, batch by batch, as long as it is taken."""
         out, door = self.streams[name], _door(self._state(), name)
         if door != out.door:
@@ -151,23 +143,21 @@ class SystemFeed:
         try:
             while door and (out.batch or out.rows) and await self._post_batch(client, out):
                 pass
-        except (*UNREACHABLE, OSError, ValueError, KeyError, TypeError):
+        except (MillstreamError, ValueError, KeyError, TypeError):
             return  # it may have been taken: the same number is sent again
 
-    async def _post_batch(self, client: httpx.AsyncClient, out: Outgoing) -> bool:
+    async def _post_batch(self, client: AsyncHttpClient, out: Outgoing) -> bool:
         """Whether another one may follow now."""
         if not out.number:
-            answer = await client.get(f"{out.door}/producers/{PRODUCER}")
-            if answer.status_code != 200:
-                return False  # not begun yet
-            out.number = int(answer.json()["expected"])
+            answer = await client.ask("GET", f"{out.door}/producers/{PRODUCER}")
+            out.number = int(json_of(answer)["expected"])
         if not out.batch:
             taken = [out.rows.popleft() for _ in range(min(BATCH_ROWS, len(out.rows)))]
             out.batch = stamped(taken, out.last_us, max(out.last_us, int(time.time() * 1e6)))
         body = {"producer": PRODUCER, "sequence": out.number, "rows": out.batch}
-        answer = await client.post(f"{out.door}/rows", json=body)
-        if answer.status_code == 409 and "expected" in answer.json():
-            out.number = int(answer.json()["expected"])
+        answer = await client.send("POST", f"{out.door}/rows", body)
+        if answer.status_code == 409 and "expected" in json_of(answer):
+            out.number = int(json_of(answer)["expected"])
             return False
         if answer.status_code in (200, 400, 413):  # what is refused as it is will be so again
             out.last_us, out.batch = int(out.batch[-1]["at"]), []

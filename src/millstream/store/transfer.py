@@ -11,7 +11,7 @@ from typing import IO, Any, Protocol
 
 import pyarrow.parquet as pq
 
-from millstream.errors import MillstreamError, StateError
+from millstream import errors
 from millstream.plan.windows import BEGINNING
 from millstream.store.ownership import Handed, Ownership, Place, remote
 from millstream.store.retention import Retention
@@ -20,18 +20,8 @@ from millstream.store.segments import Segment
 PAGE_SEGMENTS_MAX = 200
 PAGE_BYTES_MAX = 64 << 20
 CHUNK = 1 << 20
-
-
-class PeerAwayError(MillstreamError):
-    """Another processor does not answer; asked again later."""
-
-
-class RefusedError(StateError):
-    """Another processor, or this one, will not: `code` says why to programs."""
-
-    def __init__(self, code: str, message: str, *, detail: str = "", hint: str = "") -> None:
-        super().__init__(message, detail=detail, hint=hint)
-        self.code = code
+PeerAwayError = errors.AwayError
+RefusedError = errors.RefusedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,48 +20,41 @@ that no foreign name can be pointed at a local port. Beyond loopback everything 
 
 import base64
 import hashlib
-import hmac
-import json
 import re
 import time
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.responses import StreamingResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from millstream.control.codec import to_json
 from millstream.control.snapshot import SnapshotSource, known_names
-from millstream.control.snapshot_json import to_json
 from millstream.cql.completion import Known, candidates
-from millstream.errors import CqlError, MillstreamError, ResourceError, StateError, UsageError
+from millstream.errors import UsageError
+from millstream.server.access import json_body
 from millstream.server.dashboard.feed import Feed
 from millstream.server.dashboard.metrics import CONTENT_TYPE, exposition
-from millstream.server.rows_api import is_loopback
+from millstream.server.serving import COOKIE, Application, Header
 
 STATIC = Path(__file__).parent / "static"
 BODY_BYTES_MAX = 256 << 10
 CANDIDATES_MAX = 12
-CHANGE_HEADER = "x-millstream"
-COOKIE = "millstream_token"
 STALE_INTERVALS = 5.0
 STALE_SECONDS_MIN = 5.0
 
 
 def dashboard_app(
     source: SnapshotSource, feed: Feed, *, host: str = "127.0.0.1", token: str | None = None
-) -> FastAPI:
+) -> Application:
     """The application over a source; `feed` asks it."""
-    app = FastAPI(title="Millstream", docs_url=None, redoc_url=None, openapi_url=None)
     page = (STATIC / "index.html").read_text(encoding="utf-8")
-    app.add_middleware(Guard, policy=_policy(page), host=host, token=token)
-
-    @app.exception_handler(MillstreamError)
-    async def failed(_: Request, error: MillstreamError) -> JSONResponse:
-        return JSONResponse(told(error), _status(error))
+    app = Application(
+        "Millstream", token=token, host=host, flat_errors=True, page_headers=_headers(page)
+    )
 
     @app.get("/", response_class=HTMLResponse)
     async def index(request: Request) -> Response:
@@ -97,40 +90,14 @@ def dashboard_app(
     return app
 
 
-class Guard:
-    """Refuses who may not ask, and tells browsers what pages may do."""
-
-    def __init__(self, app: ASGIApp, policy: str, host: str, token: str | None) -> None:
-        self._app, self._host, self._token = app, host, token
-        self._headers = [
-            (b"content-security-policy", policy.encode()),
-            (b"x-content-type-options", b"nosniff"),
-            (b"referrer-policy", b"no-referrer"),
-            (b"cache-control", b"no-cache"),
-        ]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def answer(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                own = [h for h in message["headers"] if h[0] != b"cache-control"]
-                message = {**message, "headers": [*own, *self._headers]}
-            await send(message)
-
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        refused = _refusal(Request(scope, receive), self._host, self._token)
-        await (refused or self._app)(scope, receive, answer)
-
-
-def _questions(app: FastAPI, source: SnapshotSource, feed: Feed) -> None:
+def _questions(app: Application, source: SnapshotSource, feed: Feed) -> None:
     @app.get("/api/queries/{name}/results")
     async def results(name: str, after: int = 0) -> JSONResponse:
         return JSONResponse(to_json(await run_in_threadpool(source.results, name, after)))
 
     @app.post("/api/complete")
     async def complete(request: Request) -> JSONResponse:
-        before = (await _body(request)).get("before")
+        before = (await json_body(request, BODY_BYTES_MAX, too_large=400)).get("before")
         if not isinstance(before, str):
             raise UsageError("before is missing")
         known = known_names(feed.snapshot) if feed.snapshot is not None else Known()
@@ -139,19 +106,19 @@ def _questions(app: FastAPI, source: SnapshotSource, feed: Feed) -> None:
 
     @app.post("/api/explain")
     async def explain(request: Request) -> JSONResponse:
-        body = await _body(request)
+        body = await json_body(request, BODY_BYTES_MAX, too_large=400)
         return JSONResponse(to_json(await run_in_threadpool(source.explain, _text(body, "cql"))))
 
     @app.post("/api/preview")
     async def preview(request: Request) -> JSONResponse:
-        body = await _body(request)
+        body = await json_body(request, BODY_BYTES_MAX, too_large=400)
         rows = min(200, max(1, int(body.get("rows", 20))))
         found = await run_in_threadpool(source.preview, _text(body, "cql"), rows)
         return JSONResponse(to_json(found))
 
     @app.post("/api/queries")
     async def register(request: Request) -> JSONResponse:
-        body = await _body(request)
+        body = await json_body(request, BODY_BYTES_MAX, too_large=400)
         name, cql = _text(body, "name"), _text(body, "cql")
         decision = await run_in_threadpool(source.register, name, cql)
         await run_in_threadpool(feed.tick)
@@ -162,6 +129,16 @@ def _questions(app: FastAPI, source: SnapshotSource, feed: Feed) -> None:
         await run_in_threadpool(source.drop, name)
         await run_in_threadpool(feed.tick)
         return JSONResponse({"dropped": name})
+
+
+def _headers(page: str) -> list[Header]:
+    """What browsers may do with the pages."""
+    return [
+        (b"content-security-policy", _policy(page).encode()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"cache-control", b"no-cache"),
+    ]
 
 
 def _policy(page: str) -> str:
@@ -175,44 +152,6 @@ def _policy(page: str) -> str:
         "style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def _refusal(request: Request, host: str, token: str | None) -> Response | None:
-    asked = (request.url.hostname or "").strip("[]")
-    if is_loopback(host) and not is_loopback(asked):
-        return JSONResponse({"error": f"this is not {asked}"}, 421)
-    if token is not None and request.url.path != "/health" and not _authorised(request, token):
-        return JSONResponse(
-            {"error": "a token is required", "hint": "open /?token=TOKEN once, or send it as "
-             "Authorization: Bearer TOKEN"}, 401,
-        )  # fmt: skip
-    if request.method not in ("GET", "HEAD") and request.headers.get(CHANGE_HEADER) is None:
-        return JSONResponse(
-            {"error": "a request that asks for work carries the header X-Millstream"}, 403
-        )
-    return None
-
-
-def _authorised(request: Request, token: str) -> bool:
-    given = request.headers.get("authorization", "").removeprefix("Bearer ")
-    candidates = (given, request.cookies.get(COOKIE, ""), request.query_params.get("token", ""))
-    return any(hmac.compare_digest(c.encode(), token.encode()) for c in candidates)
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    size, parts = 0, []
-    async for part in request.stream():
-        size += len(part)
-        if size > BODY_BYTES_MAX:
-            raise UsageError(f"a request holds at most {BODY_BYTES_MAX} bytes")
-        parts.append(part)
-    try:
-        body = json.loads(b"".join(parts))
-    except (ValueError, RecursionError):
-        raise UsageError("the body is not JSON") from None
-    if not isinstance(body, dict):
-        raise UsageError("the body is not an object")
-    return body
 
 
 def _text(body: dict[str, Any], key: str) -> str:
@@ -237,19 +176,3 @@ def _health(feed: Feed) -> JSONResponse:
         {"status": state, "state": taken.overview.state, "age_s": round(age, 1), "errors": bad},
         503 if state == "failed" else 200,
     )
-
-
-def _status(error: MillstreamError) -> int:
-    if isinstance(error, StateError):
-        return 409
-    if isinstance(error, ResourceError):
-        return 507
-    return 400 if isinstance(error, UsageError) else 500
-
-
-def told(error: MillstreamError) -> dict[str, Any]:
-    """An error in its parts; one in a query's text with what to underline."""
-    parts: dict[str, Any] = {"error": error.message, "detail": error.detail, "hint": error.hint}
-    if isinstance(error, CqlError):
-        parts |= {"line": error.line, "column": error.column, "length": error.length}
-    return parts

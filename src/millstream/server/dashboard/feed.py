@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
+from millstream.control.codec import to_json
 from millstream.control.snapshot import Snapshot, SnapshotSource
-from millstream.control.snapshot_json import changes, to_json
+from millstream.control.snapshot_changes import changes
 from millstream.server.dashboard.layout import place, shape_of
 
 HISTORY_KEPT = 1200  # points of the overview's figures
