@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from millstream.engine.delivery import Result
+from millstream.engine.delivery import Result, user_table
 
 PLAIN: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -49,10 +49,12 @@ def arrow_type(name: str) -> pa.DataType:
 
 
 def empty_table(result: Result) -> pa.Table:
-    """Stored rows of a result, without a row."""
+    """A result as users see it, without a row."""
     fields = [pa.field(f"c{i}", arrow_type(f.type)) for i, f in enumerate(result.columns)]
     hidden = [pa.field("_ts", pa.int64()), pa.field("_op", pa.int8())]
-    return pa.schema([*hidden, *fields]).empty_table()
+    names = [f.name for f in result.columns]
+    stored = pa.schema([*hidden, *fields]).empty_table()
+    return user_table(stored, names, changes=result.changes, timed=result.timed)
 
 
 def _parts(text: str) -> list[str]:

@@ -272,7 +272,7 @@ def tail(
         shown = empty = 0
         while not reader.ended:
             came = False
-            for batch in reader.batches(10.0 if follow else 1.0):
+            for batch in reader.pages(10.0 if follow else 1.0):
                 came = True
                 for line in json_lines(batch.table) if batch.table is not None else ():
                     typer.echo(line)

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -30,7 +30,6 @@ from millstream.runs.job_run import (
     RunSettings,
     posted_streams,
     run_job,
-    verify_input,
 )
 from millstream.runs.live_run import LiveRun
 from millstream.runs.statistics_export import (
@@ -101,19 +100,20 @@ def run(
     wanted = load_job(job)
     if export is not None:
         check_export_folder(export)
-    if manager is not None:
-        _on_cluster(wanted, out, output_format, manager, log_format, quiet, json_output, export)
     with RunFolder(out) as folder:
         folder.claim(wanted, output_format)
-        verify_input(wanted, folder)
+        here = manager is None  # a cluster has a dashboard and an endpoint of its own
+        if here:
+            folder.verify_input(wanted)
         summary = folder.finished(wanted)
         again = summary is not None
         if summary is None:
             display = _display(log_format, quiet=quiet)
-            door = _door(wanted, http, display, quiet=quiet)
-            with dashboard_of(job.name, ui or stay, ui_at, display, quiet=quiet) as dashboard:
+            door = _door(wanted, http, display, quiet=quiet) if here else None
+            pages, at = (ui or stay, ui_at) if here else (False, None)
+            with dashboard_of(job.name, pages, at, display, quiet=quiet) as dashboard:
                 watch = dashboard.watch if dashboard is not None else None
-                settings = RunSettings(output_format, master, trace, door, watch)
+                settings = RunSettings(output_format, master, trace, door, watch, manager)
                 with guarded(folder, display) as poll:
                     summary = run_job(wanted, folder, settings, display, poll=poll)
                 _export(folder, export)
@@ -123,27 +123,6 @@ def run(
                     raise typer.Exit(exit_code(summary))
         else:
             _export(folder, export)
-        report(summary, json_output=json_output, again=again)
-    raise typer.Exit(exit_code(summary))
-
-
-def _on_cluster(
-    job: Job, out: Path, kind: str, manager: str, log_format: str, quiet: bool, json_output: bool,
-    export: Path | None,
-) -> NoReturn:  # fmt: skip
-    """The same on the processors of a cluster; ends the command."""
-    from millstream.client.manager_client import ManagerClient, manager_url  # noqa: PLC0415
-    from millstream.runs.cluster_run import ClusterRun  # noqa: PLC0415
-
-    with RunFolder(out) as folder, ManagerClient(manager_url(manager)) as client:
-        folder.claim(job, kind)
-        summary = folder.finished(job)
-        again = summary is not None
-        if summary is None:
-            display = _display(log_format, quiet=quiet)
-            with guarded(folder, display) as poll:
-                summary = ClusterRun(job, folder, client, kind, display).run(poll)
-        _export(folder, export)
         report(summary, json_output=json_output, again=again)
     raise typer.Exit(exit_code(summary))
 

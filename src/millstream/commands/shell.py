@@ -8,15 +8,17 @@ by `-c` or a pipe; 3 nobody answers at the address; 130 ended by Ctrl-C.
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millstream.config import load_job
 from millstream.errors import MillstreamError
 
 if TYPE_CHECKING:
-    from millstream.shell.backends import Backend
+    from millstream.shell.backend import Backend
     from millstream.shell.interpreter import Interpreter
 
 BANNER = r"Millstream. Statements end with a semicolon; \? lists commands, \q leaves."
@@ -45,8 +47,7 @@ def shell(
     texts = list(command or ())
     if not texts and not sys.stdin.isatty():
         texts = [sys.stdin.read()]
-    backend = _backend(job, url, master)
-    try:
+    with _backend(job, url, master) as backend:
         interpreter = Interpreter(backend, typer.echo, as_json=json_output)
         if texts:
             for text in texts:
@@ -54,21 +55,32 @@ def shell(
                     _carry_out(interpreter, piece)
         else:
             _prompt(interpreter, backend)
-    finally:
-        backend.close()
 
 
-def _backend(job: Path | None, url: str | None, master: str) -> "Backend":
-    from millstream.shell.backends import LocalBackend, RemoteBackend  # noqa: PLC0415
+@contextmanager
+def _backend(job: Path | None, url: str | None, master: str) -> "Iterator[Backend]":
+    from millstream.shell.backend import Backend  # noqa: PLC0415
 
     if url is not None:
         from millstream.server.remote_source import RemoteSource  # noqa: PLC0415
 
         source = RemoteSource(url)
         source.snapshot()  # nobody there is told at once
-        return RemoteBackend(source)
+        yield Backend(source)
+        return
+    from millstream.server.engine_view import EngineView  # noqa: PLC0415
+    from millstream.session import Session  # noqa: PLC0415
+
     typer.echo("starting Spark", err=True)
-    return LocalBackend(job, master)
+    with Session(master=master) as session:
+        for definition in load_job(job).streams if job is not None else ():
+            session.system.declare(definition)
+        local = session.here("a shell")
+        view = EngineView(local.engine, title="shell", loop=local.loop)
+        try:
+            yield Backend(view, session)
+        finally:
+            view.close("stopped")
 
 
 def _carry_out(interpreter: "Interpreter", text: str) -> None:

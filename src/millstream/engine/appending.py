@@ -37,7 +37,6 @@ REJECTED = StructType(
     + [StructField(f"c{i}", t) for i, t in enumerate((StringType(), StringType(), StringType()))]
     + [StructField("c3", LongType())]
 )
-REJECTED_NAMES = ("reason", "record", "file", "row")
 TIME_MIN, TIME_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 to 9999
 REASONS_MAX = 100  # told to whoever brought a batch; all of them are in the stream
 TOO_FAR_AHEAD = "the time is too far in the future"

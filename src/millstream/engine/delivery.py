@@ -22,7 +22,6 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from millstream.engine import faults
-from millstream.engine.failures import first_line
 from millstream.engine.ledger import Ledger
 from millstream.engine.quota import Retry
 from millstream.engine.segments import Segment, SegmentStore, disk_errors, repeating, sync
@@ -281,6 +280,9 @@ class Delivery:
         except MillstreamError:
             raise
         except Exception as error:
+            # it brings Spark, which whoever only reads and writes results does without
+            from millstream.engine.failures import first_line  # noqa: PLC0415
+
             text = f"{type(error).__name__}: {first_line(error)}"
             self.retry.failed(text)
             raise SinkError(text) from error

@@ -19,7 +19,7 @@ from millstream.cql.binder import bind
 from millstream.cql.catalog import Catalog, StreamDefinition
 from millstream.cql.parser import parse_query
 from millstream.engine.analyzer import SparkAnalyzer
-from millstream.engine.appending import REJECTED_NAMES, Appender
+from millstream.engine.appending import Appender
 from millstream.engine.collecting import collected
 from millstream.engine.culprits import Culprit, dumped, with_culprits
 from millstream.engine.delivery import Delivery, Result, Sink, user_table
@@ -45,6 +45,7 @@ from millstream.schedule.quality import DEFAULT as DEFAULT_QUALITY
 from millstream.schedule.quality import Quality
 from millstream.schedule.settings import ScheduleSettings
 from millstream.share.dataflow import (
+    REJECTED_NAMES,
     Operator,
     base_stream,
     compile_plan,

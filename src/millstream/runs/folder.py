@@ -8,14 +8,17 @@ import hashlib
 import json
 import os
 import shutil
+import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from millstream.config import Job
 from millstream.cql.catalog import StreamDefinition
+from millstream.engine.file_source import list_files, verify_unchanged
 from millstream.errors import StateError, UsageError
 from millstream.runs.lock import FolderLock
+from millstream.share.dataflow import base_stream
 
 STATE = ".millstream"
 NEW_RUN = "choose an empty --out folder for a new run, or undo the change"
@@ -81,6 +84,35 @@ class RunFolder:
                     f"{target} exists and was not written by this job",
                     hint="choose an empty --out folder",
                 )
+
+    def verify_input(self, job: Job) -> None:
+        """Refuses to report or go on over other input than was read; starts no Spark."""
+        ledger = self.home / "ledger.db"
+        if not ledger.exists():
+            return
+        db = sqlite3.connect(f"{ledger.as_uri()}?mode=ro", uri=True)
+        try:
+            for stream in job.streams:
+                if stream.source.get("source", "file") != "file":
+                    continue
+                found = "SELECT path, identity FROM source_files WHERE stream = ? ORDER BY number"
+                recorded = db.execute(found, (base_stream(stream.name),)).fetchall()
+                verify_unchanged(stream.name, recorded)
+                begun = "SELECT 1 FROM ingests WHERE stream = ?"
+                seen = recorded or db.execute(begun, (base_stream(stream.name),)).fetchall()
+                if not seen or stream.source.get("follow"):
+                    continue
+                known = {path for path, _ in recorded}
+                fresh = [p for p in list_files(stream) if str(p) not in known]
+                if fresh:
+                    raise StateError(
+                        f"stream {stream.name}: {fresh[0]} was not there when this run began",
+                        hint=NEW_RUN,
+                    )
+        except sqlite3.OperationalError:
+            return  # killed before the ledger had its tables: nothing was read
+        finally:
+            db.close()
 
     # -- the end --------------------------------------------------------------------------------
 

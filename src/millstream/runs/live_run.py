@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.config import Job
 from millstream.config.qos_table import quality_of, specification_of, table_of
+from millstream.engine.goals import change_goals, scheduling_figures, set_quality
 from millstream.errors import MillstreamError, UsageError
 from millstream.runs.display import Display
 from millstream.schedule.quality import DEFAULT, Quality
@@ -56,8 +57,6 @@ class LiveRun:
         return {**self.engine.status(), "scheduling": self.scheduling()}
 
     def scheduling(self) -> dict[str, Any]:
-        from millstream.engine.goals import scheduling_figures  # noqa: PLC0415
-
         return scheduling_figures(self.loop, time.time())
 
     # -- goals ----------------------------------------------------------------------------------
@@ -67,8 +66,6 @@ class LiveRun:
 
         `template` or a list of goals in place of the line; `forget` drops a query's own goals.
         """
-        from millstream.engine.goals import change_goals  # noqa: PLC0415
-
         query, weight = _checked_wish(wish)
         given = {k: v for k, v in wish.items() if k in ("goals", "template")}
         specification = specification_of(given) if given else None
@@ -83,8 +80,6 @@ class LiveRun:
 
     def _restore(self) -> None:
         """Goals that were changed before a stop, unless the job file's have changed since."""
-        from millstream.engine.goals import set_quality  # noqa: PLC0415
-
         kept = read_json(self.home / KEPT)
         if kept is None or kept.get("instead_of") != table_of(self._file_goals):
             return
@@ -104,8 +99,6 @@ class LiveRun:
             quality = DEFAULT if table is None else quality_of(table, names)
             if quality == self._file_goals:
                 return
-            from millstream.engine.goals import set_quality  # noqa: PLC0415
-
             set_quality(self.engine, quality)
         except (OSError, ValueError, AttributeError, MillstreamError) as error:
             first = str(error).split("\n", maxsplit=1)[0]

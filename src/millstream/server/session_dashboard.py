@@ -14,9 +14,9 @@ class SessionDashboard:
     """Serves one session; ends with the block, or by `close`."""
 
     def __init__(self, session: "Session", *, host: str, port: int | None, token: str | None):
-        self._view = EngineView(
-            session.engine, title="session", loop=session.running_loop(), take_results=False
-        )
+        local = session.here("the dashboard of a session")
+        local.start()
+        self._view = EngineView(local.engine, title="session", loop=local.loop)
         self._server = DashboardServer(self._view, host=host, port=port, token=token).start()
 
     @property
