@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from millstream.engine.delivery import Result, user_table
+from millstream.engine.delivery import Result
 
 PLAIN: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -52,9 +52,7 @@ def empty_table(result: Result) -> pa.Table:
     """A result as users see it, without a row."""
     fields = [pa.field(f"c{i}", arrow_type(f.type)) for i, f in enumerate(result.columns)]
     hidden = [pa.field("_ts", pa.int64()), pa.field("_op", pa.int8())]
-    names = [f.name for f in result.columns]
-    stored = pa.schema([*hidden, *fields]).empty_table()
-    return user_table(stored, names, changes=result.changes, timed=result.timed)
+    return result.shown(pa.schema([*hidden, *fields]).empty_table())
 
 
 def _parts(text: str) -> list[str]:

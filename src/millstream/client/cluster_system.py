@@ -152,9 +152,6 @@ class ClusterSystem:
     def reader(self, name: str) -> ResultReader:
         return ResultReader(self.client, name)
 
-    def latest(self, name: str, rows_max: int) -> list[dict[str, Any]]:
-        return []  # they lie elsewhere, and may be many
-
     def table_pieces(
         self, name: str, enough: Callable[[], bool] = lambda: True
     ) -> Iterator[pa.Table]:

@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
 from millstream.client.system import ResultPage
-from millstream.engine.delivery import Result, user_table
+from millstream.engine.delivery import Result
 from millstream.errors import MillstreamError, StateError
+from millstream.plan.schema import Field
 from millstream.plan.windows import FOREVER
 
 LOOK_AGAIN_S = 1.0
@@ -111,8 +112,9 @@ class ResultReader(StreamReader):
 
     def __init__(self, manager: ManagerClient, query: str, following: int | None = None) -> None:
         told = manager.query(query)
-        self.query, self.relation = query, bool(told["relation"])
-        self.columns = tuple((str(n), str(t)) for n, t in told["columns"])
+        columns = tuple(Field(str(n), str(t)) for n, t in told["columns"])
+        self.query = query
+        self.result = Result(query, str(told["result"]), columns, bool(told["relation"]))
         super().__init__(manager, str(told["result"]), str(told["url"]), following or 1, query)
         if told.get("below"):
             self._descend()
@@ -142,7 +144,7 @@ class ResultReader(StreamReader):
             self.url = str(moved["to"]["url"])
 
     def shown(self, stored: pa.Table) -> pa.Table:
-        return user_table(stored, [n for n, _ in self.columns], changes=self.relation)
+        return self.result.shown(stored)
 
     def _kept_from(self) -> int:
         """The first number that nobody has acknowledged."""
@@ -166,7 +168,7 @@ class RejectReader(StreamReader):
         self, manager: ManagerClient, base: str, result: Result, consumer: str,
         following: int | None = None,
     ) -> None:  # fmt: skip
-        self._base, self._result = base, result
+        self._base, self.result = base, result
         url = str(manager.entrance(base)["url"])
         super().__init__(manager, result.stream, url, following or 1, consumer)
         held = manager.ask("POST", self._at("expect"), {"consumer": consumer}).json()
@@ -181,8 +183,7 @@ class RejectReader(StreamReader):
         return self.url
 
     def shown(self, stored: pa.Table) -> pa.Table:
-        names = [f.name for f in self._result.columns]
-        return user_table(stored, names, timed=self._result.timed)
+        return self.result.shown(stored)
 
     def acknowledge(self) -> None:
         body = {"consumer": self.consumer, "next": self.following}

@@ -141,10 +141,6 @@ class System(Protocol):
         """From the first row that nobody has acknowledged."""
         ...
 
-    def latest(self, name: str, rows_max: int) -> list[dict[str, Any]]:
-        """The last rows of a result that are at hand, oldest first."""
-        ...
-
     def table_pieces(
         self, name: str, enough: Callable[[], bool] = lambda: True
     ) -> Iterator[pa.Table]:

@@ -7,6 +7,7 @@ job, the command or changed input; 3 something ran out; 70 a fault of ours, told
 
 import json
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -31,6 +32,7 @@ from millstream.runs.job_run import (
     posted_streams,
     run_job,
 )
+from millstream.runs.json_log import LOG_FORMATS, JsonDisplay
 from millstream.runs.live_run import LiveRun
 from millstream.runs.statistics_export import (
     check_export_folder,
@@ -134,8 +136,6 @@ def _export(folder: RunFolder, export: Path | None) -> None:
 
 
 def _display(log_format: str, *, quiet: bool) -> Display:
-    from millstream.runs.json_log import LOG_FORMATS, JsonDisplay  # noqa: PLC0415
-
     if log_format not in LOG_FORMATS:
         raise UsageError(
             f"unknown log format {log_format!r}", hint=f"one of {', '.join(LOG_FORMATS)}"
@@ -161,20 +161,21 @@ def dashboard_of(
 
 
 def _door(
-    job: Job, address: str | None, display: Display, *, quiet: bool
+    job: Job, listen: str | None, display: Display, *, quiet: bool
 ) -> Callable[[LiveRun], AbstractContextManager[None]] | None:
     """What opens the endpoint of a run, where it wants one."""
     posted = posted_streams(job)
-    if address is None and not posted:
+    if listen is None and not posted:
         return None
-    from millstream.server.run_api import address_of, run_endpoint  # noqa: PLC0415
+    from millstream.server.run_api import run_endpoint  # noqa: PLC0415
+    from millstream.server.run_dashboard import address  # noqa: PLC0415
 
-    host, port = address_of(address or "0")
+    at = address(listen or "0")
 
     @contextmanager
     def opened(live: LiveRun) -> Iterator[None]:
         token = os.environ.get(TOKEN)
-        with run_endpoint(live, host=host, port=port, token=token) as server:
+        with run_endpoint(live, host=at.host, port=at.port or 0, token=token) as server:
             say = partial(typer.echo, err=True) if quiet else display.say
             say(f"listening on {server.url}")
             for name in posted:
@@ -271,6 +272,4 @@ def _crash_log(folder: RunFolder) -> Iterator[None]:
 
 
 def _same_command() -> str:
-    import shlex  # noqa: PLC0415
-
     return shlex.join(["millstream", *sys.argv[1:]])

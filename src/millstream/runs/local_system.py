@@ -13,7 +13,7 @@ import pyarrow as pa
 from millstream.client.system import RegisteredQuery, ResultPage, Submission
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.costs import explained
-from millstream.engine.delivery import Sink, user_table
+from millstream.engine.delivery import Sink
 from millstream.engine.engine import Engine, EngineSettings, Query
 from millstream.engine.goals import change_goals, scheduling_figures
 from millstream.engine.loop import Loop
@@ -191,18 +191,16 @@ class LocalSystem:
 
     def latest(self, name: str, rows_max: int) -> list[dict[str, Any]]:
         """The last rows that are retained, oldest first; reads no more files than it must."""
-        engine, query = self.engine, self.engine.queries[name]
-        names = [f.name for f in query.plan.columns]
+        engine, result = self.engine, self.query(name).result
         found: list[dict[str, Any]] = []
         with engine.runner.removals.reading():
-            for segment in reversed(engine.ledger.segments(query.stream)):
+            for segment in reversed(engine.ledger.segments(result.stream)):
                 if len(found) >= rows_max:
                     break
                 if segment.rows:
                     stored = engine.store.read(segment)
                     kept = stored.slice(max(0, stored.num_rows - rows_max + len(found)))
-                    shown = user_table(kept, names, changes=query.plan.relation)
-                    found = shown.to_pylist() + found
+                    found = result.shown(kept).to_pylist() + found
         return found
 
     def table_pieces(
@@ -274,8 +272,7 @@ class LedgerReader:
         shown = None
         if tables:
             merged = pa.concat_tables(tables, promote_options="permissive")
-            names = [f.name for f in self._query.columns]
-            shown = user_table(merged, names, changes=self._query.relation)
+            shown = self._query.result.shown(merged)
         yield ResultPage(segments[0].first, segments[-1].last, shown)
 
     def acknowledge(self) -> None:

@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from millstream.errors import UsageError
 
 Tables = Mapping[str, Sequence[Mapping[str, Any]]]  # sheet -> rows with equal keys
@@ -78,9 +81,6 @@ def check_export_folder(folder: Path) -> None:
 
 def export_statistics(tables: Tables, folder: Path) -> tuple[Path, ...]:
     """Writes the tables; gives the files. Files of the same names are replaced."""
-    import pyarrow as pa  # noqa: PLC0415  (slow to import; only exports pay for it)
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
     check_export_folder(folder)
     written = [folder / SPREADSHEET]
     _write_spreadsheet(tables, written[0])
@@ -97,8 +97,6 @@ def export_statistics(tables: Tables, folder: Path) -> tuple[Path, ...]:
 
 def _array(values: list[Any]) -> Any:
     """A column; one whose values are of several kinds becomes text."""
-    import pyarrow as pa  # noqa: PLC0415
-
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
@@ -106,6 +104,7 @@ def _array(values: list[Any]) -> Any:
 
 
 def _write_spreadsheet(tables: Tables, path: Path) -> None:
+    # slow to import; only exports pay for it
     from openpyxl import Workbook  # noqa: PLC0415
     from openpyxl.cell import WriteOnlyCell  # noqa: PLC0415
     from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE  # noqa: PLC0415

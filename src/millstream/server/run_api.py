@@ -83,17 +83,3 @@ def _wish(body: bytes) -> dict[str, Any]:
     if not isinstance(wish, dict):
         raise UsageError("the body is no JSON object", hint='{"goals": "delay <= 2s"}')
     return wish
-
-
-def address_of(text: str) -> tuple[str, int]:
-    """Host and port of `PORT` or `HOST:PORT`.
-
-    >>> address_of("8080"), address_of("0.0.0.0:80"), address_of("[::1]:0")
-    (('127.0.0.1', 8080), ('0.0.0.0', 80), ('::1', 0))
-    """
-    host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
-        raise UsageError(
-            f"{text!r} is no address to listen on", hint="a port, or host:port; port 0 takes any"
-        )
-    return host.strip("[]") or "127.0.0.1", int(port)

@@ -1,6 +1,5 @@
 """The dashboard of a session: `with millstream.dashboard(session): ...`."""
 
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from millstream.server.dashboard.serving import DashboardServer
@@ -31,12 +30,7 @@ class SessionDashboard:
     def __enter__(self) -> "SessionDashboard":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _repr_html_(self) -> str:

@@ -75,7 +75,7 @@ class QueryHandle:
         state = query.state + (f": {query.reason}" if query.reason else "")
         columns = (*self.columns, ("ts", "timestamp"))
         root = query.plan.root if query.plan is not None else None
-        rows = self._system.latest(self.name, ROWS_SHOWN) if self._session.working else []
+        rows = self._session.latest(self.name, ROWS_SHOWN)
         return query_html(self.name, state, query.cql, columns, root, rows)
 
     def live(self, seconds: float = 60.0, until_rows: int | None = None) -> pa.Table:

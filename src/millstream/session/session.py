@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from millstream.client.cluster_system import ClusterSystem
@@ -106,12 +105,7 @@ class Session:
     def __enter__(self) -> "Session":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -122,10 +116,10 @@ class Session:
         """Begins to work; reading a result does so by itself."""
         self.system.start()
 
-    @property
-    def working(self) -> bool:
-        """Whether an engine of this process has begun to work."""
-        return self._local is not None and self._local.working
+    def latest(self, query: str, rows_max: int) -> list[dict[str, Any]]:
+        """The last rows of a result that are at hand; none before an engine here has begun."""
+        local = self._local
+        return local.latest(query, rows_max) if local is not None and local.working else []
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until all input so far is processed; False where that took too long."""
