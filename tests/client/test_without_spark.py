@@ -34,6 +34,10 @@ with Session(manager=sys.argv[1]) as session:
     query = session.query("SELECT n FROM s", name="q")
     print(query, query.columns, [row.n for row in query], query.to_arrow(wait=False)["n"].type)
     query.drop()
+    query = session.query("SELECT n FROM s", name="q")
+    print(next(iter(query)).n, [row.n for row in query])
+    session.query("SELECT n FROM s", name="q").on_batch(lambda rows, last: print(len(rows), last))
+    session.query("SELECT n FROM s", name="q").write(sys.argv[2], "json").drop()
     try:
         session.choices()
     except millstream.MillstreamError as error:
@@ -134,9 +138,13 @@ def without_spark(program: str, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_session_reads_results(cluster: str) -> None:
-    rows, choices, local = without_spark(SESSION, cluster)
+def test_a_session_reads_results(cluster: str, tmp_path: Path) -> None:
+    rows, broken_off, batch, choices, local = without_spark(SESSION, cluster, str(tmp_path / "q"))
     assert rows == "<query q: running> (('n', 'int'),) [7, 8, 9] int32"
+    assert broken_off == "7 [8, 9]"
+    assert batch == "3 1"
+    (file,) = (tmp_path / "q").iterdir()
+    assert [json.loads(line)["n"] for line in file.read_text().splitlines()] == [7, 8, 9]
     assert choices == "the trace of the scheduler needs an engine in this process"
     assert local == "pyspark is not installed"
 

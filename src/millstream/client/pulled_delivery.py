@@ -19,7 +19,7 @@ POSITIONS = "positions.json"
 
 
 class Positions:
-    """How far each delivery has come, by name; durable where there is a home."""
+    """How far each delivery has come, by name; nothing is known without a home."""
 
     def __init__(self, home: Path | None) -> None:
         self._file = None if home is None else home / POSITIONS
@@ -34,9 +34,9 @@ class Positions:
         return self._known.get(name, {})
 
     def note(self, name: str, **position: Any) -> None:
-        self._known[name] = position
         if self._file is None:
             return
+        self._known[name] = position
         draft = self._file.with_suffix(".draft")
         with draft.open("w", encoding="utf-8") as file:
             json.dump(self._known, file)

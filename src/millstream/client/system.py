@@ -5,6 +5,7 @@
 How a person looks at a system is another question: `control.snapshot.SnapshotSource`.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from millstream.plan.schema import Schema
 from millstream.schedule.quality import Specification
 
 POLL_S = 0.2  # to wait for rows before anything else is looked at
+REST_S = 0.05  # before somebody who did not answer is asked again
 
 
 class QueryFailedError(MillstreamError):
@@ -201,10 +203,12 @@ def tables_of(
     system: System, name: str, reader: Reader, enough: Callable[[], bool] = lambda: False,
     *, acknowledge: bool = False,
 ) -> Iterator[pa.Table]:  # fmt: skip
-    """Tables of a result as they come, until it has ended, or nothing more is there when `enough`
-    has been said. What its user has taken is acknowledged, where that is wanted."""
+    """Tables of a result as they come, until it has ended, or nothing more is there after `enough`
+    has come. What its user has taken is acknowledged, where that is wanted."""
+    last_look = False
     while not reader.ended:
-        last_look, came = enough(), False
+        # asked before the look, and not again: what comes later need not be waited for
+        last_look, came = last_look or enough(), False
         for page in reader.pages(0.0 if last_look else POLL_S):
             came = True
             if page.table is not None:
@@ -216,3 +220,5 @@ def tables_of(
         system.query(name).raise_if_failed()
         if last_look and reader.idle:
             return
+        if last_look:
+            time.sleep(REST_S)  # the result has moved, or its processor is away
