@@ -5,14 +5,13 @@ goes on from there, and a file whose number was not noted is written anew, so ea
 files once. Without a home the cluster's own note of what was acknowledged has to do.
 """
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from millstream.client.system import Reader
+from millstream.config.json_files import read_json, write_whole
 from millstream.engine.delivery import Result, Sink
 
 POSITIONS = "positions.json"
@@ -23,26 +22,16 @@ class Positions:
 
     def __init__(self, home: Path | None) -> None:
         self._file = None if home is None else home / POSITIONS
-        self._known: dict[str, dict[str, Any]] = {}
-        if self._file is not None:
-            try:
-                self._known = dict(json.loads(self._file.read_text(encoding="utf-8")))
-            except (FileNotFoundError, ValueError):
-                self._known = {}
+        known = read_json(self._file) if self._file is not None else None
+        self._known: dict[str, dict[str, Any]] = known or {}
 
     def of(self, name: str) -> Mapping[str, Any]:
         return self._known.get(name, {})
 
     def note(self, name: str, **position: Any) -> None:
-        if self._file is None:
-            return
-        self._known[name] = position
-        draft = self._file.with_suffix(".draft")
-        with draft.open("w", encoding="utf-8") as file:
-            json.dump(self._known, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, self._file)
+        if self._file is not None:
+            self._known[name] = position
+            write_whole(self._file, self._known)
 
 
 @dataclass(slots=True)

@@ -15,9 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from millstream.config import load_job
+from millstream.config.json_files import read_json
 from millstream.errors import StateError, UsageError
 from millstream.runs.folder import STATE
-from millstream.runs.live_run import leave_wish, live_figures, read_json
+from millstream.runs.live_run import leave_wish, live_figures
 from millstream.runs.lock import locked
 from millstream.schedule.wishes import specification_from_text
 

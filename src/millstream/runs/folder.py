@@ -6,7 +6,6 @@ Decides whether a run may begin, goes on, or was finished before; never starts S
 
 import hashlib
 import json
-import os
 import shutil
 import sqlite3
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.config import Job
+from millstream.config.json_files import write_whole
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.file_source import list_files, verify_unchanged
 from millstream.errors import StateError, UsageError
@@ -58,7 +58,7 @@ class RunFolder:
     def record(self, job: Job, kind: str) -> None:
         """Makes the folder the job's own, before its first row is read."""
         if not self.recorded():
-            self._write("job.json", {"parts": job_parts(job, kind)})
+            write_whole(self.home / "job.json", {"parts": job_parts(job, kind)})
 
     def recorded(self) -> bool:
         return (self.home / "job.json").exists()
@@ -132,7 +132,7 @@ class RunFolder:
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Records the end; what was only needed to go on is removed."""
-        self._write("summary.json", summary)
+        write_whole(self.home / "summary.json", summary)
         self._remove_state()
 
     # -- files ----------------------------------------------------------------------------------
@@ -147,20 +147,6 @@ class RunFolder:
                 f"{self.home / name} cannot be read: {error}",
                 hint="choose an empty --out folder for a new run",
             ) from None
-
-    def _write(self, name: str, value: Mapping[str, Any]) -> None:
-        """The file appears whole or not at all."""
-        draft = self.home / f".{name}.draft"
-        with draft.open("w", encoding="utf-8") as file:
-            json.dump(value, file, indent=1, default=str)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, self.home / name)
-        handle = os.open(self.home, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def job_parts(job: Job, kind: str) -> dict[str, str]:

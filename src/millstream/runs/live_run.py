@@ -6,7 +6,6 @@ holds this object, such as the HTTP endpoint. Changed goals are kept in the fold
 run goes on after a stop, until the job file's own `[qos]` changes. Never changes a result.
 """
 
-import json
 import os
 import time
 import tomllib
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.config import Job
+from millstream.config.json_files import read_json, write_whole
 from millstream.config.qos_table import quality_of, specification_of, table_of
 from millstream.engine.goals import change_goals, scheduling_figures, set_quality
 from millstream.errors import MillstreamError, UsageError
@@ -193,21 +193,6 @@ def _checked_wish(wish: Mapping[str, Any]) -> tuple[str | None, float | None]:
     if not given and forget is not True and (weight is None or query is not None):
         raise UsageError("no goals are given", hint='"delay <= 2s", or the name of a template')
     return query, None if weight is None else float(weight)
-
-
-def write_whole(path: Path, value: Mapping[str, Any]) -> None:
-    """The file appears whole or not at all."""
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(json.dumps(value, default=str), encoding="utf-8")
-    os.replace(draft, path)
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _modified(path: Path) -> int:
