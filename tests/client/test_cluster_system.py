@@ -37,6 +37,7 @@ class Manager:
     def query(self, name: str) -> dict[str, Any]:
         known = {"name": name, "operators": [OPERATOR], "columns": [], "admission": {}}
         known |= {"cql": "", "start": None, "relation": False, "result": f"o:{name}"}
+        known["sources"] = ["a"]
         state = "failed" if name in self.failed else "running"
         return known | {"state": state, "reason": "divided by nought" * (state == "failed")}
 

@@ -19,7 +19,7 @@ from millstream.client.manager_client import ManagerAwayError, ManagerClient, ma
 from millstream.client.pulled_delivery import Positions, PulledDelivery
 from millstream.client.relation import summed
 from millstream.client.results import RejectReader, ResultReader
-from millstream.client.system import POLL_S, RegisteredQuery, Submission, tables_of
+from millstream.client.system import POLL_S, Figures, RegisteredQuery, Submission, tables_of
 from millstream.config.qos_table import specification_table
 from millstream.config.stream_json import table_of
 from millstream.cql.catalog import StreamDefinition
@@ -142,11 +142,6 @@ class ClusterSystem:
     def drop(self, name: str) -> None:
         self.client.drop(name, wait_s=DROP_S)
 
-    def _endless(self, name: str) -> bool:
-        """Whether a query is over the system itself, which never ends."""
-        sources = self.client.query(name).get("sources", ())
-        return any(str(source).startswith(PREFIX) for source in sources)
-
     # -- results --------------------------------------------------------------------------------
 
     def reader(self, name: str) -> ResultReader:
@@ -173,7 +168,7 @@ class ClusterSystem:
         reader = ResultReader(self.client, name, self._positions.of(name).get("next"))
         self.results.append(
             PulledDelivery(
-                name, query.result, reader, sinks, self._positions, endless=self._endless(name)
+                name, query.result, reader, sinks, self._positions, endless=_endless(query)
             )
         )
 
@@ -271,7 +266,7 @@ class ClusterSystem:
         """A result over finite streams is read to its end; one over the system itself, which never
         ends, as far as it is there now."""
         self.start()
-        if self._endless(name):
+        if _endless(self.query(name)):
             return lambda: True
         lasting = [
             d for d in self._definitions.values()
@@ -284,11 +279,11 @@ class ClusterSystem:
     def status(self) -> Mapping[str, Any]:
         return self.client.status()
 
-    def figures(self) -> dict[str, dict[str, dict[str, Any]]]:
+    def figures(self) -> Figures:
         status = self.client.status()
         streams = _flat(status["streams"])
-        answers = {d.name: self.client.query(d.name) for d in self.results}
-        operators = {o["id"]: o for answer in answers.values() for o in answer["operators"]}
+        answers = {answer["name"]: answer for answer in self.client.queries()}
+        operators = {o["id"]: o for d in self.results for o in answers[d.name]["operators"]}
         return {
             "streams": {
                 name: {**streams[name], **{k: int(streams[name].get(k, 0)) for k in COUNTS}}
@@ -329,7 +324,13 @@ def _registered(answer: Mapping[str, Any]) -> RegisteredQuery:
         str(answer["state"]),
         str(answer["reason"]),
         None if start in (None, BEGINNING) else int(start),
+        tuple(str(source) for source in answer["sources"]),
     )
+
+
+def _endless(query: RegisteredQuery) -> bool:
+    """Whether a query is over the system itself, which never ends."""
+    return any(source.startswith(PREFIX) for source in query.sources)
 
 
 def _flat(things: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -23,6 +23,10 @@ POLL_S = 0.2  # to wait for rows before anything else is looked at
 REST_S = 0.05  # before somebody who did not answer is asked again
 
 
+# by kind (streams, operators, queries; processors of a cluster), then by name
+Figures = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
 class QueryFailedError(MillstreamError):
     """The data broke an expression of this query; the others go on."""
 
@@ -48,6 +52,7 @@ class RegisteredQuery:
     state: str
     reason: str = ""
     start: int | None = None  # the event time in microseconds from which rows count
+    sources: tuple[str, ...] = ()  # the streams that it reads
     plan: Plan | None = None  # known where the query was compiled
 
     @property
@@ -181,8 +186,8 @@ class System(Protocol):
         """Everything as plain values for people and scripts."""
         ...
 
-    def figures(self) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-        """Figures of what is declared here, by kind (streams, operators, queries) and name."""
+    def figures(self) -> Figures:
+        """Figures of what is declared here."""
         ...
 
     @property

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.client.arrow_types import empty_table
 from millstream.client.cluster_system import ClusterSystem
-from millstream.client.system import Submission, System
+from millstream.client.system import Figures, Submission, System
 from millstream.config import Job
 from millstream.engine.delivery import FileSink, Result, Sink, write_file
 from millstream.errors import MillstreamError, ResourceError, UsageError
@@ -97,8 +97,12 @@ def run_job(
             with oversight as (tick, more):
                 shown.say(_begun(system, job))
                 system.work(tick)
-            summary = _complete(system, job, folder.path, settings.format, started) | more()
-            keep_statistics(statistics_of(system.figures(), summary), folder.home)
+            figures = system.figures()
+            tables = _write_results(system, job, figures, folder.path, settings.format)
+            seconds = time.monotonic() - started
+            summary = summarise(figures, tables, folder.path, seconds=seconds, steps=system.steps)
+            summary |= more()
+            keep_statistics(statistics_of(figures, summary), folder.home)
             if system.shared:
                 _leave(system, job)
         folder.finish(summary)
@@ -212,9 +216,10 @@ def attach_sinks(
         system.deliver_rejects(stream, late, rejected)
 
 
-def _complete(system: System, job: Job, path: Path, kind: str, started: float) -> dict[str, Any]:
-    """Final tables, folders of results without rows, and the summary."""
-    figures = system.figures()
+def _write_results(
+    system: System, job: Job, figures: Figures, path: Path, kind: str
+) -> dict[str, int]:
+    """Final tables, and folders of results without rows; gives the number of rows of each table."""
     tables: dict[str, int] = {}
     for query in job.queries:
         registered = system.query(query.name)
@@ -226,8 +231,7 @@ def _complete(system: System, job: Job, path: Path, kind: str, started: float) -
         if not target.is_dir() or not any(target.iterdir()):
             target.mkdir(parents=True, exist_ok=True)
             write_file(empty_table(registered.result), target / f"part-none.{kind}", kind)
-    seconds = time.monotonic() - started
-    return summarise(figures, tables, path, seconds=seconds, steps=system.steps)
+    return tables
 
 
 def _write_table(system: System, name: str, folder: Path, kind: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millstream.client.system import RegisteredQuery, ResultPage, Submission
+from millstream.client.system import Figures, RegisteredQuery, ResultPage, Submission
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.costs import explained
 from millstream.engine.delivery import Sink
@@ -21,6 +21,7 @@ from millstream.engine.operators import SELF_READING
 from millstream.engine.push_source import PushSource
 from millstream.engine.spark import active, session
 from millstream.errors import UsageError
+from millstream.plan.nodes import sources_of
 from millstream.plan.windows import BEGINNING
 from millstream.schedule.quality import Specification
 
@@ -171,6 +172,7 @@ class LocalSystem:
             known.state,
             known.reason,
             None if known.start == BEGINNING else known.start,
+            tuple(source.stream for source in sources_of(known.plan.root)),
             known.plan,
         )
 
@@ -231,7 +233,7 @@ class LocalSystem:
     def status(self) -> Mapping[str, Any]:
         return self.engine.status()
 
-    def figures(self) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+    def figures(self) -> Figures:
         return self.engine.status()
 
     def set_quality(
