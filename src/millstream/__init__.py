@@ -13,7 +13,7 @@ __all__ = ["CqlError", "MillstreamError", "Session", "__version__", "dashboard"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when asked for: `Session` brings Spark with it, `dashboard` the web stack."""
+    """Imported when asked for: both are slow to load. Spark comes when an engine is started."""
     if name == "Session":
         from millstream.session import Session  # noqa: PLC0415
 

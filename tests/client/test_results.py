@@ -12,7 +12,8 @@ import pytest
 
 from millstream.client import arrow_types, relation
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
-from millstream.client.results import Batch, ResultReader
+from millstream.client.results import ResultReader
+from millstream.client.system import ResultPage
 from millstream.config import stream_json
 from millstream.errors import ResourceError, StateError, UsageError
 from millstream.plan.schema import Field
@@ -85,16 +86,16 @@ def client_of(answer: Callable[[httpx.Request], httpx.Response]) -> ManagerClien
     return client
 
 
-def all_of(reader: ResultReader) -> list[Batch]:
-    found: list[Batch] = []
+def all_of(reader: ResultReader) -> list[ResultPage]:
+    found: list[ResultPage] = []
     for _ in range(10):
-        found += list(reader.batches(0.0))
+        found += list(reader.pages(0.0))
         if reader.ended:
             break
     return found
 
 
-def values(batches: list[Batch]) -> list[int]:
+def values(batches: list[ResultPage]) -> list[int]:
     return [x for b in batches if b.table is not None for x in b.table["x"].to_pylist()]
 
 
@@ -120,9 +121,9 @@ def test_a_processor_that_is_away_is_asked_again_where_it_is_then() -> None:
     cluster = Cluster()
     cluster.away.add(OLD)
     reader = ResultReader(client_of(cluster), "q", 3)
-    assert list(reader.batches(0.0)) == []
+    assert list(reader.pages(0.0)) == []
     cluster.owner = NEW
-    assert list(reader.batches(0.0)) == []
+    assert list(reader.pages(0.0)) == []
     assert values(all_of(reader)) == [4, 5]
 
 
@@ -163,8 +164,8 @@ def test_errors_come_back_as_what_they_are(status: int, kind: type[Exception]) -
 def test_a_result_without_rows_has_its_types() -> None:
     columns = (Field("a", "decimal(10,2)"), Field("b", "map<string,array<int>>"))
     schema = arrow_types.empty_table(Result("q", "o:1", columns)).schema
-    assert schema.field("c0").type == pa.decimal128(10, 2)
-    assert pa.types.is_map(schema.field("c1").type)
+    assert schema.field("a").type == pa.decimal128(10, 2)
+    assert pa.types.is_map(schema.field("b").type)
 
 
 def test_a_relation_is_what_its_changes_add_up_to() -> None:

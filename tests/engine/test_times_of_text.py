@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from small_engines import base_rows, rejected, stream
 
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
+from millstream.engine.settings import EngineSettings
 from millstream.errors import UsageError
 from millstream.plan.windows import BEGINNING
+from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark
 COLUMNS = {"at": "timestamp", "n": "int"}
@@ -44,7 +46,7 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engi
     }
     for name, text in texts.items():
         (folder / name).write_text(text)
-    engine = Engine(folder / "home", spark, EngineSettings(batch_rows=100))
+    engine = Engine(folder / "home", SparkPlane(spark), EngineSettings(batch_rows=100))
 
     def add(name: str, file: str, columns: Any, at: str = "at", **options: Any) -> None:
         late = {"lateness_us": 10**17}
@@ -117,7 +119,7 @@ def test_timestamps_inside_other_values(world: Engine) -> None:
 
 
 def test_pushed_rows(spark: Any, tmp_path: Path) -> None:
-    engine = Engine(tmp_path / "home", spark, EngineSettings(batch_rows=100))
+    engine = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings(batch_rows=100))
     engine.add_stream(stream("p", COLUMNS, "at", source="push"))
     with engine.ledger.transaction() as ledger:
         ledger.set_cursor("tests", "s:p", 1, BEGINNING)
@@ -138,7 +140,7 @@ def test_pushed_rows(spark: Any, tmp_path: Path) -> None:
 
 def test_the_option_that_adds_the_day_is_refused(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("2026-01-01,1\n")
-    engine = Engine(tmp_path / "home", spark, EngineSettings(batch_rows=100))
+    engine = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings(batch_rows=100))
     options = {"timestampFormat": "yyyy", "enabledatetimeparsingfallback": True}
     with pytest.raises(UsageError, match="enableDateTimeParsingFallback is not supported"):
         engine.add_stream(stream("s", COLUMNS, "at", path=tmp_path / "a.csv", options=options))

@@ -26,8 +26,10 @@ from processors_together import Cluster, ClusterRunner
 from test_oracle_properties import agrees
 
 import millstream
-from millstream.engine import faults
-from millstream.engine.engine import Engine, EngineSettings
+from millstream.engine.engine import Engine
+from millstream.engine.settings import EngineSettings
+from millstream.spark.plane import SparkPlane
+from millstream.store import faults
 from oracle.generate_tables import table_examples
 from oracle.harness import Example, cut, files_of
 from oracle.model import Column, Row, Stream
@@ -132,7 +134,7 @@ def test_a_crash_in_the_middle_brings_no_group_back(spark: Any, tmp_path: Path) 
     crashes: list[str] = []
 
     def opened(analyzer: Any) -> Engine:
-        engine = Engine(tmp_path / "home", spark, EngineSettings())
+        engine = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings())
         engine.analyzer = analyzer or engine.analyzer
         declare(engine, streams)
         for name in MERGED:
@@ -216,7 +218,7 @@ def changes_of(table: Any) -> list[tuple[str, int]]:
 def test_a_query_that_comes_late_reads_merged_changes(spark: Any, tmp_path: Path) -> None:
     """It shares the table below, of which only what was not taken back is left."""
     streams = (orders(FEW_ORDERS),)
-    engine = Engine(tmp_path / "home", spark, EngineSettings())
+    engine = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings())
     declare(engine, streams)
     engine.add_query("by_status", QUERIES["by_status"])
     # holds the stream from its first row on, so that a late query has the same start

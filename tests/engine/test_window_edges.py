@@ -8,7 +8,7 @@ import pytest
 from engine_runner import EngineRunner
 from sharing_traps import OTHERS, READINGS, WINDOWED
 
-from millstream.engine.engine import EngineSettings
+from millstream.engine.settings import EngineSettings
 from oracle.cases.case import sec, stream
 from oracle.cases.windows import LEFT, RIGHT, SAME, TWO, WINDOWS, joined
 from oracle.harness import Example, Runner, cut, judge, whole

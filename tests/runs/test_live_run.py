@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from millstream import cli
+from millstream.config.json_files import read_json, write_whole
 from millstream.errors import UsageError
-from millstream.runs.live_run import WISHES, leave_wish, live_figures, read_json, write_whole
+from millstream.runs.live_run import WISHES, leave_wish, live_figures
 from millstream.runs.lock import FolderLock, locked
 
 

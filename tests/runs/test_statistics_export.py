@@ -13,7 +13,6 @@ from millstream.errors import UsageError
 from millstream.runs import statistics_export
 from millstream.runs.statistics_export import (
     check_export_folder,
-    cluster_statistics,
     export_statistics,
     keep_statistics,
     kept_statistics,
@@ -65,23 +64,6 @@ def test_text_is_text_and_never_a_formula(tmp_path: Path) -> None:
     assert "=SUM(1)" in values
     assert "bell ?" in values
     assert "q, r" in values
-
-
-def test_tables_of_a_cluster() -> None:
-    status = {
-        "processors": {"p1": {"state": "up", "streams": ["s"], "figures": {"cpu": 0.5}}},
-        "streams": {"s": {"processor": "p1", "table": {"path": "x"}, "figures": {"rows": 9}}},
-    }
-    operator = {"id": "o:1", "processor": "p1", "queries": ["q"], "figures": {"rows_out": 4.0}}
-    query = {"name": "q", "cql": "SELECT 1", "rows": 4.0, "operators": [operator], "columns": []}
-    tables = cluster_statistics(status, [query, {**query, "name": "r"}], {"state": "finished"})
-    assert tables["processors"] == [{"processor": "p1", "state": "up", "streams": "s", "cpu": 0.5}]
-    assert tables["streams"][0]["rows"] == 9
-    assert tables["operators"] == [
-        {"operator": "o:1", "processor": "p1", "queries": "q", "rows_out": 4.0}
-    ]
-    assert [row["query"] for row in tables["queries"]] == ["q", "r"]
-    assert tables["summary"] == [{"state": "finished"}]
 
 
 def test_columns_of_several_kinds_become_text(tmp_path: Path) -> None:

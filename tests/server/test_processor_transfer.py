@@ -247,7 +247,7 @@ def test_a_reader_is_not_sent_round_in_circles_when_a_stream_has_come_back(pair:
         reader = StreamReader(client, STREAM, here, 1, "q")
         seen: list[int] = []
         for _ in range(10):
-            seen += [batch.first for batch in reader.batches(0.0)]
+            seen += [batch.first for batch in reader.pages(0.0)]
         assert seen == [1, 2, 3, 4, 5, 6]
         assert (reader.idle, reader.epoch) == (True, 3)
 

@@ -58,9 +58,9 @@ def read(client: ManagerClient, query: str) -> list[tuple[Any, ...]]:
     deadline = time.monotonic() + 300
     while not reader.ended:
         assert time.monotonic() < deadline, (len(found), client.query(query), client.status())
-        for batch in reader.batches(2.0):
+        for batch in reader.pages(2.0):
             if batch.table is not None:
-                columns = [n for n, _ in reader.columns]
+                columns = [f.name for f in reader.result.columns]
                 found += [tuple(r[c] for c in columns) for r in batch.table.to_pylist()]
     return sorted(found)
 

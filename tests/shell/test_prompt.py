@@ -9,7 +9,7 @@ from prompt_toolkit.output import DummyOutput
 
 from millstream.bench.synthetic_system import SyntheticSystem
 from millstream.commands.shell import _prompt, history_file
-from millstream.shell.backends import RemoteBackend
+from millstream.shell.backend import Backend
 from millstream.shell.interpreter import Interpreter
 
 
@@ -21,7 +21,7 @@ def own_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def pressed(keys: str) -> list[str]:
     """What the shell writes when these keys are pressed."""
     lines: list[str] = []
-    backend = RemoteBackend(SyntheticSystem(queries=5, operators=8, processors=1))
+    backend = Backend(SyntheticSystem(queries=5, operators=8, processors=1))
     with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
         pipe.send_text(keys)
         _prompt(Interpreter(backend, lines.append), backend)

@@ -16,7 +16,7 @@ from millstream.cql.completion import Known
 from millstream.errors import CqlError, UsageError
 from millstream.server.dashboard.serving import DashboardServer
 from millstream.shell import interpreter, words
-from millstream.shell.backends import Batch, RemoteBackend, follow
+from millstream.shell.backend import Backend, Batch, follow
 from millstream.shell.interpreter import Interpreter, Leave, pieces_of
 from millstream.shell.words import COMMANDS, at_prompt
 
@@ -69,7 +69,7 @@ class Told:
 
     def __init__(self, source: SyntheticSystem, **more: bool) -> None:
         self.lines: list[str] = []
-        self.shell = Interpreter(RemoteBackend(source), self.lines.append, **more)
+        self.shell = Interpreter(Backend(source), self.lines.append, **more)
 
     def run(self, text: str) -> str:
         self.lines.clear()
@@ -111,7 +111,7 @@ def test_a_select_is_registered_looked_at_and_dropped(told: Told) -> None:
 
 def test_a_query_is_dropped_when_nobody_looks_any_more() -> None:
     source = SyntheticSystem(queries=5, operators=8, processors=1)
-    rows = RemoteBackend(source).select("SELECT host FROM stream_1")
+    rows = Backend(source).select("SELECT host FROM stream_1")
     assert isinstance(next(rows), Batch)
     assert any(q.name.startswith("shell_") for q in source.snapshot().queries)
     rows.close()  # type: ignore[attr-defined]

@@ -49,10 +49,10 @@ def arrow_type(name: str) -> pa.DataType:
 
 
 def empty_table(result: Result) -> pa.Table:
-    """Stored rows of a result, without a row."""
+    """A result as users see it, without a row."""
     fields = [pa.field(f"c{i}", arrow_type(f.type)) for i, f in enumerate(result.columns)]
     hidden = [pa.field("_ts", pa.int64()), pa.field("_op", pa.int8())]
-    return pa.schema([*hidden, *fields]).empty_table()
+    return result.shown(pa.schema([*hidden, *fields]).empty_table())
 
 
 def _parts(text: str) -> list[str]:

@@ -9,7 +9,7 @@ and nothing is left out; a gap is an error, never passed over.
 import io
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -17,23 +17,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
-from millstream.errors import StateError
+from millstream.client.system import ResultPage
+from millstream.errors import MillstreamError, StateError
+from millstream.plan.schema import Field
 from millstream.plan.windows import FOREVER
-from millstream.store.delivery import user_table
+from millstream.store.delivery import Result
 
 LOOK_AGAIN_S = 1.0
 DEPLOYED_S_MAX = 60.0
 VAIN_MAX = 120
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Rows of segments `first` to `last`, as users see them; None where they hold none."""
-
-    first: int
-    last: int
-    table: pa.Table | None
-    ended: bool  # nothing will follow
 
 
 class StreamReader:
@@ -59,7 +51,7 @@ class StreamReader:
         """Stored rows as users see them."""
         return stored
 
-    def batches(self, wait_s: float = 0.0) -> Iterator[Batch]:
+    def pages(self, wait_s: float = 0.0) -> Iterator[ResultPage]:
         """What is there now; waits for more up to `wait_s` where there is nothing."""
         self.idle = False
         try:
@@ -87,7 +79,7 @@ class StreamReader:
             self._vain = 0
             self.ended = segment["watermark"] == FOREVER
             self.following = segment["last"] + 1
-            yield Batch(segment["first"], segment["last"], table, self.ended)
+            yield ResultPage(segment["first"], segment["last"], table, self.ended)
 
     def _look_again(self, error: ManagerAwayError | StateError) -> None:
         """Rows have moved or were merged since the page was made, or their processor went: the next
@@ -120,8 +112,9 @@ class ResultReader(StreamReader):
 
     def __init__(self, manager: ManagerClient, query: str, following: int | None = None) -> None:
         told = manager.query(query)
-        self.query, self.relation = query, bool(told["relation"])
-        self.columns = tuple((str(n), str(t)) for n, t in told["columns"])
+        columns = tuple(Field(str(n), str(t)) for n, t in told["columns"])
+        self.query = query
+        self.result = Result(query, str(told["result"]), columns, bool(told["relation"]))
         super().__init__(manager, str(told["result"]), str(told["url"]), following or 1, query)
         if told.get("below"):
             self._descend()
@@ -151,7 +144,7 @@ class ResultReader(StreamReader):
             self.url = str(moved["to"]["url"])
 
     def shown(self, stored: pa.Table) -> pa.Table:
-        return user_table(stored, [n for n, _ in self.columns], changes=self.relation)
+        return self.result.shown(stored)
 
     def _kept_from(self) -> int:
         """The first number that nobody has acknowledged."""
@@ -166,3 +159,33 @@ class ResultReader(StreamReader):
             self.manager.ask("POST", url, {"next": self.following})
         except (ManagerAwayError, StateError):
             return  # said with the next ones
+
+
+class RejectReader(StreamReader):
+    """Rows of a stream that came too late, or were malformed; kept where the stream enters."""
+
+    def __init__(
+        self, manager: ManagerClient, base: str, result: Result, consumer: str,
+        following: int | None = None,
+    ) -> None:  # fmt: skip
+        self._base, self.result = base, result
+        url = str(manager.entrance(base)["url"])
+        super().__init__(manager, result.stream, url, following or 1, consumer)
+        held = manager.ask("POST", self._at("expect"), {"consumer": consumer}).json()
+        self.following = following or int(held["next"])
+
+    def _at(self, verb: str) -> str:
+        return f"{self.url}/streams/{self.stream}/{verb}"
+
+    def find(self) -> str:
+        with suppress(ManagerAwayError, StateError):
+            return str(self.manager.entrance(self._base)["url"])
+        return self.url
+
+    def shown(self, stored: pa.Table) -> pa.Table:
+        return self.result.shown(stored)
+
+    def acknowledge(self) -> None:
+        body = {"consumer": self.consumer, "next": self.following}
+        with suppress(MillstreamError):  # said with the next ones
+            self.manager.ask("POST", self._at("ack"), body)

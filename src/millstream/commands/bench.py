@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from millstream.cql.suggestions import did_you_mean
 from millstream.errors import UsageError
 
 BENCHMARKS = {
@@ -103,8 +104,6 @@ def bench(
 
 def benchmark(name: str) -> Callable[..., Any]:
     """The function of a benchmark; UsageError where there is none."""
-    from millstream.cql.suggestions import did_you_mean  # noqa: PLC0415
-
     if name not in BENCHMARKS:
         near = did_you_mean(name, BENCHMARKS)
         hint = f"one of {', '.join(BENCHMARKS)}"

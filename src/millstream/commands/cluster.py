@@ -13,7 +13,11 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from millstream.client.manager_client import ManagerClient, manager_url
+from millstream.client.results import ResultReader
+from millstream.config import load_job
+from millstream.cql.durations import microseconds
 from millstream.errors import MillstreamError, UsageError
+from millstream.store.delivery import json_lines
 
 Manager = Annotated[str | None, typer.Option("--manager", help="URL of the manager.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -65,7 +69,6 @@ def submit(
 
     def ask(client: ManagerClient) -> list[dict[str, Any]]:
         if query.endswith(".toml") and Path(query).is_file():
-            from millstream.config import load_job  # noqa: PLC0415
             from millstream.server.local_cluster import submit_job  # noqa: PLC0415
 
             return submit_job(client, load_job(Path(query)), wait_s=wait)
@@ -95,8 +98,6 @@ def _free_name(client: ManagerClient) -> str:
 def _seconds(text: str) -> float | None:
     if not text:
         return None
-    from millstream.cql.durations import microseconds  # noqa: PLC0415
-
     return microseconds(text) / 1e6
 
 
@@ -264,15 +265,12 @@ def tail(
     manager: Manager = None,
 ) -> None:
     """Print a query's rows as they come, one JSON object a line; takes nothing from anybody."""
-    from millstream.client.results import ResultReader  # noqa: PLC0415
-    from millstream.store.delivery import json_lines  # noqa: PLC0415
-
     with ManagerClient(manager_url(manager)) as client:
         reader = ResultReader(client, query)
         shown = empty = 0
         while not reader.ended:
             came = False
-            for batch in reader.batches(10.0 if follow else 1.0):
+            for batch in reader.pages(10.0 if follow else 1.0):
                 came = True
                 for line in json_lines(batch.table) if batch.table is not None else ():
                     typer.echo(line)

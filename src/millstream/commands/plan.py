@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.progress import Progress
 
 from millstream.errors import UsageError
 from millstream.place.check import check
@@ -147,9 +149,6 @@ def _summary(problem: Problem, outcome: Outcome, planner: str, bounds: Any) -> s
 @contextmanager
 def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None] | None]:
     """A bar on a terminal, a line every tenth elsewhere, on standard error."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress  # noqa: PLC0415
-
     if quiet or total < 100:
         yield None
         return

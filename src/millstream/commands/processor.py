@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
+from millstream.client.http import checked_url
 from millstream.commands.credentials import existing_file, token_of
 from millstream.errors import UsageError
 from millstream.runs.json_log import speaker
@@ -173,7 +174,6 @@ def _cut_off(ended: threading.Event, session: Any, say: Callable[..., None]) -> 
 
 
 def _balance(scheme: str, peers: str) -> Any:
-    from millstream.client.http import checked_url  # noqa: PLC0415
     from millstream.server.balancing import BalanceSettings  # noqa: PLC0415
 
     addresses = tuple(

@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 shown, and a limit is not met; 2 a mistake, or no such run
 import json
 import os
 import time
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from millstream.config import load_job
+from millstream.config.json_files import read_json
 from millstream.errors import StateError, UsageError
+from millstream.runs.folder import STATE
+from millstream.runs.live_run import leave_wish, live_figures
+from millstream.runs.lock import locked
+from millstream.schedule.wishes import specification_from_text
 
 TOKEN = "MILLSTREAM_TOKEN"
 ANSWER_SECONDS_MAX = 30.0
@@ -53,8 +60,6 @@ def qos(
             raise UsageError("--schedule goes with the URL of a manager, and alone")
         wish["schedule"] = _schedule(schedule)
     if goals is not None:
-        from millstream.schedule.wishes import specification_from_text  # noqa: PLC0415
-
         specification_from_text(goals)  # mistakes are told here, before anybody is asked
     figures = _by_url(run, wish) if "://" in run else _by_folder(Path(run), wish)
     if figures is None:
@@ -70,10 +75,6 @@ def qos(
 
 def _schedule(job: Path) -> dict[str, Any]:
     """The `[schedule]` of a job file without mistakes, as it stands there."""
-    import tomllib  # noqa: PLC0415
-
-    from millstream.config import load_job  # noqa: PLC0415
-
     table = tomllib.loads(load_job(job).text.places.text).get("schedule")
     if not table:
         raise UsageError(f"{job} has no [schedule]")
@@ -89,10 +90,6 @@ def _by_url(url: str, wish: dict[str, Any]) -> dict[str, Any]:
 
 def _by_folder(out: Path, wish: dict[str, Any]) -> dict[str, Any] | None:
     """By files in the run's folder; None where the run will take the wish when it goes on."""
-    from millstream.runs.folder import STATE  # noqa: PLC0415
-    from millstream.runs.live_run import leave_wish, live_figures, read_json  # noqa: PLC0415
-    from millstream.runs.lock import locked  # noqa: PLC0415
-
     home = out / STATE
     if not (home / "job.json").exists():
         raise UsageError(f"{out} is no folder of a run", hint="the --out folder, or a URL")

@@ -7,6 +7,7 @@ job, the command or changed input; 3 something ran out; 70 a fault of ours, told
 
 import json
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -15,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -30,8 +31,8 @@ from millstream.runs.job_run import (
     RunSettings,
     posted_streams,
     run_job,
-    verify_input,
 )
+from millstream.runs.json_log import LOG_FORMATS, JsonDisplay
 from millstream.runs.live_run import LiveRun
 from millstream.runs.statistics_export import (
     check_export_folder,
@@ -101,19 +102,20 @@ def run(
     wanted = load_job(job)
     if export is not None:
         check_export_folder(export)
-    if manager is not None:
-        _on_cluster(wanted, out, output_format, manager, log_format, quiet, json_output, export)
     with RunFolder(out) as folder:
         folder.claim(wanted, output_format)
-        verify_input(wanted, folder)
+        here = manager is None  # a cluster has a dashboard and an endpoint of its own
+        if here:
+            folder.verify_input(wanted)
         summary = folder.finished(wanted)
         again = summary is not None
         if summary is None:
             display = _display(log_format, quiet=quiet)
-            door = _door(wanted, http, display, quiet=quiet)
-            with dashboard_of(job.name, ui or stay, ui_at, display, quiet=quiet) as dashboard:
+            door = _door(wanted, http, display, quiet=quiet) if here else None
+            pages, at = (ui or stay, ui_at) if here else (False, None)
+            with dashboard_of(job.name, pages, at, display, quiet=quiet) as dashboard:
                 watch = dashboard.watch if dashboard is not None else None
-                settings = RunSettings(output_format, master, trace, door, watch)
+                settings = RunSettings(output_format, master, trace, door, watch, manager)
                 with guarded(folder, display) as poll:
                     summary = run_job(wanted, folder, settings, display, poll=poll)
                 _export(folder, export)
@@ -127,27 +129,6 @@ def run(
     raise typer.Exit(exit_code(summary))
 
 
-def _on_cluster(
-    job: Job, out: Path, kind: str, manager: str, log_format: str, quiet: bool, json_output: bool,
-    export: Path | None,
-) -> NoReturn:  # fmt: skip
-    """The same on the processors of a cluster; ends the command."""
-    from millstream.client.manager_client import ManagerClient, manager_url  # noqa: PLC0415
-    from millstream.runs.cluster_run import ClusterRun  # noqa: PLC0415
-
-    with RunFolder(out) as folder, ManagerClient(manager_url(manager)) as client:
-        folder.claim(job, kind)
-        summary = folder.finished(job)
-        again = summary is not None
-        if summary is None:
-            display = _display(log_format, quiet=quiet)
-            with guarded(folder, display) as poll:
-                summary = ClusterRun(job, folder, client, kind, display).run(poll)
-        _export(folder, export)
-        report(summary, json_output=json_output, again=again)
-    raise typer.Exit(exit_code(summary))
-
-
 def _export(folder: RunFolder, export: Path | None) -> None:
     """Statistics of a run that has ended, now or before."""
     if export is not None:
@@ -155,8 +136,6 @@ def _export(folder: RunFolder, export: Path | None) -> None:
 
 
 def _display(log_format: str, *, quiet: bool) -> Display:
-    from millstream.runs.json_log import LOG_FORMATS, JsonDisplay  # noqa: PLC0415
-
     if log_format not in LOG_FORMATS:
         raise UsageError(
             f"unknown log format {log_format!r}", hint=f"one of {', '.join(LOG_FORMATS)}"
@@ -182,20 +161,21 @@ def dashboard_of(
 
 
 def _door(
-    job: Job, address: str | None, display: Display, *, quiet: bool
+    job: Job, listen: str | None, display: Display, *, quiet: bool
 ) -> Callable[[LiveRun], AbstractContextManager[None]] | None:
     """What opens the endpoint of a run, where it wants one."""
     posted = posted_streams(job)
-    if address is None and not posted:
+    if listen is None and not posted:
         return None
-    from millstream.server.run_api import address_of, run_endpoint  # noqa: PLC0415
+    from millstream.server.run_api import run_endpoint  # noqa: PLC0415
+    from millstream.server.run_dashboard import address  # noqa: PLC0415
 
-    host, port = address_of(address or "0")
+    at = address(listen or "0")
 
     @contextmanager
     def opened(live: LiveRun) -> Iterator[None]:
         token = os.environ.get(TOKEN)
-        with run_endpoint(live, host=host, port=port, token=token) as server:
+        with run_endpoint(live, host=at.host, port=at.port or 0, token=token) as server:
             say = partial(typer.echo, err=True) if quiet else display.say
             say(f"listening on {server.url}")
             for name in posted:
@@ -292,6 +272,4 @@ def _crash_log(folder: RunFolder) -> Iterator[None]:
 
 
 def _same_command() -> str:
-    import shlex  # noqa: PLC0415
-
     return shlex.join(["millstream", *sys.argv[1:]])

@@ -8,16 +8,21 @@ by `-c` or a pipe; 3 nobody answers at the address; 130 ended by Ctrl-C.
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from millstream.config import load_job
+from millstream.control.snapshot import known_names
 from millstream.errors import MillstreamError
-
-if TYPE_CHECKING:
-    from millstream.shell.backends import Backend
-    from millstream.shell.interpreter import Interpreter
+from millstream.server.engine_view import EngineView
+from millstream.server.remote_source import RemoteSource
+from millstream.session import Session
+from millstream.shell.backend import Backend
+from millstream.shell.interpreter import Interpreter, Leave, complete, pieces_of
+from millstream.shell.words import at_prompt
 
 BANNER = r"Millstream. Statements end with a semicolon; \? lists commands, \q leaves."
 
@@ -40,13 +45,10 @@ def shell(
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
 ) -> None:
     """Write queries at a prompt and see their results as they come."""
-    from millstream.shell.interpreter import Interpreter, pieces_of  # noqa: PLC0415
-
     texts = list(command or ())
     if not texts and not sys.stdin.isatty():
         texts = [sys.stdin.read()]
-    backend = _backend(job, url, master)
-    try:
+    with _backend(job, url, master) as backend:
         interpreter = Interpreter(backend, typer.echo, as_json=json_output)
         if texts:
             for text in texts:
@@ -54,36 +56,36 @@ def shell(
                     _carry_out(interpreter, piece)
         else:
             _prompt(interpreter, backend)
-    finally:
-        backend.close()
 
 
-def _backend(job: Path | None, url: str | None, master: str) -> "Backend":
-    from millstream.shell.backends import LocalBackend, RemoteBackend  # noqa: PLC0415
-
+@contextmanager
+def _backend(job: Path | None, url: str | None, master: str) -> Iterator[Backend]:
     if url is not None:
-        from millstream.server.remote_source import RemoteSource  # noqa: PLC0415
-
         source = RemoteSource(url)
         source.snapshot()  # nobody there is told at once
-        return RemoteBackend(source)
+        yield Backend(source)
+        return
     typer.echo("starting Spark", err=True)
-    return LocalBackend(job, master)
+    with Session(master=master) as session:
+        for definition in load_job(job).streams if job is not None else ():
+            session.system.declare(definition)
+        local = session.here("a shell")
+        view = EngineView(local.engine, title="shell", loop=local.loop)
+        try:
+            yield Backend(view, session)
+        finally:
+            view.close("stopped")
 
 
-def _carry_out(interpreter: "Interpreter", text: str) -> None:
-    from millstream.shell.interpreter import Leave  # noqa: PLC0415
-
+def _carry_out(interpreter: Interpreter, text: str) -> None:
     try:
         interpreter.run(text)
     except Leave:
         raise typer.Exit from None
 
 
-def _prompt(interpreter: "Interpreter", backend: "Backend") -> None:
+def _prompt(interpreter: Interpreter, backend: Backend) -> None:
     """Reads, carries out, tells mistakes, until the user leaves."""
-    from millstream.shell.interpreter import Leave  # noqa: PLC0415
-
     typer.echo(BANNER)
     session = _session(backend)
     while True:
@@ -103,16 +105,12 @@ def _prompt(interpreter: "Interpreter", backend: "Backend") -> None:
             typer.echo(f"error: {error}", err=True)
 
 
-def _session(backend: "Backend") -> Any:
+def _session(backend: Backend) -> Any:
     from prompt_toolkit import PromptSession  # noqa: PLC0415
     from prompt_toolkit.completion import Completer, Completion  # noqa: PLC0415
     from prompt_toolkit.filters import Condition  # noqa: PLC0415
     from prompt_toolkit.history import FileHistory  # noqa: PLC0415
     from prompt_toolkit.key_binding import KeyBindings  # noqa: PLC0415
-
-    from millstream.control.snapshot import known_names  # noqa: PLC0415
-    from millstream.shell.interpreter import complete  # noqa: PLC0415
-    from millstream.shell.words import at_prompt  # noqa: PLC0415
 
     class Words(Completer):
         """What may follow at the cursor."""

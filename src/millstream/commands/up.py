@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from millstream.config import load_job
+
 WATCH_S = 0.5
 
 
@@ -41,7 +43,6 @@ def up(
     ] = False,
 ) -> None:
     """Start a cluster on this machine; stop it with Ctrl-C."""
-    from millstream.config import load_job  # noqa: PLC0415
     from millstream.server.kept_port import KeptPort  # noqa: PLC0415
     from millstream.server.local_cluster import LocalCluster, submit_job  # noqa: PLC0415
 

@@ -29,13 +29,14 @@ from millstream.plan.nodes import Plan, sources_of
 from millstream.plan.schema import Field
 from millstream.plan.windows import BEGINNING
 from millstream.share.dataflow import (
+    REJECTED_NAMES,
     base_stream,
     late_stream,
     rejected_stream,
     state_stream,
 )
 from millstream.share.matching import MATCHINGS
-from millstream.store.appending import REJECTED_NAMES, Appender
+from millstream.store.appending import Appender
 from millstream.store.delivery import Delivery, Result, Sink, user_table
 from millstream.store.streams import Streams
 

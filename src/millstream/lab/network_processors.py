@@ -329,7 +329,7 @@ class _Subscriber:
             while not self._over.is_set():
                 try:
                     reader = reader or ResultReader(client, QUERY)
-                    for batch in reader.batches(2.0):
+                    for batch in reader.pages(2.0):
                         now_ms = time.time() * 1000
                         if batch.table is not None:
                             sent = zip(

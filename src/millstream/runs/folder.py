@@ -6,16 +6,19 @@ Decides whether a run may begin, goes on, or was finished before; never starts S
 
 import hashlib
 import json
-import os
 import shutil
+import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from millstream.config import Job
+from millstream.config.json_files import write_whole
 from millstream.cql.catalog import StreamDefinition
 from millstream.errors import StateError, UsageError
 from millstream.runs.lock import FolderLock
+from millstream.share.dataflow import base_stream
+from millstream.store.file_source import list_files, verify_unchanged
 
 STATE = ".millstream"
 NEW_RUN = "choose an empty --out folder for a new run, or undo the change"
@@ -55,7 +58,7 @@ class RunFolder:
     def record(self, job: Job, kind: str) -> None:
         """Makes the folder the job's own, before its first row is read."""
         if not self.recorded():
-            self._write("job.json", {"parts": job_parts(job, kind)})
+            write_whole(self.home / "job.json", {"parts": job_parts(job, kind)})
 
     def recorded(self) -> bool:
         return (self.home / "job.json").exists()
@@ -82,6 +85,35 @@ class RunFolder:
                     hint="choose an empty --out folder",
                 )
 
+    def verify_input(self, job: Job) -> None:
+        """Refuses to report or go on over other input than was read; starts no Spark."""
+        ledger = self.home / "ledger.db"
+        if not ledger.exists():
+            return
+        db = sqlite3.connect(f"{ledger.as_uri()}?mode=ro", uri=True)
+        try:
+            for stream in job.streams:
+                if stream.source.get("source", "file") != "file":
+                    continue
+                found = "SELECT path, identity FROM source_files WHERE stream = ? ORDER BY number"
+                recorded = db.execute(found, (base_stream(stream.name),)).fetchall()
+                verify_unchanged(stream.name, recorded)
+                begun = "SELECT 1 FROM ingests WHERE stream = ?"
+                seen = recorded or db.execute(begun, (base_stream(stream.name),)).fetchall()
+                if not seen or stream.source.get("follow"):
+                    continue
+                known = {path for path, _ in recorded}
+                fresh = [p for p in list_files(stream) if str(p) not in known]
+                if fresh:
+                    raise StateError(
+                        f"stream {stream.name}: {fresh[0]} was not there when this run began",
+                        hint=NEW_RUN,
+                    )
+        except sqlite3.OperationalError:
+            return  # killed before the ledger had its tables: nothing was read
+        finally:
+            db.close()
+
     # -- the end --------------------------------------------------------------------------------
 
     def finished(self, job: Job) -> dict[str, Any] | None:
@@ -100,7 +132,7 @@ class RunFolder:
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Records the end; what was only needed to go on is removed."""
-        self._write("summary.json", summary)
+        write_whole(self.home / "summary.json", summary)
         self._remove_state()
 
     # -- files ----------------------------------------------------------------------------------
@@ -115,20 +147,6 @@ class RunFolder:
                 f"{self.home / name} cannot be read: {error}",
                 hint="choose an empty --out folder for a new run",
             ) from None
-
-    def _write(self, name: str, value: Mapping[str, Any]) -> None:
-        """The file appears whole or not at all."""
-        draft = self.home / f".{name}.draft"
-        with draft.open("w", encoding="utf-8") as file:
-            json.dump(value, file, indent=1, default=str)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, self.home / name)
-        handle = os.open(self.home, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def job_parts(job: Job, kind: str) -> dict[str, str]:

@@ -6,7 +6,6 @@ holds this object, such as the HTTP endpoint. Changed goals are kept in the fold
 run goes on after a stop, until the job file's own `[qos]` changes. Never changes a result.
 """
 
-import json
 import os
 import time
 import tomllib
@@ -16,7 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.config import Job
+from millstream.config.json_files import read_json, write_whole
 from millstream.config.qos_table import quality_of, specification_of, table_of
+from millstream.engine.goals import change_goals, set_quality
+from millstream.engine.scheduling_figures import scheduling_figures
 from millstream.errors import MillstreamError, UsageError
 from millstream.runs.display import Display
 from millstream.schedule.quality import DEFAULT, Quality
@@ -56,8 +58,6 @@ class LiveRun:
         return {**self.engine.status(), "scheduling": self.scheduling()}
 
     def scheduling(self) -> dict[str, Any]:
-        from millstream.engine.scheduling_figures import scheduling_figures  # noqa: PLC0415
-
         return scheduling_figures(self.loop, time.time())
 
     # -- goals ----------------------------------------------------------------------------------
@@ -67,8 +67,6 @@ class LiveRun:
 
         `template` or a list of goals in place of the line; `forget` drops a query's own goals.
         """
-        from millstream.engine.goals import change_goals  # noqa: PLC0415
-
         query, weight = _checked_wish(wish)
         given = {k: v for k, v in wish.items() if k in ("goals", "template")}
         specification = specification_of(given) if given else None
@@ -83,8 +81,6 @@ class LiveRun:
 
     def _restore(self) -> None:
         """Goals that were changed before a stop, unless the job file's have changed since."""
-        from millstream.engine.goals import set_quality  # noqa: PLC0415
-
         kept = read_json(self.home / KEPT)
         if kept is None or kept.get("instead_of") != table_of(self._file_goals):
             return
@@ -104,8 +100,6 @@ class LiveRun:
             quality = DEFAULT if table is None else quality_of(table, names)
             if quality == self._file_goals:
                 return
-            from millstream.engine.goals import set_quality  # noqa: PLC0415
-
             set_quality(self.engine, quality)
         except (OSError, ValueError, AttributeError, MillstreamError) as error:
             first = str(error).split("\n", maxsplit=1)[0]
@@ -200,21 +194,6 @@ def _checked_wish(wish: Mapping[str, Any]) -> tuple[str | None, float | None]:
     if not given and forget is not True and (weight is None or query is not None):
         raise UsageError("no goals are given", hint='"delay <= 2s", or the name of a template')
     return query, None if weight is None else float(weight)
-
-
-def write_whole(path: Path, value: Mapping[str, Any]) -> None:
-    """The file appears whole or not at all."""
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(json.dumps(value, default=str), encoding="utf-8")
-    os.replace(draft, path)
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _modified(path: Path) -> int:

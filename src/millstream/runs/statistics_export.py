@@ -12,10 +12,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from millstream.errors import UsageError
 
 Tables = Mapping[str, Sequence[Mapping[str, Any]]]  # sheet -> rows with equal keys
 
+KINDS = {  # of figures, and what names them
+    "streams": "stream",
+    "processors": "processor",  # of a cluster
+    "operators": "operator",
+    "queries": "query",
+}
 KEPT = "statistics.json"  # in a run's home: so that a finished run can be exported again
 SPREADSHEET = "statistics.xlsx"
 ROWS_MAX = 1_048_575  # of a sheet, below its heading; parquet has all
@@ -25,7 +34,7 @@ _TEXT_MAX = 32_767  # of a cell
 def statistics_of(
     status: Mapping[str, Any], summary: Mapping[str, Any] | None = None
 ) -> dict[str, list[dict[str, Any]]]:
-    """Tables from an engine's status and a run's summary.
+    """Tables from a system's figures and a run's summary.
 
     >>> tables = statistics_of({"streams": {"s": {"rows": 3}}, "operators": {}, "queries": {}})
     >>> tables["streams"]
@@ -35,50 +44,13 @@ def statistics_of(
     if summary is not None:
         plain = {k: v for k, v in summary.items() if isinstance(v, str | int | float)}
         tables["summary"] = [plain]
-    for kind in ("streams", "operators", "queries"):
-        heading = {"streams": "stream", "operators": "operator", "queries": "query"}[kind]
-        tables[kind] = [
-            {heading: name, **{k: _plain(v) for k, v in figures.items()}}
-            for name, figures in status.get(kind, {}).items()
-        ]
+    for kind, heading in KINDS.items():
+        if kind in status or kind != "processors":
+            tables[kind] = [
+                {heading: name, **{k: _plain(v) for k, v in figures.items()}}
+                for name, figures in status.get(kind, {}).items()
+            ]
     return tables
-
-
-def cluster_statistics(
-    status: Mapping[str, Any],
-    queries: Iterable[Mapping[str, Any]],
-    summary: Mapping[str, Any] | None = None,
-) -> dict[str, list[dict[str, Any]]]:
-    """The same tables from what a manager tells of itself and of queries, and its processors."""
-    asked = list(queries)
-    operators = {o["id"]: o for query in asked for o in query["operators"]}
-    tables = statistics_of({"streams": _flat(status.get("streams", {}))}, summary)
-    tables["processors"] = [
-        {"processor": name, **_plain_all(figures)}
-        for name, figures in _flat(status.get("processors", {})).items()
-    ]
-    tables["operators"] = [
-        {"operator": name, **_plain_all({k: v for k, v in figures.items() if k != "id"})}
-        for name, figures in _flat(operators).items()
-    ]
-    left_out = ("name", "operators", "columns", "admission", "culprits")
-    tables["queries"] = [
-        {"query": q["name"], **_plain_all({k: v for k, v in q.items() if k not in left_out})}
-        for q in asked
-    ]
-    return tables
-
-
-def _flat(things: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Measured figures beside what is told of a thing, not below it."""
-    return {
-        name: {**{k: v for k, v in told.items() if k != "figures"}, **told.get("figures", {})}
-        for name, told in things.items()
-    }
-
-
-def _plain_all(figures: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _plain(value) for name, value in figures.items()}
 
 
 def keep_statistics(tables: Tables, home: Path) -> None:
@@ -109,9 +81,6 @@ def check_export_folder(folder: Path) -> None:
 
 def export_statistics(tables: Tables, folder: Path) -> tuple[Path, ...]:
     """Writes the tables; gives the files. Files of the same names are replaced."""
-    import pyarrow as pa  # noqa: PLC0415  (slow to import; only exports pay for it)
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
     check_export_folder(folder)
     written = [folder / SPREADSHEET]
     _write_spreadsheet(tables, written[0])
@@ -128,8 +97,6 @@ def export_statistics(tables: Tables, folder: Path) -> tuple[Path, ...]:
 
 def _array(values: list[Any]) -> Any:
     """A column; one whose values are of several kinds becomes text."""
-    import pyarrow as pa  # noqa: PLC0415
-
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
@@ -137,6 +104,7 @@ def _array(values: list[Any]) -> Any:
 
 
 def _write_spreadsheet(tables: Tables, path: Path) -> None:
+    # slow to import; only exports pay for it
     from openpyxl import Workbook  # noqa: PLC0415
     from openpyxl.cell import WriteOnlyCell  # noqa: PLC0415
     from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE  # noqa: PLC0415

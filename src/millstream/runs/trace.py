@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millstream.engine.scheduling_figures import units_named
 from millstream.errors import UsageError
 from millstream.schedule.protocol import Choice, Switch
 
@@ -37,8 +38,6 @@ class TraceFile:
 
     def write(self) -> None:
         """The events since the last call, in order of time."""
-        from millstream.engine.scheduling_figures import units_named  # noqa: PLC0415
-
         with self._loop.engine.lock:  # the trace grows under it
             fresh = self._fresh()
             if any(isinstance(e, Choice) and e.operator not in self._units for e in fresh):

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from millstream.control.snapshot import (
@@ -86,7 +85,9 @@ def address(text: str | None) -> Address:
         return Address()
     host, _, port = text.rpartition(":")
     if not port.isdigit() or int(port) > 65_535:
-        raise UsageError(f"{text!r} is no address", hint="PORT or HOST:PORT")
+        raise UsageError(
+            f"{text!r} is no address to listen on", hint="a port, or host:port; port 0 takes any"
+        )
     return Address(host.strip("[]") or "127.0.0.1", int(port))
 
 
@@ -109,12 +110,7 @@ class RunDashboard:
         self._say(f"dashboard: {self.url}")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.stop()
 
     @contextmanager

@@ -1,6 +1,5 @@
 """The dashboard of a session: `with millstream.dashboard(session): ...`."""
 
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from millstream.server.dashboard.serving import DashboardServer
@@ -14,9 +13,9 @@ class SessionDashboard:
     """Serves one session; ends with the block, or by `close`."""
 
     def __init__(self, session: "Session", *, host: str, port: int | None, token: str | None):
-        self._view = EngineView(
-            session.engine, title="session", loop=session.running_loop(), take_results=False
-        )
+        local = session.here("the dashboard of a session")
+        local.start()
+        self._view = EngineView(local.engine, title="session", loop=local.loop)
         self._server = DashboardServer(self._view, host=host, port=port, token=token).start()
 
     @property
@@ -31,12 +30,7 @@ class SessionDashboard:
     def __enter__(self) -> "SessionDashboard":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _repr_html_(self) -> str:

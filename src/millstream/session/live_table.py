@@ -6,31 +6,32 @@ whoever iterates.
 
 import importlib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
+from millstream.client.system import Reader
 from millstream.session.notebook import rows_html
-
-if TYPE_CHECKING:
-    from millstream.session.query import QueryHandle
 
 EVERY_SECONDS = 0.5
 
 
-def follow(query: "QueryHandle", seconds: float, until_rows: int | None) -> pa.Table:
-    """Shows the rows as they come; gives them as they are in the end."""
-    loop = query._session.running_loop()
+def follow(reader: Reader, seconds: float, until_rows: int | None) -> pa.Table | None:
+    """Shows the rows as they come; gives them as they are in the end, None where there are none."""
     handle = _display()
     end = time.monotonic() + seconds
+    shown: pa.Table | None = None
     while True:
-        done = loop.finished.is_set() or time.monotonic() >= end
-        table = query.to_arrow(wait=False)
-        if handle is not None:
-            handle.update(_Html(rows_html(table.to_pylist())))
-        if done or (until_rows is not None and table.num_rows >= until_rows):
-            return table
-        loop.finished.wait(EVERY_SECONDS)
+        done = time.monotonic() >= end
+        tables = [page.table for page in reader.pages(EVERY_SECONDS) if page.table is not None]
+        if tables:
+            kept = tables if shown is None else [shown, *tables]
+            shown = pa.concat_tables(kept, promote_options="permissive")
+            if handle is not None:
+                handle.update(_Html(rows_html(shown.to_pylist())))
+        rows = 0 if shown is None else shown.num_rows
+        if done or reader.ended or (until_rows is not None and rows >= until_rows):
+            return shown
 
 
 class _Html:

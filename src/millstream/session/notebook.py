@@ -25,7 +25,7 @@ def query_html(
     state: str,
     cql: str,
     columns: Sequence[tuple[str, str]],
-    root: Node,
+    root: Node | None,
     rows: Sequence[Mapping[str, Any]],
 ) -> str:
     """A query as a notebook shows it."""
@@ -33,7 +33,7 @@ def query_html(
     return (
         f'<div style="{STYLE}"><div>query <b>{escape(name)}</b> ({escape(state)})</div>'
         f"<pre>{escape(cql.strip())}</pre><div>{cells}</div>"
-        f"{plan_svg(root)}{rows_html(rows)}</div>"
+        f"{plan_svg(root) if root is not None else ''}{rows_html(rows)}</div>"
     )
 
 

@@ -1,7 +1,7 @@
 """A registered query as its user holds it: rows, tables, sinks, the plan.
 
-Rows are taken by a cursor in the ledger: each comes once, and is acknowledged with the last row of
-its batch. Nothing here decides when work is done; it asks the session's loop and waits.
+Rows are taken by the query's own cursor, wherever its result is kept: each comes once, and is
+acknowledged with the last row of its batch. Nothing here decides when work is done.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,19 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millstream.client.arrow_types import empty_table
+from millstream.client.system import QueryFailedError, RegisteredQuery, tables_of
 from millstream.errors import MillstreamError, UsageError
 from millstream.plan.explain import explain
-from millstream.plan.windows import BEGINNING
+from millstream.session.live_table import follow
 from millstream.session.notebook import ROWS_SHOWN, query_html
+from millstream.store.delivery import FILE_FORMATS, CallbackSink, ConsoleSink, FileSink, Sink
 
 if TYPE_CHECKING:
-    from millstream.engine.query import Query
+    from millstream.client.system import Reader
     from millstream.session.arguments import Goals
     from millstream.session.session import Session
-    from millstream.store.delivery import Sink
+
+__all__ = ["QueryFailedError", "QueryHandle", "Row"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-POLL_SECONDS = 0.05
 
 
 class Row(dict[str, Any]):
@@ -39,10 +42,6 @@ class Row(dict[str, Any]):
             raise AttributeError(f"no column {name}; there are {', '.join(self)}") from None
 
 
-class QueryFailedError(MillstreamError):
-    """The data broke an expression of this query; the others go on."""
-
-
 def _unclosed(rows: Iterator[Row]) -> Iterator[Row]:
     """Passes rows on; whoever stops early does not end the iterator behind."""
     while (row := next(rows, None)) is not None:
@@ -53,40 +52,31 @@ class QueryHandle:
     """One query of a session."""
 
     def __init__(self, session: "Session", name: str) -> None:
-        self._session, self.name = session, name
+        self._session, self._system, self.name = session, session.system, name
         self._rows: Iterator[Row] | None = None
+        self._reader: Reader | None = None
         self._sinks = 0
 
     def __repr__(self) -> str:
-        state = self.state if self.name in self._engine.queries else "dropped"
+        try:
+            state = self.state
+        except UsageError:
+            state = "dropped"
+        except MillstreamError:
+            state = "out of reach"
         return f"<query {self.name}: {state}>"
 
     def _repr_html_(self) -> str:
         """For notebooks: the text, the state, the columns, the plan drawn, the latest rows."""
-        if self.name not in self._engine.queries:
+        try:
+            query = self._query
+        except UsageError:
             return f"<p>query <b>{escape(self.name)}</b> was dropped</p>"
-        state = self.state + (f": {self.reason}" if self.reason else "")
+        state = query.state + (f": {query.reason}" if query.reason else "")
         columns = (*self.columns, ("ts", "timestamp"))
-        rows = self._latest(ROWS_SHOWN) if self._session.working else []
-        return query_html(self.name, state, self.cql, columns, self._query.plan.root, rows)
-
-    def _latest(self, rows_max: int) -> list[dict[str, Any]]:
-        """The last rows that are retained, oldest first; reads no more files than it must."""
-        from millstream.store.delivery import user_table  # noqa: PLC0415
-
-        engine, query = self._engine, self._query
-        names = [f.name for f in query.plan.columns]
-        found: list[dict[str, Any]] = []
-        with engine.streams.removals.reading():
-            for segment in reversed(engine.ledger.segments(query.stream)):
-                if len(found) >= rows_max:
-                    break
-                if segment.rows:
-                    stored = engine.store.read(segment)
-                    kept = stored.slice(max(0, stored.num_rows - rows_max + len(found)))
-                    shown = user_table(kept, names, changes=query.plan.relation)
-                    found = shown.to_pylist() + found
-        return found
+        root = query.plan.root if query.plan is not None else None
+        rows = self._session.latest(self.name, ROWS_SHOWN)
+        return query_html(self.name, state, query.cql, columns, root, rows)
 
     def live(self, seconds: float = 60.0, until_rows: int | None = None) -> pa.Table:
         """A table in a notebook that follows the result; gives what it shows in the end.
@@ -94,23 +84,15 @@ class QueryHandle:
         It ends with the input, after so many seconds, or when there are that many rows. Rows are
         not taken: iterating afterwards gives them too.
         """
-        from millstream.session.live_table import follow  # noqa: PLC0415
-
-        return follow(self, seconds, until_rows)
+        self._system.start()
+        shown = follow(self._system.reader(self.name), seconds, until_rows)
+        return shown if shown is not None else empty_table(self._query.result)
 
     # -- what it is -----------------------------------------------------------------------------
 
     @property
-    def _engine(self) -> Any:
-        return self._session.engine
-
-    @property
-    def _query(self) -> "Query":
-        found = self._engine.queries.get(self.name)
-        if found is None:
-            raise UsageError(f"query {self.name} was dropped")
-        query: Query = found
-        return query
+    def _query(self) -> RegisteredQuery:
+        return self._system.query(self.name)
 
     @property
     def cql(self) -> str:
@@ -119,18 +101,18 @@ class QueryHandle:
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
         """Names and types of the result, without `ts`."""
-        return tuple((f.name, f.type) for f in self._query.plan.columns)
+        return tuple((f.name, f.type) for f in self._query.columns)
 
     @property
     def relation(self) -> bool:
         """Whether the result is a table that changes, not a stream of rows."""
-        return self._query.plan.relation
+        return self._query.relation
 
     @property
     def start(self) -> datetime | None:
         """The event time from which on rows count; None where it is the beginning of all."""
         start = self._query.start
-        return None if start == BEGINNING else EPOCH + timedelta(microseconds=start)
+        return None if start is None else EPOCH + timedelta(microseconds=start)
 
     @property
     def state(self) -> str:
@@ -142,7 +124,12 @@ class QueryHandle:
         return self._query.reason
 
     def explain(self) -> str:
-        return explain(self._query.plan)
+        plan = self._query.plan
+        if plan is None:
+            raise UsageError(
+                f"the plan of {self.name} is not known here", hint="the dashboard shows it"
+            )
+        return explain(plan)
 
     # -- rows -----------------------------------------------------------------------------------
 
@@ -161,47 +148,13 @@ class QueryHandle:
         yield from _unclosed(self._rows)
 
     def _take(self) -> Iterator[Row]:
-        loop = self._session.running_loop()
-        while True:
-            done = loop.finished.is_set()
-            batch = self._pending()
-            if batch is None:
-                if self._query.state == "failed":
-                    raise QueryFailedError(f"query {self.name} failed: {self._query.reason}")
-                if done:
-                    self._session.check()
-                    self._rows = None
-                    return
-                loop.finished.wait(POLL_SECONDS)
-                continue
-            table, last, watermark = batch
+        self._system.start()
+        if self._reader is None:
+            self._reader = self._system.reader(self.name)
+        for table in tables_of(self._system, self.name, self._reader, acknowledge=True):
             for record in table.to_pylist():
                 yield Row(record)
-            self._acknowledge(last, watermark)
-
-    def _pending(self) -> tuple[pa.Table, int, int] | None:
-        """What has arrived since the last acknowledgement."""
-        from millstream.store.delivery import user_table  # noqa: PLC0415
-
-        engine, query = self._engine, self._query
-        following, _ = engine.ledger.cursor(f"q:{self.name}", query.stream)
-        segments = engine.ledger.segments(query.stream, following)
-        tables = [engine.store.read(s) for s in segments if s.rows]
-        if not segments:
-            return None
-        last, watermark = segments[-1].last, segments[-1].watermark
-        if not tables:
-            self._acknowledge(last, watermark)
-            return None
-        names = [f.name for f in query.plan.columns]
-        merged = pa.concat_tables(tables, promote_options="permissive")
-        return user_table(merged, names, changes=query.plan.relation), last, watermark
-
-    def _acknowledge(self, last: int, watermark: int) -> None:
-        engine, query = self._engine, self._query
-        with engine.ledger.transaction() as ledger:
-            ledger.set_cursor(f"q:{self.name}", query.stream, last + 1, watermark)
-        engine.maintenance.retain([query.stream])
+        self._rows = None
 
     # -- tables ---------------------------------------------------------------------------------
 
@@ -210,13 +163,12 @@ class QueryHandle:
 
         They are not acknowledged: iterating afterwards gives them too.
         """
-        if wait:
-            self._session.wait()
-        self._raise_if_failed()
-        batch = self._pending()
-        if batch is not None:
-            return batch[0]
-        return self._engine.result(self.name).slice(0, 0)
+        enough = self._system.caught_up(self.name) if wait else lambda: True
+        reader = self._system.reader(self.name)
+        tables = list(tables_of(self._system, self.name, reader, enough))
+        if tables:
+            return pa.concat_tables(tables, promote_options="permissive")
+        return empty_table(self._query.result)
 
     def to_pandas(self, *, wait: bool = True) -> Any:
         return self.to_arrow(wait=wait).to_pandas()
@@ -227,22 +179,17 @@ class QueryHandle:
             raise UsageError(
                 f"the result of {self.name} is a stream, not a table", hint="use to_arrow()"
             )
-        if wait:
-            self._session.wait()
-        self._raise_if_failed()
-        table: pa.Table = self._engine.table(self.name)
-        return table
-
-    def _raise_if_failed(self) -> None:
-        if self.state == "failed":
-            raise QueryFailedError(f"query {self.name} failed: {self.reason}")
+        enough = self._system.caught_up(self.name) if wait else lambda: True
+        pieces = list(self._system.table_pieces(self.name, enough))
+        return pa.concat_tables(pieces, promote_options="permissive")
 
     # -- sinks ----------------------------------------------------------------------------------
 
     def on_batch(self, function: Callable[[pa.Table, int], Any]) -> "QueryHandle":
-        """Calls a function with each batch and its id, at least once, in order of arrival."""
-        from millstream.store.delivery import CallbackSink  # noqa: PLC0415
+        """Calls a function with each batch and its id, at least once, in order of arrival.
 
+        On a cluster it comes back when the result has ended; so do `write` and `print`.
+        """
         return self._attach(CallbackSink(function))
 
     def write(
@@ -256,30 +203,26 @@ class QueryHandle:
         Other formats are those of Spark's batch writer, with its options; each batch comes at least
         once with its id in a column `batch`, and in options that say `{batch}`.
         """
-        from millstream.spark.spark_sink import SparkSink  # noqa: PLC0415
-        from millstream.store.delivery import FILE_FORMATS, FileSink  # noqa: PLC0415
-
         if format in FILE_FORMATS and path is not None and not options:
             return self._attach(FileSink(Path(path).absolute(), format))
+        spark = self._session.here("a writer of Spark").spark
+        from millstream.spark.spark_sink import SparkSink  # noqa: PLC0415  (brings Spark)
+
         where = {} if path is None else {"path": str(Path(path).absolute())}
-        return self._attach(SparkSink(self._session.spark, format, where | options))
+        return self._attach(SparkSink(spark, format, where | options))
 
     def print(self, rows_max: int = 20) -> "QueryHandle":
         """Prints rows as they appear, of each batch at most so many."""
-        from millstream.store.delivery import ConsoleSink  # noqa: PLC0415
-
         return self._attach(ConsoleSink(print, rows_max))
 
-    def _attach(self, sink: "Sink") -> "QueryHandle":
+    def _attach(self, sink: Sink) -> "QueryHandle":
         if self._rows is not None:
             raise UsageError(
                 f"the rows of {self.name} are being iterated", hint="register the query twice"
             )
-        # the first sink moves the query's own cursor, so that nothing is kept for nobody
-        consumer = None if self._sinks == 0 else f"sink:{self.name}:{self._sinks}"
-        self._engine.deliver(self.name, sink, consumer=consumer)
+        self._system.deliver(self.name, sink)
         self._sinks += 1
-        self._session.wake()
+        self._system.serve_sinks(self.name)
         return self
 
     def set_quality(self, goals: "Goals", *, weight: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A session: one engine in this process, run by a loop in the background.
+"""A session: streams and queries of a system, an engine in this process or a cluster.
 
 Nothing runs until somebody asks for a result (iterating, `to_arrow`, `on_batch`, `write`, `wait`,
 `start`), so that queries registered one after the other all begin with the first row.
@@ -7,16 +7,18 @@ Nothing runs until somebody asks for a result (iterating, `to_arrow`, `on_batch`
 import re
 import shutil
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from millstream.client.cluster_system import ClusterSystem
+from millstream.client.system import Submission, System
 from millstream.cql.catalog import StreamDefinition, UserFunction
 from millstream.cql.parser import CreateStream, parse, split
 from millstream.cql.types import canonical
+from millstream.engine.goals import register_statistic
 from millstream.errors import UsageError
 from millstream.runs.lock import FolderLock
 from millstream.schedule.measures import OperatorStatistic, PlanStatistic
@@ -33,121 +35,95 @@ from millstream.session.query import QueryHandle
 from millstream.session.rows import as_mappings
 
 if TYPE_CHECKING:
-    from millstream.engine.loop import Loop
-    from millstream.engine.push_source import PushSource
+    from millstream.runs.local_system import LocalSystem
 
 
 class Session:
-    """Streams and queries of this process.
+    """Streams and queries of this process, or of a cluster.
 
     `home` keeps state between sessions: declared again, streams and queries go on where they
     stopped. Without it, everything is forgotten at the end. With `manager`, the URL of a cluster's
-    manager, the same calls work on the cluster (session/cluster_session.py).
+    manager, the same calls work on the cluster: files lie where its processors see them, and its
+    queries go on after the session until they are dropped.
     """
-
-    def __new__(cls, *_: Any, manager: str | None = None, **given: Any) -> Any:
-        if manager is None:
-            return super().__new__(cls)
-        from millstream.session.cluster_session import ClusterSession  # noqa: PLC0415
-
-        return ClusterSession(manager, **given)
 
     def __init__(
         self,
         home: str | Path | None = None,
         master: str = "local[*]",
         *,
-        manager: str | None = None,  # see __new__
+        manager: str | None = None,
+        token: str | None = None,  # that a manager asks for
+        verify: str | bool = True,  # a manager's certificate
         settings: Mapping[str, Any] | None = None,
         spark: Mapping[str, str] | None = None,
     ) -> None:
-        from millstream.engine.engine import Engine  # noqa: PLC0415
-        from millstream.engine.settings import EngineSettings  # noqa: PLC0415
-        from millstream.spark.plane import SparkPlane  # noqa: PLC0415
-        from millstream.spark.session import active, session  # noqa: PLC0415
-
-        self._scratch = Path(tempfile.mkdtemp(prefix="millstream-")) if home is None else None
-        self.home = Path(home).absolute() if home is not None else self._scratch or Path()
-        self._lock = FolderLock(self.home)
-        self._lock.__enter__()
-        try:
-            running = active()
-            own = {"spark.sql.warehouse.dir": str(self.home / "warehouse"), **(spark or {})}
-            self.spark = running or session(master, own, log=self.home / "spark.log")
-            self._own_spark = running is None
-            self.engine: Engine = Engine(
-                self.home, SparkPlane(self.spark), EngineSettings(**dict(settings or {}))
-            )
-        except BaseException:
-            self._lock.__exit__()
-            raise
-        self._loop: Loop | None = None
         self._producer = f"session-{uuid.uuid4().hex[:12]}"
-        self._closed = False
+        self._local: LocalSystem | None = None
+        self.system: System
+        with ExitStack() as opened:
+            if manager is None:
+                self._local = self.system = self._engine(opened, home, master, settings, spark)
+            elif home is None and settings is None and spark is None:
+                self.system = ClusterSystem(manager, token=token, verify=verify)
+                opened.callback(self.system.close)
+            else:
+                raise UsageError(
+                    "a manager's processors have homes and settings of their own",
+                    hint="leave out home, settings and spark",
+                )
+            self._opened = opened.pop_all()
+
+    def _engine(
+        self, opened: ExitStack, home: str | Path | None, master: str,
+        settings: Mapping[str, Any] | None, spark: Mapping[str, str] | None,
+    ) -> "LocalSystem":  # fmt: skip
+        # it brings Spark, which a session on a cluster does without
+        from millstream.runs.local_system import LocalSystem  # noqa: PLC0415
+
+        self.home = Path(home if home is not None else tempfile.mkdtemp(prefix="millstream-"))
+        self.home = self.home.absolute()
+        if home is None:
+            opened.callback(shutil.rmtree, self.home, ignore_errors=True)
+        opened.enter_context(FolderLock(self.home))
+        system = LocalSystem(self.home, master, settings=settings or {}, spark=spark or {})
+        if system.own_spark:
+            opened.callback(system.spark.stop)
+        opened.callback(system.close)
+        return system
+
+    def here(self, what: str) -> "LocalSystem":
+        """The engine of this process, for what works nowhere else."""
+        if self._local is None:
+            raise UsageError(
+                f"{what} needs an engine in this process", hint="a Session without manager has one"
+            )
+        return self._local
 
     # -- life -----------------------------------------------------------------------------------
 
     def __enter__(self) -> "Session":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Finishes the steps in hand and ends; with a home, a later session goes on."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._loop is not None:
-            self._loop.stop()
-        self.engine.close()
-        if self._own_spark:
-            self.spark.stop()
-        self._lock.__exit__()
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+        self._opened.close()
 
     def start(self) -> None:
         """Begins to work; reading a result does so by itself."""
-        self.running_loop()
+        self.system.start()
 
-    def running_loop(self) -> "Loop":
-        from millstream.engine.loop import Loop  # noqa: PLC0415
-
-        if self._closed:
-            raise UsageError("the session is closed")
-        self.check()
-        if self._loop is None:
-            self._loop = Loop(self.engine)
-            self._loop.start()
-        return self._loop
-
-    @property
-    def working(self) -> bool:
-        """Whether it has begun to work."""
-        return self._loop is not None
-
-    def wake(self) -> None:
-        """Begins to work, or tells the loop that there is something new."""
-        self.running_loop().wake()
+    def latest(self, query: str, rows_max: int) -> list[dict[str, Any]]:
+        """The last rows of a result that are at hand; none before an engine here has begun."""
+        local = self._local
+        return local.latest(query, rows_max) if local is not None and local.working else []
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until all input so far is processed; False where that took too long."""
-        loop = self.running_loop()
-        loop.wake()
-        settled = loop.settled.wait(timeout)
-        self.check()
-        return settled
-
-    def check(self) -> None:
-        """Raises what stopped the loop, if anything did."""
-        if self._loop is not None and self._loop.failure is not None:
-            raise self._loop.failure
+        return self.system.wait(timeout)
 
     # -- streams --------------------------------------------------------------------------------
 
@@ -167,12 +143,7 @@ class Session:
         return self._declare(stream_of(name, cql, columns, options))
 
     def _declare(self, definition: StreamDefinition) -> StreamDefinition:
-        self.engine.add_stream(definition)
-        if self._loop is not None:
-            source = self.engine.sources.get(definition.name)
-            if source is not None:
-                source.start()
-            self._loop.wake()
+        self.system.declare(definition)
         return definition
 
     def push(
@@ -183,31 +154,12 @@ class Session:
         Rows are mappings, sequences in order of columns, an Arrow table or a pandas frame. A
         producer that counts its batches from 1 may send one again: it counts once.
         """
-        source = self._pushed(stream)
-        given = producer or self._producer
-        answer = source.push(
-            given,
-            number if number is not None else source.expected(given),
-            as_mappings(rows, source.definition),
-        )
-        return {"rows": answer.rows, "late": answer.late, "rejected": answer.rejected,
-                "repeated": answer.repeated, "reasons": answer.reasons}  # fmt: skip
+        given = as_mappings(rows, self.system.definition(stream))
+        return self.system.push(stream, given, producer or self._producer, number)
 
     def finish(self, stream: str) -> None:
         """No more rows will come on a stream: all its windows can be decided."""
-        self._pushed(stream).finish()
-
-    def _pushed(self, stream: str) -> "PushSource":
-        from millstream.engine.push_source import PushSource  # noqa: PLC0415
-
-        name = self.engine.catalog.stream(stream).name
-        source = self.engine.sources.get(name)
-        if not isinstance(source, PushSource):
-            raise UsageError(
-                f"stream {name} has a source of its own",
-                hint='declare it with source="push" to push rows',
-            )
-        return source
+        self.system.finish(stream)
 
     # -- queries --------------------------------------------------------------------------------
 
@@ -220,39 +172,13 @@ class Session:
         oldest that are still there.
         """
         given, beginning = naming_of(cql)
-        chosen = name or given or self._free_name()
-        return self._register(cql, chosen, from_beginning or beginning)
+        chosen = name or given or self.system.free_name()
+        self.system.submit(Submission(chosen, cql, from_beginning or beginning))
+        return QueryHandle(self, chosen)
 
     def explain(self, cql: str) -> str:
         """What a query means, what it would share with those that run, and what that costs."""
-        from millstream.engine.costs import explained  # noqa: PLC0415
-
-        return explained(self.engine, self.engine.plan(cql))
-
-    def _register(self, cql: str, name: str, from_beginning: bool) -> QueryHandle:
-        query = self.engine.add_query(name, cql, from_beginning=from_beginning)
-        if query.plan.relation:
-            self._hold_table(name, query.stream)
-        if self._loop is not None:
-            self._loop.wake()
-        return QueryHandle(self, name)
-
-    def _hold_table(self, name: str, stream: str) -> None:
-        """`table()` needs the whole changelog where the operator does not keep it for itself."""
-        from millstream.store.reach import SELF_READING  # noqa: PLC0415
-
-        operator = self.engine.operators.get(stream)
-        if operator is None or operator.kind in SELF_READING:
-            return
-        with self.engine.ledger.transaction() as ledger:
-            following, watermark = ledger.cursor(f"table:{name}", stream)
-            ledger.set_cursor(f"table:{name}", stream, following, watermark)
-
-    def _free_name(self) -> str:
-        number = 1
-        while f"q{number}" in self.engine.queries:
-            number += 1
-        return f"q{number}"
+        return self.system.explain(cql)
 
     def execute(self, cql: str) -> tuple[StreamDefinition | QueryHandle, ...]:
         """All statements of a text: CREATE STREAM, CREATE QUERY, SELECT."""
@@ -266,19 +192,14 @@ class Session:
         return tuple(made)
 
     def queries(self) -> tuple[QueryHandle, ...]:
-        return tuple(QueryHandle(self, name) for name in self.engine.queries)
+        return tuple(QueryHandle(self, name) for name in self.system.queries())
 
     def drop(self, name: str) -> None:
-        with self.engine.lock:
-            self.engine.drop_query(name)
-            with self.engine.ledger.transaction() as ledger:
-                ledger.drop_consumer(f"table:{name}")
-        if self._loop is not None:
-            self._loop.wake()
+        self.system.drop(name)
 
     def status(self) -> Mapping[str, Any]:
-        """Streams, operators and queries with their figures."""
-        return self.engine.status()
+        """Streams, queries and what carries them out, with their figures."""
+        return self.system.status()
 
     # -- quality of service ---------------------------------------------------------------------
 
@@ -290,27 +211,22 @@ class Session:
         Goals are a line (`"delay <= 2s, output_rate maximise 0.3"`), the name of a template, a
         table as in a job file, or a Specification; None forgets a query's own.
         """
-        from millstream.engine.goals import change_goals  # noqa: PLC0415
-
-        change_goals(self.engine, specification_given(goals), query, weight)
+        self.system.set_quality(specification_given(goals), query, weight)
 
     def quality(self) -> Mapping[str, Any]:
-        """Goals beside what is measured, the algorithm in charge, what choosing costs."""
-        from millstream.engine.scheduling_figures import scheduling_figures  # noqa: PLC0415
-
-        return scheduling_figures(self.running_loop(), time.time())
+        """Goals beside what is measured, where the system knows it."""
+        return self.system.quality()
 
     def register_statistic(self, statistic: OperatorStatistic | PlanStatistic) -> None:
         """A statistic of your own, computed from now on; one of plans can be a goal."""
-        from millstream.engine.goals import register_statistic  # noqa: PLC0415
-
-        register_statistic(self.engine, statistic)
+        register_statistic(self.here("a statistic of your own").engine, statistic)
 
     def choices(self) -> tuple[Choice | Switch, ...]:
         """The last choices of the scheduler and its reviews, each with its reason."""
-        loop = self.running_loop()
-        with self.engine.lock:
-            return tuple(loop.scheduler.scheduler.trace)
+        local = self.here("the trace of the scheduler")
+        local.start()
+        with local.engine.lock:
+            return tuple(local.loop.scheduler.scheduler.trace)
 
     # -- functions ------------------------------------------------------------------------------
 
@@ -328,25 +244,27 @@ class Session:
         Either a Python function of one row's values, or a SQL expression over `parameters`. A new
         version has a new name in plans, so that results of old and new never mix.
         """
+        local = self.here("a function of your own")
+        engine, spark = local.engine, local.spark
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise UsageError(f"{name!r} cannot be a function's name")
-        users = [q.name for q in self.engine.queries.values() if _calls(q.cql, name)]
-        if users and self.engine.catalog.function(name) is not None:
+        users = [q.name for q in engine.queries.values() if _calls(q.cql, name)]
+        if users and engine.catalog.function(name) is not None:
             raise UsageError(
                 f"function {name} is in use by query {users[0]}", hint="drop the query first"
             )
         kind = canonical(returns)
         if callable(function):
-            self.spark.udf.register(name, function, kind)
+            spark.udf.register(name, function, kind)
         else:
             typed = ", ".join(f"{n} {canonical(t)}" for n, t in dict(parameters or {}).items())
-            self.spark.sql(
+            spark.sql(
                 f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({typed}) "
                 f"RETURNS {kind} RETURN {function}"
             )
-        with self.engine.lock:
-            self.engine.catalog = self.engine.catalog.with_function(UserFunction(name, version))
-            self.engine.compiler.functions_changed()
+        with engine.lock:
+            engine.catalog = engine.catalog.with_function(UserFunction(name, version))
+            engine.compiler.functions_changed()
 
 
 def _calls(cql: str, name: str) -> bool:

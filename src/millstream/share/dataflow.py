@@ -39,6 +39,7 @@ from millstream.plan.windows import (
 )
 
 Kind = OneOf["map", "join", "partial", "combine", "interval", "distinct", "running", "running_emit"]
+REJECTED_NAMES = ("reason", "record", "file", "row")  # columns of a stream's malformed rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from millstream.cql.parser import CreateQuery, CreateStream, finished, parse, split
 from millstream.cql.system_streams import COLUMNS
 from millstream.errors import UsageError
-from millstream.shell.backends import Backend, Batch
+from millstream.shell.backend import Backend, Batch
 from millstream.shell.words import COMMANDS
 
 WIDTH_MAX = 60

@@ -29,7 +29,6 @@ REASON, RECORD, FILE, ROW = "_reason", "_record", "_file", "_row"
 REJECTED = columns_text(
     {"_ts": "long", "c0": "string", "c1": "string", "c2": "string", "c3": "long"}
 )
-REJECTED_NAMES = ("reason", "record", "file", "row")
 TIME_MIN, TIME_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 to 9999
 REASONS_MAX = 100  # told to whoever brought a batch; all of them are in the stream
 TOO_FAR_AHEAD = "the time is too far in the future"

@@ -45,6 +45,11 @@ class Result:
     changes: bool = False  # rows are changes of a relation
     timed: bool = True  # rows have a time: malformed input has none
 
+    def shown(self, stored: pa.Table) -> pa.Table:
+        """Stored rows as users see them."""
+        names = [f.name for f in self.columns]
+        return user_table(stored, names, changes=self.changes, timed=self.timed)
+
 
 def user_table(
     table: pa.Table, columns: Sequence[str], *, changes: bool = False, timed: bool = True
@@ -276,12 +281,10 @@ class Delivery:
         if not pending:
             return 0
         tables = [self._store.read(s) for s in pending if s.rows]
-        names = [f.name for f in self.result.columns]
         rows = 0
         if tables:
             merged = pa.concat_tables(tables, promote_options="permissive")
-            result = self.result
-            shown = user_table(merged, names, changes=result.changes, timed=result.timed)
+            shown = self.result.shown(merged)
             rows = shown.num_rows
             self._hand_over(pending, shown)
             faults.reach("delivery.written")

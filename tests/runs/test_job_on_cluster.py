@@ -1,13 +1,14 @@
 """What of a job file counts on a cluster: its goals do, as those of its queries."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from millstream.config import load_job
-from millstream.runs.cluster_run import ClusterRun
+from millstream.config.qos_table import specification_table
+from millstream.runs.job_run import not_counted, share_out_goals
+from millstream.schedule.quality import Specification
 
 JOB = """
 [streams.s]
@@ -23,44 +24,42 @@ cql = "SELECT n FROM s WHERE n > 2"
 """
 
 
-class Manager:
-    url = "http://manager"
+class System:
+    """Hears goals."""
 
     def __init__(self) -> None:
-        self.goals: dict[str, dict[str, Any]] = {}
+        self.goals: dict[str, tuple[float, Specification]] = {}
 
-    def set_quality(self, table: dict[str, Any], query: str) -> None:
-        self.goals[query] = table
+    def set_quality(self, goals: Specification, query: str, weight: float) -> None:
+        self.goals[query] = (weight, goals)
 
 
-def prepared(folder: Path, more: str) -> tuple[Manager, list[str]]:
-    """What the manager and the user hear before anything runs."""
+def prepared(folder: Path, more: str) -> tuple[System, list[str]]:
+    """What the cluster and the user hear before anything runs."""
     (folder / "s.csv").write_text("1\n")
     (folder / "job.toml").write_text(JOB + more)
-    manager, said = Manager(), list[str]()
-    display: Any = SimpleNamespace(say=said.append)
-    home: Any = SimpleNamespace(home=folder, path=folder)
-    client: Any = manager
-    made = ClusterRun(load_job(folder / "job.toml"), home, client, "csv", display)
-    made._say_what_does_not_count()
-    made._set_goals()
-    return manager, said
+    job, system = load_job(folder / "job.toml"), System()
+    heard: Any = system
+    share_out_goals(heard, job)
+    return system, list(not_counted(job, "http://manager"))
 
 
 def test_goals_of_all_are_shared_out_over_queries_without_their_own(tmp_path: Path) -> None:
     text = '[qos]\ngoals = "delay <= 2s"\n[qos.queries.two]\ntemplate = "fresh"\nweight = 3.0\n'
-    manager, said = prepared(tmp_path, text)
-    assert manager.goals["two"] == {"template": "fresh", "weight": 3.0}
+    system, said = prepared(tmp_path, text)
+    weight, goals = system.goals["two"]
+    assert (weight, specification_table(goals)) == (3.0, {"template": "fresh"})
     for name in ("one", "three"):
-        assert manager.goals[name]["weight"] == pytest.approx(0.5)
-        assert manager.goals[name]["goals"][0]["limit"] == 2.0
+        weight, goals = system.goals[name]
+        assert weight == pytest.approx(0.5)
+        assert goals.goals[0].limit == 2.0
     assert not said
 
 
 def test_what_does_not_count_is_told(tmp_path: Path) -> None:
     text = '[engine]\nslots = 2\n[schedule]\nalgorithm = "chain"\n'
-    manager, said = prepared(tmp_path, text)
-    assert not manager.goals
+    system, said = prepared(tmp_path, text)
+    assert not system.goals
     assert any("[engine]" in line for line in said)
     (told,) = [line for line in said if "[schedule]" in line]
     assert "millstream qos http://manager --schedule" in told
