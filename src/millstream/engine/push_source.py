@@ -21,11 +21,10 @@ from pyspark.sql.types import StringType, StructField, StructType, _parse_dataty
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.appending import FILE, REASON, RECORD, ROW, Appended, Appender
 from millstream.engine.collecting import collected
-from millstream.engine.declared import CORRUPT, LOST, Value, converted, event_time, with_time
+from millstream.engine.declared import CORRUPT, LOST, converted, event_time, values_of, with_time
 from millstream.engine.malformed import json_reason
 from millstream.engine.text_times import as_written
 from millstream.errors import StateError, UsageError
-from millstream.plan.sql_text import quoted
 
 NAME_MAX = 200  # characters of a producer's name
 ROWS_MAX = 500_000  # of a batch
@@ -62,7 +61,7 @@ class PushSource:
         self._time = event_time(definition, spark)
         types = [as_written(_parse_datatype_string(f.type), "json", {}) for f in definition.columns]
         fields = [StructField(f.name, t) for f, t in zip(definition.columns, types, strict=True)]
-        self._values = [Value(quoted(f.name), f.dataType.simpleString()) for f in fields]
+        self._values = values_of(definition, types)
         self._wanted = StructType([*fields, StructField(CORRUPT, StringType())])
 
     def push(self, producer: str, number: int, rows: Sequence[Row]) -> Appended:

@@ -25,6 +25,7 @@ from pyspark.sql.types import StringType, StructField, StructType, _parse_dataty
 
 from millstream.cql.catalog import StreamDefinition, lookup
 from millstream.cql.suggestions import did_you_mean
+from millstream.engine.analyzer import spelling
 from millstream.engine.appending import FILE, REASON, RECORD, ROW, Appender
 from millstream.engine.collecting import collected
 from millstream.engine.declared import (
@@ -163,7 +164,7 @@ class StreamSource:
 
     def _shaped(self, data: DataFrame) -> DataFrame:
         """Declared columns by name, with their time and what they lost."""
-        known = {f.name: f.dataType.simpleString() for f in data.schema.fields}
+        known = {f.name: spelling(f.dataType) for f in data.schema.fields}
         zone = option(dict(self.definition.source.get("options") or {}), "timeZone")
         values = []
         for field in self.definition.columns:
