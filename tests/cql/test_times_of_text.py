@@ -91,7 +91,7 @@ STRICT = [
     "coalesce(at, k)", "date_format(k, 'yyyy')", "date_trunc('day', k)", "k - INTERVAL '1' SECOND",
     "from_utc_timestamp(k, 'UTC')", "extract(HOUR FROM k)", "months_between(k, k)", "timestamp(k)",
     "CASE WHEN at IS NULL THEN k ELSE at END", "transform(a, x -> CAST(x AS timestamp))",
-    "CAST(concat(k, '') AS timestamp)", "unix_timestamp(CAST(k AS timestamp))", "greatest(k, at)",
+    "CAST(concat(k, '') AS timestamp)", "unix_timestamp(CAST(k AS timestamp))",
 ]  # fmt: skip
 LENIENT = [
     "try_cast(k AS timestamp)", "try_to_timestamp(k)",

@@ -120,10 +120,10 @@ def _usual_slide(aggregates: Iterable[Aggregate]) -> Iterator[str]:
     for node in aggregates:
         match node.grouping:
             case Sliding(length, slide) if slide == SLIDE_USUAL_US < length:
-                every = duration(length)
+                written, spoken = duration(length).upper(), duration(length).removeprefix("1 ")
                 yield (
-                    f"a result every second, each over the last {every}; for one every {every}: "
-                    f"[RANGE {every.upper()} SLIDE {every.upper()}]"
+                    f"a result every second, each over the last {spoken}; for one every {spoken}: "
+                    f"[RANGE {written} SLIDE {written}]"
                 )
             case _:
                 pass

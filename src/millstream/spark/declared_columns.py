@@ -11,14 +11,14 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import _parse_datatype_string
+from pyspark.sql.types import DataType, _parse_datatype_string
 
 from millstream.cql.catalog import StreamDefinition
 from millstream.cql.streams import guarded_time
 from millstream.cql.times_of_text import becomes_time
 from millstream.cql.types import INTEGERS
 from millstream.plan.sql_text import quoted
-from millstream.spark.analyzer import SparkAnalyzer
+from millstream.spark.analyzer import SparkAnalyzer, spelling
 from millstream.spark.text_times import read_times
 
 CORRUPT = "__millstream_corrupt"  # names that no user's column has
@@ -34,6 +34,17 @@ class Value:
     sql: str
     type: str
     zone: str = ""  # of texts that name none and become timestamps; empty: the session's
+
+
+def values_of(
+    definition: StreamDefinition, read: Sequence[DataType], zone: str = ""
+) -> list[Value]:
+    """Columns that were read under their declared names, with types that may differ."""
+    values = []
+    for field, type_ in zip(definition.columns, read, strict=True):
+        same = type_ == _parse_datatype_string(field.type)
+        values.append(Value(quoted(field.name), field.type if same else spelling(type_), zone))
+    return values
 
 
 def tried(text: str) -> Column:

@@ -29,10 +29,10 @@ from millstream.spark.declared_columns import (
     CORRUPT,
     LOST,
     SURPLUS,
-    Value,
     converted,
     event_time,
     valid_text,
+    values_of,
     with_time,
 )
 from millstream.spark.failures import read_failure, result_too_large
@@ -269,9 +269,8 @@ class SparkFileParser:
         self, data: DataFrame, types: Sequence[DataType], more: Sequence[str]
     ) -> DataFrame:
         """Timestamps made of what is written; a row that loses one counts as corrupt."""
-        zone = option(self.options, "timeZone")
         names = [quoted(f.name) for f in self.definition.columns]
-        values = [Value(n, t.simpleString(), zone) for n, t in zip(names, types, strict=True)]
+        values = values_of(self.definition, types, option(self.options, "timeZone"))
         record = f"to_json(struct({', '.join(names)}))"
         if self.kind == "csv":
             texts = ", ".join(f"CAST({n} AS STRING) AS {n}" for n in names)

@@ -19,14 +19,13 @@ from pyspark.sql.types import StringType, StructField, StructType, _parse_dataty
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.ports import Row
 from millstream.errors import UsageError
-from millstream.plan.sql_text import quoted
 from millstream.spark.collecting import collected
 from millstream.spark.declared_columns import (
     CORRUPT,
     LOST,
-    Value,
     converted,
     event_time,
+    values_of,
     with_time,
 )
 from millstream.spark.text_times import as_written
@@ -44,7 +43,7 @@ class SparkRowParser:
         self._time = event_time(definition, spark)
         types = [as_written(_parse_datatype_string(f.type), "json", {}) for f in definition.columns]
         fields = [StructField(f.name, t) for f, t in zip(definition.columns, types, strict=True)]
-        self._values = [Value(quoted(f.name), f.dataType.simpleString()) for f in fields]
+        self._values = values_of(definition, types)
         self._wanted = StructType([*fields, StructField(CORRUPT, StringType())])
 
     def _collected(self, rows: Sequence[Row]) -> pa.Table:

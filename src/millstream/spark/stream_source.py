@@ -28,6 +28,7 @@ from millstream.cql.suggestions import did_you_mean
 from millstream.engine.ports import SourceSetting
 from millstream.errors import StateError, UsageError
 from millstream.plan.sql_text import quoted
+from millstream.spark.analyzer import spelling
 from millstream.spark.collecting import collected
 from millstream.spark.declared_columns import (
     CORRUPT,
@@ -162,7 +163,7 @@ class StreamSource:
 
     def _shaped(self, data: DataFrame) -> DataFrame:
         """Declared columns by name, with their time and what they lost."""
-        known = {f.name: f.dataType.simpleString() for f in data.schema.fields}
+        known = {f.name: spelling(f.dataType) for f in data.schema.fields}
         zone = option(dict(self.definition.source.get("options") or {}), "timeZone")
         values = []
         for field in self.definition.columns:

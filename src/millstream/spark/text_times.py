@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 
 from millstream.errors import UsageError
 from millstream.plan.sql_text import dated_sql, quoted
+from millstream.spark.analyzer import spelling
 
 
 def as_written(declared: DataType, kind: str, options: Mapping[str, Any]) -> DataType:
@@ -99,7 +100,7 @@ def read_times(
         case StringType(), TimestampType():
             made = _timestamp(sql, zone)
         case _:
-            made = f"try_cast({sql} AS {new.simpleString()})"
+            made = f"try_cast({sql} AS {spelling(new)})"
     return made, f"({sql} IS NOT NULL AND {made} IS NULL)"
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 COLUMNS = {"at": "timestamp", "n": "int"}
 NESTED = {
     "at": "timestamp",
-    "seen": "array<struct<t:timestamp,n:int>>",
+    "seen": "array<struct<`t o`:timestamp,n:int>>",
     "by": "map<string,timestamp>",
 }
 SECOND = 1_000_000
@@ -41,8 +41,8 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engi
         "plain.json": '{"at":"2026-01-01","n":1}\n{"at":"12:30","n":2}\n{"at":1767225600,"n":3}\n'
         '{"at":"2026","n":4}\n{"at":2026,"n":5}\n{"at":1.5,"n":6}\n{"at":"T1:02","n":7}\n'
         '{"at":true}\n{"at":"2026-01-01","n":"x"}\n{"at":null,"n":8}\n{"at"\n',
-        "nested.json": '{"at":1,"seen":[{"t":"2026-01-01","n":1},{"t":null}],"by":{"a":5}}\n'
-        '{"at":2,"seen":[{"t":"12:30"}]}\n{"at":3,"by":{"a":"12:30"}}\n{"at":4}\n',
+        "nested.json": '{"at":1,"seen":[{"t o":"2026-01-01","n":1},{"t o":null}],"by":{"a":5}}\n'
+        '{"at":2,"seen":[{"t o":"12:30"}]}\n{"at":3,"by":{"a":"12:30"}}\n{"at":4}\n',
     }
     for name, text in texts.items():
         (folder / name).write_text(text)
@@ -112,7 +112,7 @@ def test_json_tells_a_year_from_seconds(world: Engine) -> None:
 def test_timestamps_inside_other_values(world: Engine) -> None:
     first, last = base_rows(world, "nested")
     new_year = datetime(2026, 1, 1, tzinfo=UTC)
-    assert first["c1"] == [{"t": new_year, "n": 1}, {"t": None, "n": None}]
+    assert first["c1"] == [{"t o": new_year, "n": 1}, {"t o": None, "n": None}]
     assert dict(first["c2"]) == {"a": datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)}
     assert (last["c1"], last["c2"]) == (None, None)
     assert len(rejected(world, "nested")) == 2
