@@ -30,6 +30,7 @@ class Ledger(LedgerFile):
         """Empties the copies in memory of what is asked at every choice; they fill on demand."""
         self._segments: dict[str, list[Segment]] = {}
         self._heads: dict[str, sqlite3.Row | None] = {}
+        self._columns: dict[str, str] = {}
         self._cursors: dict[str, dict[str, tuple[int, int]]] | None = None  # by stream, consumer
 
     # -- streams and segments -------------------------------------------------------------------
@@ -44,11 +45,19 @@ class Ledger(LedgerFile):
     def set_columns(self, stream: str, columns: str) -> None:
         """Records a stream's columns, hidden ones included, as Spark's JSON schema."""
         self._heads.pop(stream, None)
+        self._columns.pop(stream, None)
         self._db.execute("UPDATE streams SET columns = ? WHERE id = ?", (columns, stream))
 
     def columns(self, stream: str) -> str:
-        row = self.stream(stream)
-        return str(row["columns"]) if row else ""
+        """The same; empty where they are not known yet."""
+        with self._lock:
+            known = self._columns.get(stream)
+            if known is None:
+                row = self.stream(stream)
+                known = str(row["columns"]) if row else ""
+                if known:
+                    self._columns[stream] = known
+            return known
 
     def drop_stream(self, stream: str) -> list[str]:
         """Forgets a stream; gives the files that nobody names any more."""
@@ -61,6 +70,7 @@ class Ledger(LedgerFile):
         ]
         self._segments.pop(stream, None)
         self._heads.pop(stream, None)
+        self._columns.pop(stream, None)
         self._db.execute("DELETE FROM segments WHERE stream = ?", (stream,))
         self._db.execute("DELETE FROM streams WHERE id = ?", (stream,))
         for listener in self.on_drop:
@@ -73,9 +83,6 @@ class Ledger(LedgerFile):
                 rows = self._rows("SELECT * FROM streams WHERE id = ?", (stream,))
                 self._heads[stream] = rows[0] if rows else None
             return self._heads[stream]
-
-    def stream_names(self) -> list[str]:
-        return [r["id"] for r in self._rows("SELECT id FROM streams")]
 
     def streams(self) -> list[sqlite3.Row]:
         return self._rows("SELECT * FROM streams")
