@@ -26,7 +26,7 @@ from millstream.share.together import Place
 from millstream.store.machine_failures import disk_full
 
 RECENT_BYTES = 256 << 20  # of files with rows of many streams that are kept at hand
-PIECE_ROWS = 262_144
+PIECE_ROWS = 65_536
 ROW_GROUP_ROWS = 65_536  # small enough for a window scan to skip what it cannot reach
 
 
