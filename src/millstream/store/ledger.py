@@ -8,13 +8,16 @@ import json
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from millstream.errors import StateError
 from millstream.plan.windows import BEGINNING
 from millstream.store.ledger_file import LedgerFile
-from millstream.store.segments import Segment, Written
+from millstream.store.segments import EMPTY, Segment, Written
 
+AS_ROW = attrgetter(*(f.name for f in fields(Segment)))
 HOLD = "hold:"  # consumers that hold streams while a query is being registered
 # A stream that was handed over and has not come back: nothing is published here any more.
 FENCED = (
@@ -110,42 +113,12 @@ class Ledger(LedgerFile):
         if not full:
             if watermark <= head["watermark"]:
                 return
-            self._insert(
-                Segment(
-                    stream,
-                    number,
-                    number,
-                    None,
-                    None,
-                    0,
-                    0,
-                    BEGINNING,
-                    BEGINNING,
-                    BEGINNING,
-                    watermark,
-                    now,
-                )
-            )
+            self._insert(Segment.of(stream, number, EMPTY, watermark, now))
             number += 1
         for position, part in enumerate(full):
             # only the last one may promise: the others precede rows of the same step
             promise = watermark if position == len(full) - 1 else head["watermark"]
-            self._insert(
-                Segment(
-                    stream,
-                    number,
-                    number,
-                    part.file,
-                    part.tag,
-                    part.rows,
-                    part.size,
-                    part.ts_min,
-                    part.ts_max,
-                    part.until_max,
-                    promise,
-                    now,
-                )
-            )
+            self._insert(Segment.of(stream, number, part, promise, now))
             number, rows, ts_max = number + 1, rows + part.rows, max(ts_max, part.ts_max)
         self._db.execute(
             "UPDATE streams SET next = ?, watermark = max(watermark, ?), ts_max = ?, rows = ? "
@@ -201,23 +174,7 @@ class Ledger(LedgerFile):
     def _insert(self, s: Segment) -> None:
         self._published.add(s.stream)
         self._segments.pop(s.stream, None)
-        self._db.execute(
-            "INSERT INTO segments VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
-            (
-                s.stream,
-                s.first,
-                s.last,
-                s.file,
-                s.tag,
-                s.rows,
-                s.size,
-                s.ts_min,
-                s.ts_max,
-                s.until_max,
-                s.watermark,
-                s.arrived,
-            ),
-        )
+        self._db.execute("INSERT INTO segments VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", AS_ROW(s))
 
     def segments(self, stream: str, since: int = 0) -> list[Segment]:
         """A stream's segments in order, from a sequence number on."""
