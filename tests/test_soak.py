@@ -129,7 +129,7 @@ def _sample(engine: Engine, spark: Any, seconds: float, rows: int) -> Sample:
     heap = (runtime.totalMemory() - runtime.freeMemory()) / 1e6
     threads = spark._jvm.java.lang.Thread.activeCount() + threading.active_count()
     ledger = engine.ledger.size_bytes() / 1e3
-    segments = sum(len(engine.ledger.segments(s)) for s in engine.ledger.stream_names())
+    segments = sum(len(engine.ledger.segments(s["id"])) for s in engine.ledger.streams())
     return Sample(
         round(seconds), round(heap), threads, len(engine.store.files()), ledger, segments, rows
     )

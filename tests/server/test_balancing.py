@@ -114,9 +114,9 @@ def test_processors_that_stop_in_the_middle_go_on_where_they_were(tmp_path: Path
 
 def test_while_a_manager_leads_nobody_balances(tmp_path: Path) -> None:
     cluster = PlainCluster(tmp_path, 2, QUICK)
+    lead(cluster, True)
     for query in QUERIES:
         cluster.deploy(query, "p0")
-    lead(cluster, True)
     with Feeding(cluster):
         until(lambda: cluster.loads()["p0"] > 0.5, SLOWLY)
         balancing = cluster.alive["p1"].balancing

@@ -147,10 +147,7 @@ class _Search:
         w = self.store.write(table)
         if w.file is not None:
             self._files.append(w.file)
-        return replace(
-            segment, file=w.file, tag=None, rows=w.rows, size=w.size, ts_min=w.ts_min,
-            ts_max=w.ts_max, until_max=w.until_max,
-        )  # fmt: skip
+        return segment.holding(w)
 
     def table(self, segments: Segments) -> pa.Table:
         return pa.concat_tables([self.store.read(s) for s in segments if s.rows])

@@ -5,7 +5,6 @@ ingest a batch, run a step, deliver, tidy up. Which piece comes next is the loop
 rows are computed is that of the data plane behind `ports`.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,11 @@ from millstream.cql.catalog import StreamDefinition
 from millstream.cql.system_streams import PREFIX
 from millstream.engine.culprits import Culprit, dumped, with_culprits
 from millstream.engine.dataflow import Dataflow
-from millstream.engine.file_ingest import FileIngest
+from millstream.engine.hosting import Hosting
 from millstream.engine.maintenance import Maintenance
-from millstream.engine.ports import CompiledQuery, DataPlane, SourceSetting, StreamRows
-from millstream.engine.query import LIVE, Query, culprits_of, hold_of
+from millstream.engine.ports import DataPlane, StreamRows
+from millstream.engine.query import Query, culprits_of, hold_of
 from millstream.engine.settings import EngineSettings
-from millstream.engine.sources import SOURCES, Opening, kind_of
 from millstream.engine.status import status
 from millstream.engine.steps import StepRunner
 from millstream.errors import UsageError
@@ -33,11 +31,10 @@ from millstream.share.dataflow import (
     base_stream,
     late_stream,
     rejected_stream,
-    state_stream,
 )
-from millstream.share.matching import MATCHINGS
-from millstream.store.appending import Appender
 from millstream.store.delivery import Delivery, Result, Sink, user_table
+from millstream.store.hosted import HostedText
+from millstream.store.ownership import Ownership
 from millstream.store.streams import Streams
 
 
@@ -55,55 +52,25 @@ class Engine(Dataflow):
             self.streams, self.compiler, self.evaluator, settings.collect_bytes_max
         )
         self.maintenance = Maintenance(self.streams, self.operators, self.evaluator)
+        ownership = Ownership(self.ledger)
+        self.hosting = Hosting(self, plane, self.runner, ownership, self.arrived)
 
     def close(self) -> None:
         self.streams.close()
 
-    # -- streams --------------------------------------------------------------------------------
-
-    def add_stream(self, definition: StreamDefinition, *, ingest: bool = True) -> None:
-        """Declares a base stream; its source is opened at once, so that mistakes show.
-
-        Without `ingest` its rows enter elsewhere and come as a copy.
-        """
-        with self.lock:
-            self.compiler.check(definition)
-            catalog = self.catalog.with_stream(definition)
-            if ingest:
-                self.open_source(definition)
-            else:
-                stream = base_stream(definition.name)
-                with self.ledger.transaction() as ledger:
-                    ledger.add_stream(stream, "base")
-                    ledger.set_columns(stream, self.compiler.columns(definition))
-            self.catalog = catalog
-
-    def open_source(self, definition: StreamDefinition) -> None:
-        """Opens what brings a declared stream's rows."""
-        columns = self.compiler.columns(definition)
-        appender = Appender(definition, columns, self.ledger, self.store)
-        with self.ledger.transaction():
-            appender.install()
-        setting = SourceSetting(self.home, self.settings.batch_rows, self.arrived, self.congested)
-        opening = Opening(definition, appender, self, self.plane, setting)
-        opened = SOURCES.get(kind_of(definition))(opening)
-        if isinstance(opened, FileIngest):
-            self.ingests[definition.name] = opened
-        else:
-            self.sources[definition.name] = opened
-        self.appenders[definition.name] = appender
+    def add_stream(self, definition: StreamDefinition) -> None:
+        """Declares a base stream; its source is opened at once, so that mistakes show."""
+        self.hosting.add_stream(definition)
 
     # -- queries --------------------------------------------------------------------------------
 
-    def plan(self, cql: str, start: int = BEGINNING, *, reader: str = "") -> Plan:
-        """What a query means; `reader` keeps every part of it from being another's as well."""
-        return self.compiled(cql, start, reader=reader).plan
-
-    def compiled(self, cql: str, start: int = BEGINNING, *, reader: str = "") -> CompiledQuery:
-        return self.compiler.compile(cql, self.catalog, start, reader)
+    def plan(self, cql: str, start: int = BEGINNING) -> Plan:
+        """What a query means."""
+        return self.compiler.compile(cql, self.catalog, start).plan
 
     def add_query(self, name: str, cql: str, *, from_beginning: bool = False) -> Query:
-        """Registers a query; its start is durable and the same when it is registered again."""
+        """Registers a query and hosts all of it; its start is durable and the same when it is
+        registered again."""
         with self.lock:
             if name in self.queries:
                 raise UsageError(f"query {name} exists already", hint="drop it first")
@@ -114,41 +81,20 @@ class Engine(Dataflow):
                     detail=known["cql"],
                     hint="drop it first, or choose another name",
                 )
-            reader = "" if MATCHINGS.get(self.settings.sharing).equal else name
-            compiled = self.compiled(cql, reader=reader)
-            self._open_system_streams(compiled.plan)
-            if known is not None:
-                start = int(known["start"])
-            else:
-                start = self._start(name, compiled.plan, from_beginning)
-            if start != BEGINNING:
-                compiled = self.compiled(cql, start, reader=reader)
+            plan = self.hosting.compile(cql, None, name).plan
+            self._open_system_streams(plan)
+            start = self._start(name, plan, from_beginning) if known is None else known["start"]
+            compiled = self.hosting.compile(cql, start, name)
             if known is not None and known["stream"] != compiled.stream:
                 raise UsageError(
                     f"query {name} was registered with another setting of sharing",
                     hint="use that setting, or drop the query first",
                 )
-            operators, stream = compiled.operators, compiled.stream
-            query = Query(name, cql, compiled.plan, start, stream, tuple(o.id for o in operators))
-            if known is not None:
-                query.state, query.reason = known["state"], known["reason"]
-                query.culprits = json.loads(self.ledger.meta(culprits_of(name)) or "[]")
+            operators = tuple(o.id for o in compiled.operators)
+            self.hosting.host(HostedText(name, cql, start, operators, result=True))
             with self.ledger.transaction() as ledger:
-                for operator in operators:
-                    self.runner.install(operator)
-                    for stream in operator.inputs:
-                        self.streams.hold(operator.id, stream)
-                if known is None:
-                    ledger.add_query(name, cql, start, query.stream)
-                following, _ = ledger.cursor(f"q:{name}", query.stream)
-                ledger.set_cursor(f"q:{name}", query.stream, following, BEGINNING)
                 ledger.drop_consumer(hold_of(name))
-            if query.state in LIVE:
-                for operator in operators:
-                    self.operators.setdefault(operator.id, operator)
-            self.queries[name] = query
-            self.pause_operators()
-            return query
+            return self.queries[name]
 
     def _start(self, name: str, plan: Plan, from_beginning: bool) -> int:
         """One event time: the greatest watermark of the base streams, or the least from which all
@@ -201,13 +147,11 @@ class Engine(Dataflow):
     def drop_query(self, name: str) -> None:
         """Forgets a query and every operator that nobody else uses."""
         with self.lock:
-            query = self.queries.pop(name, None)
+            query = self.queries.get(name)
             if query is None:
                 raise UsageError(f"there is no query {name}")
-            self._retire(query)
-            with self.ledger.transaction() as ledger:
-                ledger.drop_query(name)
-                ledger.drop_meta(culprits_of(name))
+            self.deliveries = [d for d in self.deliveries if d.result.query != name]
+            self.hosting.unhost(name, query.operators)
 
     def fail_query(self, name: str, reason: str, culprits: Sequence[Culprit] = ()) -> None:
         """Stops a query that cannot go on, loudly; its results so far stay."""
@@ -219,7 +163,7 @@ class Engine(Dataflow):
             with self.ledger.transaction() as ledger:
                 ledger.set_query_state(name, "failed", reason)
                 ledger.set_meta(culprits_of(name), dumped(culprits))
-            self._retire(query, keep_result=True)
+            self.hosting.stop(query)
 
     def set_query_state(self, name: str, state: str, reason: str = "") -> None:
         """Parks a query, or lets it go on."""
@@ -229,32 +173,6 @@ class Engine(Dataflow):
             with self.ledger.transaction() as ledger:
                 ledger.set_query_state(name, state, reason)
             self.pause_operators()
-
-    def _retire(self, query: Query, *, keep_result: bool = False) -> None:
-        used = {
-            op for q in self.queries.values() if q is not query and q.state in LIVE
-            for op in q.operators
-        }  # fmt: skip
-        results = {q.stream for q in self.queries.values() if q is not query}
-        gone: list[str] = []
-        with self.ledger.transaction() as ledger:
-            for operator in query.operators:
-                if operator in used:
-                    continue
-                self.operators.pop(operator, None)
-                ledger.drop_consumer(operator)
-                part = 0
-                while ledger.stream(state_stream(operator, part)) is not None:
-                    gone += ledger.drop_stream(state_stream(operator, part))
-                    part += 1
-                if operator not in results and not (keep_result and operator == query.stream):
-                    gone += ledger.drop_stream(operator)
-            if not keep_result:
-                ledger.drop_consumer(f"q:{query.name}")
-                self.deliveries = [d for d in self.deliveries if d.result.query != query.name]
-            self.streams.layouts.forget_unused()
-            self.pause_operators()
-        self.streams.remove(gone)
 
     def arrived(self, name: str) -> None:
         """Called by a source that brings rows by itself, after each commit."""

@@ -1,180 +1,81 @@
-"""Single operators of queries on one processor: declared streams, hosted operators, holds.
+"""How a query comes to life on a processor, and how it ends there.
 
-A processor compiles a query's text itself and runs those of its operators that it was told to; the
-others' streams are copies, pulled under the same numbers, so that everything else in the engine
-works as if it were alone. All of it lies in the ledger: `restore` needs nothing else. Never decides
-what is hosted where.
+A processor compiles a query's text and runs those of its operators that it hosts: some, or, where
+it is alone, all of them. The others' streams are copies, pulled under the same numbers, so that
+everything else in the engine works as if it were alone. All of it lies in the ledger: `restore`
+needs nothing else. Never decides what is hosted where.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from millstream.cql.catalog import StreamDefinition
-from millstream.engine.engine import Engine
-from millstream.engine.file_ingest import FileIngest
-from millstream.engine.ports import CompiledQuery, LiveSource
+from millstream.engine.dataflow import Dataflow
+from millstream.engine.declarations import Declarations
+from millstream.engine.ports import CompiledQuery, DataPlane
 from millstream.engine.query import LIVE, Query, culprits_of
+from millstream.engine.steps import StepRunner
 from millstream.engine.warming import warm_up
 from millstream.errors import UsageError
 from millstream.plan.windows import BEGINNING
-from millstream.share.dataflow import (
-    Operator,
-    base_stream,
-    state_stream,
-)
+from millstream.share.dataflow import Operator, state_stream
+from millstream.share.matching import MATCHINGS
 from millstream.store.hosted import HostedText
-from millstream.store.ownership import HELD, Ownership, definition_text
+from millstream.store.ownership import Ownership
 from millstream.store.transfer import RefusedError
 
-FIRST_EPOCH = 1
+COMPILED_KEPT_MAX = 1_000
 POINTERS_KEPT = 100  # to later owners of a stream: who was away for long may still ask
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """How far a base stream is."""
-
-    watermark: int
-    retained_from: int
-    ts_max: int
-
-
-class Hosting:
+class Hosting(Declarations):
     """Declarations and hosted operators of one engine."""
 
-    def __init__(self, engine: Engine, ownership: Ownership) -> None:
-        self.engine, self.ownership, self.ledger = engine, ownership, engine.ledger
-        self.running = False  # whether the loop runs: sources then start at once
-        self._waiting: dict[str, FileIngest | LiveSource] = {}  # opened, not started
-        self._compiled: dict[tuple[str, int], CompiledQuery] = {}
+    def __init__(
+        self,
+        flow: Dataflow,
+        plane: DataPlane,
+        runner: StepRunner,
+        ownership: Ownership,
+        arrived: Callable[[str], None],
+    ) -> None:
+        super().__init__(flow, plane, ownership, arrived)
+        self._runner = runner
+        self._compiled: dict[tuple[str, int, str], CompiledQuery] = {}
+        self._catalog = flow.catalog  # that they were compiled with
 
     def restore(self) -> None:
         """Everything again as the ledger has it."""
-        for declared in self.ownership.declared().values():
-            self._add_stream(declared.definition, ingest=declared.ingest, started=declared.started)
-        hosted = self.ownership.hosted()
+        self.restore_streams()
         rows = {row["name"]: row for row in self.ledger.queries()}
-        for query, operators in hosted.items():
+        for query, operators in self.ownership.hosted().items():
             row = rows[query]
-            text = HostedText(query, row["cql"], row["start"], operators)
-            self.run(text)
-
-    # -- streams --------------------------------------------------------------------------------
-
-    def declare(self, definition: StreamDefinition, *, ingest: bool) -> None:
-        """Makes a base stream known; with `ingest` its source is opened here and waits."""
-        with self.engine.lock:
-            known = self.ownership.declared().get(definition.name)
-            if known is not None:
-                if ingest and definition_text(known.definition) != definition_text(definition):
-                    raise UsageError(f"stream {definition.name} is declared otherwise here")
-                if known.ingest or not ingest:
-                    return
-                self.engine.open_source(definition)
-                self._set_aside(definition.name)
-            else:
-                self._add_stream(definition, ingest=ingest, started=False)
-            with self.ledger.transaction():
-                self.ownership.declare(definition, ingest=ingest, started=False)
-                if ingest:
-                    self._own(base_stream(definition.name))
-
-    def _own(self, stream: str) -> None:
-        """This processor makes a stream, from its next number on (inside a transaction)."""
-        if self.ownership.owned(stream) is not None:
-            return
-        head = self.ledger.stream(stream)
-        self.ownership.drop_copy(stream)
-        self.ownership.own(
-            stream, self.ownership.epoch(stream) + FIRST_EPOCH, int(head["next"]) if head else 1
-        )
-
-    def _add_stream(self, definition: StreamDefinition, *, ingest: bool, started: bool) -> None:
-        self.engine.add_stream(definition, ingest=ingest)
-        if ingest and not started:
-            self._set_aside(definition.name)
-
-    def _set_aside(self, name: str) -> None:
-        """Takes an opened source from the loop until it is started."""
-        opened = self.engine.ingests.pop(name, None) or self.engine.sources.pop(name, None)
-        if opened is not None:
-            self._waiting[name] = opened
-
-    def start_stream(self, name: str) -> None:
-        """Rows may come now."""
-        with self.engine.lock:
-            declared = self.ownership.declared().get(name)
-            if declared is None or not declared.ingest:
-                raise RefusedError("unknown", f"rows of stream {name} do not enter here")
-            with self.ledger.transaction():
-                self.ownership.declare(declared.definition, ingest=True, started=True)
-            opened = self._waiting.pop(name, None)
-            if isinstance(opened, FileIngest):
-                self.engine.ingests[name] = opened
-            elif opened is not None:
-                self.engine.sources[name] = opened
-                if self.running:
-                    opened.start()
-
-    def forget(self, name: str) -> None:
-        """A base stream that nothing reads is declared no more."""
-        stream = base_stream(name)
-        with self.engine.lock:
-            if any(stream in o.inputs for o in self.engine.operators.values()):
-                raise RefusedError("busy", f"stream {name} is still read here")
-            source = self.engine.sources.pop(name, None)
-            if source is not None and self.running:
-                source.stop()
-            self.engine.ingests.pop(name, None)
-            self._waiting.pop(name, None)
-            self.engine.appenders.pop(name, None)
-            self.engine.catalog = self.engine.catalog.without_stream(name)
-            gone: list[str] = []
-            with self.ledger.transaction() as ledger:
-                self.ownership.forget_declared(name)
-                self.ownership.disown(stream)
-                self.ownership.drop_copy(stream)
-                ledger.change("DELETE FROM ingests WHERE stream = ?", (stream,))
-                ledger.change("DELETE FROM source_files WHERE stream = ?", (stream,))
-                for part in (stream, f"l:{name}", f"r:{name}"):
-                    for consumer in ledger.consumers(part):
-                        ledger.drop_cursor(consumer, part)
-                    gone += ledger.drop_stream(part)
-        self.remove(gone)
-
-    def hold(self, query: str, streams: Sequence[str]) -> dict[str, Marks]:
-        """Keeps what base streams have from now on, for a query that is about to be deployed."""
-        found: dict[str, Marks] = {}
-        with self.ledger.transaction() as ledger:
-            for stream in streams:
-                head = ledger.stream(stream)
-                if head is None:
-                    raise RefusedError("unknown", f"stream {stream} is not known here")
-                self.engine.streams.hold(f"{HELD}{query}", stream)
-                found[stream] = Marks(head["watermark"], head["retained_from"], head["ts_max"])
-        return found
-
-    def release(self, query: str, streams: Sequence[str]) -> None:
-        with self.ledger.transaction() as ledger:
-            for stream in streams:
-                ledger.drop_cursor(f"{HELD}{query}", stream)
+            self.run(HostedText(query, row["cql"], row["start"], operators))
 
     # -- operators ------------------------------------------------------------------------------
 
-    def compile(self, cql: str, start: int | None) -> CompiledQuery:
-        """A query's plan and operators, producers first; ids are the same everywhere."""
-        key = (cql, BEGINNING if start is None else start)
+    def compile(self, cql: str, start: int | None, query: str = "") -> CompiledQuery:
+        """A query's plan and operators, producers first; ids are the same everywhere.
+
+        `query` is its name: where queries share nothing, no operator is another's as well.
+        """
+        shared = MATCHINGS.get(self.engine.settings.sharing).equal
+        key = (cql, BEGINNING if start is None else start, "" if shared else query)
         with self.engine.lock:
+            if self._catalog is not self.engine.catalog or len(self._compiled) > COMPILED_KEPT_MAX:
+                self._compiled.clear()
+                self._catalog = self.engine.catalog
             if key not in self._compiled:
-                if len(self._compiled) > 1000:
-                    self._compiled.clear()
-                self._compiled[key] = self.engine.compiled(cql, key[1])
+                compiler = self._plane.compiler
+                self._compiled[key] = compiler.compile(cql, self._catalog, key[1], key[2])
             return self._compiled[key]
+
+    def _compile(self, text: HostedText) -> CompiledQuery:
+        return self.compile(text.cql, text.start, text.query)
 
     def chosen(self, text: HostedText) -> tuple[Operator, ...]:
         """The operators that a text means."""
-        known = {o.id: o for o in self.compile(text.cql, text.start).operators}
+        known = {o.id: o for o in self._compile(text).operators}
         missing = [o for o in text.operators if o not in known]
         if missing:
             raise UsageError(
@@ -185,9 +86,9 @@ class Hosting:
 
     def install(self, text: HostedText) -> None:
         """Makes the columns of all the query's streams known (inside a transaction)."""
-        compiled = self.compile(text.cql, text.start)
+        compiled = self._compile(text)
         for operator in compiled.operators:
-            self.engine.runner.install(operator)
+            self._runner.install(operator)
         if text.query not in {row["name"] for row in self.ledger.queries()}:
             self.ledger.add_query(text.query, text.cql, text.start, compiled.stream)
 
@@ -198,17 +99,22 @@ class Hosting:
             self._check_text(text)
             self._check_inputs(operators)
             with self.ledger.transaction():
-                self.install(text)
-                for operator in operators:
-                    for stream in operator.inputs:
-                        self.engine.streams.hold(operator.id, stream)
-                    self._own(operator.id)
+                if self._state(text.query) in LIVE:
+                    self.install(text)
+                    for operator in operators:
+                        for stream in operator.inputs:
+                            self.engine.streams.hold(operator.id, stream)
+                        self._own(operator.id)
                 self.register(text)
             self.run(text)
 
+    def _state(self, query: str) -> str:
+        """How a query stands; one that is new will run."""
+        return next((r["state"] for r in self.ledger.queries() if r["name"] == query), LIVE[0])
+
     def register(self, text: HostedText) -> None:
         """Notes which operators of a query are here (inside a transaction)."""
-        compiled = self.compile(text.cql, text.start)
+        compiled = self._compile(text)
         for operator in text.operators:
             self.ownership.host(text.query, operator)
         stream, name = compiled.stream, f"q:{text.query}"
@@ -219,13 +125,13 @@ class Hosting:
 
     def run(self, text: HostedText) -> None:
         """Lets the loop see the operators of a query that the ledger says are here."""
-        compiled = self.compile(text.cql, text.start)
-        here = tuple(
-            o.id for o in compiled.operators if o.id in self.ownership.hosted().get(text.query, ())
-        )
+        compiled = self._compile(text)
+        hosted = self.ownership.hosted().get(text.query, ())
+        here = tuple(o.id for o in compiled.operators if o.id in hosted)
         row = next(r for r in self.ledger.queries() if r["name"] == text.query)
         query = Query(text.query, text.cql, compiled.plan, text.start, compiled.stream, here)
         query.state, query.reason = row["state"], row["reason"]
+        query.culprits = json.loads(self.ledger.meta(culprits_of(text.query)) or "[]")
         with self.engine.lock:
             if query.state in LIVE:
                 for operator in self.chosen(HostedText(text.query, text.cql, text.start, here)):
@@ -277,12 +183,14 @@ class Hosting:
         with self.engine.lock:
             with self.ledger.transaction():
                 mine = self.ownership.hosted().get(query, ())
-                for operator in (o for o in operators if o in mine):
+                leaving = [o for o in operators if o in mine]
+                for operator in leaving:
                     self.ownership.unhost(query, operator)
-                    if not self.ownership.users(operator):
-                        self.engine.operators.pop(operator, None)
+                results = self._results_of_others(query)
+                for operator in self._unused(query, leaving):
+                    gone += self.drop_operator(operator)
+                    if operator not in results:
                         self.ownership.disown(operator)
-                        gone += self.drop_operator(operator)
                         gone += self._forget_output(operator)
                 arriving = self.ownership.arriving()
                 for operator in (o for o in operators if o not in mine):
@@ -291,8 +199,37 @@ class Hosting:
                     if former and not used:
                         gone += self._forget_output(operator)
                 self.leave(query)
+                self.engine.streams.layouts.forget_unused()
             self.refresh(query)
         self.remove(gone)
+
+    def stop(self, query: Query) -> None:
+        """A query that has failed runs no more; it stays here, and so do its results."""
+        gone: list[str] = []
+        with self.engine.lock:
+            with self.ledger.transaction() as ledger:
+                kept = {query.stream, *self._results_of_others(query.name)}
+                for operator in self._unused(query.name, query.operators):
+                    gone += self.drop_operator(operator)
+                    if operator not in kept:
+                        gone += ledger.drop_stream(operator)
+                self.engine.streams.layouts.forget_unused()
+            self.engine.pause_operators()
+        self.remove(gone)
+
+    def _unused(self, query: str, operators: Sequence[str]) -> list[str]:
+        """Operators that no other live query uses: the loop sees them no more."""
+        others = [q for q in self.engine.queries.values() if q.name != query and q.state in LIVE]
+        used = {o for other in others for o in other.operators}
+        unused = [o for o in operators if o not in used]
+        for operator in unused:
+            self.engine.operators.pop(operator, None)
+        return unused
+
+    def _results_of_others(self, query: str) -> set[str]:
+        """Results that other queries have here: those of failed ones stay."""
+        others = [q for q in self.engine.queries.values() if q.name != query]
+        return {q.stream for q in others if q.stream in q.operators}
 
     def _forget_output(self, operator: str) -> list[str]:
         """Forgets what an operator made here and where it went (inside a transaction)."""
@@ -378,7 +315,7 @@ class Hosting:
 
     def warm_up(self, operator: Operator, rounds: int) -> str:
         """Tries an operator out on what lies here; gives what went wrong, if anything did."""
-        return warm_up(self.engine.runner, operator, rounds)
+        return warm_up(self._runner, operator, rounds)
 
     def remove(self, files: Sequence[str]) -> None:
         self.engine.streams.remove(files)

@@ -151,16 +151,7 @@ def _class(segment: Segment) -> int:
 
 
 def _joined(run: Sequence[Segment], written: Written) -> Segment:
-    last = run[-1]
-    return replace(
-        last,
-        first=run[0].first,
-        file=written.file,
-        tag=written.tag if written.rows else None,
-        rows=written.rows,
-        size=written.size,
-        ts_min=written.ts_min,
-        ts_max=written.ts_max,
-        until_max=written.until_max,
-        watermark=max(s.watermark for s in run),
-    )
+    """One segment in the place of several."""
+    rows = written if written.rows else replace(written, tag=None)
+    whole = replace(run[-1], first=run[0].first, watermark=max(s.watermark for s in run))
+    return whole.holding(rows)

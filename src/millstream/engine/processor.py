@@ -10,14 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millstream.engine.engine import Engine
-from millstream.engine.hosting import Hosting
 from millstream.engine.ports import DataPlane
 from millstream.engine.reports import StepReport
 from millstream.engine.settings import EngineSettings
 from millstream.errors import MillstreamError, StateError
 from millstream.store.handing import OldOwner
 from millstream.store.moving import NewOwner
-from millstream.store.ownership import Ownership
 from millstream.store.receiving import Receiver
 from millstream.store.transfer import Distributor, Peers
 
@@ -38,8 +36,8 @@ class Processor:
         self.engine = Engine(home, plane, settings)
         self.id = self._identity(name)
         self.peers = peers
-        self.ownership = Ownership(self.engine.ledger)
-        self.hosting = Hosting(self.engine, self.ownership)
+        self.hosting = self.engine.hosting
+        self.ownership = self.hosting.ownership
         paths = self.engine.path_times
         self.distributor = Distributor(self.engine.maintenance, self.ownership, paths.path)
         self.receiver = Receiver(self.id, self.engine.streams, self.ownership, peers)

@@ -22,8 +22,8 @@ from millstream.plan.nodes import (
 )
 from millstream.plan.sql_text import predicate_sql, sql
 from millstream.plan.windows import BEGINNING, FOREVER, Now, Range, Rows, Unbounded, reach
+from millstream.share.dataflow import is_core
 
-HIDDEN = ("_ts", "_until", "_pos", "_op")
 SKIPPED_ROWS_MIN = 200_000  # below, reading them all costs less than generated code of its own
 
 
@@ -77,7 +77,7 @@ def lower(node: Node, leaf: Leaf) -> Frame:
             return leaf(node)  # only an operator that keeps the stream's last rows knows the ends
         case Windowed():
             return lower(node.input, leaf).with_hidden(_until=until_text(node.window))
-        case Emit(kind="istream") if not _stateful(node):
+        case Emit(kind="istream") if not is_core(node):
             frame = lower(node.input, leaf)
             return frame.without("_until") if "_until" in frame.hidden else frame
         case Union():
@@ -87,12 +87,6 @@ def lower(node: Node, leaf: Leaf) -> Frame:
             return frame if node.start == BEGINNING else frame.where(f"_ts >= {node.start}L")
         case _:
             return leaf(node)
-
-
-def _stateful(node: Emit) -> bool:
-    from millstream.share.dataflow import is_core  # noqa: PLC0415
-
-    return is_core(node)
 
 
 def _union(frames: list[Frame]) -> Frame:

@@ -11,7 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import DataType, DecimalType, LongType, StructField, StructType
+from pyspark.sql.types import (
+    DataType,
+    DecimalType,
+    LongType,
+    StructField,
+    StructType,
+    TimestampType,
+    _parse_datatype_string,
+)
 
 from millstream.cql.catalog import StreamDefinition, lookup
 from millstream.cql.suggestions import did_you_mean
@@ -73,14 +81,10 @@ def _spark_type(column: pa.Field, old_time: bool) -> tuple[DataType, str]:
     if pa.types.is_timestamp(type_) and type_.unit == "ns" and not old_time:
         return LongType(), f"timestamp_micros({name} DIV 1000L)"
     if old_time:
-        from pyspark.sql.types import TimestampType  # noqa: PLC0415
-
         return TimestampType(), name
     if pa.types.is_uint64(type_):
         return DecimalType(20, 0), name
     if str(type_) in UNSIGNED:
-        from pyspark.sql.types import _parse_datatype_string  # noqa: PLC0415
-
         return _parse_datatype_string(UNSIGNED[str(type_)]), name
     try:
         return from_arrow_type(type_), name

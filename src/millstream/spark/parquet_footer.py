@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_type
 
 from millstream.errors import UsageError
 from millstream.plan.schema import Field
@@ -37,8 +38,6 @@ def parquet_columns(files: Sequence[Path]) -> tuple[Field, ...]:
 
 
 def _spark_type(path: Path, field: pa.Field) -> str:
-    from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415
-
     if field.type in UNSIGNED:
         return UNSIGNED[field.type]
     if pa.types.is_dictionary(field.type):

@@ -17,7 +17,6 @@ from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -42,10 +41,10 @@ from millstream.spark.declared_columns import (
 from millstream.spark.text_times import as_written, option, refuse_fallback
 from millstream.store.appending import FILE, REASON, RECORD, ROW, Appender
 from millstream.store.machine_failures import disk_full, first_line
+from millstream.store.segments import parquet_pieces
 
 FILE_FORMATS = ("csv", "json", "parquet", "text", "orc")  # their schema is the declared one
 TRIGGERS = ("available_now",)
-PIECE_ROWS = 65_536
 WAIT_SECONDS = 0.1
 STOP_SECONDS = 30.0  # for what a source is doing when it is stopped
 MALFORMED = "malformed, or a value of another type than declared"
@@ -155,10 +154,9 @@ class StreamSource:
             return
         shaped.write.mode("overwrite").parquet(str(self._staging))
         row = 0
-        for part in sorted(self._staging.glob("part-*.parquet")):
-            for piece in pq.ParquetFile(part).iter_batches(batch_size=PIECE_ROWS):
-                yield self._with_places(pa.Table.from_batches([piece]), row)
-                row += piece.num_rows
+        for piece in parquet_pieces(self._staging):
+            yield self._with_places(piece, row)
+            row += piece.num_rows
         shutil.rmtree(self._staging, ignore_errors=True)
 
     def _shaped(self, data: DataFrame) -> DataFrame:

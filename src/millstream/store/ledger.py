@@ -8,13 +8,16 @@ import json
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from millstream.errors import StateError
 from millstream.plan.windows import BEGINNING
 from millstream.store.ledger_file import LedgerFile
-from millstream.store.segments import Segment, Written
+from millstream.store.segments import EMPTY, Segment, Written
 
+AS_ROW = attrgetter(*(f.name for f in fields(Segment)))
 HOLD = "hold:"  # consumers that hold streams while a query is being registered
 # A stream that was handed over and has not come back: nothing is published here any more.
 FENCED = (
@@ -30,6 +33,7 @@ class Ledger(LedgerFile):
         """Empties the copies in memory of what is asked at every choice; they fill on demand."""
         self._segments: dict[str, list[Segment]] = {}
         self._heads: dict[str, sqlite3.Row | None] = {}
+        self._columns: dict[str, str] = {}
         self._cursors: dict[str, dict[str, tuple[int, int]]] | None = None  # by stream, consumer
 
     # -- streams and segments -------------------------------------------------------------------
@@ -44,11 +48,19 @@ class Ledger(LedgerFile):
     def set_columns(self, stream: str, columns: str) -> None:
         """Records a stream's columns, hidden ones included, as Spark's JSON schema."""
         self._heads.pop(stream, None)
+        self._columns.pop(stream, None)
         self._db.execute("UPDATE streams SET columns = ? WHERE id = ?", (columns, stream))
 
     def columns(self, stream: str) -> str:
-        row = self.stream(stream)
-        return str(row["columns"]) if row else ""
+        """The same; empty where they are not known yet."""
+        with self._lock:
+            known = self._columns.get(stream)
+            if known is None:
+                row = self.stream(stream)
+                known = str(row["columns"]) if row else ""
+                if known:
+                    self._columns[stream] = known
+            return known
 
     def drop_stream(self, stream: str) -> list[str]:
         """Forgets a stream; gives the files that nobody names any more."""
@@ -61,6 +73,7 @@ class Ledger(LedgerFile):
         ]
         self._segments.pop(stream, None)
         self._heads.pop(stream, None)
+        self._columns.pop(stream, None)
         self._db.execute("DELETE FROM segments WHERE stream = ?", (stream,))
         self._db.execute("DELETE FROM streams WHERE id = ?", (stream,))
         for listener in self.on_drop:
@@ -73,9 +86,6 @@ class Ledger(LedgerFile):
                 rows = self._rows("SELECT * FROM streams WHERE id = ?", (stream,))
                 self._heads[stream] = rows[0] if rows else None
             return self._heads[stream]
-
-    def stream_names(self) -> list[str]:
-        return [r["id"] for r in self._rows("SELECT id FROM streams")]
 
     def streams(self) -> list[sqlite3.Row]:
         return self._rows("SELECT * FROM streams")
@@ -103,42 +113,12 @@ class Ledger(LedgerFile):
         if not full:
             if watermark <= head["watermark"]:
                 return
-            self._insert(
-                Segment(
-                    stream,
-                    number,
-                    number,
-                    None,
-                    None,
-                    0,
-                    0,
-                    BEGINNING,
-                    BEGINNING,
-                    BEGINNING,
-                    watermark,
-                    now,
-                )
-            )
+            self._insert(Segment.of(stream, number, EMPTY, watermark, now))
             number += 1
         for position, part in enumerate(full):
             # only the last one may promise: the others precede rows of the same step
             promise = watermark if position == len(full) - 1 else head["watermark"]
-            self._insert(
-                Segment(
-                    stream,
-                    number,
-                    number,
-                    part.file,
-                    part.tag,
-                    part.rows,
-                    part.size,
-                    part.ts_min,
-                    part.ts_max,
-                    part.until_max,
-                    promise,
-                    now,
-                )
-            )
+            self._insert(Segment.of(stream, number, part, promise, now))
             number, rows, ts_max = number + 1, rows + part.rows, max(ts_max, part.ts_max)
         self._db.execute(
             "UPDATE streams SET next = ?, watermark = max(watermark, ?), ts_max = ?, rows = ? "
@@ -194,23 +174,7 @@ class Ledger(LedgerFile):
     def _insert(self, s: Segment) -> None:
         self._published.add(s.stream)
         self._segments.pop(s.stream, None)
-        self._db.execute(
-            "INSERT INTO segments VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
-            (
-                s.stream,
-                s.first,
-                s.last,
-                s.file,
-                s.tag,
-                s.rows,
-                s.size,
-                s.ts_min,
-                s.ts_max,
-                s.until_max,
-                s.watermark,
-                s.arrived,
-            ),
-        )
+        self._db.execute("INSERT INTO segments VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", AS_ROW(s))
 
     def segments(self, stream: str, since: int = 0) -> list[Segment]:
         """A stream's segments in order, from a sequence number on."""

@@ -26,8 +26,24 @@ from millstream.share.together import Place
 from millstream.store.machine_failures import disk_full
 
 RECENT_BYTES = 256 << 20  # of files with rows of many streams that are kept at hand
-PIECE_ROWS = 262_144
+PIECE_ROWS = 65_536
 ROW_GROUP_ROWS = 65_536  # small enough for a window scan to skip what it cannot reach
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One part of a file that was written and synced, not yet published."""
+
+    file: str | None
+    tag: int | None
+    rows: int
+    size: int
+    ts_min: int
+    ts_max: int
+    until_max: int
+
+
+EMPTY = Written(None, None, 0, 0, BEGINNING, BEGINNING, BEGINNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +63,18 @@ class Segment:
     watermark: int
     arrived: float
 
+    @staticmethod
+    def of(stream: str, number: int, w: Written, watermark: int, arrived: float) -> "Segment":
+        """What was written, as a stream's segment under one number."""
+        return Segment(
+            stream, number, number, w.file, w.tag, w.rows, w.size, w.ts_min, w.ts_max, w.until_max,
+            watermark, arrived,
+        )  # fmt: skip
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """One part of a file that was written and synced, not yet published."""
-
-    file: str | None
-    tag: int | None
-    rows: int
-    size: int
-    ts_min: int
-    ts_max: int
-    until_max: int
-
-
-EMPTY = Written(None, None, 0, 0, BEGINNING, BEGINNING, BEGINNING)
+    def holding(self, written: Written) -> "Segment":
+        """The same place in its stream with other rows."""
+        other = Segment.of(self.stream, self.first, written, self.watermark, self.arrived)
+        return replace(other, last=self.last)
 
 
 class SegmentStore:
