@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.control import codec, records
+from millstream.control import codec, protocol, records
 from millstream.control import commands as c
 from millstream.control import replies as r
 from millstream.errors import UsageError
@@ -65,14 +65,18 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
 )  # fmt: skip
 
 
+def decoded(data: Any) -> protocol.Envelope:
+    return codec.from_json(protocol.Envelope, data)
+
+
 def test_every_command_has_an_example() -> None:
     assert {type(e) for e in EXAMPLES} == set(get_args(c.Command))
 
 
 def test_messages_survive_the_wire() -> None:
     for number, example in enumerate(EXAMPLES, 1):
-        envelope = c.Envelope(2, number, "p1", (example, example))
-        assert c.decode(json.loads(json.dumps(c.encode(envelope)))) == envelope
+        envelope = protocol.Envelope(2, number, "p1", (example, example))
+        assert decoded(json.loads(codec.to_bytes(envelope))) == envelope
 
 
 @pytest.mark.parametrize(("command", "reply"), REPLIES, ids=lambda r: type(r).__name__)
@@ -95,31 +99,31 @@ def test_the_seeds_requests_are_recognisable() -> None:
 
 
 def test_only_questions_travel_without_a_number() -> None:
-    c.Envelope(1, 0, "p", (c.Compile("t"), c.Progress("m"), c.Report(), c.TakeInventory()))
+    protocol.Envelope(1, 0, "p", (c.Compile("t"), c.Progress("m"), c.Report(), c.TakeInventory()))
     for example in EXAMPLES:
         if not isinstance(example, c.QUESTIONS):
             with pytest.raises(UsageError):
-                c.Envelope(1, 0, "p", (example,))
+                protocol.Envelope(1, 0, "p", (example,))
 
 
 MALFORMED: tuple[Any, ...] = (
     None,
     [],
-    {"manager": 1, "number": 1, "to": "p"},
-    {"manager": 1, "number": 1, "to": "p", "commands": [{"do": "explode"}]},
-    {"manager": 1, "number": 1, "to": "p", "commands": [{"do": "host", "query": "q"}]},
-    {"manager": -1, "number": 1, "to": "p", "commands": []},
-    {"manager": 1, "number": 1, "to": "", "commands": []},
-    {"manager": 1, "number": 1, "to": "p", "commands": [{"do": "stop"}] * (c.COMMANDS_MAX + 1)},
-    {"manager": 1, "number": 1, "to": "p", "commands": [{"do": "forget", "stream": "x" * 999}]},
-    {"manager": 1, "number": 0, "to": "p", "commands": [{"do": "stop"}]},
+    {"epoch": 1, "number": 1, "to": "p"},
+    {"epoch": 1, "number": 1, "to": "p", "messages": [{"do": "explode"}]},
+    {"epoch": 1, "number": 1, "to": "p", "messages": [{"do": "host", "query": "q"}]},
+    {"epoch": -1, "number": 1, "to": "p", "messages": []},
+    {"epoch": 1, "number": 1, "to": "", "messages": []},
+    {"epoch": 1, "number": 1, "to": "p", "messages": [{"do": "stop"}] * 1001},
+    {"epoch": 1, "number": 1, "to": "p", "messages": [{"do": "forget", "stream": "x" * 999}]},
+    {"epoch": 1, "number": 0, "to": "p", "messages": [{"do": "stop"}]},
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("data", MALFORMED, ids=range(len(MALFORMED)))
 def test_what_is_malformed_or_too_large_is_the_senders_mistake(data: Any) -> None:
     with pytest.raises(UsageError):
-        c.decode(data)
+        decoded(data)
 
 
 JSON = st.recursive(
@@ -133,7 +137,7 @@ JSON = st.recursive(
 @given(JSON)
 def test_no_message_brings_a_traceback(data: Any) -> None:
     with pytest.raises(UsageError):
-        c.decode({"manager": 1, "number": 1, "to": "p", "commands": [data]})
+        decoded({"epoch": 1, "number": 1, "to": "p", "messages": [data]})
 
 
 def test_an_inventory_may_be_large() -> None:

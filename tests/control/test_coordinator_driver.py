@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from millstream.control.codec import from_json, to_bytes
 from millstream.control.coordinator_driver import PlacementDriver, zone_owner
-from millstream.control.coordinator_messages import Settings
+from millstream.control.coordinator_messages import Message, Settings
 from millstream.control.coordinator_state import Refuse, Report
 from millstream.control.coordinator_zones import tree_of
+from millstream.control.protocol import Envelope
 from millstream.errors import UsageError
 from millstream.place.check import cost_and_delay
 from millstream.place.network_outcome import Options, Placed
@@ -61,7 +63,7 @@ class Network:
         while self.queue:
             peer, text = self.queue.popleft()
             if peer not in self.down:
-                self.drivers[peer].receive(json.loads(text))
+                self.drivers[peer].receive(arrived(text))
 
     def placement(self) -> dict[str, str]:
         return {
@@ -72,12 +74,19 @@ class Network:
         }
 
 
+def arrived(text: str) -> Any:
+    """The one message of an envelope."""
+    (message,) = from_json(Envelope, json.loads(text)).messages
+    return message
+
+
 class Wire:
     def __init__(self, network: Network, name: str) -> None:
         self.network, self.name = network, name
 
-    def send(self, peer: str, data: Mapping[str, Any]) -> None:
-        self.network.queue.append((peer, json.dumps(data)))
+    def send(self, peer: str, message: Message) -> None:
+        envelope = Envelope(1, 0, peer, (message,), self.name, "processor")
+        self.network.queue.append((peer, to_bytes(envelope).decode()))
 
     def probe(self, targets: Sequence[str]) -> Mapping[str, float]:
         nodes, distance = self.network.problem.nodes, self.network.problem.distance
@@ -159,7 +168,7 @@ def test_processors_may_talk_at_once() -> None:
                 peer, text = network.queue.popleft()
             except IndexError:
                 continue
-            network.drivers[peer].receive(json.loads(text))
+            network.drivers[peer].receive(arrived(text))
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
@@ -185,6 +194,5 @@ def test_zones_have_one_owner_and_keep_it_when_another_fails() -> None:
 
 
 def test_malformed_messages_are_the_senders_mistake() -> None:
-    network = Network(problem(1))
     with pytest.raises(UsageError, match="malformed"):
-        network.drivers["qp1"].receive({"kind": "HELLO"})
+        arrived('{"epoch": 1, "number": 0, "to": "qp1", "messages": [{"do": "HELLO"}]}')

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.control.codec import from_json, to_json
 from millstream.control.coordinator import step
 from millstream.control.coordinator_mapping import Table, map_operator, places
 from millstream.control.coordinator_messages import (
@@ -18,8 +19,6 @@ from millstream.control.coordinator_messages import (
     OperatorRemapped,
     Settings,
     ZoneOperator,
-    decode,
-    encode,
 )
 from millstream.control.coordinator_state import (
     PeerState,
@@ -34,6 +33,7 @@ from millstream.control.coordinator_state import (
     Withdraw,
 )
 from millstream.control.coordinator_zones import Tree, TreeOperator, TreeSource, tree_of, zones
+from millstream.control.protocol import Envelope
 from millstream.errors import UsageError
 from millstream.place.network_outcome import Options, Placed
 from millstream.place.network_planner import plan
@@ -265,12 +265,13 @@ def test_messages_survive_json() -> None:
         run.run()
     finally:
         OverlayRun._arrive = original  # type: ignore[method-assign]
-    kinds = {encode(message)["kind"] for message in seen}  # type: ignore[arg-type]
+    kinds = {message.do for message in seen}  # type: ignore[attr-defined]
     assert {"ADD_SUBTREE", "MAP", "OPERATOR_MAPPED", "MEASURE", "MEASURED"} <= kinds
     for message in seen:
-        assert decode(encode(message)) == message  # type: ignore[arg-type]
+        envelope = Envelope(1, 0, "p", (message,), "q", "processor")  # type: ignore[arg-type]
+        assert from_json(Envelope, to_json(envelope)) == envelope
     with pytest.raises(UsageError, match="malformed"):
-        decode({"kind": "MAP"})
+        from_json(Envelope, {**to_json(envelope), "messages": [{"do": "MAP"}]})
 
 
 def star_tree() -> Tree:
@@ -298,7 +299,7 @@ def test_zones_cut_the_tree_and_know_the_places_above() -> None:
 def test_the_proxy_hands_out_zones_and_wakes_sources() -> None:
     asked = Settings("t", 1, "p", "edge")
     _, actions = step(PeerState("p"), Submit(star_tree(), asked))
-    kinds = [action.message.kind for action in actions if isinstance(action, Send)]
+    kinds = [action.message.do for action in actions if isinstance(action, Send)]
     assert kinds == ["ADD_SUBTREE"] * 2 + ["OPERATOR_MAPPED", "MAP"] * 3
     assert isinstance(actions[0], Send)
     assert actions[0].to == ToPeer("p")

@@ -10,11 +10,11 @@ from millstream.control.handover import (
     Disengage,
     Engage,
     Handover,
-    PeerEnvelope,
     noted,
     resumed,
     said,
 )
+from millstream.control.protocol import Envelope
 from millstream.control.records import Peer
 from millstream.control.replies import Done, Progressed, Refusal, Sealed, SealedStream
 from millstream.errors import UsageError
@@ -138,10 +138,9 @@ def test_a_processor_hands_nothing_over_to_itself() -> None:
 
 
 def test_messages_between_peers_survive_json() -> None:
-    envelope = PeerEnvelope(
-        "p0", "http://p0", "p1", ("s:a",), ({"kind": "Probe", "number": 1},),
-        (Engage("m", 0.5), begun().prepare, Progress("m"), Undo("m"), Disengage("m")),
-    )  # fmt: skip
-    assert from_json(PeerEnvelope, to_json(envelope)) == envelope
-    with pytest.raises(UsageError):
-        from_json(PeerEnvelope, {**to_json(envelope), "commands": [{"do": "seal", "move": "m"}]})
+    commands = (Engage("m", 0.5), begun().prepare, Progress("m"), Undo("m"), Disengage("m"))
+    envelope = Envelope(3, 0, "p1", commands, "p0", "processor")
+    assert from_json(Envelope, to_json(envelope)) == envelope
+    seal = to_json(Seal("m", ("o:1",), Peer("p1", "http://p1")))
+    with pytest.raises(UsageError, match="does not say seal"):
+        from_json(Envelope, {**to_json(envelope), "messages": [seal]})

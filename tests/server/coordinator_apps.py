@@ -1,16 +1,19 @@
 """Processors on loopback that place trees together: real HTTP, given distances, no engine."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-import httpx
 import numpy as np
 
+from millstream.client.http import HttpClient
 from millstream.control.coordinator_state import Timing
 from millstream.control.coordinator_zones import tree_of
+from millstream.control.protocol import Envelope, Message, PlaceTree, read_replies
+from millstream.control.replies import Reply
 from millstream.place.network_tree import NetworkTree, network_tree
 from millstream.place.problem import Stream
+from millstream.server.dispatcher import Dispatcher
 from millstream.server.placement_coordinator import PlacementCoordinator
-from millstream.server.placement_messages import tree_json
 from millstream.server.serving import Application, Server
 
 NODES = tuple(f"qp{i}" for i in range(6))
@@ -43,7 +46,9 @@ class App(Server):
     def __init__(self, name: str, distances: Callable[[Sequence[str]], dict[str, float]]) -> None:
         self.coordinator = PlacementCoordinator(name, distances, token="secret", timing=TIMING)
         app = Application("coordinator", token="secret")
-        self.coordinator.add_routes(app)
+        dispatcher = Dispatcher(name)
+        self.coordinator.take_messages(dispatcher)
+        dispatcher.add_route(app)
         super().__init__(app)
         self.start()
 
@@ -58,7 +63,7 @@ class Network:
     def __init__(self) -> None:
         self.problem = problem(0)
         self.apps = {name: App(name, self._from(name)) for name in NODES}
-        self.client = httpx.Client(headers={"Authorization": "Bearer secret"}, timeout=120.0)
+        self.client = HttpClient("secret", answer_s=120.0)
 
     def _from(self, name: str) -> Callable[[Sequence[str]], dict[str, float]]:
         def distances(targets: Sequence[str]) -> dict[str, float]:
@@ -67,11 +72,17 @@ class Network:
 
         return distances
 
-    def place(self, wanted: NetworkTree, name: str, **more: object) -> httpx.Response:
+    def place(self, wanted: NetworkTree, name: str, **more: Any) -> Reply:
         self.problem = wanted
-        peers = {node: app.url for node, app in self.apps.items()}
-        body = {"tree": tree_json(tree_of(wanted, name)), "peers": peers, **more}
-        return self.client.post(f"{self.apps[NODES[0]].url}/placement/trees", json=body)
+        peers = {node: app.url for node, app in self.apps.items()} | more.pop("peers", {})
+        return self.ask(NODES[0], PlaceTree(tree_of(wanted, name), peers, **more))
+
+    def ask(self, to: str, message: Message) -> Reply:
+        """As a manager asks one of them."""
+        envelope = Envelope(1, 0, to, (message,))
+        answer = self.client.post(f"{self.apps[to].url}/control", envelope)
+        (reply,) = read_replies(envelope, answer)
+        return reply
 
     def close(self) -> None:
         self.client.close()

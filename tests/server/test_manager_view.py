@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from millstream.control.commands import Compile, decode
+from millstream.control.codec import from_json, to_json
+from millstream.control.commands import Compile
 from millstream.control.manager_state import (
     Decision,
     Figures,
@@ -20,7 +21,8 @@ from millstream.control.manager_state import (
     Statistics,
     StreamRecord,
 )
-from millstream.control.replies import Compiled, CompiledOperator, Refusal, encode_reply
+from millstream.control.protocol import Envelope, written
+from millstream.control.replies import Compiled, CompiledOperator, Refusal
 from millstream.errors import CqlError, StateError, UsageError
 from millstream.server import manager_view
 from millstream.server.manager_view import ManagerView
@@ -62,11 +64,11 @@ class Cluster:
 
     def ask(self, method: str, url: str, body: Any = None, **more: Any) -> Answer:
         if url.endswith("/control"):
-            (command,) = decode(body).commands
+            (command,) = from_json(Envelope, to_json(body)).commands
             assert isinstance(command, Compile)
             wrong = Refusal("mistake", "unknown column x", MISTAKE, "columns: n")
             reply = wrong if "x" in command.cql else COMPILED
-            return Answer({"replies": [encode_reply(reply)]})
+            return Answer(written([reply]))
         assert url == "http://p2/queries/a/rows", url
         after, limit = more["params"]["after"], more["params"]["limit"]
         rows, number = [], after

@@ -88,7 +88,7 @@ def test_a_wait_that_is_no_number_is_none(manager: Door) -> None:
 @pytest.mark.parametrize("stream", ["{}", '{"name": 5}', '{"name": ".."}'])
 def test_a_tier_refuses_a_stream_without_a_name(manager: Door, stream: str) -> None:
     command = f'{{"do": "declare", "stream": {stream}, "ingest": true}}'
-    body = f'{{"manager": 1, "number": 1, "to": "manager", "commands": [{command}]}}'
+    body = f'{{"epoch": 1, "number": 1, "to": "manager", "messages": [{command}]}}'
     answer = manager.post("/control", content=body)
     assert answer.status_code == 200, answer.text
     assert answer.json()["replies"][0]["error"]["code"] == "mistake"
@@ -138,17 +138,19 @@ def test_balancing_goes_on_after_a_fault(processor: ProcessorServer) -> None:
 @pytest.mark.parametrize(
     "news",
     [
-        {"kind": ["Probe"], "number": 1},
-        {"kind": "LoadReport", "load": 10**400, "number": 1},
-        {"kind": "PartnerRequest", "load": 0.5, "cpu": -1},
-        {"kind": "PartnerRequest", "load": 0.5, "cpu": 0},
+        {"do": ["probe"], "number": 1},
+        {"do": "load_report", "load": 10**400, "number": 1},
+        {"do": "partner_request", "load": 0.5, "cpu": -1},
+        {"do": "partner_request", "load": 0.5, "cpu": 0},
     ],
 )
 def test_news_that_cannot_be_is_refused(processor: ProcessorServer, news: dict[str, Any]) -> None:
-    body = {"sender": "x", "url": "http://127.0.0.1:9", "to": "p0", "streams": [], "news": [news],
-            "commands": []}  # fmt: skip
-    answer = httpx.post(f"{processor.url}/balance", json=body)
+    body = {"epoch": 1, "number": 0, "to": "p0", "messages": [news], "sender": "x",
+            "by": "processor"}  # fmt: skip
+    answer = httpx.post(f"{processor.url}/control", json=body)
     assert answer.status_code == 400, answer.text
+    good = {**body, "messages": [{"do": "probe", "number": 1}]}
+    assert httpx.post(f"{processor.url}/control", json=good).json() == {"replies": [{"ok": {}}]}
 
 
 def test_a_processor_answers_while_a_command_takes_long(processor: ProcessorServer) -> None:
@@ -166,7 +168,7 @@ def test_a_processor_answers_while_a_command_takes_long(processor: ProcessorServ
     processor.connections.perform = slow  # type: ignore[method-assign]
 
     def say(number: int, command: dict[str, Any]) -> threading.Thread:
-        body = {"manager": 1, "number": number, "to": "p0", "commands": [command]}
+        body = {"epoch": 1, "number": number, "to": "p0", "messages": [command]}
         send = lambda: httpx.post(f"{processor.url}/control", json=body, timeout=60)  # noqa: E731
         thread = threading.Thread(target=send)
         thread.start()

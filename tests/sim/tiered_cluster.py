@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from millstream.control import tiers
-from millstream.control.commands import Compile, Envelope, Expect
+from millstream.control.commands import Compile, Expect
 from millstream.control.manager_events import Event, FromAbove, Introduced, Joined
+from millstream.control.protocol import Envelope
 from millstream.control.records import Peer
 from millstream.control.replies import Compiled, Refusal, Reply
 from millstream.sim.managed_cluster import ManagedCluster, Target, Trouble

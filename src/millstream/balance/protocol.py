@@ -3,7 +3,8 @@
 The contract:
 
 - A node is `step(state, event) -> (state, commands)` in `balancer`; whoever drives it (the
-  simulator, a processor's control API) turns happenings into events and carries commands out.
+  simulator, a processor) turns happenings into events and carries commands out.
+- Messages travel in the envelope of `control/protocol.py`.
 - Messages may be late, lost, repeated or overtake each other. Numbers make old and repeated ones
   harmless; periodic refresh and bounded silence make lost ones good again.
 - Times are the node's own clock and are compared only with each other: clocks may disagree.
@@ -14,7 +15,16 @@ The contract:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import ConfigDict, Field
+
+# Messages come from other processes, and amounts are divided by a processor's speed.
+Load = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Speed = Annotated[float, Field(strict=True, ge=1e-6, allow_inf_nan=False)]
+Number = Annotated[int, Field(strict=True, gt=-(1 << 62), lt=1 << 62)]
+Flag = Annotated[bool, Field(strict=True)]
+EXACT = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,45 +46,60 @@ class FragmentView:
 # --- messages between nodes ---------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class PartnerRequest:
-    load: float
-    cpu: float = 1.0
-    probed: bool = False  # after a probe: the receiver said that it has room
+    load: Load
+    cpu: Speed = 1.0
+    probed: Flag = False  # after a probe: the receiver said that it has room
+    do: Literal["partner_request"] = "partner_request"
+    __pydantic_config__ = EXACT
 
 
 @dataclass(frozen=True, slots=True)
 class PartnerAnswer:
-    accepted: bool
-    load: float
-    cpu: float = 1.0
+    accepted: Flag
+    load: Load
+    cpu: Speed = 1.0
+    do: Literal["partner_answer"] = "partner_answer"
+    __pydantic_config__ = EXACT
 
 
 @dataclass(frozen=True, slots=True)
 class PartnerEnd:
     """The sender does not, or no longer, count the receiver as a partner."""
 
+    do: Literal["partner_end"] = "partner_end"
+    __pydantic_config__ = EXACT
+
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    load: float
-    number: int  # rises with every report of a node; a lower one is old
-    cpu: float = 1.0
+    load: Load
+    number: Number  # rises with every report of a node; a lower one is old
+    cpu: Speed = 1.0
+    do: Literal["load_report"] = "load_report"
+    __pydantic_config__ = EXACT
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    amount: float  # of the receiver's time
-    number: int  # the round of the one who asks; one request a round
+    amount: Load  # of the receiver's time
+    number: Number  # the round of the one who asks; one request a round
+    do: Literal["load_request"] = "load_request"
+    __pydantic_config__ = EXACT
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    number: int
+    number: Number
+    do: Literal["probe"] = "probe"
+    __pydantic_config__ = EXACT
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    load: float
-    number: int
+    load: Load
+    number: Number
+    do: Literal["probe_answer"] = "probe_answer"
+    __pydantic_config__ = EXACT
 
 
 Message: TypeAlias = (

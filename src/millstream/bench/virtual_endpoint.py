@@ -13,10 +13,11 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from millstream.client.http import HttpClient
-from millstream.control.codec import to_json
-from millstream.control.commands import Expect, Report, decode
+from millstream.control.codec import from_json, to_json
+from millstream.control.commands import Expect, Report
+from millstream.control.protocol import PATH, Envelope, written
 from millstream.control.records import Peer
-from millstream.control.replies import Compiled, Reply, Reported, encode_reply
+from millstream.control.replies import Compiled, Reply, Reported
 from millstream.errors import MillstreamError
 from millstream.sim.virtual_ledger import Rows
 from millstream.sim.virtual_processor import VirtualProcessor
@@ -137,11 +138,11 @@ class HttpProcessor:
 
     def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """A control message, or what concerns one stream."""
-        if path == "/control":
-            replies = self.virtual.control(decode(body))
+        if path == PATH:
+            replies = self.virtual.control(from_json(Envelope, body))
             for _ in range(4):  # work goes on, as far as it has something to do
                 self.virtual.work()
-            return {"replies": [encode_reply(r) for r in replies]}
+            return written(replies)
         stream, word = unquote(path.removeprefix("/streams/")).rsplit("/", 1)
         if word == "rows":
             return self._take(stream, body)

@@ -152,10 +152,10 @@ class HttpClient:
 
     def ask(
         self, method: str, url: str, body: Body = None, *, wait_s: float = 0.0,
-        params: Mapping[str, Any] | None = None, cql: str = "",
+        params: Mapping[str, Any] | None = None, answer_s: float | None = None, cql: str = "",
     ) -> httpx.Response:  # fmt: skip
         """A good answer; an error is raised."""
-        answer = self.send(method, url, body, wait_s=wait_s, params=params)
+        answer = self.send(method, url, body, wait_s=wait_s, params=params, answer_s=answer_s)
         if answer.is_error:
             raise told_error(answer, cql)
         return answer
@@ -163,8 +163,10 @@ class HttpClient:
     def get(self, url: str, *, wait_s: float = 0.0, **params: Any) -> Any:
         return json_of(self.ask("GET", url, params=params or None, wait_s=wait_s))
 
-    def post(self, url: str, body: Body, *, wait_s: float = 0.0) -> Any:
-        return json_of(self.ask("POST", url, body, wait_s=wait_s))
+    def post(
+        self, url: str, body: Body, *, wait_s: float = 0.0, answer_s: float | None = None
+    ) -> Any:
+        return json_of(self.ask("POST", url, body, wait_s=wait_s, answer_s=answer_s))
 
     def chunks(self, url: str, **params: Any) -> Iterator[bytes]:
         """A long answer, piece by piece."""

@@ -1,15 +1,7 @@
-"""What a manager says to a processor, and what it hears: names, fields, limits. No decision.
+"""What a manager says to a processor: names, fields, limits. No decision.
 
-One envelope for all messages: several commands to one processor travel together, and the answer
-holds one reply for each, in their order. `docs/design/0005-distribution.md` is the contract of who
-must tolerate what; in short:
-
-- Commands name explicit targets; said twice they change nothing.
-- An envelope carries the manager's epoch and a number that grows with every message that changes
-  something. A processor remembers the greatest (epoch, number) durably and refuses lower ones as
-  `stale`; the same one again is carried out again. So nothing that was overtaken takes effect late.
-- Envelopes with number 0 hold only questions (`QUESTIONS`) and may overtake others.
-- `to` names the processor meant: an address may belong to another one by now (`not_me`).
+Commands name explicit targets; said twice they change nothing. They travel in the envelope of
+`control/protocol.py`, one reply for each (`control/replies.py`).
 
 The connection requests of the seed's table 4.1, and the tenth that algorithm 4 uses:
 
@@ -20,11 +12,10 @@ The connection requests of the seed's table 4.1, and the tenth that algorithm 4 
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from millstream.control.codec import from_json, to_json
 from millstream.control.records import (
     Count,
     Many,
@@ -36,10 +27,6 @@ from millstream.control.records import (
     Table,
     Text,
 )
-from millstream.errors import UsageError
-
-MESSAGE_BYTES_MAX = 4 << 20
-COMMANDS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,22 +250,6 @@ QUESTIONS = (Compile, Progress, Report, TakeInventory)
 
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
-    """One message to one processor."""
-
-    manager: Count  # its epoch
-    number: Count  # of this message; 0 for questions
-    to: Name
-    commands: Annotated[
-        tuple[Annotated[Command, Field(discriminator="do")], ...], Field(max_length=COMMANDS_MAX)
-    ]
-
-    def __post_init__(self) -> None:
-        if self.number == 0 and not all(isinstance(c, QUESTIONS) for c in self.commands):
-            raise UsageError("a message that changes something has a number")
-
-
-@dataclass(frozen=True, slots=True)
 class Join:
     """A processor to a manager: here I am. Said at its start, and again while no manager is heard.
 
@@ -291,12 +262,3 @@ class Join:
     epoch: Count
     properties: Properties = field(default_factory=dict)  # of any name (table 5.1)
     PATH: ClassVar[str] = "/processors"
-
-
-def encode(envelope: Envelope) -> dict[str, Any]:
-    data: dict[str, Any] = to_json(envelope)
-    return data
-
-
-def decode(data: object) -> Envelope:
-    return from_json(Envelope, data)

@@ -1,9 +1,9 @@
 """Runs the placement protocol of one processor over any transport: a control API, or a test.
 
-The thin edge of `coordinator.step`: keeps the state behind a lock, turns messages into JSON data
-and back, resolves zones to processors, asks the transport to send and to measure. A processor
-needs only hand it what arrives (`receive`) and call `tick` now and then. Nothing is sent while
-the lock is held, so that two processors may talk to each other at once.
+The thin edge of `coordinator.step`: keeps the state behind a lock, resolves zones to processors,
+asks the transport to send and to measure. A processor needs only hand it what arrives (`receive`)
+and call `tick` now and then. Nothing is sent while the lock is held, so that two processors may
+talk to each other at once.
 
 Processors know each other by name, so a zone's coordinator is found without routing: the
 processor with the highest digest of (zone, name) owns it, and a zone of one that fails falls to
@@ -17,16 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from threading import Lock
-from typing import Any, Protocol
+from typing import Protocol
 
 from millstream.control.coordinator import step
-from millstream.control.coordinator_messages import (
-    InvalidateMap,
-    Message,
-    Settings,
-    decode,
-    encode,
-)
+from millstream.control.coordinator_messages import InvalidateMap, Message, Settings
 from millstream.control.coordinator_state import (
     Action,
     Event,
@@ -51,8 +45,8 @@ from millstream.control.coordinator_zones import Tree
 class Transport(Protocol):
     """What a processor's surroundings do for it."""
 
-    def send(self, peer: str, data: Mapping[str, Any]) -> None:
-        """Delivers data to another processor's `receive`, once or more; raises nothing."""
+    def send(self, peer: str, message: Message) -> None:
+        """Delivers a message to another processor's `receive`, once or more; raises nothing."""
 
     def probe(self, targets: Sequence[str]) -> Mapping[str, float]:
         """Distances from here in ms, of the targets that answer."""
@@ -112,12 +106,8 @@ class PlacementDriver:
     def withdraw(self, tree: str) -> None:
         self._feed(Withdraw(tree))
 
-    def receive(self, data: object) -> None:
-        """A message from another processor; malformed data is the sender's `UsageError`."""
-        self.take(decode(data))
-
-    def take(self, message: Message) -> None:
-        """The same, decoded."""
+    def receive(self, message: Message) -> None:
+        """A message from another processor."""
         self._feed(Received(message, (), self._transport.now_s()))
         with self._lock:
             self._counted(message.settings.tree).received += 1
@@ -191,6 +181,6 @@ class PlacementDriver:
         if peer == self._state.name:
             return [Received(message, (), self._transport.now_s())]
         with self._lock:
-            self._counted(message.settings.tree).sent[message.kind] += 1
-        self._transport.send(peer, encode(message))
+            self._counted(message.settings.tree).sent[message.do] += 1
+        self._transport.send(peer, message)
         return []

@@ -2,23 +2,16 @@
 
 Five messages map a tree; two more fetch distances that a coordinator lacks. Each carries the tree
 and the epoch of its mapping: a tree is mapped again when it is re-placed or a peer fails, and
-what belongs to an older epoch is ignored. Records only; `encode` and `decode` make them JSON for
-a control API.
+what belongs to an older epoch is ignored. Records only; they travel in the envelope of
+`control/protocol.py`.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
-from millstream.errors import UsageError
-
-# What a message may hold at most: it comes from another process.
-Name = Annotated[str, Field(min_length=1, max_length=300)]
-Names = Annotated[tuple[Name, ...], Field(max_length=5000)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=0, le=1 << 62)]
-Many: Any = Field(max_length=100_000)
+from millstream.control.records import Amount, Count, Many, Name, Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +68,7 @@ class AddSubtree:
 
     settings: Settings
     zone: Zone
-    kind: Literal["ADD_SUBTREE"] = "ADD_SUBTREE"
+    do: Literal["ADD_SUBTREE"] = "ADD_SUBTREE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +80,7 @@ class OperatorMapped:
     revision: Count
     configuration: Configuration
     alternatives: Annotated[tuple[Configuration, ...], Many] = ()
-    kind: Literal["OPERATOR_MAPPED"] = "OPERATOR_MAPPED"
+    do: Literal["OPERATOR_MAPPED"] = "OPERATOR_MAPPED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +101,7 @@ class Map:
     candidates: Names = ()
     view: Annotated[tuple[tuple[Name, Name, Amount], ...], Many] = ()
     members: Names = ()  # peers that the placement below depends on
-    kind: Literal["MAP"] = "MAP"
+    do: Literal["MAP"] = "MAP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +111,7 @@ class InvalidateMap:
     settings: Settings
     operator: Name | None
     revision: Count
-    kind: Literal["INVALIDATE_MAP"] = "INVALIDATE_MAP"
+    do: Literal["INVALIDATE_MAP"] = "INVALIDATE_MAP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +122,7 @@ class OperatorRemapped:
     operator: Name
     location: Name
     revision: Count
-    kind: Literal["OPERATOR_REMAPPED"] = "OPERATOR_REMAPPED"
+    do: Literal["OPERATOR_REMAPPED"] = "OPERATOR_REMAPPED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +133,7 @@ class Measure:
     zone: Name
     reply_to: Name
     targets: Names
-    kind: Literal["MEASURE"] = "MEASURE"
+    do: Literal["MEASURE"] = "MEASURE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,24 +144,7 @@ class Measured:
     zone: Name
     origin: Name
     distances: Annotated[tuple[tuple[Name, Amount], ...], Many]
-    kind: Literal["MEASURED"] = "MEASURED"
+    do: Literal["MEASURED"] = "MEASURED"
 
 
 Message = AddSubtree | OperatorMapped | Map | InvalidateMap | OperatorRemapped | Measure | Measured
-_ADAPTER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="kind")])
-
-
-def encode(message: Message) -> dict[str, Any]:
-    """A message as JSON-ready data."""
-    data: dict[str, Any] = _ADAPTER.dump_python(message, mode="json")
-    return data
-
-
-def decode(data: object) -> Message:
-    """The inverse of `encode`; anything else is the sender's mistake."""
-    try:
-        return _ADAPTER.validate_python(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UsageError("malformed placement message", detail=f"{where}: {first['msg']}") from None

@@ -11,7 +11,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from millstream.control.coordinator_messages import Amount, Name, Names, Zone, ZoneOperator
+from millstream.control.coordinator_messages import Zone, ZoneOperator
+from millstream.control.records import Amount, Name, Names
 from millstream.errors import UsageError
 from millstream.place.network_tree import NetworkTree
 from millstream.plan.operator_graph import OperatorGraph

@@ -15,12 +15,12 @@ making others wait. So at most one move touches a stream, as with a manager.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from millstream.control.commands import Complete, Prepare, Progress, Seal, Undo
-from millstream.control.records import Name, Names, Peer
+from millstream.control.records import Name, Peer
 from millstream.control.replies import Done, Progressed, Refusal, Reply, Sealed
 from millstream.errors import UsageError
 
@@ -44,20 +44,6 @@ class Disengage:
 
 
 PeerCommand = Engage | Disengage | Prepare | Progress | Undo | Complete
-
-
-@dataclass(frozen=True, slots=True)
-class PeerEnvelope:
-    """One message from a processor to another, without a manager: news, or commands of a move."""
-
-    sender: Name
-    url: Name
-    to: Name
-    streams: Names = ()  # base streams whose rows enter at the sender
-    news: Annotated[tuple[dict[str, Any], ...], Field(max_length=100)] = ()  # balance/wire.py
-    commands: Annotated[
-        tuple[Annotated[PeerCommand, Field(discriminator="do")], ...], Field(max_length=20)
-    ] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,12 @@ from millstream.control import manager_quality as quality
 from millstream.control import migration, reconciliation, tiers
 from millstream.control.admission import descriptions
 from millstream.control.commands import (
-    COMMANDS_MAX,
     Acquaint,
     Command,
     Compile,
     Complete,
     Configure,
     Disconnect,
-    Envelope,
     Hold,
     Host,
     Prepare,
@@ -63,13 +61,14 @@ from millstream.control.manager_events import (
 )
 from millstream.control.manager_state import NOBODY, ManagerState, Sent, StreamRecord
 from millstream.control.manager_turn import Turn
+from millstream.control.protocol import MESSAGES_MAX, Envelope
 from millstream.control.replies import Done, Held, Inventory, Refusal, Reply, Reported
 from millstream.errors import UsageError
 from millstream.names import problem_of
 
 MOVE_COMMANDS = (Prepare, Progress, Seal, TakeOver, Undo, Complete)
 COMPILES_MAX = 20  # texts in one message
-MESSAGE_COMMANDS_MAX = COMMANDS_MAX // 2
+MESSAGE_MESSAGES_MAX = MESSAGES_MAX // 2
 
 
 def step(state: ManagerState, event: Event, now_s: float) -> tuple[ManagerState, tuple[Send, ...]]:
@@ -375,7 +374,7 @@ def _send(turn: Turn) -> tuple[ManagerState, tuple[Send, ...]]:
             *migration.commands_for(turn.state, name),
             *increments(turn.state, plan, name),
             *quality.commands_for(turn.state, name),
-        )[:MESSAGE_COMMANDS_MAX]
+        )[:MESSAGE_MESSAGES_MAX]
         if said:
             turn.remove("outbox", name)
             sends.append(_message(turn, name, "work", said))

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millstream.control.commands import Envelope, Join
+from millstream.control.commands import Join
 from millstream.control.manager_state import NOBODY, Settings
+from millstream.control.protocol import Envelope
 from millstream.control.replies import Reply
 
 

@@ -1,14 +1,14 @@
-"""What a processor answers to a manager's commands: a reply for each, by the command's kind."""
+"""What a processor answers: a reply for each message, by the message's kind."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field
 
 from millstream.control.codec import from_json, to_json
-from millstream.control.commands import Command
 from millstream.control.records import (
+    Amount,
     Count,
     Many,
     Micros,
@@ -141,6 +141,34 @@ class Inventory:
 
 
 @dataclass(frozen=True, slots=True)
+class TreePlaced:
+    """What processors have found for a tree among themselves, and what that took."""
+
+    placement: Annotated[dict[Name, Name], Many]  # by operator
+    cost: Amount
+    delay: Amount | None
+    attempts: Count
+    messages: Annotated[dict[Name, Count], Many]  # by kind
+    envelopes: Count
+    probed_pairs: Count
+
+
+@dataclass(frozen=True, slots=True)
+class TreeShare:
+    """One processor's part in a tree."""
+
+    operators: Names
+    sent: Annotated[dict[Name, Count], Many]  # messages to others, by kind
+    received: Count
+    probed_pairs: Count
+    envelopes: Count
+
+    @property
+    def messages(self) -> int:
+        return sum(self.sent.values())
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """An error as a reply. Codes the manager acts on: `stale`, `not_me`, `sealed`, `not_owner`,
     `unknown`, `busy` (ask again), `mistake` (the user's), `failed`."""
@@ -152,7 +180,8 @@ class Refusal:
 
 
 Answer = (
-    Done | Compiled | Held | Expected | Progressed | Sealed | Reported | Inventory
+    Done | Compiled | Held | Expected | Progressed | Sealed | Reported | Inventory | TreePlaced
+    | TreeShare
 )  # fmt: skip
 Reply = Answer | Refusal
 ANSWERS: dict[str, type[Any]] = {
@@ -163,16 +192,25 @@ ANSWERS: dict[str, type[Any]] = {
     "seal": Sealed,
     "report": Reported,
     "inventory": Inventory,
+    "place_tree": TreePlaced,
+    "read_share": TreeShare,
 }
+
+
+class Said(Protocol):
+    """Anything that is answered; `do` names its kind."""
+
+    @property
+    def do(self) -> str: ...
 
 
 def encode_reply(reply: Reply) -> dict[str, Any]:
     return {"error": to_json(reply)} if isinstance(reply, Refusal) else {"ok": to_json(reply)}
 
 
-def decode_reply(command: Command, data: Mapping[str, Any]) -> Reply:
-    """The reply to a command; its kind follows from the command."""
+def decode_reply(said: Said, data: Mapping[str, Any]) -> Reply:
+    """The reply to a message; its kind follows from the message's."""
     if "error" in data:
         return from_json(Refusal, data["error"])
-    reply: Reply = from_json(ANSWERS.get(command.do, Done), data.get("ok"))
+    reply: Reply = from_json(ANSWERS.get(said.do, Done), data.get("ok"))
     return reply

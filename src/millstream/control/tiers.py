@@ -20,7 +20,6 @@ from millstream.control.commands import (
     Connect,
     Declare,
     Disconnect,
-    Envelope,
     Expect,
     Forget,
     Hold,
@@ -50,6 +49,7 @@ from millstream.control.manager_state import (
     StreamRecord,
 )
 from millstream.control.manager_turn import Turn
+from millstream.control.protocol import Envelope
 from millstream.control.replies import (
     Done,
     Expected,
@@ -81,9 +81,9 @@ def joining(state: ManagerState, name: str, url: str) -> Join:
 def receive(turn: Turn, envelope: Envelope) -> None:
     """Takes note of a message; `answer` tells when its commands are carried out."""
     above = turn.state.above.get("above", Above())
-    said = (envelope.manager, envelope.number)
+    said = (envelope.epoch, envelope.number)
     if envelope.number and said > (above.epoch, above.number):
-        turn.put(replace(above, epoch=envelope.manager, number=envelope.number))
+        turn.put(replace(above, epoch=envelope.epoch, number=envelope.number))
     elif envelope.number and said < (above.epoch, above.number):
         return
     for command in envelope.commands:
@@ -93,8 +93,8 @@ def receive(turn: Turn, envelope: Envelope) -> None:
 def stale(state: ManagerState, envelope: Envelope) -> bool:
     above = state.above.get("above", Above())
     if envelope.number == 0:
-        return envelope.manager < above.epoch
-    return (envelope.manager, envelope.number) < (above.epoch, above.number)
+        return envelope.epoch < above.epoch
+    return (envelope.epoch, envelope.number) < (above.epoch, above.number)
 
 
 def _misnamed(table: Mapping[str, Any]) -> str:

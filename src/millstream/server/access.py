@@ -13,6 +13,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 
 from millstream.control.codec import from_json
+from millstream.control.replies import Refusal
 from millstream.errors import (
     AwayError,
     CqlError,
@@ -72,6 +73,11 @@ def code_of(error: MillstreamError) -> str:
     if isinstance(error, AwayError):
         return "busy"
     return "mistake" if isinstance(error, UsageError) else "failed"
+
+
+def refusal(error: MillstreamError) -> Refusal:
+    """An error as a reply."""
+    return Refusal(code_of(error), error.message, error.detail[:5000], error.hint[:5000])
 
 
 def status_of(error: MillstreamError) -> int:

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from millstream.balance import balancer, wire
+from millstream.balance import balancer
 from millstream.balance.balancer import Node, Settings
 from millstream.balance.load_information import Fluctuation, smallest_alpha
 from millstream.balance.protocol import (
@@ -33,10 +33,11 @@ from millstream.balance.protocol import (
 from millstream.balance.running import RunningFragment, neighbours, view
 from millstream.balance.selection import SELECTIONS
 from millstream.control.estimates import CYCLE_S
-from millstream.control.handover import Handover, PeerEnvelope
-from millstream.control.replies import Reply, encode_reply
+from millstream.control.handover import Handover, PeerCommand
+from millstream.control.protocol import Introduce
 from millstream.engine.priming import prime
 from millstream.errors import MillstreamError, UsageError
+from millstream.server.dispatcher import Dispatcher
 from millstream.server.measured_load import Costs, MeasuredLoad
 from millstream.server.peer_book import PeerBook
 from millstream.server.peer_moves import PREFIX, PeerMoves
@@ -292,15 +293,14 @@ class Balancing:
 
     # -- what peers and people ask --------------------------------------------------------------
 
-    def receive(self, envelope: PeerEnvelope) -> list[dict[str, Any]]:
-        """News and commands of a peer; replies to the commands."""
-        if envelope.to != self.processor.id:
-            raise UsageError(f"this is processor {self.processor.id}")
-        self.book.met(envelope.sender, envelope.url, envelope.streams)
-        for news in envelope.news:
-            self._give(Received(time.monotonic(), envelope.sender, wire.from_json(news)))
-        replies: list[Reply] = [self.moves.receive(command) for command in envelope.commands]
-        return [encode_reply(reply) for reply in replies]
+    def take_messages(self, dispatcher: Dispatcher) -> None:
+        """News and commands of partners come here."""
+        dispatcher.on((Introduce,), lambda sender, m: self.book.met(sender, m.url, m.streams))
+        dispatcher.on(get_args(Message), self._heard)
+        dispatcher.on(get_args(PeerCommand), lambda _, command: self.moves.receive(command))
+
+    def _heard(self, sender: str, message: Message) -> None:
+        self._give(Received(time.monotonic(), sender, message))
 
     def seen(self) -> dict[str, Any]:
         """What a person, or a script, wants to know."""

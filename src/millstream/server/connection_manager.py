@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any
 from millstream.config.qos_table import quality_of, schedule_of
 from millstream.control.commands import (
     Acquaint,
-    Command,
     Compile,
     Complete,
     Configure,
     Connect,
     Declare,
     Disconnect,
-    Envelope,
     Expect,
     Forget,
     Hold,
@@ -40,6 +38,7 @@ from millstream.control.commands import (
     Unexpect,
     Unhost,
 )
+from millstream.control.protocol import Envelope, Message, PlaceTree
 from millstream.control.records import Peer
 from millstream.control.replies import (
     Compiled,
@@ -58,7 +57,7 @@ from millstream.control.replies import (
 from millstream.errors import MillstreamError, UsageError
 from millstream.plan.nodes import sources_of
 from millstream.schedule.settings import ScheduleSettings
-from millstream.server.access import code_of
+from millstream.server.access import refusal
 from millstream.server.engine_records import (
     definition_of,
     move_record,
@@ -95,6 +94,7 @@ class Parts:
     peers: "PeerDirectory"
     stop: Callable[[], None]
     reset: Callable[[], None]
+    place: Callable[[PlaceTree], Reply]
 
 
 class ConnectionManager:
@@ -120,16 +120,16 @@ class ConnectionManager:
         self.heard_s = time.monotonic()
         if envelope.to != self.processor.id:
             refused = Refusal("not_me", f"this is processor {self.processor.id}")
-            return [refused for _ in envelope.commands]
+            return [refused for _ in envelope.messages]
         if envelope.number == 0:
-            if envelope.manager < self._seen()[0]:
-                return [_stale() for _ in envelope.commands]
-            return [self.tried(c) for c in envelope.commands]
+            if envelope.epoch < self._seen()[0]:
+                return [_stale() for _ in envelope.messages]
+            return [self.tried(c) for c in envelope.messages]
         with self._lock:
-            if (envelope.manager, envelope.number) < self._seen():
-                return [_stale() for _ in envelope.commands]
-            self._see(envelope.manager, envelope.number)
-            return [self.tried(c) for c in envelope.commands]
+            if (envelope.epoch, envelope.number) < self._seen():
+                return [_stale() for _ in envelope.messages]
+            self._see(envelope.epoch, envelope.number)
+            return [self.tried(c) for c in envelope.messages]
 
     def _seen(self) -> tuple[int, int]:
         if self._last is None:  # only this process writes it
@@ -143,16 +143,16 @@ class ConnectionManager:
                 ledger.set_meta(SEEN, f"{epoch} {number}")
             self._last = epoch, number
 
-    def tried(self, command: Command) -> Reply:
+    def tried(self, command: Message) -> Reply:
         """Carries one command out; a refusal is a reply."""
         try:
             return self.perform(command)
         except MillstreamError as error:
-            return Refusal(code_of(error), error.message, error.detail[:5000], error.hint[:5000])
+            return refusal(error)
 
     # -- commands -------------------------------------------------------------------------------
 
-    def perform(self, command: Command) -> Reply:
+    def perform(self, command: Message) -> Reply:
         hosting, distributor = self.processor.hosting, self.processor.distributor
         match command:
             case Declare():
@@ -196,13 +196,15 @@ class ConnectionManager:
                 return self._inventory()
             case Reset():
                 self.parts.reset()
+            case PlaceTree():
+                return self.parts.place(command)
             case Stop():
                 self.parts.stop()
             case _:
                 return self._move(command)
         return Done()
 
-    def _move(self, command: Command) -> Reply:
+    def _move(self, command: Message) -> Reply:
         """The commands of a move."""
         old, new = self.processor.old_owner, self.processor.new_owner
         match command:

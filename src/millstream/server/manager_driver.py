@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from millstream.client.http import AsyncHttpClient, Response, json_of, told_error
 from millstream.control import tiers
-from millstream.control.commands import MESSAGE_BYTES_MAX, Command, Compile, Envelope
+from millstream.control.commands import Command, Compile
 from millstream.control.manager import step
 from millstream.control.manager_events import (
     Event,
@@ -29,8 +29,9 @@ from millstream.control.manager_events import (
 )
 from millstream.control.manager_plans import knows_streams
 from millstream.control.manager_state import ManagerState, OutsideStream, Settings
-from millstream.control.replies import Refusal, Reply, decode_reply
-from millstream.errors import MillstreamError
+from millstream.control.protocol import MESSAGE_BYTES_MAX, PATH, Envelope, read_replies
+from millstream.control.replies import Refusal, Reply
+from millstream.errors import MillstreamError, UsageError
 from millstream.server.manager_store import ManagerStore
 
 TICK_S = 0.25
@@ -188,8 +189,8 @@ class ManagerDriver:
 
     async def from_above(self, envelope: Envelope) -> list[Reply]:
         """Carries out a higher manager's message; a reply for each command when it is known."""
-        if envelope.to != self.name:
-            return [Refusal("not_me", f"this is {self.name}") for _ in envelope.commands]
+        if envelope.to != self.name or envelope.by != "manager":
+            return [Refusal("not_me", f"this is manager {self.name}") for _ in envelope.messages]
         if tiers.stale(self.state, envelope):
             return [Refusal("stale", "a later message has been here") for _ in envelope.commands]
         self.heard_above.set()
@@ -208,9 +209,9 @@ class ManagerDriver:
         for name in knowing or ():
             envelope = Envelope(self.state.epoch, 0, name, (command,))
             url = self.state.processors[name].url
-            with suppress(MillstreamError, ValueError, KeyError):
+            with suppress(MillstreamError):
                 (reply,) = await self._post(Send(name, url, "ask", 0, envelope))
-                return cast("Reply", reply)
+                return reply
         return Refusal("busy", "no processor of this manager answers")
 
     # -- messages -------------------------------------------------------------------------------
@@ -221,16 +222,16 @@ class ManagerDriver:
         try:
             replies = await self._post(send)
             event = Replied(send.processor, send.channel, send.number, replies)
-        except (MillstreamError, ValueError, KeyError) as error:
+        except MillstreamError as error:
             text = f"{type(error).__name__}: {error}"[:300]
             event = Unanswered(send.processor, send.channel, send.number, text)
         self.feed(event)
 
-    async def _post(self, send: Send) -> tuple[Any, ...]:
+    async def _post(self, send: Send) -> tuple[Reply, ...]:
         assert self._client is not None
         answer = await self._client.send(
             "POST",
-            f"{send.url.rstrip('/')}/control",
+            f"{send.url.rstrip('/')}{PATH}",
             send.envelope,
             answer_s=self.state.settings.patience_s,
         )
@@ -238,12 +239,8 @@ class ManagerDriver:
         if answer.is_error:
             raise told_error(answer)
         if len(answer.content) > 4 * MESSAGE_BYTES_MAX:
-            raise ValueError("an answer beyond all bounds")
-        found = json_of(answer)["replies"]
-        commands = send.envelope.commands
-        if len(found) != len(commands):
-            raise ValueError("an answer with another number of replies")
-        return tuple(decode_reply(c, r) for c, r in zip(commands, found, strict=True))
+            raise UsageError("an answer beyond all bounds")
+        return read_replies(send.envelope, json_of(answer))
 
 
 def _knowing(state: ManagerState) -> list[str] | None:

@@ -19,11 +19,12 @@ from millstream.client.http import AsyncHttpClient, json_of
 from millstream.control.codec import EXACT
 from millstream.control.manager_events import RequestMove
 from millstream.control.manager_state import ManagerState
+from millstream.control.protocol import PATH, Envelope, PlaceTree, read_replies
+from millstream.control.replies import Refusal, TreePlaced
 from millstream.errors import AwayError, MillstreamError, RefusedError, UsageError
 from millstream.server import manager_answers as answers
 from millstream.server.access import record_body
 from millstream.server.manager_driver import ManagerDriver
-from millstream.server.placement_messages import Wish, tree_json
 from millstream.server.serving import Application
 
 if TYPE_CHECKING:
@@ -155,22 +156,21 @@ async def _placed_together(
 
     state, problem = driver.state, tree.present()
     wanted = tree_of(problem, f"{tree.query}#{state.epoch}-{state.counter}-{state.number}")
-    wish = Wish(
-        tree=tree_json(wanted),
-        peers={node: state.processors[node].url for node in problem.nodes},
-        algorithm=asked.algorithm,
-        k=asked.k,
-        latency_bound=problem.latency_bound,
-        levels=asked.levels,
-        wait_s=MAPPING_S,
+    asking = PlaceTree(
+        wanted,
+        {node: state.processors[node].url for node in problem.nodes},
+        asked.algorithm,
+        asked.k,
+        problem.latency_bound,
+        asked.levels,
+        MAPPING_S,
     )
-    found = await _asked(state.processors[problem.proxy].url, wish, token, verify)
-    if "refused" in found:
-        refused = found["refused"]
-        raise RefusedError(
-            str(refused["reason"]), "the processors found no placement", detail=refused["detail"]
-        )
-    placement = {str(o): str(p) for o, p in found["placement"].items()}
+    proxy = state.processors[problem.proxy]
+    envelope = Envelope(state.epoch, 0, proxy.id, (asking,))
+    found = await _asked(proxy.url, envelope, token, verify)
+    if not isinstance(found, TreePlaced):
+        raise RefusedError(found.code, found.message, detail=found.detail, hint=found.hint)
+    placement = found.placement
     unknown = sorted(set(placement.values()) - set(problem.nodes))
     if unknown or placement.keys() != tree.running.keys():
         raise AwayError("the processors' answer does not fit the query; ask again")
@@ -183,20 +183,22 @@ async def _placed_together(
         )
     return _told(tree, problem, placement) | {
         "planner": f"{asked.algorithm}, distributed",
-        "measured_cost": found["cost"],
-        "attempts": found["attempts"],
-        "messages": {**found["messages"], "all": sum(found["messages"].values())},
-        "envelopes": found["envelopes"],
-        "probed_pairs": found["probed_pairs"],
+        "measured_cost": found.cost,
+        "attempts": found.attempts,
+        "messages": {**found.messages, "all": sum(found.messages.values())},
+        "envelopes": found.envelopes,
+        "probed_pairs": found.probed_pairs,
         "bounds": asdict(tree_bounds(problem, asked.levels)),
     }
 
 
-async def _asked(url: str, wish: Wish, token: str | None, verify: str | bool) -> dict[str, Any]:
-    async with AsyncHttpClient(token, verify, answer_s=wish.wait_s + 15.0) as client:
+async def _asked(
+    url: str, envelope: Envelope, token: str | None, verify: str | bool
+) -> TreePlaced | Refusal:
+    async with AsyncHttpClient(token, verify, answer_s=MAPPING_S + 15.0) as client:
         try:
-            path, body = f"{url.rstrip('/')}/placement/trees", wish.model_dump(mode="json")
-            return dict(json_of(await client.ask("POST", path, body)))
+            answer = await client.ask("POST", url.rstrip("/") + PATH, envelope)
+            (reply,) = read_replies(envelope, json_of(answer))
         except AwayError as error:
             raise AwayError(
                 "the processor where the result is wanted does not answer", detail=error.detail
@@ -205,6 +207,8 @@ async def _asked(url: str, wish: Wish, token: str | None, verify: str | bool) ->
             raise UsageError(
                 "the processor where the result is wanted refuses", detail=error.message
             ) from None
+    assert isinstance(reply, TreePlaced | Refusal)
+    return reply
 
 
 async def _carried_out(

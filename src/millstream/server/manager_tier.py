@@ -17,10 +17,9 @@ from fastapi.responses import JSONResponse
 
 from millstream.client.http import AsyncHttpClient, json_of
 from millstream.control import tiers
-from millstream.control.commands import MESSAGE_BYTES_MAX, decode
-from millstream.control.replies import encode_reply
+from millstream.control.protocol import MESSAGE_BYTES_MAX, PATH, Envelope, written
 from millstream.cql.system_streams import PREFIX
-from millstream.server.access import AnswerError, json_body
+from millstream.server.access import AnswerError, json_body, record_body
 from millstream.server.manager_driver import ManagerDriver
 from millstream.server.serving import Application
 from millstream.server.system_log import SystemLog
@@ -44,10 +43,10 @@ def add_tier_routes(
             raise AnswerError(409, "not_owner", f"stream {stream} is not made below this manager")
         return found
 
-    @app.post("/control")
+    @app.post(PATH)
     async def control(request: Request) -> dict[str, Any]:
-        envelope = decode(await json_body(request, MESSAGE_BYTES_MAX))
-        return {"replies": [encode_reply(r) for r in await driver.from_above(envelope)]}
+        envelope = await record_body(request, Envelope, MESSAGE_BYTES_MAX)
+        return written(await driver.from_above(envelope))
 
     @app.get("/streams/{stream:path}/segments")
     async def segments(stream: str, after: int) -> dict[str, Any]:

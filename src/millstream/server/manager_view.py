@@ -18,11 +18,12 @@ from urllib.parse import quote
 from millstream.client.manager_client import ManagerClient
 from millstream.control.admission import Placed, Refused
 from millstream.control.cluster_snapshot import laid_over
-from millstream.control.commands import Compile, Envelope, encode
+from millstream.control.commands import Compile
 from millstream.control.manager_decisions import place_query
 from millstream.control.manager_snapshot import snapshot_of
 from millstream.control.manager_state import ManagerState, OperatorRecord, Query
-from millstream.control.replies import Compiled, Refusal, decode_reply
+from millstream.control.protocol import PATH, Envelope, read_replies
+from millstream.control.replies import Compiled, Refusal
 from millstream.control.snapshot import (
     Admission,
     DecisionSnapshot,
@@ -95,11 +96,10 @@ class ManagerView:
         if not up:
             raise StateError("no processor answers now", hint="start one: millstream processor")
         processor = state.processors[min(up)]
-        command = Compile(cql)
-        envelope = Envelope(state.epoch, 0, processor.id, (command,))
-        url = f"{processor.url.rstrip('/')}/control"
-        answer = self._client.ask("POST", url, encode(envelope), wait_s=SUBMIT_S).json()
-        reply = decode_reply(command, answer["replies"][0])
+        envelope = Envelope(state.epoch, 0, processor.id, (Compile(cql),))
+        url = f"{processor.url.rstrip('/')}{PATH}"
+        answer = self._client.ask("POST", url, envelope, wait_s=SUBMIT_S).json()
+        (reply,) = read_replies(envelope, answer)
         if isinstance(reply, Refusal):
             raise mistake(cql, reply.message, reply.detail, reply.hint)
         assert isinstance(reply, Compiled)

@@ -9,17 +9,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
 
-from millstream.balance import wire
 from millstream.balance.protocol import Message
 from millstream.client.http import HttpClient, json_of
-from millstream.control.codec import from_json
-from millstream.control.handover import PeerCommand, PeerEnvelope
-from millstream.control.replies import Reply, decode_reply
+from millstream.control.handover import PeerCommand
+from millstream.control.protocol import PATH, Envelope, Introduce, read_replies
+from millstream.control.replies import Refusal, Reply
 from millstream.errors import MillstreamError
 
-PATH = "/balance"
 NEWS_SECONDS = 5.0
 COMMAND_SECONDS = 30.0
 SENDERS = 4
@@ -31,6 +28,7 @@ class PeerBook:
     def __init__(
         self,
         me: str,
+        epoch: int,
         url: Callable[[], str],
         streams: Callable[[], Sequence[str]],
         learn: Callable[[str, str], None],
@@ -38,7 +36,8 @@ class PeerBook:
         token: str | None = None,
         verify: str | bool = True,
     ) -> None:
-        self.me, self._url, self._streams, self._learn = me, url, streams, learn
+        self.me, self._epoch, self._url = me, epoch, url
+        self._streams, self._learn = streams, learn
         self._client = HttpClient(token, verify)
         self._pool = ThreadPoolExecutor(SENDERS, thread_name_prefix="millstream-news")
         self._lock = threading.Lock()
@@ -101,38 +100,33 @@ class PeerBook:
         """News, as well as it goes."""
         if not self._closed:
             with suppress(RuntimeError):  # it is closing
-                self._pool.submit(self._tell, to, [wire.to_json(m) for m in messages])
+                self._pool.submit(self._tell, to, messages)
 
-    def _tell(self, to: str, news: Sequence[dict[str, Any]]) -> None:
-        envelope = self._envelope(to, news=tuple(news))
-        if self._post(to, envelope, NEWS_SECONDS) is None:
+    def _tell(self, to: str, messages: Sequence[Message]) -> None:
+        replies = self._post(to, messages, NEWS_SECONDS)
+        if not replies or any(isinstance(reply, Refusal) for reply in replies):
             self.lost += 1
 
     def ask(self, to: str, command: PeerCommand) -> Reply | None:
         """A command of a move; None where nobody answers."""
-        found = self._post(to, self._envelope(to, commands=(command,)), COMMAND_SECONDS)
-        if found is None or len(found.get("replies", ())) != 1:
-            return None
-        return decode_reply(command, found["replies"][0])  # type: ignore[arg-type]
+        replies = self._post(to, (command,), COMMAND_SECONDS)
+        return replies[-1] if replies else None
 
-    def _envelope(self, to: str, **parts: Any) -> PeerEnvelope:
-        return PeerEnvelope(self.me, self._url(), to, tuple(self._streams()), **parts)
-
-    def _post(self, to: str, envelope: PeerEnvelope, seconds: float) -> dict[str, Any] | None:
+    def _post(
+        self, to: str, messages: Sequence[Message | PeerCommand], seconds: float
+    ) -> tuple[Reply, ...]:
         url = self.url_of(to)
         if url is None or self._closed:
-            return None
+            return ()
+        me = Introduce(self._url(), tuple(self._streams()))
+        envelope = Envelope(self._epoch, 0, to, (me, *messages), self.me, "processor")
         try:
-            answer = self._client.send("POST", url + PATH, envelope, answer_s=seconds)
-            return dict(json_of(answer)) if answer.is_success else None
-        except (MillstreamError, TypeError, ValueError):
-            return None
+            answer = self._client.post(url + PATH, envelope, answer_s=seconds)
+            return read_replies(envelope, answer)
+        except MillstreamError:
+            return ()
 
     def close(self) -> None:
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
-
-
-def decode_peer(data: object) -> PeerEnvelope:
-    return from_json(PeerEnvelope, data)

@@ -8,46 +8,47 @@ sent, twice in a row), asks everybody what it hosts, and lets the tree go: carry
 out is the manager's business. Decides nothing itself.
 """
 
-import json
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import quote
-
-from fastapi import Request
-from fastapi.concurrency import run_in_threadpool
+from typing import TypeVar, get_args
 
 from millstream.client.http import HttpClient
+from millstream.control.codec import to_bytes
 from millstream.control.coordinator_driver import PlacementDriver
-from millstream.control.coordinator_messages import Settings
+from millstream.control.coordinator_messages import Message, Settings
 from millstream.control.coordinator_state import Refuse, Report, Timing
 from millstream.control.coordinator_zones import Tree
-from millstream.errors import AwayError, MillstreamError, StateError, UsageError
-from millstream.server.access import BODY_BYTES_MAX, json_body
-from millstream.server.placement_messages import (
+from millstream.control.protocol import (
+    MESSAGE_BYTES_MAX,
     MESSAGES_MAX,
+    PATH,
     PEERS_MAX,
     Envelope,
-    Share,
-    Wish,
-    read_envelope,
-    read_share,
-    read_wish,
+    PlaceTree,
+    ReadShare,
+    TakePart,
+    Unreachable,
+    read_replies,
 )
-from millstream.server.serving import Application
+from millstream.control.protocol import Message as AnyMessage
+from millstream.control.replies import Refusal, Reply, TreePlaced, TreeShare
+from millstream.errors import AwayError, MillstreamError, StateError, UsageError
+from millstream.server.dispatcher import Dispatcher
 
 TICK_S = 0.5
 SENDERS, WORKERS = 8, 4
 RETRY_S = (0.1, 0.4, 1.5)
 SILENT_S = 600.0  # after which a tree that nobody speaks of is forgotten
 ANSWER_S = 10.0
+NO_PLACEMENT = "the processors found no placement"
 QUIET_S = 1.0  # without a message, where some were lost with a processor
-ENVELOPE_BYTES_MAX = BODY_BYTES_MAX // 2
+ENVELOPE_BYTES_MAX = MESSAGE_BYTES_MAX // 2
 
+T = TypeVar("T")
 Distances = Callable[[Sequence[str]], Mapping[str, float]]
 
 
@@ -55,7 +56,7 @@ Distances = Callable[[Sequence[str]], Mapping[str, float]]
 class _Line:
     """What waits for one processor."""
 
-    waiting: deque[str] = field(default_factory=deque)  # JSON texts
+    waiting: deque[tuple[Message, int]] = field(default_factory=deque)  # with their bytes
     down: set[str] = field(default_factory=set)
     busy: bool = False
 
@@ -67,12 +68,13 @@ class PlacementCoordinator:
         self,
         name: str,
         distances: Distances,
+        epoch: int = 0,
         *,
         token: str | None = None,
         verify: str | bool = True,
         timing: Timing | None = None,
     ) -> None:
-        self.name, self._distances = name, distances
+        self.name, self._distances, self._epoch = name, distances, epoch
         self._http = HttpClient(token, verify, answer_s=ANSWER_S)
         self.driver = PlacementDriver(name, self._known, self, self._on_outcome, timing)
         self._urls: dict[str, str] = {}
@@ -105,11 +107,11 @@ class PlacementCoordinator:
     def probe(self, targets: Sequence[str]) -> Mapping[str, float]:
         return self._distances(targets)
 
-    def send(self, peer: str, data: Mapping[str, Any]) -> None:
+    def send(self, peer: str, message: Message) -> None:
         """Queues a message; those that wait for one processor go together."""
         with self._changed:
             line = self._lines.setdefault(peer, _Line())
-            line.waiting.append(json.dumps(data, separators=(",", ":")))
+            line.waiting.append((message, len(to_bytes(message))))
             self._begin(peer, line)
 
     def _known(self) -> tuple[str, ...]:
@@ -135,34 +137,32 @@ class PlacementCoordinator:
         while not self._stopping.is_set():
             with self._changed:
                 line = self._lines[peer]
-                taken: list[str] = []
+                taken: list[Message] = []
                 size = 0
-                while line.waiting and len(taken) < MESSAGES_MAX and size < ENVELOPE_BYTES_MAX:
-                    taken.append(line.waiting.popleft())
-                    size += len(taken[-1])
                 down, line.down = sorted(line.down), set()
+                room = MESSAGES_MAX - 1 - len(down)
+                while line.waiting and len(taken) < room and size < ENVELOPE_BYTES_MAX:
+                    message, more = line.waiting.popleft()
+                    taken.append(message)
+                    size += more
                 if not taken and not down:
                     line.busy = False
                     return
                 peers = dict(self._urls)
-            messages = [json.loads(text) for text in taken]
-            body = Envelope(peers=peers, down=down, messages=messages)
-            if self._posted(peer, body):
+            if self._posted(peer, (TakePart(peers), *map(Unreachable, down), *taken)):
                 with self._changed:
-                    for tree in {_tree(m) for m in messages}:
+                    for tree in {m.settings.tree for m in taken}:
                         self._envelopes[tree] = self._envelopes.get(tree, 0) + 1
             else:
-                self._lost(peer, messages)
+                self._lost(peer, taken)
 
-    def _posted(self, peer: str, body: Envelope) -> bool:
-        url = body.peers.get(peer)
-        if url is None:
-            return False
-        data = body.model_dump(mode="json")
+    def _posted(self, peer: str, messages: Sequence[AnyMessage]) -> bool:
         for wait_s in (*RETRY_S, None):
             try:
-                self._http.post(f"{url.rstrip('/')}/placement/messages", data)
-                return True
+                replies = self._asked(peer, messages)
+                codes = {reply.code for reply in replies if isinstance(reply, Refusal)}
+                if codes != {"busy"}:
+                    return not codes
             except (UsageError, StateError):
                 return False  # it will not take this, however often
             except MillstreamError:
@@ -171,9 +171,18 @@ class PlacementCoordinator:
                 return False
         return False
 
-    def _lost(self, peer: str, messages: Sequence[Mapping[str, Any]]) -> None:
+    def _asked(self, peer: str, messages: Sequence[AnyMessage]) -> Sequence[Reply]:
+        """Another processor's replies; raises where it has none."""
+        with self._changed:
+            url = self._urls.get(peer)
+        if url is None:
+            raise StateError(f"where processor {peer} is, nobody has said")
+        envelope = Envelope(self._epoch, 0, peer, tuple(messages), self.name, "processor")
+        return read_replies(envelope, self._http.post(url.rstrip("/") + PATH, envelope))
+
+    def _lost(self, peer: str, messages: Sequence[Message]) -> None:
         """Who cannot be reached is down; the proxies of the trees concerned hear of it."""
-        for proxy in {str(m["settings"]["proxy"]) for m in messages}:
+        for proxy in {message.settings.proxy for message in messages}:
             if proxy == self.name:
                 self.driver.peer_down(peer)
             elif proxy != peer:
@@ -184,27 +193,34 @@ class PlacementCoordinator:
 
     # -- receiving ------------------------------------------------------------------------------
 
-    def receive(self, envelope: Envelope) -> None:
-        """Takes messages; what they lead to happens in threads of its own."""
-        messages = envelope.decoded()  # one that is malformed refuses all
+    def take_messages(self, dispatcher: Dispatcher) -> None:
+        """What coordinators, proxies and hosts say to each other comes here."""
+        dispatcher.on(get_args(Message), lambda _, message: self.receive(message))
+        dispatcher.on((TakePart,), lambda _, message: self.learn(message.peers))
+        dispatcher.on((Unreachable,), lambda _, m: self._work(self.driver.peer_down, m.processor))
+        dispatcher.on((ReadShare,), lambda _, message: self.share(message.tree))
+        dispatcher.on((PlaceTree,), lambda _, message: self.place(message))
+
+    def receive(self, message: Message) -> None:
+        """Takes a message; what it leads to happens in threads of its own."""
         with self._changed:
-            self._learn(envelope.peers)
-            now = self.now_s()
-            self._heard.update({message.settings.tree: now for message in messages})
+            self._heard[message.settings.tree] = self.now_s()
+        self._tick_from_now_on()
+        self._work(self.driver.receive, message)
+
+    def _work(self, carry_out: Callable[[T], None], what: T) -> None:
+        with self._changed:
+            if self._stopping.is_set():
+                raise AwayError(f"processor {self.name} is about to end")
             if self._workers is None:
                 self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="millstream-placed")
-            workers = self._workers
-        self._tick_from_now_on()
-        if self._stopping.is_set():
-            raise AwayError(f"processor {self.name} is about to end")
-        for peer in envelope.down:
-            workers.submit(self.driver.peer_down, peer)
-        for message in messages:
-            workers.submit(self.driver.take, message)
+            self._workers.submit(carry_out, what)
 
-    def _learn(self, peers: Mapping[str, str]) -> None:
-        known = {**self._urls, **peers}
-        self._urls = known if len(known) <= PEERS_MAX else dict(peers)
+    def learn(self, peers: Mapping[str, str]) -> None:
+        """Where processors answer."""
+        with self._changed:
+            known = {**self._urls, **peers}
+            self._urls = known if len(known) <= PEERS_MAX else dict(peers)
 
     def _tick_from_now_on(self) -> None:
         with self._changed:
@@ -230,13 +246,13 @@ class PlacementCoordinator:
             for table in (self._heard, self._envelopes, self._outcomes):
                 table.pop(tree, None)
 
-    def share(self, tree: str) -> Share:
+    def share(self, tree: str) -> TreeShare:
         """This processor's part in a tree."""
         counts = self.driver.counts(tree)
         with self._changed:
             envelopes = self._envelopes.get(tree, 0)
-        return Share(
-            operators=list(self.driver.running(tree)),
+        return TreeShare(
+            operators=self.driver.running(tree),
             sent=dict(counts.sent),
             received=counts.received,
             probed_pairs=counts.probed_pairs,
@@ -245,31 +261,33 @@ class PlacementCoordinator:
 
     # -- as a proxy -----------------------------------------------------------------------------
 
-    def place(self, wish: Wish, tree: Tree) -> dict[str, Any]:
+    def place(self, asked: PlaceTree) -> Reply:
         """Places a tree with this processor as its proxy, and says what came of it."""
+        tree = asked.tree
+        self.learn(asked.peers)
         with self._changed:
-            self._learn(wish.peers)
-            self._heard[tree.id] = self.now_s() + wish.wait_s
+            self._heard[tree.id] = self.now_s() + asked.wait_s
             self._outcomes.pop(tree.id, None)
         self._tick_from_now_on()
-        deadline = self.now_s() + wish.wait_s
-        candidates = tuple(sorted({self.name, *wish.peers}))
-        asked = Settings(
-            tree.id, 1, self.name, wish.algorithm, wish.k, wish.latency_bound, candidates
+        deadline = self.now_s() + asked.wait_s
+        candidates = tuple(sorted({self.name, *asked.peers}))
+        settings = Settings(
+            tree.id, 1, self.name, asked.algorithm, asked.k, asked.latency_bound, candidates
         )
-        self.driver.submit(tree, asked, wish.levels)
+        self.driver.submit(tree, settings, asked.levels)
         try:
-            return self._answer(tree, wish, deadline)
+            return self._answer(asked, deadline)
         finally:
             self.driver.withdraw(tree.id)
 
-    def _answer(self, tree: Tree, wish: Wish, deadline: float) -> dict[str, Any]:
+    def _answer(self, asked: PlaceTree, deadline: float) -> Reply:
+        tree = asked.tree
         outcome = self._await_outcome(tree.id, deadline)
         if outcome is None:
-            return {"refused": {"reason": "timeout", "detail": f"no answer in {wish.wait_s:g} s"}}
+            return Refusal("timeout", NO_PLACEMENT, f"no answer in {asked.wait_s:g} s")
         if isinstance(outcome, Refuse):
-            return {"refused": {"reason": outcome.reason, "detail": outcome.detail}}
-        shares = self._await_quiet(tree, wish.peers, deadline)
+            return Refusal(outcome.reason, NO_PLACEMENT, outcome.detail)
+        shares = self._await_quiet(tree, asked.peers, deadline)
         sources = {source.id for source in tree.sources}
         placement: dict[str, str] = {}
         for peer, share in sorted(shares.items()):
@@ -278,21 +296,20 @@ class PlacementCoordinator:
                     placement[operator] = peer
         missing = sorted({operator.id for operator in tree.operators} - placement.keys())
         if missing:
-            detail = f"nobody says that it has {missing[0]}"
-            return {"refused": {"reason": "timeout", "detail": detail}}
+            return Refusal("timeout", NO_PLACEMENT, f"nobody says that it has {missing[0]}")
         kinds: dict[str, int] = {}
         for share in shares.values():
             for kind, number in share.sent.items():
                 kinds[kind] = kinds.get(kind, 0) + number
-        return {
-            "placement": placement,
-            "cost": outcome.cost,
-            "delay": outcome.delay,
-            "attempts": outcome.epoch,
-            "messages": kinds,
-            "envelopes": sum(share.envelopes for share in shares.values()),
-            "probed_pairs": sum(share.probed_pairs for share in shares.values()),
-        }
+        return TreePlaced(
+            placement,
+            outcome.cost,
+            outcome.delay,
+            outcome.epoch,
+            kinds,
+            sum(share.envelopes for share in shares.values()),
+            sum(share.probed_pairs for share in shares.values()),
+        )
 
     def _await_outcome(self, tree: str, deadline: float) -> Report | Refuse | None:
         with self._changed:
@@ -305,13 +322,13 @@ class PlacementCoordinator:
 
     def _await_quiet(
         self, tree: Tree, peers: Mapping[str, str], deadline: float
-    ) -> dict[str, Share]:
+    ) -> dict[str, TreeShare]:
         """Everybody's part, once no message of the tree is under way any more."""
         before: tuple[int, int] | None = None
         since_s = self.now_s()
-        shares: dict[str, Share] = {}
+        shares: dict[str, TreeShare] = {}
         while self.now_s() < deadline and not self._stopping.is_set():
-            shares = {peer: share for peer in peers if (share := self._asked(peer, tree.id))}
+            shares = {peer: share for peer in peers if (share := self._share_of(peer, tree.id))}
             shares[self.name] = self.share(tree.id)
             sent = sum(share.messages for share in shares.values())
             totals = sent, sum(share.received for share in shares.values())
@@ -322,35 +339,11 @@ class PlacementCoordinator:
             self._stopping.wait(0.02)
         return shares
 
-    def _asked(self, peer: str, tree: str) -> Share | None:
-        with self._changed:
-            url = self._urls.get(peer)
-        if peer == self.name or url is None:
+    def _share_of(self, peer: str, tree: str) -> TreeShare | None:
+        if peer == self.name:
             return None
         try:
-            path = f"/placement/trees/{quote(tree, safe='')}"
-            return read_share(self._http.get(url.rstrip("/") + path))
+            (reply,) = self._asked(peer, (ReadShare(tree),))
         except MillstreamError:
             return None
-
-    # -- HTTP -----------------------------------------------------------------------------------
-
-    def add_routes(self, app: Application) -> None:
-        @app.post("/placement/messages")
-        async def messages(request: Request) -> dict[str, Any]:
-            envelope = read_envelope(await json_body(request))
-            await run_in_threadpool(self.receive, envelope)
-            return {}
-
-        @app.post("/placement/trees")
-        async def trees(request: Request) -> dict[str, Any]:
-            wish, tree = read_wish(await json_body(request))
-            return await run_in_threadpool(self.place, wish, tree)
-
-        @app.get("/placement/trees/{tree}")
-        async def part(tree: str) -> dict[str, Any]:
-            return self.share(tree).model_dump(mode="json")
-
-
-def _tree(message: Mapping[str, Any]) -> str:
-    return str(message["settings"]["tree"])
+        return reply if isinstance(reply, TreeShare) else None

@@ -11,8 +11,7 @@ The seven components of D-CAPE's figure 4.1 (section 4.3), one module each:
     distances, placing together   server/distance_watch.py, server/placement_coordinator.py
     balancing without a manager   server/balancing.py (seed 002), moves in server/peer_moves.py
 
-    POST /control     one envelope of commands (control/commands.py)
-    POST /balance     news and commands of a peer that balances without a manager
+    POST /control     one envelope of a manager or of another processor (control/protocol.py)
     GET  /balance     how this processor balances; POST /balance/peers tells it of others
     GET  /health
     the endpoints of the stream distributor, and of posted rows (rows_api.py)
@@ -28,11 +27,11 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse
 
 from millstream.client.http import checked_url
-from millstream.control.commands import MESSAGE_BYTES_MAX, Envelope, Join, Progress, Report, decode
-from millstream.control.replies import encode_reply
+from millstream.control.commands import Join, Report
+from millstream.control.protocol import Envelope, PlaceTree
+from millstream.control.replies import Reply
 from millstream.engine.ports import DataPlane
 from millstream.engine.processor import Processor
 from millstream.engine.settings import EngineSettings
@@ -41,9 +40,10 @@ from millstream.server.access import AnswerError, json_body
 from millstream.server.balancing import BalanceSettings, Balancing
 from millstream.server.capacity import capacity
 from millstream.server.connection_manager import ConnectionManager, Parts
+from millstream.server.dispatcher import Dispatcher
 from millstream.server.distance_watch import DistanceWatch
 from millstream.server.execution_engine import ExecutionEngine
-from millstream.server.peer_book import PATH, PeerBook, decode_peer
+from millstream.server.peer_book import PeerBook
 from millstream.server.peers import PeerDirectory
 from millstream.server.placement_coordinator import PlacementCoordinator
 from millstream.server.processor_view import ProcessorView
@@ -121,6 +121,7 @@ class ProcessorServer:
                 self.peers,
                 self.stopping.set,
                 self._reset,
+                self._place,
             )
         )
         self.connections.properties.update(capacity(self.processor))
@@ -137,6 +138,7 @@ class ProcessorServer:
         self.coordinator = PlacementCoordinator(
             self.processor.id,
             self.distances.distances,
+            self.processor.engine.ledger.epoch,
             token=settings.token,
             verify=settings.verify,
         )
@@ -221,6 +223,7 @@ class ProcessorServer:
         declared = self.processor.ownership.declared
         book = PeerBook(
             self.processor.id,
+            self.processor.engine.ledger.epoch,
             lambda: self.url,
             lambda: [f"s:{name}" for name, d in declared().items() if d.ingest],
             self.peers.learn,
@@ -254,6 +257,9 @@ class ProcessorServer:
         self.engine.wake()
         self.receiver.look()
 
+    def _place(self, asked: PlaceTree) -> Reply:
+        return self.coordinator.place(asked)
+
     def _reset(self) -> None:
         """Forgets all queries, streams and rows."""
         hosting, ownership = self.processor.hosting, self.processor.ownership
@@ -269,25 +275,15 @@ class ProcessorServer:
 
     # -- HTTP -----------------------------------------------------------------------------------
 
-    async def _control(self, request: Request) -> JSONResponse:
-        envelope = decode(await json_body(request, MESSAGE_BYTES_MAX))
-        await self._note(envelope)
-        if envelope.number == 0 and all(isinstance(c, Progress) for c in envelope.commands):
-            replies = self.connections.receive(envelope)  # a look at the ledger; waits for nobody
-        else:
-            replies = await run_in_threadpool(self.connections.receive, envelope)
-        return JSONResponse({"replies": [encode_reply(reply) for reply in replies]})
-
     def app(self) -> Application:
         app = Application("Millstream processor", token=self.settings.token)
-        app.quick_post("/control", self._control)
+        self._dispatcher().add_route(app)
 
         @app.get("/health")
         async def health() -> dict[str, Any]:
             return {"status": "ok", "processor": self.processor.id}
 
         self._add_balancing(app)
-        self.coordinator.add_routes(app)
         self.distributor.add_routes(app)
         view = ProcessorView(
             self.processor.id, self.processor.engine, lambda: self.engine.loop,
@@ -299,6 +295,13 @@ class ProcessorServer:
         app.mount("/", rows_app(self.feeder.door))
         return app
 
+    def _dispatcher(self) -> Dispatcher:
+        dispatcher = Dispatcher(self.processor.id, self.connections.receive, self._note)
+        self.coordinator.take_messages(dispatcher)
+        if self.balancing is not None:
+            self.balancing.take_messages(dispatcher)
+        return dispatcher
+
     def _add_balancing(self, app: Application) -> None:
         def there() -> Balancing:
             if self.balancing is None:
@@ -306,16 +309,11 @@ class ProcessorServer:
                 raise AnswerError(404, "unknown", "this processor does not balance", hint)
             return self.balancing
 
-        @app.post(PATH)
-        async def peer(request: Request) -> dict[str, Any]:
-            envelope = decode_peer(await json_body(request, MESSAGE_BYTES_MAX))
-            return {"replies": await run_in_threadpool(there().receive, envelope)}
-
-        @app.get(PATH)
+        @app.get("/balance")
         async def seen() -> dict[str, Any]:
             return await run_in_threadpool(there().seen)
 
-        @app.post(f"{PATH}/peers")
+        @app.post("/balance/peers")
         async def peers(request: Request) -> dict[str, Any]:
             told = (await json_body(request)).get("peers")
             if not isinstance(told, list) or not all(isinstance(url, str) for url in told):
@@ -325,7 +323,7 @@ class ProcessorServer:
 
     async def _note(self, envelope: Envelope) -> None:
         """Lets a report wait for something of note, at most as long as it asks."""
-        wait = max((c.wait_s for c in envelope.commands if isinstance(c, Report)), default=0.0)
+        wait = max((c.wait_s for c in envelope.messages if isinstance(c, Report)), default=0.0)
         deadline = time.monotonic() + wait
         while time.monotonic() < deadline and not self.stopping.is_set():
             if self.statistics.noted.is_set():

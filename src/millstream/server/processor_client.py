@@ -8,9 +8,10 @@ import threading
 from typing import Any
 
 from millstream.client.http import HttpClient, json_of
-from millstream.control.commands import QUESTIONS, Command, Envelope
+from millstream.control.commands import QUESTIONS, Command
+from millstream.control.protocol import PATH, Envelope, read_replies
 from millstream.control.records import Peer
-from millstream.control.replies import Refusal, Reply, decode_reply
+from millstream.control.replies import Refusal, Reply
 from millstream.errors import AwayError, MillstreamError, RefusedError
 
 ANSWER_SECONDS = 120.0
@@ -32,8 +33,7 @@ class ProcessorClient:
             with _lock:
                 number = 0 if questions else next(_numbers)
         envelope = Envelope(self.epoch, number, self.name, tuple(commands))
-        found = self._asked("POST", "/control", envelope)["replies"]
-        return [decode_reply(c, r) for c, r in zip(commands, found, strict=True)]
+        return list(read_replies(envelope, self._asked("POST", PATH, envelope)))
 
     def do(self, *commands: Command) -> list[Any]:
         """The same; a refusal is raised."""

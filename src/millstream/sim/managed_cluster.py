@@ -13,7 +13,6 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
-from millstream.control.commands import Envelope
 from millstream.control.manager import step
 from millstream.control.manager_events import (
     DeclareStream,
@@ -25,6 +24,7 @@ from millstream.control.manager_events import (
     Unanswered,
 )
 from millstream.control.manager_state import ManagerState, Settings, started_again
+from millstream.control.protocol import Envelope
 from millstream.control.replies import Compiled, CompiledOperator, Reply
 from millstream.errors import UsageError
 from millstream.sim.kernel import Kernel

@@ -134,7 +134,7 @@ class OverlayRun:
             self._arrive(name, send.message, route, 0.0)
             return
         reached.add(target)
-        self.counts.messages[send.message.kind] += 1
+        self.counts.messages[send.message.do] += 1
         self.counts.hops += len(route) - 1
         chance = self.kernel.generator("faults")
         if self.faults.loss and chance.uniform() < self.faults.loss:

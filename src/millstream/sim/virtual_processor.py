@@ -12,7 +12,8 @@ from typing import Any
 
 from millstream.control import commands as c
 from millstream.control import replies as r
-from millstream.control.commands import Command, Envelope
+from millstream.control.commands import Command
+from millstream.control.protocol import Envelope
 from millstream.control.replies import Refusal, Reply
 from millstream.cql.system_streams import COLUMNS
 from millstream.sim.virtual_ledger import MANAGER, WHEREVER, HandOver, Pull, VirtualLedger
@@ -61,11 +62,11 @@ class VirtualProcessor(VirtualWork):
     def control(self, envelope: Envelope) -> tuple[Reply, ...]:
         """Carries out a message; old ones are refused as a whole."""
         seen = self.ledger.manager
-        said = (envelope.manager, envelope.number)
+        said = (envelope.epoch, envelope.number)
         refusal = None
         if envelope.to != self.name:
             refusal = Refusal("not_me", f"this is {self.name}")
-        elif envelope.manager < seen[0] or (envelope.number and said < seen):
+        elif envelope.epoch < seen[0] or (envelope.number and said < seen):
             refusal = Refusal("stale", f"{said} comes after {seen}")
         if refusal is not None:
             return tuple(refusal for _ in envelope.commands)
