@@ -12,10 +12,10 @@ from millstream.client.cluster_system import ClusterSystem
 from millstream.client.pulled_delivery import Positions, PulledDelivery
 from millstream.client.system import ResultPage, tables_of
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.delivery import FileSink, Result
 from millstream.errors import StateError
 from millstream.plan.schema import Field
 from millstream.runs.statistics_export import statistics_of
+from millstream.store.delivery import FileSink, Result
 
 STREAM = StreamDefinition("a", (Field("x", "int"),), "x")
 OPERATOR = {"id": "o:1", "processor": "p1", "queries": ["q"], "figures": {"rows_out": 4.0}}

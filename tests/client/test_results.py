@@ -15,10 +15,10 @@ from millstream.client.manager_client import ManagerAwayError, ManagerClient
 from millstream.client.results import ResultReader
 from millstream.client.system import ResultPage
 from millstream.config import stream_json
-from millstream.engine.delivery import Result
 from millstream.errors import ResourceError, StateError, UsageError
 from millstream.plan.schema import Field
 from millstream.plan.windows import FOREVER
+from millstream.store.delivery import Result
 
 MANAGER, OLD, NEW = "http://manager", "http://old", "http://new"
 

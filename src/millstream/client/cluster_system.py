@@ -24,12 +24,12 @@ from millstream.config.qos_table import specification_table
 from millstream.config.stream_json import table_of
 from millstream.cql.catalog import StreamDefinition
 from millstream.cql.system_streams import PREFIX
-from millstream.engine.delivery import FileSink, Result, Sink
 from millstream.errors import StateError, UsageError
 from millstream.plan.schema import Field
 from millstream.plan.windows import BEGINNING
 from millstream.schedule.quality import Specification
 from millstream.share.dataflow import REJECTED_NAMES, late_stream, rejected_stream
+from millstream.store.delivery import FileSink, Result, Sink
 
 LOOK_S = 2.0  # between questions to the manager
 PROGRESS_S = 5.0  # between two lines about the progress

@@ -12,7 +12,7 @@ from typing import Any
 
 from millstream.client.system import Reader
 from millstream.config.json_files import read_json, write_whole
-from millstream.engine.delivery import Result, Sink
+from millstream.store.delivery import Result, Sink
 
 POSITIONS = "positions.json"
 

@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
 from millstream.client.system import ResultPage
-from millstream.engine.delivery import Result
 from millstream.errors import MillstreamError, StateError
 from millstream.plan.schema import Field
 from millstream.plan.windows import FOREVER
+from millstream.store.delivery import Result
 
 LOOK_AGAIN_S = 1.0
 DEPLOYED_S_MAX = 60.0

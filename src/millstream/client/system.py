@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.delivery import Result, Sink
 from millstream.errors import MillstreamError
 from millstream.plan.nodes import Plan
 from millstream.plan.schema import Schema
 from millstream.schedule.quality import Specification
+from millstream.store.delivery import Result, Sink
 
 POLL_S = 0.2  # to wait for rows before anything else is looked at
 REST_S = 0.05  # before somebody who did not answer is asked again

@@ -16,8 +16,8 @@ from millstream.client.manager_client import ManagerClient, manager_url
 from millstream.client.results import ResultReader
 from millstream.config import load_job
 from millstream.cql.durations import microseconds
-from millstream.engine.delivery import json_lines
 from millstream.errors import MillstreamError, UsageError
+from millstream.store.delivery import json_lines
 
 Manager = Annotated[str | None, typer.Option("--manager", help="URL of the manager.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -15,10 +15,10 @@ from typing import Any
 from millstream.config import Job
 from millstream.config.json_files import write_whole
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.file_source import list_files, verify_unchanged
 from millstream.errors import StateError, UsageError
 from millstream.runs.lock import FolderLock
 from millstream.share.dataflow import base_stream
+from millstream.store.file_source import list_files, verify_unchanged
 
 STATE = ".millstream"
 NEW_RUN = "choose an empty --out folder for a new run, or undo the change"

@@ -19,7 +19,6 @@ from millstream.client.arrow_types import empty_table
 from millstream.client.cluster_system import ClusterSystem
 from millstream.client.system import Figures, Submission, System
 from millstream.config import Job
-from millstream.engine.delivery import FileSink, Result, Sink, write_file
 from millstream.errors import MillstreamError, ResourceError, UsageError
 from millstream.runs.display import Display, Silent
 from millstream.runs.folder import RunFolder
@@ -27,6 +26,7 @@ from millstream.runs.live_run import LiveRun
 from millstream.runs.statistics_export import keep_statistics, statistics_of
 from millstream.runs.summary import counted, summarise
 from millstream.schedule.quality import Quality
+from millstream.store.delivery import FileSink, Result, Sink, write_file
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,17 +13,17 @@ import pyarrow as pa
 from millstream.client.system import Figures, RegisteredQuery, ResultPage, Submission
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.costs import explained
-from millstream.engine.delivery import Sink
 from millstream.engine.engine import Engine, EngineSettings, Query
 from millstream.engine.goals import change_goals, scheduling_figures
 from millstream.engine.loop import Loop
-from millstream.engine.operators import SELF_READING
 from millstream.engine.push_source import PushSource
-from millstream.engine.spark import active, session
 from millstream.errors import UsageError
 from millstream.plan.nodes import sources_of
 from millstream.plan.windows import BEGINNING
 from millstream.schedule.quality import Specification
+from millstream.spark.operators import SELF_READING
+from millstream.spark.session import active, session
+from millstream.store.delivery import Sink
 
 LOOK_S = 0.05  # between two looks at a result
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from millstream.client.arrow_types import empty_table
 from millstream.client.system import QueryFailedError, RegisteredQuery, tables_of
-from millstream.engine.delivery import FILE_FORMATS, CallbackSink, ConsoleSink, FileSink, Sink
 from millstream.errors import MillstreamError, UsageError
 from millstream.plan.explain import explain
 from millstream.session.live_table import follow
 from millstream.session.notebook import ROWS_SHOWN, query_html
+from millstream.store.delivery import FILE_FORMATS, CallbackSink, ConsoleSink, FileSink, Sink
 
 if TYPE_CHECKING:
     from millstream.client.system import Reader
@@ -206,7 +206,7 @@ class QueryHandle:
         if format in FILE_FORMATS and path is not None and not options:
             return self._attach(FileSink(Path(path).absolute(), format))
         spark = self._session.spark
-        from millstream.engine.spark_sink import SparkSink  # noqa: PLC0415  (brings Spark)
+        from millstream.spark.spark_sink import SparkSink  # noqa: PLC0415  (brings Spark)
 
         where = {} if path is None else {"path": str(Path(path).absolute())}
         return self._attach(SparkSink(spark, format, where | options))
