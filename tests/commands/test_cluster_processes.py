@@ -198,3 +198,43 @@ def test_a_session_works_on_a_cluster_as_without(cluster: LocalCluster) -> None:
         for query in session.queries():
             query.drop()
         assert session.queries() == ()
+
+
+def seen_by(session: Session, folder: Path) -> dict[str, Any]:
+    """What a user sees of one and the same work."""
+    session.stream("m", columns={"at": "long", "n": "int"}, time="timestamp_seconds(at)")
+    large = session.query("SELECT n FROM m WHERE n > 10", name="large")
+    totals = session.query("SELECT count(*) AS c FROM m", name="totals")
+    none = session.query("SELECT n, 'x' AS x FROM m WHERE n < 0", name="none")
+    files = session.query("SELECT n FROM m WHERE n > 15", name="files")
+    told = session.push("m", [{"at": i, "n": i} for i in range(20)] + [{"at": 3, "n": "many"}])
+    session.finish("m")
+    first = next(iter(large)).n  # breaking off goes on with the next row
+    files.write(folder, "csv")
+    assert session.wait(120)
+    lines = [line for file in sorted(folder.iterdir()) for line in file.read_text().splitlines()]
+    seen = {
+        "pushed": [told[key] for key in ("rows", "late", "rejected", "repeated")],
+        "reasons": [tuple(reason) for reason in told["reasons"]],
+        "rows": [first, *(row.n for row in large)],
+        "again": list(large),
+        "table": totals.table().to_pylist(),
+        "none": none.to_arrow().schema,
+        "lines": sorted(line.split(",")[0] for line in lines),
+        "handles": [(repr(q), q.cql, q.columns, q.relation, q.start, q.reason)
+                    for q in (large, totals)],
+    }  # fmt: skip
+    with pytest.raises(UsageError, match="is a stream, not a table"):
+        large.table()
+    for query in (large, totals, none, files):
+        query.drop()
+    with pytest.raises(UsageError):
+        _ = large.state
+    return seen
+
+
+def test_a_session_shows_the_same_wherever_it_runs(
+    cluster: LocalCluster, spark: Any, tmp_path: Path
+) -> None:
+    with Session() as here, Session(manager=cluster.url) as there:
+        assert seen_by(there, tmp_path / "there") == seen_by(here, tmp_path / "here")

@@ -18,7 +18,6 @@ from typing import Annotated, Any
 
 import typer
 
-from millstream.client.http import checked_url
 from millstream.commands.credentials import existing_file, token_of
 from millstream.errors import UsageError
 from millstream.runs.json_log import speaker
@@ -174,6 +173,7 @@ def _cut_off(ended: threading.Event, session: Any, say: Callable[..., None]) -> 
 
 
 def _balance(scheme: str, peers: str) -> Any:
+    from millstream.client.http import checked_url  # noqa: PLC0415
     from millstream.server.balancing import BalanceSettings  # noqa: PLC0415
 
     addresses = tuple(

@@ -205,7 +205,7 @@ class QueryHandle:
         """
         if format in FILE_FORMATS and path is not None and not options:
             return self._attach(FileSink(Path(path).absolute(), format))
-        spark = self._session.here("a writer of Spark").spark
+        spark = self._session.spark
         from millstream.spark.spark_sink import SparkSink  # noqa: PLC0415  (brings Spark)
 
         where = {} if path is None else {"path": str(Path(path).absolute())}

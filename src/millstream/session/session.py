@@ -100,6 +100,11 @@ class Session:
             )
         return self._local
 
+    @property
+    def spark(self) -> Any:
+        """Spark's own session."""
+        return self.here("Spark").spark
+
     # -- life -----------------------------------------------------------------------------------
 
     def __enter__(self) -> "Session":
@@ -244,8 +249,7 @@ class Session:
         Either a Python function of one row's values, or a SQL expression over `parameters`. A new
         version has a new name in plans, so that results of old and new never mix.
         """
-        local = self.here("a function of your own")
-        engine, spark = local.engine, local.spark
+        engine, spark = self.here("a function of your own").engine, self.spark
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise UsageError(f"{name!r} cannot be a function's name")
         users = [q.name for q in engine.queries.values() if _calls(q.cql, name)]
