@@ -16,9 +16,8 @@ from millstream.place.online import (
     Decision,
     Totals,
     admitted,
-    attach,
     refused,
-    same_stream,
+    served_already,
     too_late,
 )
 from millstream.place.problem import Query
@@ -50,11 +49,9 @@ class HeuristicPlanner:
 
     def _decide(self, query: Query) -> Decision:
         state, catalog = self.state, self.state.catalog
-        served = same_stream(state, query)
+        served = served_already(state, query)
         if served is not None:
-            decision = attach(state, query, served)
-            state.commit()
-            return decision
+            return served
         stream = catalog.stream_at[query.stream]
         only = None if query.deliver_to is None else catalog.host_at[query.deliver_to]
         before = Totals(state)

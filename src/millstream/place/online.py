@@ -62,6 +62,16 @@ def same_stream(state: PlanState, query: Query) -> int | None:
     return None
 
 
+def served_already(state: PlanState, query: Query) -> Decision | None:
+    """The answer to a query whose stream is served already; None where it is to be planned."""
+    host = same_stream(state, query)
+    if host is None:
+        return None
+    decision = attach(state, query, host)
+    state.commit()
+    return decision
+
+
 def attach(state: PlanState, query: Query, host: int) -> Decision:
     """A query whose stream is delivered from this host already: admitted at no cost."""
     catalog = state.catalog

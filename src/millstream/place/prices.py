@@ -14,7 +14,7 @@ import numpy as np
 from millstream.place.catalog import LEEWAY, Closure, Floats, Ints
 from millstream.place.demand import Grain
 from millstream.place.problem import Weights
-from millstream.place.state import CPU, IN, PlanState
+from millstream.place.state import CPU, PlanState
 
 NOTHING = 1e-9  # price of what is unlimited: never use it without need
 GRAIN_WEIGHT = 2.0  # on capacity that an operator spoils beyond what it uses
@@ -134,17 +134,12 @@ def change_of_potential(state: PlanState, mark: int, curve: PriceCurve, grain: G
 
     Convex in each host's use: it falls when use falls, and when use is spread.
     """
-    catalog = state.catalog
     scale = log(curve.steepness)
     total = 0.0
     for (resource, host), earlier in state.changes(mark).items():
         before = earlier
-        if resource == CPU:
-            offered, now, weight = catalog.cpu_offered[host], state.cpu_used[host], curve.cpu
-        elif resource == IN:
-            offered, now, weight = catalog.in_offered[host], state.in_used[host], curve.network
-        else:
-            offered, now, weight = catalog.out_offered[host], state.out_used[host], curve.network
+        now, offered = (amounts[host] for amounts in state.use(resource))
+        weight = curve.cpu if resource == CPU else curve.network
         if not isfinite(offered) or offered <= 0:
             total += NOTHING * (now - before)
             continue

@@ -13,7 +13,7 @@ from millstream.place.cheapest import Plan
 from millstream.place.moves import Step, safe_steps
 from millstream.place.rebuild import recounted
 from millstream.place.sqpr import SqprPlanner
-from millstream.place.state import PlanState
+from millstream.place.state import CPU, IN, MEMORY, OUT, PlanState
 
 Held = tuple[int, int]  # (stream, host)
 
@@ -97,14 +97,9 @@ def _reasons(
 
 def overloaded_hosts(state: PlanState) -> dict[int, str]:
     """Hosts whose use exceeds what they offer, with the resource."""
-    catalog = state.catalog
     found: dict[int, str] = {}
-    for name, used, offered in (
-        ("cpu", state.cpu_used, catalog.cpu_offered),
-        ("bandwidth_in", state.in_used, catalog.in_offered),
-        ("bandwidth_out", state.out_used, catalog.out_offered),
-        ("memory", state.memory_used, catalog.memory_offered),
-    ):
+    for name in (CPU, IN, OUT, MEMORY):
+        used, offered = state.use(name)
         for host in ((used - offered) > 1e-9 * offered.clip(1.0, 1e300)).nonzero()[0].tolist():
             found.setdefault(host, name)
     return found

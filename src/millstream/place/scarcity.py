@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from millstream.place.state import CPU, IN, MEMORY, OUT, PlanState
+from millstream.place.state import CPU, IN, LINK, OUT, PlanState
 
 
 def utilisation(state: PlanState) -> float:
@@ -12,16 +12,8 @@ def utilisation(state: PlanState) -> float:
 
 def share_used(state: PlanState, resource: str) -> float:
     """Use of a resource over all hosts, where it is limited."""
-    catalog = state.catalog
-    if resource == CPU:
-        used, offered = state.cpu_used, catalog.cpu_offered
-    elif resource == IN:
-        used, offered = state.in_used, catalog.in_offered
-    elif resource == OUT:
-        used, offered = state.out_used, catalog.out_offered
-    elif resource == MEMORY:
-        used, offered = state.memory_used, catalog.memory_offered
-    else:
+    if resource == LINK:
         return 0.0
+    used, offered = state.use(resource)
     total = float(offered.sum())
     return float(used.sum()) / total if 0 < total < np.inf else 0.0

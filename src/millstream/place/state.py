@@ -92,6 +92,25 @@ class PlanState:
             if host >= 0 and self.catalog.alive[host]:
                 self.holders[stream][host] = None
 
+    def use(self, resource: str) -> tuple[Floats, Floats]:
+        """Of a resource of hosts: what is used and what is offered, by host."""
+        catalog = self.catalog
+        match resource:
+            case "cpu":
+                return self.cpu_used, catalog.cpu_offered
+            case "bandwidth_in":
+                return self.in_used, catalog.in_offered
+            case "bandwidth_out":
+                return self.out_used, catalog.out_offered
+            case _:
+                return self.memory_used, catalog.memory_offered
+
+    def _lacking(self, resource: str, host: int, need: float) -> Shortage | None:
+        used, offered = self.use(resource)
+        if fits(used[host], need, offered[host]):
+            return None
+        return Shortage(resource, host, need, offered[host] - used[host])
+
     def has(self, stream: int, host: int) -> bool:
         held = self.holders.get(stream)
         return held is not None and host in held
@@ -164,11 +183,11 @@ class PlanState:
         """Starts an operator whose inputs are here; says what is short instead, if anything."""
         catalog = self.catalog
         cost, memory = catalog.cpu[operator], catalog.memory[operator]
-        if not fits(self.cpu_used[host], cost, catalog.cpu_offered[host]):
-            return Shortage(CPU, host, cost, catalog.cpu_offered[host] - self.cpu_used[host])
-        if memory and not fits(self.memory_used[host], memory, catalog.memory_offered[host]):
-            room = catalog.memory_offered[host] - self.memory_used[host]
-            return Shortage(MEMORY, host, memory, room)
+        short = self._lacking(CPU, host, cost)
+        if short is None and memory:
+            short = self._lacking(MEMORY, host, memory)
+        if short is not None:
+            return short
         output = catalog.output[operator]
         self._add(self.cpu_used, host, cost)
         if memory:
@@ -186,10 +205,9 @@ class PlanState:
         """Starts a flow; says what is short instead, if anything."""
         catalog = self.catalog
         rate = catalog.rate[stream]
-        if not fits(self.in_used[target], rate, catalog.in_offered[target]):
-            return Shortage(IN, target, rate, catalog.in_offered[target] - self.in_used[target])
-        if not fits(self.out_used[source], rate, catalog.out_offered[source]):
-            return Shortage(OUT, source, rate, catalog.out_offered[source] - self.out_used[source])
+        short = self._lacking(IN, target, rate) or self._lacking(OUT, source, rate)
+        if short is not None:
+            return short
         if not self.links.fits(source, target, rate):
             return Shortage(LINK, target, rate, self.links.free(source, target), sender=source)
         self._link(source, target, rate)
@@ -206,9 +224,10 @@ class PlanState:
         """Serves a query from here; a stream delivered here already costs nothing more."""
         key = (stream, host)
         if key not in self.clients:
-            rate, offered = self.catalog.rate[stream], self.catalog.out_offered[host]
-            if not fits(self.out_used[host], rate, offered):
-                return Shortage(OUT, host, rate, offered - self.out_used[host])
+            rate = self.catalog.rate[stream]
+            short = self._lacking(OUT, host, rate)
+            if short is not None:
+                return short
             self._add(self.out_used, host, rate)
             self._use(key, 1)
             self.clients[key] = {}

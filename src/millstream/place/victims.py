@@ -6,7 +6,6 @@ placement; moves nothing.
 """
 
 from collections.abc import Iterator
-from math import inf
 
 from millstream.place.catalog import Closure
 from millstream.place.state import CPU, IN, LINK, MEMORY, OUT, PlanState, Shortage
@@ -17,16 +16,10 @@ SLACK = 1e-9
 
 def free_amount(state: PlanState, short: Shortage) -> float:
     """What is free now of the resource that was short."""
-    catalog, host = state.catalog, short.host
-    if short.resource == CPU:
-        return float(catalog.cpu_offered[host] - state.cpu_used[host])
-    if short.resource == IN:
-        return float(catalog.in_offered[host] - state.in_used[host])
-    if short.resource == OUT:
-        return float(catalog.out_offered[host] - state.out_used[host])
-    if short.resource == MEMORY:
-        return float(catalog.memory_offered[host] - state.memory_used[host])
-    return state.links.free(short.sender, host) if short.resource == LINK else inf
+    if short.resource == LINK:
+        return state.links.free(short.sender, short.host)
+    used, offered = state.use(short.resource)
+    return float(offered[short.host] - used[short.host])
 
 
 def least_cpu(state: PlanState, closure: Closure) -> float:
