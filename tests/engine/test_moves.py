@@ -9,7 +9,7 @@ from engine_runner import arrived
 from processors_together import FIRST, Cluster, ClusterRunner, CrashPlan
 
 from millstream.engine import faults
-from millstream.engine.ownership import Place
+from millstream.engine.move_records import Place
 from millstream.engine.transfer import RefusedError
 from millstream.engine.warming import try_out
 from oracle.harness import Example, cut, files_of, judge

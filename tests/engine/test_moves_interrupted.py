@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from test_moves_without_spark import PureCluster, expected, pure  # noqa: F401  (a fixture)
 
+from millstream.control.moves import ENDED
 from millstream.engine import faults
-from millstream.engine.handing import ENDED, ENDED_KEPT
-from millstream.engine.ownership import Place
+from millstream.engine.move_records import Place
+from millstream.engine.ownership import ENDED_KEPT
 from millstream.engine.processor import Processor
 from millstream.engine.transfer import RefusedError
 
@@ -165,7 +166,7 @@ def test_of_ended_moves_the_latest_of_each_leader_are_kept(cluster: PureCluster)
     for number in range(795, 1005):
         processor.old_owner.undo(f"m-1-{number}")
         processor.old_owner.undo(f"b-p1-2-{number}")
-    ended = {m.id for m in processor.ownership.moves() if m.phase in ENDED}
+    ended = {m.id for m in processor.ownership.moves("old", ENDED)}
     latest = range(1005 - ENDED_KEPT, 1005)
     assert ended == {f"{who}-{n}" for who in ("m-1", "b-p1-2") for n in latest}
 

@@ -90,7 +90,7 @@ def move(
     until(lambda: phase(new) == "ready")
     old.do(Seal(name, command.operators, new.peer()))
     new.do(TakeOver(name, old.peer()))
-    until(lambda: phase(new) == "owner")
+    until(lambda: phase(new) == "owned")
     old.do(Complete(name))
     new.do(Complete(name))
 

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+from millstream.control.commands import Host
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine import hosting, moving
 from millstream.engine.engine import EngineSettings
-from millstream.engine.hosting import HostedText
 from millstream.engine.operators import LOGIC
 from millstream.engine.segments import EMPTY, Segment
 from millstream.engine.steps import StepReport
@@ -214,7 +214,7 @@ class PlainCluster:
     def deploy(self, query: int, name: str) -> None:
         operators = tuple(o.id for o in compiled(str(query), 0)[1])
         self.alive[name].processor.hosting.host(
-            HostedText(f"q{query}", str(query), 0, operators, result=True)
+            Host(f"q{query}", str(query), 0, operators, result=True)
         )
 
     def feed(self, count: int) -> None:

@@ -16,7 +16,7 @@ from control_calls import Control, until
 from millstream.client.manager_client import ManagerClient
 from millstream.client.results import StreamReader
 from millstream.control.commands import Configure, Connect, Disconnect, Report, Stop, TakeInventory
-from millstream.engine.ownership import Place
+from millstream.engine.move_records import Place
 from millstream.engine.transfer import PeerAwayError, RefusedError
 from millstream.errors import ResourceError, StateError
 from millstream.server import execution_engine, stream_receiver

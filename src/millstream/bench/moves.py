@@ -198,7 +198,7 @@ def _move(
     ready = time.monotonic() - clock
     old.do(Seal(name, host.operators, new.peer()))
     new.do(TakeOver(name, old.peer()))
-    _until(lambda: new.do(Progress(name))[0].phase == "owner", flow, 60)
+    _until(lambda: new.do(Progress(name))[0].phase == "owned", flow, 60)
     old.do(Complete(name))
     new.do(Complete(name))
     return ready

@@ -29,7 +29,7 @@ from millstream.control.manager_connections import (
 from millstream.control.manager_decisions import place_query
 from millstream.control.manager_events import Drop, Submit
 from millstream.control.manager_monitor import forget_figures
-from millstream.control.manager_state import FROZEN, NOBODY, ManagerState, OperatorRecord, Query
+from millstream.control.manager_state import NOBODY, ManagerState, OperatorRecord, Query
 from millstream.control.manager_turn import Turn
 from millstream.control.replies import Compiled, Held, Refusal, Reply, StreamMark
 from millstream.errors import UsageError
@@ -84,7 +84,7 @@ def _end_handed(turn: Turn, query: Query) -> None:
     used = {o for q in turn.state.queries.values() for o in placed_operators(q)}
     for move in turn.state.moves.values():
         gone = tuple(o for o in move.operators if o in query.operators and o not in used)
-        if gone and move.phase in ("completing", "done"):
+        if gone and move.settled and not move.outcome:
             waiting = turn.state.outbox.get(move.source, ())
             turn.in_table("outbox", move.source, (*waiting, Unhost(query.name, gone)))
 
@@ -386,7 +386,7 @@ def collect(turn: Turn) -> None:
     """Forgets operators that nobody uses once no processor has anything of them."""
     state = turn.state
     used = {o for q in state.queries.values() for o in kept_operators(state, q)}
-    used |= {o for m in state.moves.values() if m.phase in FROZEN for o in m.operators}
+    used |= {o for m in state.moves.values() if m.frozen for o in m.operators}
     coming = {o for q in state.queries.values() if q.phase in EARLY for o in q.operators}
     unused = state.operators.keys() - used
     unused -= {o for o in coming & unused if state.operators[o].processor == NOBODY}

@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 
 from millstream.control.diagnosis import alarms, cause_of, costs_of, error_with_row
 from millstream.control.manager_state import (
-    FROZEN,
     Figures,
     ManagerState,
     OperatorRecord,
@@ -60,10 +59,7 @@ class _Reader:
                 for operator in query.operators:
                     self._users.setdefault(operator, []).append(query.name)
         self._moving = {
-            operator
-            for move in state.moves.values()
-            if move.phase in FROZEN
-            for operator in move.operators
+            operator for move in state.moves.values() if move.frozen for operator in move.operators
         }
 
     def snapshot(self, title: str, started: float) -> Snapshot:

@@ -14,6 +14,7 @@ from typing import Any
 from millstream.balance.cost_models import DEFAULT_COST_MODEL, CostMemory
 from millstream.balance.redistribution import DEFAULT_POLICY, Memory, Parameters
 from millstream.control.commands import Command
+from millstream.control.moves import ARRIVING, ENDED, Phase, Story
 from millstream.control.records import Peer
 from millstream.control.replies import Inventory, Refusal, StreamMark
 from millstream.place.patterns import DEFAULT_PATTERN
@@ -127,15 +128,6 @@ class OperatorRecord:
     epoch: int = 0  # of its stream, as last heard
 
 
-# A move's way; `undoing` branches off before the seal.
-MOVE_PHASES = (
-    "waiting", "expecting", "preparing", "sealing", "taking", "switching", "completing",
-    "undoing", "done", "undone",
-)  # fmt: skip
-UNSEALED = ("waiting", "expecting", "preparing")
-FROZEN = ("expecting", "preparing", "sealing", "taking")  # its streams are nobody else's business
-
-
 @dataclass(frozen=True, slots=True)
 class Move:
     """Durable: operators on their way from one processor to another."""
@@ -145,18 +137,37 @@ class Move:
     source: str
     target: str
     reason: str = ""
-    phase: str = "waiting"
+    story: Story = field(default_factory=Story)
     begun_s: float = 0.0
-    outcome: str = ""  # why it was undone
+    outcome: str = ""  # why it is, or is to be, undone
     rows_missing: int = -1
     sealed_s: float = 0.0
-    told: frozenset[str] = frozenset()  # which of its ends have confirmed the present phase
+    told: frozenset[str] = frozenset()  # who has confirmed the present phase
     asked_s: float = 0.0  # when it was last asked how far it is
     streams: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # next number, epoch
 
     @property
+    def phase(self) -> Phase:
+        return self.story.phase
+
+    @property
     def over(self) -> bool:
-        return self.phase in ("done", "undone")
+        return self.phase in ENDED
+
+    @property
+    def undoing(self) -> bool:
+        """Whether its ends are asked to forget it."""
+        return bool(self.outcome) and not self.over
+
+    @property
+    def frozen(self) -> bool:
+        """Whether its streams are nobody else's business."""
+        return self.phase in ARRIVING and not self.undoing
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing depends on it any more, though its ends may have to forget it."""
+        return self.over or (self.phase is Phase.OWNED and "readers" in self.told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from millstream.control.commands import Command
+from millstream.control.moves import Phase
 from millstream.control.records import (
     Count,
     Many,
@@ -70,13 +71,12 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """`none`: knows nothing of the move. New owner: `preparing` until warm, `ready`, `taking` after
-    `take_over`, `owner`. Old owner: `serving` before the seal, `sealed` after it."""
+    """How far a move is, as one of its owners has it; `requested`: it knows nothing of the move."""
 
-    phase: Literal["none", "preparing", "ready", "taking", "owner", "serving", "sealed", "failed"]
+    phase: Phase
     rows_missing: Count = 0
     warm: bool = False
-    reason: Text = ""
+    reason: Text = ""  # why it cannot go on; empty while it can
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class MoveRecord:
     """A move that a processor takes part in, as its ledger has it."""
 
     role: Literal["old", "new"]
-    phase: Name  # as in `Progressed`
+    phase: Phase
     operators: Names
     peer: Name  # the other one
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from millstream.control.commands import Host
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.engine import LIVE, Engine, Query, culprits_of
 from millstream.engine.file_ingest import FileIngest
@@ -29,17 +30,6 @@ from millstream.share.dataflow import (
 
 FIRST_EPOCH = 1
 POINTERS_KEPT = 100  # to later owners of a stream: who was away for long may still ask
-
-
-@dataclass(frozen=True, slots=True)
-class HostedText:
-    """What operators are compiled from: a query's text and start, and which of them are meant."""
-
-    query: str
-    cql: str
-    start: int
-    operators: tuple[str, ...]
-    result: bool = False  # rows of its last operator are kept for subscribers
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +58,7 @@ class Hosting:
         rows = {row["name"]: row for row in self.ledger.queries()}
         for query, operators in hosted.items():
             row = rows[query]
-            text = HostedText(query, row["cql"], row["start"], operators)
+            text = Host(query, row["cql"], row["start"], operators)
             self.run(text)
 
     # -- streams --------------------------------------------------------------------------------
@@ -185,7 +175,7 @@ class Hosting:
                 self._compiled[key] = (plan, compile_plan(plan))
             return self._compiled[key]
 
-    def chosen(self, text: HostedText) -> tuple[Operator, ...]:
+    def chosen(self, text: Host) -> tuple[Operator, ...]:
         """The operators that a text means."""
         _, operators = self.compile(text.cql, text.start)
         known = {o.id: o for o in operators}
@@ -197,7 +187,7 @@ class Hosting:
             )
         return tuple(known[o] for o in known if o in text.operators)
 
-    def install(self, text: HostedText) -> None:
+    def install(self, text: Host) -> None:
         """Makes the columns of all the query's streams known (inside a transaction)."""
         plan, operators = self.compile(text.cql, text.start)
         for operator in operators:
@@ -205,7 +195,7 @@ class Hosting:
         if text.query not in {row["name"] for row in self.ledger.queries()}:
             self.ledger.add_query(text.query, text.cql, text.start, result_stream(plan))
 
-    def host(self, text: HostedText) -> None:
+    def host(self, text: Host) -> None:
         """Runs operators of a query here, from the first rows that their inputs still have."""
         with self.engine.lock:
             operators = self.chosen(text)
@@ -220,7 +210,7 @@ class Hosting:
                 self.register(text)
             self.run(text)
 
-    def register(self, text: HostedText) -> None:
+    def register(self, text: Host) -> None:
         """Notes which operators of a query are here (inside a transaction)."""
         plan, _ = self.compile(text.cql, text.start)
         for operator in text.operators:
@@ -231,7 +221,7 @@ class Hosting:
             if name not in self.ledger.consumers(stream):
                 self.engine.hold(name, stream)
 
-    def run(self, text: HostedText) -> None:
+    def run(self, text: Host) -> None:
         """Lets the loop see the operators of a query that the ledger says are here."""
         plan, _ = self.compile(text.cql, text.start)
         here = tuple(
@@ -244,12 +234,12 @@ class Hosting:
         query.state, query.reason = row["state"], row["reason"]
         with self.engine.lock:
             if query.state in LIVE:
-                for operator in self.chosen(HostedText(text.query, text.cql, text.start, here)):
+                for operator in self.chosen(Host(text.query, text.cql, text.start, here)):
                     self.engine.operators.setdefault(operator.id, operator)
             self.engine.queries[text.query] = query
             self.engine.pause_operators()
 
-    def _check_text(self, text: HostedText) -> None:
+    def _check_text(self, text: Host) -> None:
         for row in self.ledger.queries():
             if row["name"] == text.query and (row["cql"], row["start"]) != (text.cql, text.start):
                 raise UsageError(

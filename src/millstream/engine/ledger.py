@@ -15,6 +15,7 @@ from millstream.engine.segments import Segment, Written
 from millstream.errors import StateError
 from millstream.plan.windows import BEGINNING
 
+STATISTICS = ("rows_in", "rows_out", "steps", "seconds", "shared")  # of an operator
 HOLD = "hold:"  # consumers that hold streams while a query is being registered
 # A stream that was handed over and has not come back: nothing is published here any more.
 FENCED = (
@@ -337,8 +338,7 @@ class Ledger(LedgerFile):
         self, operator: str, progress: Mapping[str, Any], figures: Mapping[str, float]
     ) -> None:
         """Lets an operator go on with the notes and counts it had elsewhere."""
-        names = ("rows_in", "rows_out", "steps", "seconds", "shared")
-        counts = [figures.get(k, 0) for k in names]
+        counts = [figures.get(k, 0) for k in STATISTICS]
         self._db.execute(
             "INSERT OR REPLACE INTO operators VALUES (?, ?, ?, ?, ?, ?, ?)",
             (operator, json.dumps(progress), *counts),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millstream.control.moves import ARRIVING
 from millstream.engine.engine import Engine, EngineSettings
 from millstream.engine.handing import OldOwner
 from millstream.engine.hosting import Hosting
@@ -107,7 +108,7 @@ class Processor:
                 worked = self.receiver.pull(copy.stream) > 0 or worked
             except MillstreamError:
                 continue  # asked again in the next round
-        for move in self.ownership.moves():
+        for move in self.ownership.moves("new", ARRIVING):
             try:
                 worked = self.new_owner.advance(move.id) or worked
             except MillstreamError:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millstream.control.moves import ARRIVING
 from millstream.engine import faults
-from millstream.engine.ownership import UNDER_WAY, Copy, Ownership, Place
+from millstream.engine.move_records import Place
+from millstream.engine.ownership import Copy, Ownership
 from millstream.engine.segments import Segment, disk_errors, sync
 from millstream.engine.transfer import Page, Peer, Peers, RefusedError
 from millstream.errors import MillstreamError
@@ -114,10 +116,9 @@ class Receiver:
         if processor == self.me or (copy is not None and copy.source.processor == processor):
             return True
         return any(
-            (stream, processor) == (expected, place["processor"])
-            for move in self.ownership.moves()
-            if move.role == "new" and move.phase in UNDER_WAY
-            for expected, place in move.record["expected"]
+            (stream, processor) == (expected, place.processor)
+            for move in self.ownership.moves("new", ARRIVING)
+            for expected, place in move.expected
         )
 
     # -- pulling --------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import Any
 
 from millstream.client.manager_client import ManagerClient
-from millstream.engine.ownership import Place
+from millstream.engine.move_records import Place
 from millstream.errors import MillstreamError
 from millstream.lab.dcape_cluster import (
     cluster,

@@ -14,7 +14,7 @@ from millstream.balance.running import (
     running_fragments,
 )
 from millstream.control.commands import Host
-from millstream.engine.handing import ENDED
+from millstream.control.moves import UNDER_WAY
 from millstream.engine.ownership import REMOTE
 
 if TYPE_CHECKING:
@@ -31,12 +31,7 @@ def operators_here(
 ) -> list[RunningOperator]:
     """Operators that run here and are not on the move; not those over streams of one processor."""
     engine, ownership = processor.engine, processor.ownership
-    moving = {
-        name
-        for move in ownership.moves()
-        if move.role == "old" and move.phase not in ENDED
-        for name in move.record.get("operators", ())
-    }
+    moving = {name for move in ownership.moves("old", UNDER_WAY) for name in move.operators}
     declared = {f"{BASE}{name}" for name in ownership.declared()}
     found = []
     with engine.lock:

@@ -17,8 +17,9 @@ from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
+from millstream.control.records import to_json
 from millstream.engine.delivery import json_lines, user_table
-from millstream.engine.ownership import Place
+from millstream.engine.move_records import Place
 from millstream.engine.transfer import CHUNK, RefusedError
 from millstream.plan.windows import FOREVER
 from millstream.server.access import AnswerError, authorise, json_body, number, text
@@ -59,7 +60,7 @@ class StreamDistributor:
 
     def _sealed(self, move: str) -> None:
         known = self.processor.ownership.move(move)
-        names = known.record["operators"] if known is not None else ()
+        names = known.operators if known is not None else ()
         self.published(frozenset({f"move {move}", *names}))
 
     def _ring(self, streams: frozenset[str]) -> None:
@@ -115,7 +116,7 @@ class StreamDistributor:
                 lambda: distributor.page(stream, after, consumer, epoch),
                 lambda found: bool(found.segments) or found.moved is not None,
             )
-            return page.to_json()
+            return to_json(page)
 
         @app.get("/streams/{stream:path}/segments/{first}")
         async def segment(
@@ -159,7 +160,7 @@ class StreamDistributor:
             if not isinstance(operators, list) or not all(isinstance(o, str) for o in operators):
                 raise AnswerError(400, "mistake", "operators is a list of ids")
             to = Place(text(body, "to"), str(body.get("url") or ""))
-            return await run_in_threadpool(old.needs, move, operators, to)
+            return to_json(await run_in_threadpool(old.needs, move, operators, to))
 
         @app.get("/moves/{move}/sealed")
         async def sealed(request: Request, move: str, wait: float = 0.0) -> dict[str, Any]:
@@ -167,7 +168,7 @@ class StreamDistributor:
             found = await self._until(
                 f"move {move}", wait, lambda: old.sealed(move), lambda record: record is not None
             )
-            return {"sealed": found}
+            return {"sealed": None if found is None else to_json(found)}
 
         @app.post("/moves/{move}/{word}")
         async def say(request: Request, move: str, word: str) -> dict[str, Any]:
