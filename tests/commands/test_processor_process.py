@@ -124,7 +124,7 @@ def deploy(query: str, cql: str, where: ProcessorClient, first: ProcessorClient)
     """All of a query on one processor, its rows entering at another."""
     (held,) = first.do(Hold(query, ("s:s",)))
     start = held.streams["s:s"].watermark
-    (compiled,) = first.do(Compile(cql, start))
+    compiled = first.do(Compile(cql))[0].starting(start)
     ids = tuple(o.id for o in compiled.operators)
     host = Host(query, cql, start, ids, True)
     where.do(host)

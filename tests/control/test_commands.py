@@ -18,7 +18,7 @@ EXAMPLES: tuple[c.Command, ...] = (
     c.Declare({"name": "a", "path": "/data/a.csv", "columns": {"x": "int"}}, ingest=True),
     c.StartStream("a"),
     c.Forget("a"),
-    c.Compile("SELECT x FROM a", 5),
+    c.Compile("SELECT x FROM a"),
     c.Hold("q", ("s:a",)),
     c.Release("q", ("s:a",)),
     c.Host("q", "SELECT x FROM a", -1, ("o:1", "o:2"), result=True),

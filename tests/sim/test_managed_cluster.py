@@ -38,6 +38,35 @@ def test_queries_run_and_read_everything() -> None:
     assert sum(len(rows) for rows in cluster.truth.logs["o:r"][0]) == 120
 
 
+@pytest.mark.parametrize("from_beginning", [True, False])
+def test_a_query_is_compiled_once(from_beginning: bool) -> None:
+    cluster = small()
+    cluster.run(12)  # rows have come: a start is not the beginning
+
+    def compiled() -> int:
+        return sum(p.carried_out.count("compile") for p in cluster.processors.values())
+
+    before = compiled()
+    cluster.feed(Submit("three", "two", from_beginning=from_beginning))
+    cluster.run(40)
+    assert cluster.state.queries["three"].phase == "running"
+    assert compiled() == before + 1
+    assert before == 2, "as many as there are texts"
+
+
+def test_a_query_that_waits_for_a_move_is_compiled_once() -> None:
+    cluster = small(rows=90)
+    cluster.run(6)
+    before = sum(p.carried_out.count("compile") for p in cluster.processors.values())
+    cluster.feed(RequestMove(("o:f",), other_place(cluster, "o:f"), "a test"))
+    cluster.feed(Submit("three", "two"))
+    cluster.run(6.5)
+    assert cluster.state.queries["three"].reason == "it waits for a move of what it reads"
+    cluster.run(60)
+    assert cluster.state.queries["three"].phase == "running"
+    assert sum(p.carried_out.count("compile") for p in cluster.processors.values()) == before + 1
+
+
 def test_a_shared_operator_stays_while_a_query_uses_it() -> None:
     cluster = small()
     cluster.run(5)

@@ -35,7 +35,7 @@ from millstream.control.manager_state import (
 from millstream.control.records import Peer
 from millstream.control.replies import Inventory
 
-EARLY = ("compiling", "holding", "binding", "placing", "deploying")  # rows must not come yet
+EARLY = ("compiling", "holding", "placing", "deploying")  # rows must not come yet
 
 
 @dataclass(slots=True)
@@ -169,7 +169,7 @@ def _want_moves(state: ManagerState, plan: Blueprint) -> None:
 def _want_holds(state: ManagerState, plan: Blueprint, reading: Mapping[str, set[str]]) -> None:
     """Everything a query on its way will read stays wherever there is a copy of it."""
     for query in state.queries.values():
-        if query.phase not in ("holding", "binding", "placing", "deploying"):
+        if query.phase not in ("holding", "placing", "deploying"):
             continue
         for stream in (*query.sources, *query.shared):
             for place in hold_places(state, stream, reading):

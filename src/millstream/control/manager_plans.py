@@ -1,9 +1,9 @@
 """The query plan manager: the way of a query from its text to running, and whether plans are valid.
 
-A query is compiled by a living processor (what does it read?), what it reads is held wherever there
-is a copy, its start follows from the marks, it is compiled with its start (the operators' ids may
-depend on it), placed by the decision maker, checked (every operator exactly once, every processor
-alive), deployed by the connection manager, and runs. An invalid distribution goes back to the
+A query is compiled once, by a living processor; what it reads is held wherever there is a copy, its
+start follows from the marks and gives its operators their ids, it is placed by the decision maker,
+checked (every operator exactly once, every processor alive), deployed by the connection manager,
+and runs. An invalid distribution goes back to the
 decision maker, a bounded number of times. An operator that several queries share stays while any of
 them uses it; one that nobody uses is gone before a new query may have it again.
 """
@@ -94,13 +94,8 @@ def _end_handed(turn: Turn, query: Query) -> None:
 
 def questions(state: ManagerState) -> list[Compile]:
     """What has to be compiled now, each text once."""
-    found: dict[Compile, None] = {}
-    for query in state.queries.values():
-        if query.phase == "compiling":
-            found[Compile(query.cql)] = None
-        elif query.phase == "binding":
-            found[Compile(query.cql, query.start)] = None
-    return list(found)
+    waiting = (q for q in state.queries.values() if q.phase == "compiling" and q.compiled is None)
+    return list(dict.fromkeys(Compile(query.cql) for query in waiting))
 
 
 def can_compile(state: ManagerState, processor: str) -> bool:
@@ -119,25 +114,21 @@ def knows_streams(state: ManagerState, processor: str) -> bool:
 def compiled(turn: Turn, command: Compile, reply: Reply) -> None:
     """An answer to a question goes to every query that asks it."""
     for query in list(turn.state.queries.values()):
-        waits = (query.phase, command.start) in (("compiling", None), ("binding", query.start))
-        if query.cql != command.cql or not waits:
+        if query.cql != command.cql or query.phase != "compiling":
             continue
         if isinstance(reply, Refusal):
             if reply.code in ("mistake", "failed"):
                 turn.refuse(query.name, reply)
+        elif isinstance(reply, Compiled) and query.given and query.start is not None:
+            _bound(turn, query, reply.starting(query.start))  # who placed it here holds it
         elif isinstance(reply, Compiled):
-            if query.phase == "compiling":
-                _begin_hold(turn, query, reply)
-            else:
-                _bound(turn, query, reply)
+            turn.query(query.name, compiled=reply, sources=reply.sources)
 
 
 def _begin_hold(turn: Turn, query: Query, reply: Compiled) -> None:
+    """Lets everybody keep what a query reads, once no move touches that."""
     unknown = [s for s in reply.sources if s.removeprefix("s:") not in turn.state.streams]
-    if unknown and system_streams.declare(turn, unknown):
-        turn.query(query.name, sources=reply.sources)
-        return  # compiled again, once every processor knows them
-    if unknown:
+    if unknown and not system_streams.declare(turn, unknown):
         missing = f"stream {unknown[0]} is not declared"
         turn.refuse(query.name, Refusal("mistake", missing))
         return
@@ -148,8 +139,8 @@ def _begin_hold(turn: Turn, query: Query, reply: Compiled) -> None:
     shared = tuple(o.id for o in reply.operators if o.id in used)
     if moving(turn.state, (*reply.sources, *shared)):
         turn.query(query.name, reason="it waits for a move of what it reads")
-        return  # compiled again: what it shares may have changed by then
-    turn.query(query.name, phase="holding", sources=reply.sources, shared=shared, reason="")
+        return  # what it shares may have changed by then
+    turn.query(query.name, phase="holding", shared=shared, reason="")
 
 
 def _consider(turn: Turn, query: Query, reply: Compiled) -> None:
@@ -252,7 +243,9 @@ def _fix_start(turn: Turn, query: Query, reading: Mapping[str, set[str]]) -> Non
         turn.query(query.name, phase="placing")
         return
     owners = {s: state.streams[s.removeprefix("s:")].processor for s in query.sources}
-    turn.query(query.name, phase="binding", start=start_of(query, places, marks, owners))
+    start = start_of(query, places, marks, owners)
+    assert query.compiled is not None
+    _bound(turn, turn.query(query.name, start=start), query.compiled.starting(start))
 
 
 # -- places ---------------------------------------------------------------------------------------
@@ -293,8 +286,8 @@ def _place(turn: Turn, query: Query) -> None:
     if isinstance(verdict, Refused):
         if query.queue:  # its start is fixed anew when there is room
             turn.query(
-                query.name, phase="queued", reason=verdict.sentence, start=None, operators=(),
-                shared=(), retry_s=turn.now_s + state.settings.queue_s,
+                query.name, phase="queued", reason=verdict.sentence, start=None, compiled=None,
+                operators=(), shared=(), retry_s=turn.now_s + state.settings.queue_s,
             )  # fmt: skip
             _decide_once(turn, query, f"query {query.name} is queued: {verdict.sentence}")
             return
@@ -330,7 +323,7 @@ def _deploy(turn: Turn, query: Query, verdict: Placed) -> None:
         "sentence": verdict.sentence, "reused": list(verdict.reused), "cpu": verdict.cpu,
         "bandwidth": verdict.bandwidth, **verdict.detail,
     }  # fmt: skip
-    turn.query(query.name, phase="deploying", reason="", admission=told)
+    turn.query(query.name, phase="deploying", reason="", compiled=None, admission=told)
     turn.decide(
         "admission", f"query {query.name} is taken: {verdict.sentence}", about=("query", query.name)
     )
@@ -352,6 +345,8 @@ def advance(turn: Turn) -> None:
     for query in list(turn.state.queries.values()):
         if query.phase == "queued" and turn.now_s >= query.retry_s:
             turn.query(query.name, phase="compiling")
+        elif query.phase == "compiling" and query.compiled is not None:
+            _begin_hold(turn, query, query.compiled)
     waiting = [q for q in turn.state.queries.values() if q.phase in ("holding", "placing")]
     if waiting:
         reading = readers(turn.state)

@@ -34,7 +34,7 @@ BEATS_FRESH = 2.5  # reports after which a figure that was not told again has st
 BACKLOG_ROWS_MAX = 2_000_000  # where a processor makes its sources wait, unless told otherwise
 STATES = {"up": "running", "joining": "joining", "silent": "silent"}
 PHASES = {"deploying": "starting", "compiling": "starting", "holding": "starting",
-          "binding": "starting", "placing": "starting", "queued": "waiting"}  # fmt: skip
+          "placing": "starting", "queued": "waiting"}  # fmt: skip
 # Figures travel as floats, which tell the very first and last instants only nearly; what a calendar
 # can name lies well inside.
 EARLIEST, LATEST = -(2**55), 2**57

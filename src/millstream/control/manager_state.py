@@ -16,7 +16,7 @@ from millstream.balance.redistribution import DEFAULT_POLICY, Memory, Parameters
 from millstream.control.commands import Command
 from millstream.control.moves import ARRIVING, ENDED, Phase, Story
 from millstream.control.records import Peer
-from millstream.control.replies import Inventory, Refusal, StreamMark
+from millstream.control.replies import Compiled, Inventory, Refusal, StreamMark
 from millstream.place.patterns import DEFAULT_PATTERN
 
 NOBODY = ""
@@ -73,11 +73,11 @@ class StreamRecord:
         return f"s:{self.name}"
 
 
-# A query's way: compiling (what does it read?), holding (keep that), binding (compile with its
-# start), deploying, running. Others: queued (waits for room), dropping, failed, refused.
+# A query's way: compiling (what does it read?), holding (keep that, until its start is known),
+# placing, deploying, running. Others: queued (waits for room), dropping, failed, refused.
 PHASES = (
-    "compiling", "holding", "binding", "placing", "deploying", "running", "queued", "dropping",
-    "failed", "refused",
+    "compiling", "holding", "placing", "deploying", "running", "queued", "dropping", "failed",
+    "refused",
 )  # fmt: skip
 PLACED = ("deploying", "running")  # whose operators have places
 
@@ -93,6 +93,7 @@ class Query:
     reason: str = ""
     submitted_s: float = 0.0
     start: int | None = None
+    compiled: Compiled | None = None  # what its text means, until it has places
     sources: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()  # running operators' streams that were held for it
     operators: tuple[str, ...] = ()

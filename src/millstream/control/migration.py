@@ -320,7 +320,7 @@ def _free(state: ManagerState, move: Move) -> bool:
         return False
     touched = _touched(state, move)
     return not any(
-        q.phase in ("holding", "binding", "placing", "deploying")
+        q.phase in ("holding", "placing", "deploying")
         and not touched.isdisjoint((*q.sources, *q.shared, *q.operators))
         for q in state.queries.values()
     )

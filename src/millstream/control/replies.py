@@ -1,7 +1,7 @@
 """What a processor answers to a manager's commands: a reply for each, by the command's kind."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -22,6 +22,7 @@ from millstream.control.records import (
     from_json,
     to_json,
 )
+from millstream.share.dataflow import short_id, starting_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,25 @@ class Compiled:
     relation: bool
     sources: Names  # ids of the base streams it reads
     plan: Text = ""
+    by_start: bool = False  # whether ids depend on the query's start: these are for none
+
+    def starting(self, start: int) -> "Compiled":
+        """The same query with its start: nothing need be compiled again."""
+        if not self.by_start:
+            return self
+        return replace(
+            self,
+            operators=tuple(_starting(o, start) for o in self.operators),
+            result=starting_at(self.result, start),
+            by_start=False,
+        )
+
+
+def _starting(operator: CompiledOperator, start: int) -> CompiledOperator:
+    name = starting_at(operator.id, start)
+    inputs = tuple(starting_at(s, start) for s in operator.inputs)
+    label = operator.label.replace(short_id(operator.id), short_id(name))
+    return replace(operator, id=name, inputs=inputs, label=label)
 
 
 @dataclass(frozen=True, slots=True)

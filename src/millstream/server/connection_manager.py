@@ -257,7 +257,7 @@ class ConnectionManager:
         return Progressed(known.phase, missing, move in new.warm, failed)
 
     def _compiled(self, command: Compile) -> Compiled:
-        plan, operators = self.processor.hosting.compile(command.cql, command.start)
+        plan, operators = self.processor.hosting.compile(command.cql, None)
         sources = sorted({base_stream(s.stream) for s in sources_of(plan.root)})
         return Compiled(
             tuple(
@@ -268,6 +268,7 @@ class ConnectionManager:
             tuple((f.name, f.type) for f in plan.columns),
             plan.relation,
             tuple(sources),
+            by_start=True,
         )
 
     def _configure(self, command: Configure) -> None:
