@@ -15,6 +15,7 @@ from small_engines import bag, file_rows, stream
 
 from millstream.engine import delivery as deliveries
 from millstream.engine import faults
+from millstream.engine.consumers import subscriber
 from millstream.engine.delivery import CallbackSink, ConsoleSink, FileSink, Result, write_file
 from millstream.engine.engine import Engine, EngineSettings
 from millstream.engine.loop import Loop
@@ -302,7 +303,7 @@ def test_a_parked_query_is_given_up_before_the_disk_is_full(engine: Engine) -> N
     assert any("lazy has failed: it was parked" in n for n in notices)
     review(engine, notices.append)
     held = engine.ledger.held()
-    assert not any(consumer == "q:lazy" for consumer, _ in held)
+    assert not any(consumer == subscriber("lazy") for consumer, _ in held)
 
 
 def test_late_and_rejected_rows_that_nobody_takes_are_kept_up_to_the_quota(

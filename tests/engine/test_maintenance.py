@@ -10,7 +10,8 @@ import pytest
 from engine_runner import arrived, settle
 from small_engines import bag, stream
 
-from millstream.engine.engine import Engine, EngineSettings, hold_of
+from millstream.engine.consumers import hold_of, subscriber
+from millstream.engine.engine import Engine, EngineSettings
 from millstream.engine.maintenance import Maintenance
 from millstream.plan.windows import BEGINNING
 
@@ -95,7 +96,7 @@ def acknowledge(engine: Engine) -> None:
             head = ledger.stream(query.stream)
             assert head is not None
             if query.operators[-1] == query.stream and name != "nested":
-                ledger.set_cursor(f"q:{name}", query.stream, head["next"], BEGINNING)
+                ledger.set_cursor(subscriber(name), query.stream, head["next"], BEGINNING)
 
 
 def test_rows_out_of_every_reach_go(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,8 +238,8 @@ def test_an_undone_move_is_not_sealed_late(pair: Cluster) -> None:
     with pytest.raises(RefusedError, match="undone"):
         new.new_owner.prepare(request)
     assert new.ownership.copies() == []
-    assert old.ownership.consumers_named("p:") == {}
-    assert old.ownership.consumers_named("m:") == {}
+    assert old.engine.ledger.consumers_of("processor") == {}
+    assert old.engine.ledger.consumers_of("move") == {}
 
 
 def test_old_epochs_are_refused(pair: Cluster) -> None:

@@ -79,8 +79,8 @@ def test_a_move_undone_while_it_copies_leaves_nothing(point: str, cluster: PureC
     assert not new.ownership.copies()
     assert not new.ownership.farewells()
     for processor in (old, new):
-        assert not processor.ownership.consumers_named("m:")
-        assert not processor.ownership.consumers_named("p:")
+        assert not processor.engine.ledger.consumers_of("move")
+        assert not processor.engine.ledger.consumers_of("processor")
     assert {o.stream for o in old.ownership.all_owned()} >= {FIRST, SECOND}
 
 

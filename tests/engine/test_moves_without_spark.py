@@ -20,8 +20,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 from test_moves import Disturbance
 
 from millstream.engine import faults, hosting
+from millstream.engine.consumers import remote
+from millstream.engine.move_records import Place
 from millstream.engine.operators import LOGIC, SELF_READING
-from millstream.engine.ownership import Handed, Place, remote
+from millstream.engine.ownership import Handed
 from millstream.engine.processor import Processor
 from millstream.engine.segments import EMPTY, Segment
 from millstream.engine.transfer import Page
@@ -254,7 +256,7 @@ def scenario(
     cluster.check_numbers()
     for query in QUERIES:
         assert cluster.values(query) == expected(rows, query), (seed, query)
-    left = {n: p.ownership.consumers_named("m:") for n, p in cluster.alive.items()}
+    left = {n: p.engine.ledger.consumers_of("move") for n, p in cluster.alive.items()}
     assert not any(left.values()), "nothing is held for a move that has ended"
     cluster.close()
     return disturbance

@@ -11,6 +11,7 @@ from millstream.control.moves import Phase, Story
 from millstream.control.records import Peer
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine import ownership as ownership_module
+from millstream.engine.consumers import Consumer, Cursor, remote, subscriber
 from millstream.engine.ledger import Ledger
 from millstream.engine.move_records import (
     Extent,
@@ -21,7 +22,7 @@ from millstream.engine.move_records import (
     SealedRecord,
     StateRecord,
 )
-from millstream.engine.ownership import Copy, Handed, Ownership, definition_of, remote
+from millstream.engine.ownership import Copy, Handed, Ownership, definition_of
 from millstream.engine.ownership import definition_text as text_of
 from millstream.engine.path_times import PathTimes
 from millstream.engine.segments import EMPTY, Segment
@@ -43,8 +44,9 @@ MOVE = Move(
             Peer("p1", "http://p1"), {"o:1": ("p3",)}),
     ("o:2",), (("o:2", P1),),
     SealedRecord(
-        Extent({"o:1": {"o:2": (4, -5)}}, {"o:2": InputExtent((SEGMENT,), 5, Place("p2"), 3)}),
-        {"o:1": HandedStream(6, 2, 7, 8, 9, None, ("p3",), {"q:q": (1, 2)}, {"notes": [1, "x"]},
+        Extent({"o:1": {"o:2": Cursor(4, -5)}},
+               {"o:2": InputExtent((SEGMENT,), 5, Place("p2"), 3)}),
+        {"o:1": HandedStream(6, 2, 7, 8, 9, None, ("p3",), {"q": Cursor(1, 2)}, {"notes": [1, "x"]},
                              {"rows_in": 3, "seconds": 0.5},
                              {"o:1#0": StateRecord("{}", 2, (SEGMENT,))})},
         {"q": ("running", "")},
@@ -117,11 +119,17 @@ def test_moves_that_ended_are_forgotten_but_for_the_latest(
 
 def test_who_reads_what(ownership: Ownership) -> None:
     with ownership.ledger.transaction() as ledger:
-        for consumer, stream in (("p:x", "a"), ("p:x", "b"), ("p:y", "a"), ("q:z", "a")):
+        for consumer, stream in ((remote("x"), "a"), (remote("x"), "b"), (remote("y"), "a"),
+                                 (subscriber("x"), "a"), ("x", "a")):  # fmt: skip
             ledger.set_cursor(consumer, stream, 4, 0)
-    assert ownership.consumers_named("p:") == {"x": ["a", "b"], "y": ["a"]}
-    assert ownership.consumers_with("p:", "a") == {"x": 4, "y": 4}
-    assert remote("x") == "p:x"
+        ledger.drop_cursor(subscriber("x"), "b")
+    assert ledger.consumers_of("processor") == {"x": ["a", "b"], "y": ["a"]}
+    assert ledger.consumers_of("subscriber") == ledger.consumers_of("operator") == {"x": ["a"]}
+    assert ledger.cursors(remote("x")) == {"a": (4, 0), "b": (4, 0)}
+    with ledger.transaction():
+        ledger.drop_consumer(remote("x"))
+    ledger._forget()  # what lies in the file says the same
+    assert set(ledger.consumers("a")) == {remote("y"), subscriber("x"), Consumer("operator", "x")}
 
 
 def test_a_stream_that_came_back_sends_consumers_the_right_way(tmp_path: Path) -> None:

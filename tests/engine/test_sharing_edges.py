@@ -9,6 +9,7 @@ import pytest
 from engine_runner import EngineRunner, arrived, declare, rows_of, settle
 from sharing_traps import JOINS, OTHERS, READINGS, SELECTIONS, SLIDING
 
+from millstream.engine.consumers import subscriber
 from millstream.engine.engine import Engine, EngineSettings
 from millstream.engine.loop import Loop
 from millstream.engine.maintenance import Maintenance
@@ -247,7 +248,7 @@ def acknowledge(engine: Engine) -> None:
         for name, query in engine.queries.items():
             head = ledger.stream(query.stream)
             assert head is not None
-            ledger.set_cursor(f"q:{name}", query.stream, head["next"], BEGINNING)
+            ledger.set_cursor(subscriber(name), query.stream, head["next"], BEGINNING)
 
 
 def test_shared_segments_are_merged_and_let_go(engine: Engine) -> None:

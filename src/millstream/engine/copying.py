@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from millstream.engine import faults
-from millstream.engine.handing import busy, holder
+from millstream.engine.consumers import holder
+from millstream.engine.handing import busy
 from millstream.engine.hosting import Hosting
 from millstream.engine.move_records import Extent, InputExtent, Move, Place
-from millstream.engine.ownership import MOVING, Copy, Ownership
+from millstream.engine.ownership import Copy, Ownership
 from millstream.engine.receiving import Receiver
 from millstream.engine.segments import Segment
 from millstream.engine.tails import Lack, lack_of
@@ -125,9 +126,9 @@ class Copying:
         if owned is not None:
             position = int(head["next"]) if head else 1
         others = [
-            n
-            for name, (n, _) in self.ledger.consumers(stream).items()
-            if not name.startswith(MOVING)
+            at.next
+            for consumer, at in self.ledger.consumers(stream).items()
+            if consumer.kind != "move"
         ]
         return lack_of(
             segments,

@@ -22,6 +22,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from millstream.engine import faults
+from millstream.engine.consumers import Consumer
 from millstream.engine.failures import first_line
 from millstream.engine.ledger import Ledger
 from millstream.engine.quota import Retry
@@ -228,7 +229,7 @@ class Delivery:
     """One sink on one result: a cursor that moves as batches are taken."""
 
     def __init__(
-        self, consumer: str, result: Result, sink: Sink, ledger: Ledger, store: SegmentStore
+        self, consumer: Consumer, result: Result, sink: Sink, ledger: Ledger, store: SegmentStore
     ) -> None:
         self.consumer, self.result, self.sink = consumer, result, sink
         self._ledger, self._store = ledger, store

@@ -21,12 +21,13 @@ from millstream.cql.parser import parse_query
 from millstream.engine.analyzer import SparkAnalyzer
 from millstream.engine.appending import REJECTED_NAMES, Appender
 from millstream.engine.collecting import collected
+from millstream.engine.consumers import Consumer, hold_of, subscriber
 from millstream.engine.culprits import Culprit, dumped, with_culprits
 from millstream.engine.delivery import Delivery, Result, Sink, user_table
 from millstream.engine.file_ingest import FileIngest
 from millstream.engine.frames import Frame
 from millstream.engine.layouts import Layouts
-from millstream.engine.ledger import HOLD, Ledger
+from millstream.engine.ledger import Ledger
 from millstream.engine.maintenance import Maintenance
 from millstream.engine.operators.running import table as relation_table
 from millstream.engine.path_times import PathTimes
@@ -94,11 +95,6 @@ class Query:
 
 
 LIVE = ("running", "parked")  # states of queries whose operators are kept
-
-
-def hold_of(query: str) -> str:
-    """The consumer that holds streams for a query while it is being registered."""
-    return f"{HOLD}{query}"
 
 
 def culprits_of(query: str) -> str:
@@ -234,8 +230,8 @@ class Engine:
                         self.hold(operator.id, stream)
                 if known is None:
                     ledger.add_query(name, cql, start, query.stream)
-                following, _ = ledger.cursor(f"q:{name}", query.stream)
-                ledger.set_cursor(f"q:{name}", query.stream, following, BEGINNING)
+                following, _ = ledger.cursor(subscriber(name), query.stream)
+                ledger.set_cursor(subscriber(name), query.stream, following, BEGINNING)
                 ledger.drop_consumer(hold_of(name))
             if query.state in LIVE:
                 for operator in operators:
@@ -258,7 +254,7 @@ class Engine:
         finite = [int(row["ts_max"]) + 1 for row in rows]
         return min(start, max(finite, default=BEGINNING))
 
-    def hold(self, consumer: str, stream: str) -> None:
+    def hold(self, consumer: Consumer | str, stream: str) -> None:
         """A new reader begins with the first segment that is still there."""
         following, watermark = self.ledger.cursor(consumer, stream)
         if (following, watermark) == (1, BEGINNING):
@@ -267,12 +263,12 @@ class Engine:
             following = segments[0].first if segments else int(row["next"]) if row else 1
         self.ledger.set_cursor(consumer, stream, following, watermark)
 
-    def deliver(self, name: str, sink: Sink, *, consumer: str | None = None) -> Delivery:
+    def deliver(self, name: str, sink: Sink, *, consumer: Consumer | None = None) -> Delivery:
         """Attaches a sink to a query's result; it takes the place of the query's own cursor."""
         query = self.queries[name]
         result = Result(name, query.stream, query.plan.columns, query.plan.relation)
         return self._attach(
-            Delivery(consumer or f"q:{name}", result, sink, self.ledger, self.store)
+            Delivery(consumer or subscriber(name), result, sink, self.ledger, self.store)
         )
 
     def deliver_rejects(self, stream: str, late: Sink, rejected: Sink) -> None:
@@ -284,7 +280,7 @@ class Engine:
             (rejected_stream(stream), names, rejected),
         ):
             result = Result(target, target, fields, timed=fields is columns)
-            self._attach(Delivery(f"sink:{target}", result, sink, self.ledger, self.store))
+            self._attach(Delivery(Consumer("sink", target), result, sink, self.ledger, self.store))
 
     def _attach(self, delivery: Delivery) -> Delivery:
         with self.lock:
@@ -361,7 +357,7 @@ class Engine:
                     gone += ledger.drop_stream(operator)
                     self.runner.reader.forget(operator)
             if not keep_result:
-                ledger.drop_consumer(f"q:{query.name}")
+                ledger.drop_consumer(subscriber(query.name))
                 self.deliveries = [d for d in self.deliveries if d.result.query != query.name]
             self.layouts.forget_unused()
             self.pause_operators()

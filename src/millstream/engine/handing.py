@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from millstream.control.moves import COMMITTED, ENDED, RUNNING, Phase, Story
 from millstream.engine import faults
+from millstream.engine.consumers import holder, remote
 from millstream.engine.hosting import Hosting
 from millstream.engine.ledger import STATISTICS
 from millstream.engine.move_records import (
@@ -22,18 +23,11 @@ from millstream.engine.move_records import (
     as_sent,
 )
 from millstream.engine.operators import LOGIC, SELF_READING
-from millstream.engine.ownership import MOVING, REMOTE, Copy, remote
+from millstream.engine.ownership import Copy
 from millstream.engine.segments import Segment
 from millstream.engine.transfer import RefusedError
 from millstream.plan.windows import BEGINNING
 from millstream.share.dataflow import Operator, state_stream
-
-SUBSCRIBER = "q:"
-
-
-def holder(move: str) -> str:
-    """The consumer that holds streams for a move."""
-    return f"{MOVING}{move}"
 
 
 def busy(text: str) -> RefusedError:
@@ -111,7 +105,7 @@ class OldOwner:
     def _own_rows(self, operator: Operator, wanted: dict[str, dict[int, Segment]]) -> None:
         """Its own output, where it reads that back or subscribers have yet to read it."""
         places = self.ledger.consumers(operator.id).items()
-        readers = [n for name, (n, _) in places if name.startswith(SUBSCRIBER)]
+        readers = [at.next for consumer, at in places if consumer.kind == "subscriber"]
         everything = operator.kind in SELF_READING
         if not readers and not everything:
             return
@@ -175,10 +169,10 @@ class OldOwner:
                 part = record.streams[operator.id]
                 self.ownership.hand(operator.id, part.next, part.epoch, to)
                 ledger.drop_consumer(operator.id)
-                for name, (following, _) in ledger.consumers(operator.id).items():
-                    has_all = name.startswith(REMOTE) and following >= part.next
-                    if name.startswith(SUBSCRIBER) or has_all:
-                        ledger.drop_cursor(name, operator.id)
+                for consumer, at in ledger.consumers(operator.id).items():
+                    has_all = consumer.kind == "processor" and at.next >= part.next
+                    if consumer.kind == "subscriber" or has_all:
+                        ledger.drop_cursor(consumer, operator.id)
                 for query in self.ownership.users(operator.id):
                     self.ownership.unhost(query, operator.id)
                 if operator.id in readers:  # they go on with a copy of what is made elsewhere
@@ -200,7 +194,7 @@ class OldOwner:
         assert head is not None
         assert owned is not None
         places = ledger.consumers(operator.id)
-        remotes = {n.removeprefix(REMOTE) for n in places if n.startswith(REMOTE)}
+        remotes = {c.name for c in places if c.kind == "processor"}
         states: dict[str, StateRecord] = {}
         part = 0
         while (state := ledger.stream(state_stream(operator.id, part))) is not None:
@@ -216,7 +210,7 @@ class OldOwner:
             head["rows"],
             self.committed.get(operator.id),
             tuple(sorted((remotes | ({self.me} if local else set())) - {to.processor})),
-            {n: p for n, p in places.items() if n.startswith(SUBSCRIBER)},
+            {c.name: at for c, at in places.items() if c.kind == "subscriber"},
             ledger.progress(operator.id),
             {} if counts is None else {name: counts[name] for name in STATISTICS},
             states,

@@ -12,9 +12,10 @@ from typing import Any
 
 from millstream.control.commands import Host
 from millstream.cql.catalog import StreamDefinition
+from millstream.engine.consumers import Consumer, subscriber
 from millstream.engine.engine import LIVE, Engine, Query, culprits_of
 from millstream.engine.file_ingest import FileIngest
-from millstream.engine.ownership import HELD, Ownership, definition_text
+from millstream.engine.ownership import Ownership, definition_text
 from millstream.engine.sources import LiveSource
 from millstream.engine.transfer import RefusedError
 from millstream.errors import UsageError
@@ -153,14 +154,14 @@ class Hosting:
                 head = ledger.stream(stream)
                 if head is None:
                     raise RefusedError("unknown", f"stream {stream} is not known here")
-                self.engine.hold(f"{HELD}{query}", stream)
+                self.engine.hold(Consumer("deployment", query), stream)
                 found[stream] = Marks(head["watermark"], head["retained_from"], head["ts_max"])
         return found
 
     def release(self, query: str, streams: Sequence[str]) -> None:
         with self.ledger.transaction() as ledger:
             for stream in streams:
-                ledger.drop_cursor(f"{HELD}{query}", stream)
+                ledger.drop_cursor(Consumer("deployment", query), stream)
 
     # -- operators ------------------------------------------------------------------------------
 
@@ -215,7 +216,7 @@ class Hosting:
         plan, _ = self.compile(text.cql, text.start)
         for operator in text.operators:
             self.ownership.host(text.query, operator)
-        stream, name = result_stream(plan), f"q:{text.query}"
+        stream, name = result_stream(plan), subscriber(text.query)
         if text.result:
             self.ownership.keep_result(text.query)
             if name not in self.ledger.consumers(stream):
@@ -328,7 +329,7 @@ class Hosting:
         self.ledger.drop_query(query)
         self.ledger.drop_meta(culprits_of(query))
         self.ownership.drop_result(query)
-        self.ledger.drop_consumer(f"q:{query}")
+        self.ledger.drop_consumer(subscriber(query))
 
     def refresh(self, query: str) -> None:
         """Brings what the loop sees of a query in line with the ledger."""

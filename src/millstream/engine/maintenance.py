@@ -11,6 +11,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from millstream.engine import faults
+from millstream.engine.consumers import consumer_of
 from millstream.engine.frames import Frame
 from millstream.engine.operators import LOGIC, SELF_READING
 from millstream.engine.operators.running import latest, table
@@ -82,7 +83,8 @@ class Maintenance:
         readers = [o for o in list(self.operators.values()) if stream in o.inputs]
         marks = {o.id: self.runner.marks(o) for o in readers}
         starts = {o.id: self.ledger.cursor(o.id, stream)[0] for o in readers}
-        others = [following for name, (following, _) in places.items() if name not in starts]
+        readers_here = {consumer_of(name) for name in starts}
+        others = [at.next for consumer, at in places.items() if consumer not in readers_here]
         own = self.operators.get(stream)
         self_read = own is not None and own.kind in SELF_READING
         head = self.ledger.stream(stream)

@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 from millstream.control.commands import Prepare
 from millstream.control.moves import Phase, Story
+from millstream.engine.consumers import Cursor
 from millstream.engine.segments import Segment
-
-Position = tuple[int, int]  # the next number, and the watermark that was reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +40,12 @@ class InputExtent:
 class Extent:
     """Where operators stand, and all that they can still reach."""
 
-    cursors: dict[str, dict[str, Position]]  # by operator and stream
+    cursors: dict[str, dict[str, Cursor]]  # by operator and stream
     inputs: dict[str, InputExtent]  # by stream
 
     def cursors_on(self, stream: str) -> list[int]:
         """The next numbers of all operators that read a stream."""
-        return [reads[stream][0] for reads in self.cursors.values() if stream in reads]
+        return [reads[stream].next for reads in self.cursors.values() if stream in reads]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ class HandedStream:
     rows: int
     committed: float | None  # when the old owner last committed a step
     consumers: tuple[str, ...]  # other processors that read it
-    subscribers: dict[str, Position]  # by query: who reads its results
+    subscribers: dict[str, Cursor]  # by query: who reads its results
     progress: dict[str, Any]  # the operator's own notes
     statistics: dict[str, int | float]
     states: dict[str, StateRecord]

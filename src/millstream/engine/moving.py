@@ -13,11 +13,11 @@ from contextlib import suppress
 from millstream.control.commands import Prepare
 from millstream.control.moves import COMMITTED, ENDED, Phase, Story
 from millstream.engine import faults
+from millstream.engine.consumers import holder, remote, subscriber
 from millstream.engine.copying import Copying, still_under_way
-from millstream.engine.handing import busy, holder, not_under_way
+from millstream.engine.handing import busy, not_under_way
 from millstream.engine.hosting import Hosting
 from millstream.engine.move_records import Move, Place, SealedRecord
-from millstream.engine.ownership import remote
 from millstream.engine.receiving import Receiver
 from millstream.engine.segments import Segment
 from millstream.engine.transfer import Peers, RefusedError
@@ -191,8 +191,8 @@ class NewOwner:
             self.ownership.forget_former_life(name, part.epoch)
             self.ownership.own(name, part.epoch, part.next)
             ledger.set_head(name, part.next, part.watermark, part.ts_max, part.rows)
-            for stream, (following, watermark) in record.extent.cursors[name].items():
-                ledger.set_cursor(name, stream, following, watermark)
+            for stream, at in record.extent.cursors[name].items():
+                ledger.set_cursor(name, stream, *at)
             ledger.set_statistics(name, part.progress, part.statistics)
             for state, told in part.states.items():
                 gone += ledger.drop_stream(state)
@@ -205,8 +205,8 @@ class NewOwner:
             for consumer in set(part.consumers) - {self.me}:
                 if remote(consumer) not in present:
                     ledger.set_cursor(remote(consumer), name, part.next, BEGINNING)
-            for subscriber, (following, watermark) in part.subscribers.items():
-                ledger.set_cursor(subscriber, name, following, watermark)
+            for query, at in part.subscribers.items():
+                ledger.set_cursor(subscriber(query), name, *at)
         for text in request.hosts:
             self.hosting.install(text)
             self.hosting.register(text)

@@ -18,15 +18,7 @@ from millstream.engine.ledger import Ledger
 from millstream.engine.move_records import Move, Place
 from millstream.plan.schema import Field
 
-REMOTE = "p:"  # consumers that are other processors
-HELD = "held:"  # consumers that hold streams for a query that is being deployed
-MOVING = "m:"  # consumers that hold streams for a move
 ENDED_KEPT = 200  # records of moves that have ended, so that late messages are known as such
-
-
-def remote(processor: str) -> str:
-    """The consumer that stands for another processor."""
-    return f"{REMOTE}{processor}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,27 +269,6 @@ class Ownership:
         for moves in by_leader.values():
             for _, gone in sorted(moves)[:-ENDED_KEPT]:
                 self.ledger.change("DELETE FROM moves WHERE move = ?", (gone,))
-
-    # -- consumers ------------------------------------------------------------------------------
-
-    def consumers_with(self, prefix: str, stream: str) -> dict[str, int]:
-        """Consumers of a kind, without the prefix, and the next number of each."""
-        return {
-            name.removeprefix(prefix): following
-            for name, (following, _) in self.ledger.consumers(stream).items()
-            if name.startswith(prefix)
-        }
-
-    def consumers_named(self, prefix: str) -> dict[str, list[str]]:
-        """All consumers of a kind, without the prefix, and the streams that each has."""
-        found: dict[str, list[str]] = {}
-        rows = self.ledger.rows(
-            "SELECT consumer, stream FROM cursors WHERE consumer LIKE ? ORDER BY consumer, stream",
-            (f"{prefix}%",),
-        )
-        for row in rows:
-            found.setdefault(row["consumer"].removeprefix(prefix), []).append(row["stream"])
-        return found
 
 
 def _copy(row: Any) -> Copy:

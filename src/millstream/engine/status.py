@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from millstream.engine.consumers import Consumer
 from millstream.engine.costs import query_costs
 from millstream.plan.windows import BEGINNING, FOREVER
 from millstream.share.dataflow import base_stream
@@ -20,7 +21,7 @@ def status(engine: "Engine") -> Mapping[str, Any]:
     statistics = ledger.operator_statistics()
     ratios = engine.path_times.ratios()
 
-    def behind(consumer: str, stream: str) -> int:
+    def behind(consumer: Consumer | str, stream: str) -> int:
         following, _ = ledger.cursor(consumer, stream)
         return sum(s.rows for s in ledger.segments(stream, following))
 

@@ -11,8 +11,9 @@ from typing import IO, TYPE_CHECKING, Protocol
 
 import pyarrow.parquet as pq
 
+from millstream.engine.consumers import remote
 from millstream.engine.move_records import Extent, Place, SealedRecord, as_sent
-from millstream.engine.ownership import Handed, Ownership, remote
+from millstream.engine.ownership import Handed, Ownership
 from millstream.engine.path_times import PathTime
 from millstream.engine.segments import Segment
 from millstream.errors import MillstreamError, StateError

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.config import Job
 from millstream.config.job_file import JobFileError
+from millstream.engine.consumers import Consumer
 from millstream.errors import ResourceError, StateError, UsageError
 from millstream.runs.checking import check_job
 from millstream.runs.display import Display, Silent
@@ -211,7 +212,7 @@ def attach_sinks(
         kept = operator is not None and operator.kind in SELF_READING
         # the final table needs the whole changelog: where the operator does not keep it for
         # itself, the query's own cursor holds it, and the sink has another one
-        consumer = None if kept else f"changes:{query.name}"
+        consumer = None if kept else Consumer("changes", query.name)
         engine.deliver(query.name, results(path / f"{query.name}.changes"), consumer=consumer)
     for stream in job.streams:
         late = FileSink(path / f"{stream.name}.late", kind)

@@ -58,7 +58,6 @@ from millstream.control.replies import (
 )
 from millstream.engine.handing import not_under_way
 from millstream.engine.move_records import Place
-from millstream.engine.ownership import HELD, REMOTE
 from millstream.errors import MillstreamError, UsageError
 from millstream.plan.nodes import sources_of
 from millstream.schedule.settings import ScheduleSettings
@@ -309,7 +308,8 @@ class ConnectionManager:
         ownership = self.processor.ownership
         declared = ownership.declared()
         expected: dict[str, list[str]] = {}
-        for consumer, streams in ownership.consumers_named(REMOTE).items():
+        ledger = self.processor.engine.ledger
+        for consumer, streams in ledger.consumers_of("processor").items():
             for stream in streams:
                 expected.setdefault(stream, []).append(consumer)
         return Inventory(
@@ -320,7 +320,7 @@ class ConnectionManager:
                 for query, found in self.processor.hosting.inventory().items()
             },
             {o.stream: o.epoch for o in ownership.all_owned()},
-            {q: tuple(streams) for q, streams in ownership.consumers_named(HELD).items()},
+            {q: tuple(streams) for q, streams in ledger.consumers_of("deployment").items()},
             {stream: tuple(sorted(names)) for stream, names in expected.items()},
             {
                 c.stream: Peer(c.source.processor, c.source.url or "-", c.epoch)

@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from millstream.engine.failures import first_line, java_process
+from millstream.engine.ledger_file import HomeTakenOverError
 from millstream.engine.loop import Loop
 from millstream.engine.scheduling import StepScheduler
 from millstream.engine.steps import StepReport
-from millstream.errors import MillstreamError, StateError
+from millstream.errors import MillstreamError
 from millstream.schedule.costs import CostLine
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class ExecutionEngine:
             loop.stop()
             self._loop = None
             self._say(f"the engine has stopped: {_words(error)}")
-            if isinstance(error, StateError) and "taken over" in error.message:
+            if isinstance(error, HomeTakenOverError):
                 self.fenced.set()
                 return
             deadline = time.monotonic() + AGAIN_SECONDS

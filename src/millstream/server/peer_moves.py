@@ -29,7 +29,6 @@ from millstream.control.moves import ARRIVING, COMMITTED, ENDED, RUNNING, UNDER_
 from millstream.control.records import Peer
 from millstream.control.replies import Done, Progressed, Refusal, Reply
 from millstream.engine.failures import first_line
-from millstream.engine.ownership import REMOTE
 from millstream.errors import MillstreamError
 from millstream.server.running_view import hosts_of, sources_of
 
@@ -150,10 +149,10 @@ class PeerMoves:
         operators = {name for fragment in fragments for name in fragment.names}
         inputs = {s for fragment in fragments for s in fragment.inputs} - operators
         sources = sources_of(self.processor, inputs)
-        consumers = self.processor.ownership.consumers_with
+        consumers = self.processor.engine.ledger.consumers
         near = {self.processor.id, target, *(name for name, _ in sources.values())}
         for name in operators:
-            near |= set(consumers(REMOTE, name))
+            near |= {c.name for c in consumers(name) if c.kind == "processor"}
         urls = {name: self.book.url_of(name) for name in near - {self.processor.id}}
         unknown = [name for name, url in urls.items() if url is None]
         if unknown:

@@ -15,7 +15,6 @@ from millstream.balance.running import (
 )
 from millstream.control.commands import Host
 from millstream.control.moves import UNDER_WAY
-from millstream.engine.ownership import REMOTE
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
@@ -61,7 +60,7 @@ def surroundings(processor: "Processor", entered_at: Mapping[str, str]) -> Surro
     engine, ownership = processor.engine, processor.ownership
     copies = {copy.stream: copy.source.processor for copy in ownership.copies()}
     read_at: dict[str, set[str]] = {}
-    for consumer, streams in ownership.consumers_named(REMOTE).items():
+    for consumer, streams in engine.ledger.consumers_of("processor").items():
         for stream in streams:
             read_at.setdefault(stream, set()).add(consumer)
     readers: dict[str, set[str]] = {}

@@ -7,7 +7,6 @@ somebody watches them nothing would ever settle. Reads, and changes nothing.
 from typing import TYPE_CHECKING
 
 from millstream.cql.system_streams import PREFIX
-from millstream.engine.ownership import REMOTE
 from millstream.plan.nodes import sources_of
 
 if TYPE_CHECKING:
@@ -29,10 +28,10 @@ def settled(processor: "Processor") -> bool:
         return False
     ledger = engine.ledger
     return not any(
-        name.startswith(REMOTE) and following < row["next"]
+        consumer.kind == "processor" and at.next < row["next"]
         for row in ledger.streams()
         if _counts(engine, row["id"], watching)
-        for name, (following, _) in ledger.consumers(row["id"]).items()
+        for consumer, at in ledger.consumers(row["id"]).items()
     )
 
 

@@ -18,6 +18,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from millstream.control.records import to_json
+from millstream.engine.consumers import subscriber
 from millstream.engine.delivery import json_lines, user_table
 from millstream.engine.move_records import Place
 from millstream.engine.transfer import CHUNK, RefusedError
@@ -243,7 +244,7 @@ class StreamDistributor:
             "relation": known.plan.relation,
             "rows": found,
             "next": following,
-            "read": engine.ledger.cursor(f"q:{query}", stream)[0],
+            "read": engine.ledger.cursor(subscriber(query), stream)[0],
             "ended": bool(ended and moved is None),
             "moved": moved,
         }
@@ -261,11 +262,11 @@ class StreamDistributor:
         engine = self.processor.engine
         stream = self._result_stream(query)
         with engine.ledger.transaction() as ledger:
-            place = ledger.consumers(stream).get(f"q:{query}")
+            place = ledger.consumers(stream).get(subscriber(query))
             if place is None:
                 raise RefusedError("unknown", f"nothing is kept for subscribers of {query} here")
             if following > place[0]:
-                ledger.set_cursor(f"q:{query}", stream, following, place[1])
+                ledger.set_cursor(subscriber(query), stream, following, place[1])
         engine.maintenance.retain([stream])
 
 

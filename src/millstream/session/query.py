@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millstream.engine.consumers import Consumer, subscriber
 from millstream.errors import MillstreamError, UsageError
 from millstream.plan.explain import explain
 from millstream.plan.windows import BEGINNING
@@ -184,7 +185,7 @@ class QueryHandle:
         from millstream.engine.delivery import user_table  # noqa: PLC0415
 
         engine, query = self._engine, self._query
-        following, _ = engine.ledger.cursor(f"q:{self.name}", query.stream)
+        following, _ = engine.ledger.cursor(subscriber(self.name), query.stream)
         segments = engine.ledger.segments(query.stream, following)
         tables = [engine.store.read(s) for s in segments if s.rows]
         if not segments:
@@ -200,7 +201,7 @@ class QueryHandle:
     def _acknowledge(self, last: int, watermark: int) -> None:
         engine, query = self._engine, self._query
         with engine.ledger.transaction() as ledger:
-            ledger.set_cursor(f"q:{self.name}", query.stream, last + 1, watermark)
+            ledger.set_cursor(subscriber(self.name), query.stream, last + 1, watermark)
         engine.maintenance.retain([query.stream])
 
     # -- tables ---------------------------------------------------------------------------------
@@ -276,7 +277,8 @@ class QueryHandle:
                 f"the rows of {self.name} are being iterated", hint="register the query twice"
             )
         # the first sink moves the query's own cursor, so that nothing is kept for nobody
-        consumer = None if self._sinks == 0 else f"sink:{self.name}:{self._sinks}"
+        name = f"{self.name}:{self._sinks}"
+        consumer = None if self._sinks == 0 else Consumer("sink", name)
         self._engine.deliver(self.name, sink, consumer=consumer)
         self._sinks += 1
         self._session.wake()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.cql.catalog import StreamDefinition, UserFunction
 from millstream.cql.parser import CreateStream, parse, split
 from millstream.cql.types import canonical
+from millstream.engine.consumers import Consumer
 from millstream.errors import UsageError
 from millstream.runs.lock import FolderLock
 from millstream.schedule.measures import OperatorStatistic, PlanStatistic
@@ -243,8 +244,8 @@ class Session:
         if operator is None or operator.kind in SELF_READING:
             return
         with self.engine.ledger.transaction() as ledger:
-            following, watermark = ledger.cursor(f"table:{name}", stream)
-            ledger.set_cursor(f"table:{name}", stream, following, watermark)
+            following, watermark = ledger.cursor(Consumer("table", name), stream)
+            ledger.set_cursor(Consumer("table", name), stream, following, watermark)
 
     def _free_name(self) -> str:
         number = 1
@@ -270,7 +271,7 @@ class Session:
         with self.engine.lock:
             self.engine.drop_query(name)
             with self.engine.ledger.transaction() as ledger:
-                ledger.drop_consumer(f"table:{name}")
+                ledger.drop_consumer(Consumer("table", name))
         if self._loop is not None:
             self._loop.wake()
 
