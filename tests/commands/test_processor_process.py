@@ -124,7 +124,7 @@ def deploy(query: str, cql: str, where: ProcessorClient, first: ProcessorClient)
     """All of a query on one processor, its rows entering at another."""
     (held,) = first.do(Hold(query, ("s:s",)))
     start = held.streams["s:s"].watermark
-    (compiled,) = first.do(Compile(cql, start))
+    compiled = first.do(Compile(cql))[0].starting(start)
     ids = tuple(o.id for o in compiled.operators)
     host = Host(query, cql, start, ids, True)
     where.do(host)
@@ -150,12 +150,12 @@ def move(name: str, host: Host, old: Daemon, new: Daemon, first: Daemon, kill: A
         time.sleep(0.05)
         insist(new, command)
     kill("seal")
-    while phase_of(new, name) not in ("ready", "taking", "owner"):
+    while phase_of(new, name) not in ("ready", "sealed", "owned"):
         time.sleep(0.05)
     insist(old, Seal(name, host.operators, new.client.peer()))
     kill("take")
     insist(new, TakeOver(name, old.client.peer()))
-    while phase_of(new, name) != "owner":
+    while phase_of(new, name) != "owned":
         time.sleep(0.05)
     kill("complete")
     insist(old, Complete(name))

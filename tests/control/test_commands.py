@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from millstream.control import codec, protocol, records
 from millstream.control import commands as c
 from millstream.control import replies as r
+from millstream.control.moves import Phase
 from millstream.errors import UsageError
 
 PEER = records.Peer("p2", "http://127.0.0.1:7002", 3)
@@ -17,7 +18,7 @@ EXAMPLES: tuple[c.Command, ...] = (
     c.Declare({"name": "a", "path": "/data/a.csv", "columns": {"x": "int"}}, ingest=True),
     c.StartStream("a"),
     c.Forget("a"),
-    c.Compile("SELECT x FROM a", 5),
+    c.Compile("SELECT x FROM a"),
     c.Hold("q", ("s:a",)),
     c.Release("q", ("s:a",)),
     c.Host("q", "SELECT x FROM a", -1, ("o:1", "o:2"), result=True),
@@ -50,7 +51,7 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
     ),
     (c.Hold("q", ("s:a",)), r.Held({"s:a": r.StreamMark(5, 1, 9)})),
     (c.Expect("o:1", "p2"), r.Expected(4, 1)),
-    (c.Progress("m"), r.Progressed("ready", 12, True)),
+    (c.Progress("m"), r.Progressed(Phase.READY, 12, True)),
     (c.Seal("m", ("o:1",), PEER), r.Sealed({"o:1": r.SealedStream(7, 2, {"s:a": 4})})),
     (c.Report(), r.Reported(3, {"o:1": {"rows_in": 5}}, {}, {}, {"load": 0.5})),
     (
@@ -58,7 +59,7 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
         r.Inventory(
             {"a": True}, ("a",), {"q": r.HostedQuery("t", 3, ("o:1",), True)}, {"o:1": 2},
             {"q": ("s:a",)}, {"s:a": ("p2",)}, {"o:9": PEER},
-            {"m": r.MoveRecord("old", "sealed", ("o:1",), "p2")},
+            {"m": r.MoveRecord("old", Phase.SEALED, ("o:1",), "p2")},
         ),
     ),
     (c.Stop(), r.Refusal("stale", "an older manager", "epoch 1 < 2", "none")),

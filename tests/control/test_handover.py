@@ -14,6 +14,7 @@ from millstream.control.handover import (
     resumed,
     said,
 )
+from millstream.control.moves import Phase, Story
 from millstream.control.protocol import Envelope
 from millstream.control.records import Peer
 from millstream.control.replies import Done, Progressed, Refusal, Sealed, SealedStream
@@ -21,6 +22,8 @@ from millstream.errors import UsageError
 
 HOST = Host("q", "SELECT 1", 0, ("o:a",), True)
 BUSY = Refusal("busy", "not now")
+SEALED = Story().through(Phase.SEALED, "p0", 0.0)
+FAILED = Progressed(Phase.PREPARING, reason="no such stream")
 
 
 def begun() -> Handover:
@@ -51,8 +54,9 @@ def test_those_who_take_part_hear_what_will_come_to_the_target() -> None:
 
 def test_a_move_from_beginning_to_end() -> None:
     move, story = answered(
-        begun(), Done(), Done(), Done(), Done(), Progressed("preparing"), Progressed("ready"),
-        sealed(), Progressed("taking"), Progressed("owner"), Done(), Done(), Done(), Done(), Done(),
+        begun(), Done(), Done(), Done(), Done(), Progressed(Phase.PREPARING),
+        Progressed(Phase.READY), sealed(), Progressed(Phase.SEALED), Progressed(Phase.OWNED),
+        Done(), Done(), Done(), Done(), Done(),
     )  # fmt: skip
     assert story == [
         ("p0", "engage"), ("p1", "engage"), ("p2", "engage"), ("p1", "prepare"),
@@ -60,7 +64,7 @@ def test_a_move_from_beginning_to_end() -> None:
         ("p1", "progress"), ("p0", "complete"), ("p1", "complete"), ("p0", "disengage"),
         ("p1", "disengage"), ("p2", "disengage"),
     ]  # fmt: skip
-    assert move.phase == "over"
+    assert move.over
     assert move.moved
     assert move.sealed == {"o:a": 2}
     assert said(move) is None
@@ -69,53 +73,53 @@ def test_a_move_from_beginning_to_end() -> None:
 def test_somebody_busy_ends_it_before_it_began() -> None:
     move, story = answered(begun(), Done(), Refusal("engaged", "it takes part in another"), Done())
     assert story[-1] == ("p0", "disengage")
-    assert move.phase == "over"
+    assert move.over
     assert not move.moved
     assert "p1 takes no part" in move.outcome
 
 
-@pytest.mark.parametrize("reply", [Refusal("mistake", "no such stream"), Progressed("failed")])
+@pytest.mark.parametrize("reply", [Refusal("mistake", "no such stream"), FAILED])
 def test_a_target_that_cannot_take_it_undoes_the_move(reply: object) -> None:
     before = [Done()] * (4 if isinstance(reply, Progressed) else 3)
     move, _ = answered(begun(), *before, reply)
     move, story = answered(move, Done(), None, Done(), None, Done())
     assert story[:2] == [("p0", "undo"), ("p1", "undo")], "first nobody can seal any more"
-    assert move.phase == "over"
+    assert move.over
     assert not move.moved
 
 
 def test_what_was_sealed_after_all_goes_on() -> None:
     move, _ = answered(begun(), Done(), Done(), Done(), Refusal("mistake", "no"))
     move, _ = answered(move, Refusal("sealed", "it is sealed"))
-    assert move.phase == "taking"
+    assert move.phase == "sealed"
     assert move.outcome == ""
 
 
 def test_a_target_that_is_never_ready_is_not_waited_for() -> None:
     move, _ = answered(begun(), Done(), Done(), Done(), Done())
-    assert noted(move, Progress(move.id), None, 119.0).phase == "preparing"
-    assert noted(move, Progress(move.id), None, 121.0).phase == "undoing"
+    assert noted(move, Progress(move.id), None, 119.0).outcome == ""
+    assert noted(move, Progress(move.id), None, 121.0).outcome == "not ready after 120 s"
 
 
 def test_after_the_seal_there_is_only_forward() -> None:
-    move, _ = answered(begun(), Done(), Done(), Done(), Done(), Progressed("ready"), sealed())
-    for reply in (None, BUSY, Progressed("none"), Progressed("failed"), Progressed("ready")):
+    move, _ = answered(begun(), Done(), Done(), Done(), Done(), Progressed(Phase.READY), sealed())
+    for reply in (None, BUSY, Progressed(Phase.REQUESTED), FAILED, Progressed(Phase.READY)):
         move = noted(move, Progress(move.id), reply, 1e9)
-        assert move.phase == "taking"
+        assert move.phase == "sealed"
 
 
 def test_a_restarted_leader_takes_up_what_is_sealed() -> None:
-    move = resumed("b-p0-1-1", ("o:a",), "p0", Peer("p1", "http://p1"))
-    move, story = answered(move, None, Progressed("owner"), Done(), Done())
+    move = resumed("b-p0-1-1", ("o:a",), "p0", Peer("p1", "http://p1"), SEALED)
+    move, story = answered(move, None, Progressed(Phase.OWNED), Done(), Done())
     assert story == [
         ("p1", "progress"), ("p1", "progress"), ("p0", "complete"), ("p1", "complete"),
     ]  # fmt: skip
-    assert move.phase == "over"
+    assert move.over
 
 
 def test_whatever_is_answered_nothing_unsealed_is_completed_nor_sealed_undone() -> None:
     replies = [None, BUSY, Done(), Refusal("unknown", "?"), sealed()]
-    replies += [Progressed(p) for p in ("none", "preparing", "ready", "taking", "owner", "failed")]  # type: ignore[arg-type]
+    replies += [FAILED, *(Progressed(phase) for phase in Phase)]
     for seed in range(2000):
         chance, move, was_sealed = random.Random(seed), begun(), False
         for _ in range(60):
@@ -127,7 +131,7 @@ def test_whatever_is_answered_nothing_unsealed_is_completed_nor_sealed_undone() 
             reply = chance.choice(replies)
             was_sealed = was_sealed or (isinstance(now.command, Seal) and reply == sealed())
             move = noted(move, now.command, reply, chance.random() * 200)
-        if move.phase == "over":
+        if move.over:
             assert move.moved == was_sealed
             assert not move.engaged, "everybody is free again"
 

@@ -19,8 +19,10 @@ from millstream.control.manager_state import (
     Statistics,
     StreamRecord,
 )
+from millstream.control.moves import Phase, Story
 from millstream.control.system_streams import table_of
 
+PREPARING = Story().through(Phase.PREPARING, "manager", 0.0)
 NOW = 1000.0
 
 
@@ -44,7 +46,7 @@ STATE = ManagerState(
         "b": Query("b", "SELECT", phase="deploying", operators=("o:1", "o:3"), result="o:3"),
         "c": Query("c", "SELECT", phase="refused", reason="cpu"),
     },
-    moves={"m": Move("m", ("o:2",), "p2", "p1", phase="preparing")},
+    moves={"m": Move("m", ("o:2",), "p2", "p1", story=PREPARING)},
     decisions=(Decision(7, 990.0, "refusal", "query c was refused", "cpu", "query", "c"),),
     statistics=Statistics(
         processors={"p1": figures(load=0.4, memory_bytes=5, steps=10)},

@@ -20,6 +20,7 @@ from millstream.plan.schema import Field
 from millstream.plan.windows import BEGINNING
 from millstream.spark.plane import SparkPlane
 from millstream.store.appending import FILE, REASON, RECORD, ROW
+from millstream.store.consumers import subscriber
 from millstream.store.reach import SELF_READING
 from oracle.harness import files_of
 from oracle.model import Stream
@@ -31,7 +32,7 @@ def acknowledge_kept(engine: Engine) -> None:
         for query in engine.queries.values():
             operator, head = engine.operators.get(query.stream), ledger.stream(query.stream)
             if operator is not None and operator.kind in SELF_READING and head is not None:
-                ledger.set_cursor(f"q:{query.name}", query.stream, head["next"], BEGINNING)
+                ledger.set_cursor(subscriber(query.name), query.stream, head["next"], BEGINNING)
 
 
 def compact_all(engine: Engine) -> None:

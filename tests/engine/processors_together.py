@@ -15,6 +15,9 @@ from typing import Any
 
 from engine_runner import arrived, rows_of
 
+from millstream.control.codec import from_json, to_json
+from millstream.control.commands import Host, Prepare
+from millstream.control.records import Peer
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.ports import DataPlane
 from millstream.engine.processor import Processor
@@ -25,9 +28,7 @@ from millstream.plan.nodes import sources_of
 from millstream.plan.schema import Field
 from millstream.share.dataflow import Operator
 from millstream.spark.plane import SparkPlane
-from millstream.store.hosted import HostedText
-from millstream.store.move_request import MoveRequest
-from millstream.store.ownership import Place
+from millstream.store.move_records import Extent, Place, SealedRecord
 from millstream.store.transfer import Page, PeerAwayError, RefusedError
 from oracle.harness import files_of
 from oracle.model import Stream
@@ -82,7 +83,7 @@ class LocalPeer:
 
     def page(self, stream: str, after: int, consumer: str, epoch: int, wait: float) -> Page:
         page = self._ask(lambda p: p.distributor.page(stream, after, consumer, epoch))
-        return Page.from_json(through_json(page.to_json()))
+        return from_json(Page, through_json(to_json(page)))
 
     def fetch(self, stream: str, first: int, last: int) -> Iterator[bytes]:
         with self._ask(lambda p: p.distributor.open(stream, first, last)) as file:
@@ -100,12 +101,13 @@ class LocalPeer:
         further: Place | None = self._ask(lambda p: p.distributor.unexpect(stream, consumer))
         return further
 
-    def needs(self, move: str, operators: tuple[str, ...], to: Place) -> Mapping[str, Any]:
-        return dict(through_json(self._ask(lambda p: p.old_owner.needs(move, operators, to))))
+    def needs(self, move: str, operators: tuple[str, ...], to: Place) -> Extent:
+        found = self._ask(lambda p: p.old_owner.needs(move, operators, to))
+        return from_json(Extent, through_json(to_json(found)))
 
-    def sealed(self, move: str, wait: float) -> Mapping[str, Any] | None:
+    def sealed(self, move: str, wait: float) -> SealedRecord | None:
         found = self._ask(lambda p: p.old_owner.sealed(move))
-        return None if found is None else dict(through_json(found))
+        return None if found is None else from_json(SealedRecord, through_json(to_json(found)))
 
     def ready(self, move: str) -> None:
         self._ask(lambda p: p.old_owner.ready(move))
@@ -128,7 +130,7 @@ class Cluster:
         self.names = [f"p{i}" for i in range(count)]
         self.alive: dict[str, Processor] = {}
         self.where: dict[str, str] = {}  # operator -> processor
-        self.texts: dict[str, HostedText] = {}
+        self.texts: dict[str, Host] = {}
         self.inputs: dict[str, tuple[str, ...]] = {}
         self.moves = 0
         self.losing: random.Random | None = None  # loses one message in ten
@@ -205,9 +207,9 @@ class Cluster:
             groups.setdefault(self.where[operator.id], []).append(operator.id)
         result = operators[-1].id
         for name, chosen in groups.items():
-            text = HostedText(query, cql, start, tuple(chosen), result in chosen)
+            text = Host(query, cql, start, tuple(chosen), result in chosen)
             self.alive[name].hosting.host(text)
-        self.texts[query] = HostedText(query, cql, start, tuple(o.id for o in operators))
+        self.texts[query] = Host(query, cql, start, tuple(o.id for o in operators))
         for operator in operators:
             for stream in operator.inputs:
                 self.link(stream, self.where[operator.id])
@@ -225,7 +227,7 @@ class Cluster:
             _, epoch = self.alive[owner].distributor.expect(stream, to)
             self.alive[to].receiver.connect(stream, Place(owner), epoch)
 
-    def request(self, operators: Sequence[str], to: str) -> MoveRequest:
+    def request(self, operators: Sequence[str], to: str) -> Prepare:
         """Asks for a move of operators that are together."""
         self.moves += 1
         (old,) = {self.where[o] for o in operators}
@@ -235,14 +237,14 @@ class Cluster:
             if chosen:
                 compiled = self.any().hosting.compile(text.cql, text.start)
                 result = compiled.stream in chosen
-                texts.append(HostedText(text.query, text.cql, text.start, chosen, result))
+                texts.append(Host(text.query, text.cql, text.start, chosen, result))
         reading = {s for o in operators for s in self.inputs[o]} - set(operators)
-        inputs = {s: (Place(self.owner(s)), 0) for s in reading}
+        inputs = {s: Peer(self.owner(s), "-") for s in reading}
         consumers = {
             o: tuple(sorted({self.where[r] for r, i in self.inputs.items() if o in i} - {to}))
             for o in operators
         }
-        return MoveRequest(f"m{self.moves:04d}", tuple(texts), inputs, Place(old), consumers)
+        return Prepare(f"m{self.moves:04d}", tuple(texts), inputs, Peer(old, "-"), consumers)
 
     def any(self) -> Processor:
         return next(iter(self.alive.values()))
@@ -270,23 +272,23 @@ class Cluster:
         sides = [(n, p.ownership.move(move)) for n, p in self.alive.items()]
         raise AssertionError(f"{move} comes to no end: {sides}")
 
-    def _turn(self, request: MoveRequest, old: str, new: str, undo_at: str | None) -> str:
+    def _turn(self, request: Prepare, old: str, new: str, undo_at: str | None) -> str:
         """What a manager says next, going by what both sides have in their ledgers."""
         move = request.move
         mine, theirs = (self.alive[n].ownership.move(move) for n in (new, old))
         phase = mine.phase if mine is not None else ""
-        if theirs is not None and theirs.phase in ("sealed", "done"):
+        if theirs is not None and theirs.phase in ("sealed", "owned", "done"):
             for operator in request.operators:
                 self.where[operator] = new
         if undo_at is not None and phase == undo_at:
             self.guarded(new, lambda p: p.new_owner.undo(move))
         elif phase == "":
             self.guarded(new, lambda p: p.new_owner.prepare(request))
-        elif phase == "ready" and (theirs is None or theirs.phase != "sealed"):
+        elif phase == "ready" and (theirs is None or theirs.phase in ("preparing", "ready")):
             self.guarded(old, lambda p: p.old_owner.seal(move, request.operators, Place(new)))
-        elif phase in ("ready", "taking"):
+        elif phase in ("ready", "sealed"):
             self.guarded(new, lambda p: p.new_owner.take_over(move))
-        elif phase == "owner":
+        elif phase == "owned":
             self.guarded(old, lambda p: p.old_owner.complete(move))
             if old in self.alive and self.alive[old].ownership.move(move).phase == "done":
                 self.guarded(new, lambda p: p.new_owner.complete(move))

@@ -2,7 +2,8 @@
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from millstream.store.appending import REJECTED, REJECTED_NAMES
+from millstream.share.dataflow import REJECTED_NAMES
+from millstream.store.appending import REJECTED
 from millstream.store.columns import column_names, columns_text
 
 

@@ -19,6 +19,7 @@ from millstream.engine.loop import Loop
 from millstream.engine.settings import EngineSettings
 from millstream.spark.plane import SparkPlane
 from millstream.store import faults
+from millstream.store.consumers import Consumer
 from millstream.store.delivery import FileSink
 
 pytestmark = pytest.mark.spark
@@ -90,7 +91,7 @@ def opened(plane: SparkPlane, folder: Path, home: Path) -> Engine:
     for name, cql in QUERIES.items():
         engine.add_query(name, cql)
         changes = engine.queries[name].plan.relation
-        consumer = f"changes:{name}" if changes else None
+        consumer = Consumer("changes", name) if changes else None
         engine.deliver(name, FileSink(home / "out" / name, "parquet"), consumer=consumer)
     return engine
 

@@ -25,6 +25,7 @@ from millstream.spark.plane import SparkPlane
 from millstream.spark.spark_sink import SparkSink
 from millstream.store import delivery as deliveries
 from millstream.store import faults
+from millstream.store.consumers import subscriber
 from millstream.store.delivery import CallbackSink, ConsoleSink, FileSink, Result, write_file
 
 pytestmark = pytest.mark.spark
@@ -307,7 +308,7 @@ def test_a_parked_query_is_given_up_before_the_disk_is_full(engine: Engine) -> N
     assert any("lazy has failed: it was parked" in n for n in notices)
     review(engine, notices.append)
     held = engine.ledger.held()
-    assert not any(consumer == "q:lazy" for consumer, _ in held)
+    assert not any(consumer == subscriber("lazy") for consumer, _ in held)
 
 
 def test_late_and_rejected_rows_that_nobody_takes_are_kept_up_to_the_quota(

@@ -8,6 +8,7 @@ import pytest
 
 from millstream.errors import ResourceError, StateError
 from millstream.plan.windows import BEGINNING, FOREVER
+from millstream.store.consumers import Consumer, hold_of
 from millstream.store.ledger import Ledger
 from millstream.store.ledger_file import VERSION
 from millstream.store.segments import Written
@@ -165,12 +166,13 @@ def test_what_consumers_hold(ledger: Ledger) -> None:
     with ledger.transaction():
         ledger.set_cursor("slow", "s:a", 1, BEGINNING)
         ledger.set_cursor("quick", "s:a", 3, BEGINNING)
-        ledger.set_cursor("hold:q", "s:a", 2, BEGINNING)
-    assert ledger.held() == {("slow", "s:a"): 300, ("hold:q", "s:a"): 200}
+        ledger.set_cursor(hold_of("q"), "s:a", 2, BEGINNING)
+    slow = Consumer("operator", "slow")
+    assert ledger.held() == {(slow, "s:a"): 300, (hold_of("q"), "s:a"): 200}
     with ledger.transaction():
         ledger.drop_holds()
-    assert ledger.held() == {("slow", "s:a"): 300}
-    assert set(ledger.consumers("s:a")) == {"slow", "quick"}
+    assert ledger.held() == {(slow, "s:a"): 300}
+    assert {c.name for c in ledger.consumers("s:a")} == {"slow", "quick"}
 
 
 def test_an_infinite_watermark_fits(ledger: Ledger) -> None:

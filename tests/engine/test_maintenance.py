@@ -12,10 +12,10 @@ from small_engines import bag, stream
 
 from millstream.engine.engine import Engine
 from millstream.engine.maintenance import Maintenance
-from millstream.engine.query import hold_of
 from millstream.engine.settings import EngineSettings
 from millstream.plan.windows import BEGINNING
 from millstream.spark.plane import SparkPlane
+from millstream.store.consumers import hold_of
 
 pytestmark = pytest.mark.spark
 

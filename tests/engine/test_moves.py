@@ -11,7 +11,7 @@ from processors_together import FIRST, Cluster, ClusterRunner, CrashPlan
 from millstream.engine.warming import try_out
 from millstream.spark.plane import SparkPlane
 from millstream.store import faults
-from millstream.store.ownership import Place
+from millstream.store.move_records import Place
 from millstream.store.transfer import RefusedError
 from oracle.harness import Example, cut, files_of, judge
 from oracle.model import (
@@ -239,8 +239,8 @@ def test_an_undone_move_is_not_sealed_late(pair: Cluster) -> None:
     with pytest.raises(RefusedError, match="undone"):
         new.new_owner.prepare(request)
     assert new.ownership.copies() == []
-    assert old.ownership.consumers_named("p:") == {}
-    assert old.ownership.consumers_named("m:") == {}
+    assert old.engine.ledger.consumers_of("processor") == {}
+    assert old.engine.ledger.consumers_of("move") == {}
 
 
 def test_old_epochs_are_refused(pair: Cluster) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from test_moves_without_spark import PureCluster, expected, pure  # noqa: F401  (a fixture)
 
+from millstream.control.moves import ENDED
 from millstream.engine.processor import Processor
 from millstream.store import faults
-from millstream.store.handing import ENDED, ENDED_KEPT
-from millstream.store.ownership import Place
+from millstream.store.move_records import Place
+from millstream.store.ownership import ENDED_KEPT
 from millstream.store.transfer import RefusedError
 
 MOVE = "m0001"
@@ -78,8 +79,8 @@ def test_a_move_undone_while_it_copies_leaves_nothing(point: str, cluster: PureC
     assert not new.ownership.copies()
     assert not new.ownership.farewells()
     for processor in (old, new):
-        assert not processor.ownership.consumers_named("m:")
-        assert not processor.ownership.consumers_named("p:")
+        assert not processor.engine.ledger.consumers_of("move")
+        assert not processor.engine.ledger.consumers_of("processor")
     assert {o.stream for o in old.ownership.all_owned()} >= {FIRST, SECOND}
 
 
@@ -165,7 +166,7 @@ def test_of_ended_moves_the_latest_of_each_leader_are_kept(cluster: PureCluster)
     for number in range(795, 1005):
         processor.old_owner.undo(f"m-1-{number}")
         processor.old_owner.undo(f"b-p1-2-{number}")
-    ended = {m.id for m in processor.ownership.moves() if m.phase in ENDED}
+    ended = {m.id for m in processor.ownership.moves("old", ENDED)}
     latest = range(1005 - ENDED_KEPT, 1005)
     assert ended == {f"{who}-{n}" for who in ("m-1", "b-p1-2") for n in latest}
 

@@ -23,7 +23,9 @@ from millstream.plan.schema import Field
 from millstream.plan.windows import FOREVER
 from millstream.share.dataflow import Operator
 from millstream.store import faults
-from millstream.store.ownership import Handed, Place, remote
+from millstream.store.consumers import remote
+from millstream.store.move_records import Place
+from millstream.store.ownership import Handed
 from millstream.store.transfer import Page
 from plain_plane import COLUMNS, PlainPlane, Read, Rows, reaching, read, write
 
@@ -178,7 +180,7 @@ def scenario(
     cluster.check_numbers()
     for query in QUERIES:
         assert cluster.values(query) == expected(rows, query), (seed, query)
-    left = {n: p.ownership.consumers_named("m:") for n, p in cluster.alive.items()}
+    left = {n: p.engine.ledger.consumers_of("move") for n, p in cluster.alive.items()}
     assert not any(left.values()), "nothing is held for a move that has ended"
     cluster.close()
     return disturbance

@@ -4,18 +4,53 @@ from pathlib import Path
 
 import pytest
 
+from millstream.control.commands import Host, Prepare
+from millstream.control.moves import Phase, Story
+from millstream.control.records import Peer
 from millstream.cql.catalog import StreamDefinition
 from millstream.errors import StateError
 from millstream.plan.schema import Field
+from millstream.store import ownership as ownership_module
+from millstream.store.consumers import Consumer, Cursor, remote, subscriber
 from millstream.store.ledger import Ledger
-from millstream.store.ownership import Copy, Handed, Ownership, Place, definition_of, remote
+from millstream.store.move_records import (
+    Extent,
+    HandedStream,
+    InputExtent,
+    Move,
+    Place,
+    SealedRecord,
+    StateRecord,
+)
+from millstream.store.ownership import Copy, Handed, Ownership, definition_of
 from millstream.store.ownership import definition_text as text_of
 from millstream.store.retention import Retention
-from millstream.store.segments import EMPTY
+from millstream.store.segments import EMPTY, Segment
 from millstream.store.streams import Streams
 from millstream.store.transfer import Distributor
 
 P1 = Place("p1", "http://127.0.0.1:1")
+
+
+def reached(phase: Phase) -> Story:
+    return Story().through(phase, "p1", 12.5, "a test")
+
+
+SEGMENT = Segment("o:2", 3, 4, None, None, 5, 60, -7, 8, 9, 10, 11.5)
+MOVE = Move(
+    "m1", "new", reached(Phase.SEALED), ("o:1",), P1,
+    Prepare("m1", (Host("q", "SELECT 1", 0, ("o:1",), True),), {"o:2": Peer("p2", "http://p2", 3)},
+            Peer("p1", "http://p1"), {"o:1": ("p3",)}),
+    ("o:2",), (("o:2", P1),),
+    SealedRecord(
+        Extent({"o:1": {"o:2": Cursor(4, -5)}},
+               {"o:2": InputExtent((SEGMENT,), 5, Place("p2"), 3)}),
+        {"o:1": HandedStream(6, 2, 7, 8, 9, None, ("p3",), {"q": Cursor(1, 2)}, {"notes": [1, "x"]},
+                             {"rows_in": 3, "seconds": 0.5},
+                             {"o:1#0": StateRecord("{}", 2, (SEGMENT,))})},
+        {"q": ("running", "")},
+    ),
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -32,7 +67,7 @@ def test_everything_is_there_again(ownership: Ownership, tmp_path: Path) -> None
         ownership.keep_result("q")
         ownership.own("o:1", 3, 7)
         ownership.set_copy(Copy("o:2", P1, 2, 4, None, kept=True))
-        ownership.set_move("m1", "new", "preparing", {"copied": ["o:2"]})
+        ownership.set_move(MOVE)
     ownership.ledger.close()
     again = Ownership(Ledger(tmp_path / "ledger.db"))
     declared = again.declared()["s"]
@@ -43,7 +78,7 @@ def test_everything_is_there_again(ownership: Ownership, tmp_path: Path) -> None
     assert again.kept_results() == {"q"}
     assert again.epoch("o:1") == 3
     assert again.copy("o:2") == Copy("o:2", P1, 2, 4, None, kept=True)
-    assert again.move("m1").record == {"copied": ["o:2"]}
+    assert again.move("m1") == MOVE
 
 
 def test_definitions_survive_as_text() -> None:
@@ -68,22 +103,32 @@ def test_a_stream_that_was_handed_over_takes_no_rows(ownership: Ownership) -> No
     assert ledger.stream("o:1")["watermark"] == 7
 
 
-def test_moves_that_ended_are_forgotten_but_for_the_latest(ownership: Ownership) -> None:
+def test_moves_that_ended_are_forgotten_but_for_the_latest(
+    ownership: Ownership, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ownership_module, "ENDED_KEPT", 3)
     with ownership.ledger.transaction():
+        ownership.set_move(Move("a", "old", reached(Phase.SEALED), (), P1))
         for number in range(10):
-            ownership.set_move(f"m{number}", "old", "done", {})
-        ownership.set_move("a", "old", "sealed", {})
-        ownership.forget_ended(("done",), 3)
-    assert [m.id for m in ownership.moves()] == ["a", "m7", "m8", "m9"]
+            ownership.set_move(Move(f"m{number}", "old", reached(Phase.DONE), (), P1))
+    assert [m.id for m in ownership.moves("old", list(Phase))] == ["a", "m7", "m8", "m9"]
+    assert [m.id for m in ownership.moves("old", [Phase.SEALED])] == ["a"]
+    assert ownership.moves("new", list(Phase)) == []
 
 
 def test_who_reads_what(ownership: Ownership) -> None:
     with ownership.ledger.transaction() as ledger:
-        for consumer, stream in (("p:x", "a"), ("p:x", "b"), ("p:y", "a"), ("q:z", "a")):
+        for consumer, stream in ((remote("x"), "a"), (remote("x"), "b"), (remote("y"), "a"),
+                                 (subscriber("x"), "a"), ("x", "a")):  # fmt: skip
             ledger.set_cursor(consumer, stream, 4, 0)
-    assert ownership.consumers_named("p:") == {"x": ["a", "b"], "y": ["a"]}
-    assert ownership.consumers_with("p:", "a") == {"x": 4, "y": 4}
-    assert remote("x") == "p:x"
+        ledger.drop_cursor(subscriber("x"), "b")
+    assert ledger.consumers_of("processor") == {"x": ["a", "b"], "y": ["a"]}
+    assert ledger.consumers_of("subscriber") == ledger.consumers_of("operator") == {"x": ["a"]}
+    assert ledger.cursors(remote("x")) == {"a": (4, 0), "b": (4, 0)}
+    with ledger.transaction():
+        ledger.drop_consumer(remote("x"))
+    ledger._forget()  # what lies in the file says the same
+    assert set(ledger.consumers("a")) == {remote("y"), subscriber("x"), Consumer("operator", "x")}
 
 
 def test_a_stream_that_came_back_sends_consumers_the_right_way(tmp_path: Path) -> None:

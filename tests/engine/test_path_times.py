@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from millstream.control.codec import from_json, to_json
 from millstream.engine.path_times import PathTimes
 from millstream.store.transfer import Page, PathTime
 
@@ -71,9 +72,9 @@ def test_what_comes_from_elsewhere_brings_its_path_and_its_transfer() -> None:
 
 def test_a_page_carries_the_path() -> None:
     page = Page("o:x", 1, 1, path=PathTime(0.5, 0.25))
-    assert Page.from_json(page.to_json()) == page
-    old = {k: v for k, v in page.to_json().items() if k != "path"}
-    assert Page.from_json(old).path == PathTime(), "of a processor that does not tell"
+    assert from_json(Page, to_json(page)) == page
+    old = {k: v for k, v in to_json(page).items() if k != "path"}
+    assert from_json(Page, old).path == PathTime(), "of a processor that does not tell"
 
 
 def test_what_is_gone_is_forgotten() -> None:

@@ -15,6 +15,7 @@ from millstream.engine.maintenance import Maintenance
 from millstream.engine.settings import EngineSettings
 from millstream.plan.windows import BEGINNING
 from millstream.spark.plane import SparkPlane
+from millstream.store.consumers import subscriber
 from oracle.cases.case import stream
 from oracle.compare import difference
 from oracle.evaluate import Oracle
@@ -249,7 +250,7 @@ def acknowledge(engine: Engine) -> None:
         for name, query in engine.queries.items():
             head = ledger.stream(query.stream)
             assert head is not None
-            ledger.set_cursor(f"q:{name}", query.stream, head["next"], BEGINNING)
+            ledger.set_cursor(subscriber(name), query.stream, head["next"], BEGINNING)
 
 
 def test_shared_segments_are_merged_and_let_go(engine: Engine) -> None:

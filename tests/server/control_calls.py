@@ -53,7 +53,7 @@ def deploy(
     """Registers a query over processors; gives what was compiled."""
     (held,) = first.do(Hold(query, tuple(bases)))
     start = max(m.watermark for m in held.streams.values())
-    (compiled,) = first.do(Compile(cql, start))
+    compiled = first.do(Compile(cql))[0].starting(start)
     places = {o.id: where(o.id) for o in compiled.operators}
     for control in {c.name: c for c in places.values()}.values():
         chosen = tuple(o for o, place in places.items() if place.name == control.name)
@@ -90,7 +90,7 @@ def move(
     until(lambda: phase(new) == "ready")
     old.do(Seal(name, command.operators, new.peer()))
     new.do(TakeOver(name, old.peer()))
-    until(lambda: phase(new) == "owner")
+    until(lambda: phase(new) == "owned")
     old.do(Complete(name))
     new.do(Complete(name))
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from millstream.control.commands import Host
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.ports import CompiledQuery, Step
 from millstream.engine.reports import StepReport
@@ -27,7 +28,6 @@ from millstream.server import processor_app
 from millstream.server.balancing import BalanceSettings
 from millstream.server.processor_app import ProcessorServer, ProcessorSettings
 from millstream.share.dataflow import Operator
-from millstream.store.hosted import HostedText
 from plain_plane import PlainPlane, Read, Rows, reaching, read, write
 
 STREAM = StreamDefinition(
@@ -155,7 +155,7 @@ class PlainCluster:
     def deploy(self, query: int, name: str) -> None:
         operators = tuple(o.id for o in compiled(str(query)).operators)
         self.alive[name].processor.hosting.host(
-            HostedText(f"q{query}", str(query), 0, operators, result=True)
+            Host(f"q{query}", str(query), 0, operators, result=True)
         )
 
     def feed(self, count: int) -> None:

@@ -14,9 +14,12 @@ from plain_processors import PlainCluster, expected, plain
 
 from millstream.balance.protocol import LoadRequest, Move, Received, WindowClosed
 from millstream.control.commands import Progress
+from millstream.control.moves import Phase, Story
 from millstream.control.replies import Done, Progressed
 from millstream.errors import UsageError
 from millstream.server.balancing import BalanceSettings
+from millstream.store.move_records import Move as Moved
+from millstream.store.move_records import Place
 
 QUICK = BalanceSettings(window_s=0.05, round_s=0.3, manager_silence_s=600.0)
 QUERIES = range(6)
@@ -182,8 +185,9 @@ def test_who_completed_for_another_is_the_owner_to_whoever_asks(tmp_path: Path) 
     cluster = PlainCluster(tmp_path, 1, QUICK)
     server = cluster.alive["p0"]
     with server.processor.engine.ledger.transaction():
-        for move, role in (("b-p1-1-1", "new"), ("b-p1-1-2", "old")):
-            server.processor.ownership.set_move(move, role, "done", {"request": None})
+        done, ownership = Story().through(Phase.DONE, "p0", 0.0), server.processor.ownership
+        ownership.set_move(Moved("b-p1-1-1", "new", done, (), Place("p1")))
+        ownership.set_move(Moved("b-p1-1-2", "old", done, (), Place("p1")))
     told = [server.connections.perform(Progress(f"b-p1-1-{n}")) for n in (1, 2, 3)]
-    assert told == [Progressed("owner"), Progressed("none"), Progressed("none")]
+    assert told == [Progressed(Phase.DONE), Progressed(Phase.DONE), Progressed(Phase.REQUESTED)]
     cluster.close("p0")

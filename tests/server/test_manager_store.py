@@ -9,6 +9,7 @@ from millstream.control.commands import Join
 from millstream.control.manager import step
 from millstream.control.manager_events import DeclareStream, Joined, Submit
 from millstream.control.manager_state import ManagerState, Move, OperatorRecord, Query, Settings
+from millstream.control.moves import Phase, Story
 from millstream.errors import StateError
 from millstream.server.manager_store import ManagerStore
 
@@ -19,7 +20,8 @@ def filled() -> ManagerState:
     state, _ = step(state, Submit("q2", "SELECT 2"), 3.0)
     state, _ = step(state, Submit("q1", "SELECT 1", from_beginning=True), 3.0)
     operator = OperatorRecord("o:1", "map", "x", ("s:a",), 8, {"w": 1.5}, "p1", 2)
-    move = Move("m1-9", ("o:1",), "p1", "p2", "why", "taking", 1.0, streams={"o:1": (4, 2)},
+    story = Story().through(Phase.SEALED, "p1", 0.5)
+    move = Move("m1-9", ("o:1",), "p1", "p2", "why", story, 1.0, streams={"o:1": (4, 2)},
                 told=frozenset({"new"}))  # fmt: skip
     return replace(state, operators={"o:1": operator}, moves={move.id: move})
 

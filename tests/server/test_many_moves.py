@@ -125,7 +125,7 @@ class Movers:
 
     @property
     def done(self) -> int:
-        return sum(phase in ("completing", "done") for phase in list(self.phases.values()))
+        return sum(phase in ("owned", "done") for phase in list(self.phases.values()))
 
     def _run(self, queries: list[str], seed: int) -> None:
         chance = random.Random(seed)

@@ -237,7 +237,7 @@ def test_mistakes_come_back_in_words(controls: list[Control]) -> None:
     assert isinstance(bad, Refusal)
     assert bad.code == "mistake"
     assert "nothing" in bad.message
-    assert fine.phase == "none"
+    assert fine.phase == "requested"
     (unknown,) = first.ask(Seal("m9", ("o:1",), Peer("p1", "http://x")))
     assert isinstance(unknown, Refusal)
     assert unknown.code == "unknown"

@@ -15,11 +15,13 @@ from control_calls import Control, until
 from millstream.client.manager_client import ManagerClient
 from millstream.client.results import StreamReader
 from millstream.control.commands import Configure, Connect, Disconnect, Report, Stop, TakeInventory
-from millstream.errors import ResourceError, StateError
+from millstream.errors import ResourceError
 from millstream.server import execution_engine, stream_receiver
 from millstream.server.peers import PeerDirectory
 from millstream.server.processor_app import ProcessorServer, ProcessorSettings
-from millstream.store.ownership import Place
+from millstream.store.consumers import remote
+from millstream.store.ledger_file import HomeTakenOverError
+from millstream.store.move_records import Place
 from millstream.store.transfer import PeerAwayError, RefusedError
 from plain_plane import PlainPlane
 
@@ -77,7 +79,8 @@ def test_a_copy_has_the_same_numbers_rows_and_watermarks(pair: Pair) -> None:
     pair.publish(0, 2)
     pair.publish(20, 3)
     until(lambda: pair.copied() == [(4, 30, 3)])
-    until(lambda: pair.servers[0].processor.ownership.consumers_with("p:", STREAM) == {"p1": 4})
+    source = pair.servers[0].processor.engine.ledger
+    until(lambda: source.consumers(STREAM)[remote("p1")].next == 4)
     assert pair.servers[0].processor.engine.ledger.segments(STREAM) == [], "all have it"
     edge = second.do(Report())[0].edges[f"{STREAM}>p1"]
     assert (edge["rows"], edge["behind_rows"]) == (30, 0)
@@ -128,7 +131,7 @@ def test_a_relay_is_a_copy_that_is_copied(pair: Pair) -> None:
         until(lambda: head(STREAM) is not None and head(STREAM)["next"] == 4)
         assert (head(STREAM)["rows"], head(STREAM)["watermark"]) == (30, 2)
         relay = pair.servers[1].processor
-        until(lambda: relay.ownership.consumers_with("p:", STREAM) == {"p2": 4})
+        until(lambda: relay.engine.ledger.consumers(STREAM)[remote("p2")].next == 4)
         until(lambda: relay.engine.ledger.segments(STREAM) == [])  # passed on, and not kept
     finally:
         control.close()
@@ -222,7 +225,7 @@ def test_trouble_with_the_machine_is_not_the_end(
     assert engine._loop.failure is None
     assert "the engine has stopped: the disk is full" in pair.controls[0].do(Report())[0].notices
     assert not engine.fenced.is_set()
-    engine._loop._fail(StateError("another process has taken over this home"))
+    engine._loop._fail(HomeTakenOverError("another process has taken over this home"))
     until(engine.fenced.is_set)
     assert "taken over" in pair.servers[0].wait()
 

@@ -38,6 +38,35 @@ def test_queries_run_and_read_everything() -> None:
     assert sum(len(rows) for rows in cluster.truth.logs["o:r"][0]) == 120
 
 
+@pytest.mark.parametrize("from_beginning", [True, False])
+def test_a_query_is_compiled_once(from_beginning: bool) -> None:
+    cluster = small()
+    cluster.run(12)  # rows have come: a start is not the beginning
+
+    def compiled() -> int:
+        return sum(p.carried_out.count("compile") for p in cluster.processors.values())
+
+    before = compiled()
+    cluster.feed(Submit("three", "two", from_beginning=from_beginning))
+    cluster.run(40)
+    assert cluster.state.queries["three"].phase == "running"
+    assert compiled() == before + 1
+    assert before == 2, "as many as there are texts"
+
+
+def test_a_query_that_waits_for_a_move_is_compiled_once() -> None:
+    cluster = small(rows=90)
+    cluster.run(6)
+    before = sum(p.carried_out.count("compile") for p in cluster.processors.values())
+    cluster.feed(RequestMove(("o:f",), other_place(cluster, "o:f"), "a test"))
+    cluster.feed(Submit("three", "two"))
+    cluster.run(6.5)
+    assert cluster.state.queries["three"].reason == "it waits for a move of what it reads"
+    cluster.run(60)
+    assert cluster.state.queries["three"].phase == "running"
+    assert sum(p.carried_out.count("compile") for p in cluster.processors.values()) == before + 1
+
+
 def test_a_shared_operator_stays_while_a_query_uses_it() -> None:
     cluster = small()
     cluster.run(5)
@@ -76,18 +105,28 @@ def test_the_only_processors_left_silent_refuse_queries() -> None:
     assert any(d.sentence == "no processor is left" for d in cluster.state.decisions)
 
 
-PHASES = ("expecting", "preparing", "sealing", "taking", "switching", "completing")
+# every edge of the table, and what is known within a phase before the next one
+EDGES = (
+    ("requested", None), ("preparing", None), ("preparing", "inputs"), ("preparing", "new"),
+    ("ready", None), ("sealed", None), ("sealed", "new"), ("owned", None), ("owned", "readers"),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("victims", [("manager",), ("old",), ("new",), ("old", "new", "manager")])
-@pytest.mark.parametrize("phase", PHASES)
-def test_a_kill_at_every_step_of_a_move(phase: str, victims: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("phase", "known"), EDGES)
+def test_a_kill_at_every_edge_of_the_table(
+    phase: str, known: str | None, victims: tuple[str, ...]
+) -> None:
     cluster = small(rows=90)
     cluster.run(6)
     target = other_place(cluster, "o:f")
+    if phase == "requested":  # another move is near: this one waits
+        cluster.feed(RequestMove(("o:j",), other_place(cluster, "o:j"), "a test"))
     cluster.feed(RequestMove(("o:f",), target, "a test"))
-    move = next(iter(cluster.state.moves.values()))
-    while cluster.state.moves[move.id].phase != phase:
+    move = list(cluster.state.moves.values())[-1]
+    while (now := cluster.state.moves[move.id]).phase != phase or not (
+        known is None or known in now.told
+    ):
         assert not cluster.state.moves[move.id].over, "the phase was never seen"
         cluster.kernel.run(cluster.kernel.now + 30, events_max=1)
     for victim in victims:
@@ -102,7 +141,7 @@ def test_a_kill_at_every_step_of_a_move(phase: str, victims: tuple[str, ...]) ->
     assert outcome in ("done", "undone")
     place = target if outcome == "done" else move.source
     assert cluster.state.operators["o:f"].processor == place
-    if phase in ("taking", "switching", "completing"):
+    if phase in ("sealed", "owned"):
         assert outcome == "done"
 
 

@@ -201,8 +201,8 @@ def _deploy(query: str, cql: str, where: ProcessorClient) -> None:
     streams = ("s:a", "s:b")
     (held,) = where.do(Hold(query, streams))
     start = max(m.watermark for m in held.streams.values())
-    (compiled,) = where.do(Compile(cql, start))
-    names = tuple(o.id for o in compiled.operators)
+    (compiled,) = where.do(Compile(cql))
+    names = tuple(o.id for o in compiled.starting(start).operators)
     where.do(Host(query, cql, start, names, result=True), Release(query, streams))
 
 

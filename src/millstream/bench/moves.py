@@ -153,8 +153,9 @@ def deploy(query: str, cql: str, where: ProcessorClient, bases: list[str]) -> Ho
     """A query as a whole on one processor."""
     (held,) = where.do(Hold(query, tuple(bases)))
     start = max(m.watermark for m in held.streams.values())
-    (compiled,) = where.do(Compile(cql, start))
-    host = Host(query, cql, start, tuple(o.id for o in compiled.operators), False)
+    (compiled,) = where.do(Compile(cql))
+    names = tuple(o.id for o in compiled.starting(start).operators)
+    host = Host(query, cql, start, names, False)
     where.do(host, Release(query, tuple(bases)))
     return host
 
@@ -198,7 +199,7 @@ def _move(
     ready = time.monotonic() - clock
     old.do(Seal(name, host.operators, new.peer()))
     new.do(TakeOver(name, old.peer()))
-    _until(lambda: new.do(Progress(name))[0].phase == "owner", flow, 60)
+    _until(lambda: new.do(Progress(name))[0].phase == "owned", flow, 60)
     old.do(Complete(name))
     new.do(Complete(name))
     return ready

@@ -212,13 +212,14 @@ def move(
     else:
         for one in told["moves"]:
             typer.echo(_moved(one))
-    if any(one["phase"] in ("undoing", "undone") for one in told["moves"]):
+    if any(one["outcome"] for one in told["moves"]):
         raise typer.Exit(1)
 
 
 def _moved(one: dict[str, Any]) -> str:
-    words = {"done": "is done", "completing": "is done", "undone": "was undone"}
-    state = words.get(one["phase"], f"is {one['phase']}")
+    words = {"done": "is done", "owned": "is done", "undone": "was undone"}
+    going = "is being undone" if one["outcome"] else f"is {one['phase']}"
+    state = words.get(one["phase"], going)
     why = f": {one['outcome']}" if one["outcome"] else ""
     return f"move {one['id']} from {one['from']} to {one['to']} {state}{why}"
 

@@ -59,7 +59,6 @@ class Compile:
     """A question: which operators has this query?"""
 
     cql: Text
-    start: Micros | None = None
     do: Literal["compile"] = "compile"
 
 

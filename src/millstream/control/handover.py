@@ -5,12 +5,8 @@ answer makes of it. The commands are those of any move (control/commands.py), wi
 point: the seal in the old owner's own ledger. Before it whatever goes wrong undoes the move; after
 it there is only forward. Since nobody sees the whole, all who have to do with the streams are
 engaged first: a processor is engaged in one move at a time, and one that is busy says so instead of
-making others wait. So at most one move touches a stream, as with a manager.
-
-    engaging    everybody near is asked     preparing  the target copies and warms up
-    sealing     the seal, in our ledger     taking     the target fetches the rest
-    completing  both may forget the move    undoing    the target forgets its copy
-    releasing   who was engaged is free     over
+making others wait. So at most one move touches a stream, as with a manager. The phases are those of
+`moves.py`: a requested move engages everybody near; one that is done or undone sets them free.
 """
 
 from collections.abc import Mapping
@@ -20,11 +16,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from millstream.control.commands import Complete, Prepare, Progress, Seal, Undo
+from millstream.control.moves import Phase, Story
 from millstream.control.records import Name, Peer
 from millstream.control.replies import Done, Progressed, Refusal, Reply, Sealed
 from millstream.errors import UsageError
 
-OVER = "over"
 AGAIN = ("busy", "stale")  # refusals that may be otherwise a little later
 
 
@@ -62,11 +58,11 @@ class Handover:
     near: tuple[str, ...]  # owners of inputs and readers of results, the two ends included
     load: float = 0.0  # as it is at its old owner
     arriving: float = 0.0  # as it will be at the target
-    phase: str = "engaging"
+    story: Story = field(default_factory=Story)
     begun_s: float = 0.0
     told: frozenset[str] = frozenset()  # who has confirmed the present phase
     engaged: frozenset[str] = frozenset()
-    outcome: str = ""  # why it was undone; empty where it was not
+    outcome: str = ""  # why it is, or is to be, undone; empty where it is not
     sealed: Mapping[str, int] = field(default_factory=dict)  # streams: their new epoch
     prepare_s_max: float = 120.0
 
@@ -79,35 +75,45 @@ class Handover:
         return self.prepare.move
 
     @property
+    def phase(self) -> Phase:
+        return self.story.phase
+
+    @property
     def moved(self) -> bool:
         return bool(self.sealed)
 
+    @property
+    def over(self) -> bool:
+        """Whether everybody has heard of the end."""
+        return said(self) is None
 
-def resumed(move: str, operators: tuple[str, ...], me: str, target: Peer) -> Handover:
+
+def resumed(move: str, operators: tuple[str, ...], me: str, target: Peer, story: Story) -> Handover:
     """A move found sealed after a restart: there is only forward."""
     prepare = Prepare(move, (), {}, Peer(me, "-"), {})
-    return Handover(
-        prepare, me, target, (), phase="taking", sealed=dict.fromkeys(operators, 0)
-    )  # fmt: skip
+    sealed = dict.fromkeys(operators, 0)
+    return Handover(prepare, me, target, (), story=story, sealed=sealed)
 
 
 def said(move: Handover) -> Say | None:
     """What is to be said now; None when the move is over."""
     target = move.target.processor
     match move.phase:
-        case "engaging":
+        case Phase.REQUESTED:
             return Say(_first(move.near, move.engaged), Engage(move.id, move.arriving))
-        case "preparing" if "new" not in move.told:
+        case Phase.PREPARING | Phase.READY if move.outcome:
+            return Say(move.me, Undo(move.id))
+        case Phase.PREPARING if "new" not in move.told:
             return Say(target, move.prepare)
-        case "preparing" | "taking":
+        case Phase.PREPARING | Phase.SEALED:
             return Say(target, Progress(move.id))
-        case "sealing":
+        case Phase.READY:
             return Say(move.me, Seal(move.id, move.prepare.operators, move.target))
-        case "completing":
+        case Phase.OWNED:
             return Say(move.me if "old" not in move.told else target, Complete(move.id))
-        case "undoing":
-            return Say(move.me if "old" not in move.told else target, Undo(move.id))
-        case "releasing":
+        case Phase.UNDONE if "new" not in move.told:
+            return Say(target, Undo(move.id))
+        case _ if move.engaged:
             return Say(min(move.engaged), Disengage(move.id))
         case _:
             return None
@@ -124,7 +130,7 @@ def noted(
     """The move after an answer, or after silence."""
     match command:
         case Engage():
-            return _after_engage(move, reply)
+            return _after_engage(move, reply, now_s)
         case Prepare():
             return _after_prepare(move, reply, now_s)
         case Progress():
@@ -132,23 +138,28 @@ def noted(
         case Seal():
             return _after_seal(move, reply, now_s)
         case Undo():
-            return _after_undo(move, reply)
+            return _after_undo(move, reply, now_s)
         case Complete():
-            return _after_complete(move, reply)
+            return _after_complete(move, reply, now_s)
         case _:  # who does not hear of its release is free when its lease ends
-            left = move.engaged - {min(move.engaged)}
-            return replace(move, engaged=left, phase="releasing" if left else OVER)
+            return replace(move, engaged=move.engaged - {min(move.engaged)})
 
 
-def _after_engage(move: Handover, reply: Reply | None) -> Handover:
+def _moved_on(
+    move: Handover, phase: Phase, by: str, now_s: float, told: frozenset[str] = frozenset()
+) -> Handover:
+    return replace(move, story=move.story.then(phase, by, now_s, move.outcome), told=told)
+
+
+def _after_engage(move: Handover, reply: Reply | None, now_s: float) -> Handover:
     asked = _first(move.near, move.engaged)
     if not isinstance(reply, Done):
         why = reply.message if isinstance(reply, Refusal) else "no answer"
         move = replace(move, outcome=f"{asked} takes no part: {why}")
-        return replace(move, phase="releasing" if move.engaged else OVER)
-    engaged = move.engaged | {asked}
-    whole = engaged.issuperset(move.near)
-    return replace(move, engaged=engaged, phase="preparing" if whole else "engaging")
+        return _moved_on(move, Phase.UNDONE, asked, now_s, frozenset({"new"}))  # it knows nothing
+    move = replace(move, engaged=move.engaged | {asked})
+    whole = move.engaged.issuperset(move.near)
+    return _moved_on(move, Phase.PREPARING, move.me, now_s) if whole else move
 
 
 def _after_prepare(move: Handover, reply: Reply | None, now_s: float) -> Handover:
@@ -166,43 +177,47 @@ def _in_time(move: Handover, now_s: float) -> Handover:
 
 
 def _after_progress(move: Handover, reply: Reply | None, now_s: float) -> Handover:
-    phase = reply.phase if isinstance(reply, Progressed) else ""
-    if move.phase == "taking":
-        return replace(move, phase="completing", told=frozenset()) if phase == "owner" else move
-    if isinstance(reply, Progressed) and phase == "failed":
-        return undo(move, f"{move.target.processor} could not prepare: {reply.reason}")
-    if phase == "none":
+    target = move.target.processor
+    phase = reply.phase if isinstance(reply, Progressed) else None
+    if move.phase is Phase.SEALED:
+        owned = phase in (Phase.OWNED, Phase.DONE)
+        return _moved_on(move, Phase.OWNED, target, now_s) if owned else move
+    if isinstance(reply, Progressed) and (reply.reason or phase is Phase.UNDONE):
+        why = reply.reason or "it is undone there"
+        return undo(move, f"{target} could not prepare: {why}")
+    if phase is Phase.REQUESTED:
         return replace(_in_time(move, now_s), told=frozenset())  # say it again
-    if phase == "ready":
-        return replace(move, phase="sealing", told=frozenset())
+    if phase is Phase.READY:
+        return _moved_on(move, Phase.READY, target, now_s)
     return _in_time(move, now_s)
 
 
 def _after_seal(move: Handover, reply: Reply | None, now_s: float) -> Handover:
     if isinstance(reply, Sealed):
         epochs = {stream: told.epoch for stream, told in reply.streams.items()}
-        return replace(move, phase="taking", told=frozenset(), sealed=epochs)
+        return replace(_moved_on(move, Phase.SEALED, move.me, now_s), sealed=epochs)
     if isinstance(reply, Refusal) and reply.code not in AGAIN:
         return undo(move, f"it cannot be handed over: {reply.message}")
     return _in_time(move, now_s)
 
 
 def undo(move: Handover, why: str) -> Handover:
-    """Before the seal: as if it had never begun."""
-    return replace(move, phase="undoing", told=frozenset(), outcome=why)
+    """Before the seal: as if it had never begun, once the old owner's ledger says so."""
+    return replace(move, told=frozenset(), outcome=why)
 
 
-def _after_undo(move: Handover, reply: Reply | None) -> Handover:
-    if "old" not in move.told:
-        if isinstance(reply, Refusal) and reply.code == "sealed":
-            sealed = dict.fromkeys(move.prepare.operators, 0)
-            return replace(move, phase="taking", told=frozenset(), outcome="", sealed=sealed)
-        return replace(move, told=frozenset({"old"}))
-    # A target that does not hear of it finds out from us: the move is undone in our ledger.
-    return replace(move, phase="releasing" if move.engaged else OVER)
+def _after_undo(move: Handover, reply: Reply | None, now_s: float) -> Handover:
+    if move.phase is Phase.UNDONE:
+        # A target that does not hear of it finds out from us: the move is undone in our ledger.
+        return replace(move, told=move.told | {"new"})
+    if isinstance(reply, Refusal) and reply.code == "sealed":
+        sealed = dict.fromkeys(move.prepare.operators, 0)
+        story = move.story.through(Phase.SEALED, move.me, now_s, "it was sealed already")
+        return replace(move, story=story, told=frozenset(), outcome="", sealed=sealed)
+    return _moved_on(move, Phase.UNDONE, move.me, now_s, frozenset({"old"}))
 
 
-def _after_complete(move: Handover, reply: Reply | None) -> Handover:
+def _after_complete(move: Handover, reply: Reply | None, now_s: float) -> Handover:
     if "old" not in move.told:
         return replace(move, told=frozenset({"old"})) if isinstance(reply, Done) else move
-    return replace(move, phase="releasing" if move.engaged else OVER)
+    return _moved_on(move, Phase.DONE, move.me, now_s)

@@ -25,7 +25,6 @@ from millstream.control.commands import (
     Unhost,
 )
 from millstream.control.manager_state import (
-    FROZEN,
     NOBODY,
     OUTSIDE,
     PLACED,
@@ -36,7 +35,7 @@ from millstream.control.manager_state import (
 from millstream.control.records import Peer
 from millstream.control.replies import Inventory
 
-EARLY = ("compiling", "holding", "binding", "placing", "deploying")  # rows must not come yet
+EARLY = ("compiling", "holding", "placing", "deploying")  # rows must not come yet
 
 
 @dataclass(slots=True)
@@ -81,7 +80,7 @@ def kept_operators(state: ManagerState, query: Query) -> tuple[str, ...]:
     """The operators that stay for a query: those that run for it, and all of one that is being
     dropped while a part of it moves, because a move can only end with its inputs there."""
     if query.phase == "dropping":
-        moved = {o for m in state.moves.values() if m.phase in FROZEN for o in m.operators}
+        moved = {o for m in state.moves.values() if m.frozen for o in m.operators}
         return query.operators if not moved.isdisjoint(query.operators) else ()
     return placed_operators(query)
 
@@ -97,7 +96,7 @@ def outside_inputs(state: ManagerState, move: Move) -> tuple[str, ...]:
 def moving(state: ManagerState, streams: Iterable[str]) -> bool:
     """Whether a move under way has one of these streams as its subject or input."""
     touched = {
-        s for m in state.moves.values() if m.phase in FROZEN
+        s for m in state.moves.values() if m.frozen
         for s in (*m.operators, *outside_inputs(state, m))
     }  # fmt: skip
     return not touched.isdisjoint(streams)
@@ -155,7 +154,7 @@ def _want_streams(state: ManagerState, plan: Blueprint) -> None:
 
 def _want_moves(state: ManagerState, plan: Blueprint) -> None:
     for move in state.moves.values():
-        if move.phase not in FROZEN:
+        if not move.frozen:
             continue
         plan.frozen.update(move.operators)
         inputs = outside_inputs(state, move)
@@ -170,7 +169,7 @@ def _want_moves(state: ManagerState, plan: Blueprint) -> None:
 def _want_holds(state: ManagerState, plan: Blueprint, reading: Mapping[str, set[str]]) -> None:
     """Everything a query on its way will read stays wherever there is a copy of it."""
     for query in state.queries.values():
-        if query.phase not in ("holding", "binding", "placing", "deploying"):
+        if query.phase not in ("holding", "placing", "deploying"):
             continue
         for stream in (*query.sources, *query.shared):
             for place in hold_places(state, stream, reading):

@@ -1,9 +1,9 @@
 """The query plan manager: the way of a query from its text to running, and whether plans are valid.
 
-A query is compiled by a living processor (what does it read?), what it reads is held wherever there
-is a copy, its start follows from the marks, it is compiled with its start (the operators' ids may
-depend on it), placed by the decision maker, checked (every operator exactly once, every processor
-alive), deployed by the connection manager, and runs. An invalid distribution goes back to the
+A query is compiled once, by a living processor; what it reads is held wherever there is a copy, its
+start follows from the marks and gives its operators their ids, it is placed by the decision maker,
+checked (every operator exactly once, every processor alive), deployed by the connection manager,
+and runs. An invalid distribution goes back to the
 decision maker, a bounded number of times. An operator that several queries share stays while any of
 them uses it; one that nobody uses is gone before a new query may have it again.
 """
@@ -29,7 +29,7 @@ from millstream.control.manager_connections import (
 from millstream.control.manager_decisions import place_query
 from millstream.control.manager_events import Drop, Submit
 from millstream.control.manager_monitor import forget_figures
-from millstream.control.manager_state import FROZEN, NOBODY, ManagerState, OperatorRecord, Query
+from millstream.control.manager_state import NOBODY, ManagerState, OperatorRecord, Query
 from millstream.control.manager_turn import Turn
 from millstream.control.replies import Compiled, Held, Refusal, Reply, StreamMark
 from millstream.errors import UsageError
@@ -84,7 +84,7 @@ def _end_handed(turn: Turn, query: Query) -> None:
     used = {o for q in turn.state.queries.values() for o in placed_operators(q)}
     for move in turn.state.moves.values():
         gone = tuple(o for o in move.operators if o in query.operators and o not in used)
-        if gone and move.phase in ("completing", "done"):
+        if gone and move.settled and not move.outcome:
             waiting = turn.state.outbox.get(move.source, ())
             turn.in_table("outbox", move.source, (*waiting, Unhost(query.name, gone)))
 
@@ -94,13 +94,8 @@ def _end_handed(turn: Turn, query: Query) -> None:
 
 def questions(state: ManagerState) -> list[Compile]:
     """What has to be compiled now, each text once."""
-    found: dict[Compile, None] = {}
-    for query in state.queries.values():
-        if query.phase == "compiling":
-            found[Compile(query.cql)] = None
-        elif query.phase == "binding":
-            found[Compile(query.cql, query.start)] = None
-    return list(found)
+    waiting = (q for q in state.queries.values() if q.phase == "compiling" and q.compiled is None)
+    return list(dict.fromkeys(Compile(query.cql) for query in waiting))
 
 
 def can_compile(state: ManagerState, processor: str) -> bool:
@@ -119,25 +114,21 @@ def knows_streams(state: ManagerState, processor: str) -> bool:
 def compiled(turn: Turn, command: Compile, reply: Reply) -> None:
     """An answer to a question goes to every query that asks it."""
     for query in list(turn.state.queries.values()):
-        waits = (query.phase, command.start) in (("compiling", None), ("binding", query.start))
-        if query.cql != command.cql or not waits:
+        if query.cql != command.cql or query.phase != "compiling":
             continue
         if isinstance(reply, Refusal):
             if reply.code in ("mistake", "failed"):
                 turn.refuse(query.name, reply)
+        elif isinstance(reply, Compiled) and query.given and query.start is not None:
+            _bound(turn, query, reply.starting(query.start))  # who placed it here holds it
         elif isinstance(reply, Compiled):
-            if query.phase == "compiling":
-                _begin_hold(turn, query, reply)
-            else:
-                _bound(turn, query, reply)
+            turn.query(query.name, compiled=reply, sources=reply.sources)
 
 
 def _begin_hold(turn: Turn, query: Query, reply: Compiled) -> None:
+    """Lets everybody keep what a query reads, once no move touches that."""
     unknown = [s for s in reply.sources if s.removeprefix("s:") not in turn.state.streams]
-    if unknown and system_streams.declare(turn, unknown):
-        turn.query(query.name, sources=reply.sources)
-        return  # compiled again, once every processor knows them
-    if unknown:
+    if unknown and not system_streams.declare(turn, unknown):
         missing = f"stream {unknown[0]} is not declared"
         turn.refuse(query.name, Refusal("mistake", missing))
         return
@@ -148,8 +139,8 @@ def _begin_hold(turn: Turn, query: Query, reply: Compiled) -> None:
     shared = tuple(o.id for o in reply.operators if o.id in used)
     if moving(turn.state, (*reply.sources, *shared)):
         turn.query(query.name, reason="it waits for a move of what it reads")
-        return  # compiled again: what it shares may have changed by then
-    turn.query(query.name, phase="holding", sources=reply.sources, shared=shared, reason="")
+        return  # what it shares may have changed by then
+    turn.query(query.name, phase="holding", shared=shared, reason="")
 
 
 def _consider(turn: Turn, query: Query, reply: Compiled) -> None:
@@ -252,7 +243,9 @@ def _fix_start(turn: Turn, query: Query, reading: Mapping[str, set[str]]) -> Non
         turn.query(query.name, phase="placing")
         return
     owners = {s: state.streams[s.removeprefix("s:")].processor for s in query.sources}
-    turn.query(query.name, phase="binding", start=start_of(query, places, marks, owners))
+    start = start_of(query, places, marks, owners)
+    assert query.compiled is not None
+    _bound(turn, turn.query(query.name, start=start), query.compiled.starting(start))
 
 
 # -- places ---------------------------------------------------------------------------------------
@@ -291,8 +284,8 @@ def _place(turn: Turn, query: Query) -> None:
     if isinstance(verdict, Refused):
         if query.queue:  # its start is fixed anew when there is room
             turn.query(
-                query.name, phase="queued", reason=verdict.sentence, start=None, operators=(),
-                shared=(), retry_s=turn.now_s + state.settings.queue_s,
+                query.name, phase="queued", reason=verdict.sentence, start=None, compiled=None,
+                operators=(), shared=(), retry_s=turn.now_s + state.settings.queue_s,
             )  # fmt: skip
             _decide_once(turn, query, f"query {query.name} is queued: {verdict.sentence}")
             return
@@ -328,7 +321,7 @@ def _deploy(turn: Turn, query: Query, verdict: Placed) -> None:
         "sentence": verdict.sentence, "reused": list(verdict.reused), "cpu": verdict.cpu,
         "bandwidth": verdict.bandwidth, **verdict.detail,
     }  # fmt: skip
-    turn.query(query.name, phase="deploying", reason="", admission=told)
+    turn.query(query.name, phase="deploying", reason="", compiled=None, admission=told)
     turn.decide(
         "admission", f"query {query.name} is taken: {verdict.sentence}", about=("query", query.name)
     )
@@ -350,6 +343,8 @@ def advance(turn: Turn) -> None:
     for query in list(turn.state.queries.values()):
         if query.phase == "queued" and turn.now_s >= query.retry_s:
             turn.query(query.name, phase="compiling")
+        elif query.phase == "compiling" and query.compiled is not None:
+            _begin_hold(turn, query, query.compiled)
     waiting = [q for q in turn.state.queries.values() if q.phase in ("holding", "placing")]
     if waiting:
         reading = readers(turn.state)
@@ -384,7 +379,7 @@ def collect(turn: Turn) -> None:
     """Forgets operators that nobody uses once no processor has anything of them."""
     state = turn.state
     used = {o for q in state.queries.values() for o in kept_operators(state, q)}
-    used |= {o for m in state.moves.values() if m.phase in FROZEN for o in m.operators}
+    used |= {o for m in state.moves.values() if m.frozen for o in m.operators}
     coming = {o for q in state.queries.values() if q.phase in EARLY for o in q.operators}
     unused = state.operators.keys() - used
     unused -= {o for o in coming & unused if state.operators[o].processor == NOBODY}

@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 
 from millstream.control.diagnosis import alarms, cause_of, costs_of, error_with_row
 from millstream.control.manager_state import (
-    FROZEN,
     Figures,
     ManagerState,
     OperatorRecord,
@@ -35,7 +34,7 @@ BEATS_FRESH = 2.5  # reports after which a figure that was not told again has st
 BACKLOG_ROWS_MAX = 2_000_000  # where a processor makes its sources wait, unless told otherwise
 STATES = {"up": "running", "joining": "joining", "silent": "silent"}
 PHASES = {"deploying": "starting", "compiling": "starting", "holding": "starting",
-          "binding": "starting", "placing": "starting", "queued": "waiting"}  # fmt: skip
+          "placing": "starting", "queued": "waiting"}  # fmt: skip
 # Figures travel as floats, which tell the very first and last instants only nearly; what a calendar
 # can name lies well inside.
 EARLIEST, LATEST = -(2**55), 2**57
@@ -60,10 +59,7 @@ class _Reader:
                 for operator in query.operators:
                     self._users.setdefault(operator, []).append(query.name)
         self._moving = {
-            operator
-            for move in state.moves.values()
-            if move.phase in FROZEN
-            for operator in move.operators
+            operator for move in state.moves.values() if move.frozen for operator in move.operators
         }
 
     def snapshot(self, title: str, started: float) -> Snapshot:

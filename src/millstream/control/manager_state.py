@@ -14,8 +14,9 @@ from typing import Any
 from millstream.balance.cost_models import DEFAULT_COST_MODEL, CostMemory
 from millstream.balance.redistribution import DEFAULT_POLICY, Memory, Parameters
 from millstream.control.commands import Command
+from millstream.control.moves import ARRIVING, ENDED, Phase, Story
 from millstream.control.records import Peer
-from millstream.control.replies import Inventory, Refusal, StreamMark
+from millstream.control.replies import Compiled, Inventory, Refusal, StreamMark
 from millstream.place.patterns import DEFAULT_PATTERN
 
 NOBODY = ""
@@ -72,11 +73,11 @@ class StreamRecord:
         return f"s:{self.name}"
 
 
-# A query's way: compiling (what does it read?), holding (keep that), binding (compile with its
-# start), deploying, running. Others: queued (waits for room), dropping, failed, refused.
+# A query's way: compiling (what does it read?), holding (keep that, until its start is known),
+# placing, deploying, running. Others: queued (waits for room), dropping, failed, refused.
 PHASES = (
-    "compiling", "holding", "binding", "placing", "deploying", "running", "queued", "dropping",
-    "failed", "refused",
+    "compiling", "holding", "placing", "deploying", "running", "queued", "dropping", "failed",
+    "refused",
 )  # fmt: skip
 PLACED = ("deploying", "running")  # whose operators have places
 
@@ -92,6 +93,7 @@ class Query:
     reason: str = ""
     submitted_s: float = 0.0
     start: int | None = None
+    compiled: Compiled | None = None  # what its text means, until it has places
     sources: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()  # running operators' streams that were held for it
     operators: tuple[str, ...] = ()
@@ -127,15 +129,6 @@ class OperatorRecord:
     epoch: int = 0  # of its stream, as last heard
 
 
-# A move's way; `undoing` branches off before the seal.
-MOVE_PHASES = (
-    "waiting", "expecting", "preparing", "sealing", "taking", "switching", "completing",
-    "undoing", "done", "undone",
-)  # fmt: skip
-UNSEALED = ("waiting", "expecting", "preparing")
-FROZEN = ("expecting", "preparing", "sealing", "taking")  # its streams are nobody else's business
-
-
 @dataclass(frozen=True, slots=True)
 class Move:
     """Durable: operators on their way from one processor to another."""
@@ -145,18 +138,37 @@ class Move:
     source: str
     target: str
     reason: str = ""
-    phase: str = "waiting"
+    story: Story = field(default_factory=Story)
     begun_s: float = 0.0
-    outcome: str = ""  # why it was undone
+    outcome: str = ""  # why it is, or is to be, undone
     rows_missing: int = -1
     sealed_s: float = 0.0
-    told: frozenset[str] = frozenset()  # which of its ends have confirmed the present phase
+    told: frozenset[str] = frozenset()  # who has confirmed the present phase
     asked_s: float = 0.0  # when it was last asked how far it is
     streams: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # next number, epoch
 
     @property
+    def phase(self) -> Phase:
+        return self.story.phase
+
+    @property
     def over(self) -> bool:
-        return self.phase in ("done", "undone")
+        return self.phase in ENDED
+
+    @property
+    def undoing(self) -> bool:
+        """Whether its ends are asked to forget it."""
+        return bool(self.outcome) and not self.over
+
+    @property
+    def frozen(self) -> bool:
+        """Whether its streams are nobody else's business."""
+        return self.phase in ARRIVING and not self.undoing
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing depends on it any more, though its ends may have to forget it."""
+        return self.over or (self.phase is Phase.OWNED and "readers" in self.told)
 
 
 @dataclass(frozen=True, slots=True)

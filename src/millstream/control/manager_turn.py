@@ -21,6 +21,7 @@ from millstream.control.manager_state import (
     Query,
     StreamRecord,
 )
+from millstream.control.moves import Phase
 from millstream.control.replies import Refusal
 
 Record = (
@@ -87,6 +88,11 @@ class Turn:
         changed = replace(self.state.moves[name], **changes)
         self.put(changed)
         return changed
+
+    def move_on(self, known: Move, phase: Phase, by: str, why: str = "", **changes: Any) -> Move:
+        """A move has reached a phase: who says so, and why where that is not plain."""
+        story = known.story.then(phase, by, self.now_s, why)
+        return self.move(known.id, story=story, told=frozenset(), **changes)
 
     def live(self, processor: str, **changes: Any) -> Live:
         known = self.state.live.get(processor, Live())

@@ -1,14 +1,16 @@
 """The manager's side of a move: which step is next, what to say to whom, undone or completed.
 
-The six steps of D-CAPE (section 6.3, algorithm 6) as phases. The seal at the old owner is the
-commit point: before it a move that cannot go on is undone, after it there is only forward, however
-long the two owners are away. At most one move touches a stream at a time, as its subject or beside
-it; others wait. What the owners say is the truth; this state machine only remembers what to ask.
+The six steps of D-CAPE (section 6.3, algorithm 6) in the phases of `moves.py`. The seal at the old
+owner is the commit point: before it a move that cannot go on is undone, after it there is only
+forward, however long the two owners are away. At most one move touches a stream at a time, as its
+subject or beside it; others wait. What the owners say is the truth; this state machine only
+remembers what to ask. Within a phase `told` has what is known already:
 
-    waiting     another move is near          expecting   owners of inputs keep rows for the target
-    preparing   the target copies, warms up   sealing     the old owner hands over (or has: ask)
-    taking      the target fetches the rest   switching   readers left behind are connected
-    completing  both may forget the move      undoing     the target forgets its copy
+    requested   another move is near
+    preparing   inputs: their owners keep rows for the target    new: the target has begun
+    ready       asked: the old owner has sealed, and is asked for the details
+    sealed      new: the target has been told to take over
+    owned       readers: those left behind are connected         old, new: they have forgotten it
 """
 
 from collections.abc import Iterable
@@ -32,8 +34,10 @@ from millstream.control.manager_connections import (
     readers,
 )
 from millstream.control.manager_events import RequestMove
-from millstream.control.manager_state import FROZEN, NOBODY, UNSEALED, ManagerState, Move
+from millstream.control.manager_state import NOBODY, ManagerState, Move
 from millstream.control.manager_turn import Turn
+from millstream.control.moves import COMMITTED, ENDED, Phase
+from millstream.control.reconciliation import found_sealed
 from millstream.control.records import Peer
 from millstream.control.replies import Done, Progressed, Refusal, Reply, Sealed
 from millstream.errors import UsageError
@@ -81,7 +85,7 @@ def objection(state: ManagerState, operators: Iterable[str], target: str) -> str
         record = state.operators.get(name)
         if record is None or record.processor == NOBODY:
             return f"there is no running operator {name}"
-        if name in moving and moving[name].phase not in ("completing", "undoing"):
+        if name in moving and not (moving[name].settled or moving[name].undoing):
             return f"operator {name} is on its way to {moving[name].target} already"
         # its owner there would have to keep it for the target, and is not ours to ask
         beyond = [s for s in record.inputs if s in state.outside]
@@ -105,22 +109,22 @@ def commands_for(state: ManagerState, processor: str) -> list[Command]:
 def _said(state: ManagerState, move: Move, processor: str) -> list[Command]:
     new = processor == move.target
     match move.phase:
-        case "preparing" if new:
+        case Phase.PREPARING | Phase.READY if move.undoing:
+            return [Undo(move.id)] if new else []  # it asks the old owner first
+        case Phase.PREPARING if new and "inputs" in move.told:
             if "new" not in move.told:
                 return [_prepare(state, move)]
             return [Progress(move.id)] if _due(state, move) else []
-        case "sealing" if not new:
+        case Phase.READY if not new:
             if not answers(state, move.target) and "asked" not in move.told:
                 return [Progress(move.id)]  # sealed or not? nobody would take over now
             return [Seal(move.id, move.operators, _peer(state, move.target))]
-        case "taking" if new:
+        case Phase.SEALED if new:
             if "new" not in move.told:
                 return [TakeOver(move.id, _peer(state, move.source))]
             return [Progress(move.id)] if _due(state, move) else []
-        case "completing" if ("new" if new else "old") not in move.told:
+        case Phase.OWNED if "readers" in move.told and ("new" if new else "old") not in move.told:
             return [Complete(move.id)]
-        case "undoing" if new:
-            return [Undo(move.id)]
     return []
 
 
@@ -166,25 +170,28 @@ def note(turn: Turn, processor: str, command: Command, reply: Reply) -> None:
     if move is None or move.over:
         return
     match command:
-        case Prepare() if move.phase == "preparing":
+        case Prepare() if move.phase is Phase.PREPARING and not move.undoing:
             if isinstance(reply, Done):
                 if not _current(turn.state, (command.old, *command.inputs.values())):
                     return  # somebody has moved house since it was said
                 turn.move(move.id, told=move.told | {"new"}, asked_s=turn.now_s)
             elif isinstance(reply, Refusal) and reply.code != "busy":
                 undo(turn, move, f"{move.target} cannot take it: {reply.message}")
-        case Seal() if move.phase == "sealing":
+        case Seal() if move.phase is Phase.READY:
             _note_seal(turn, move, reply)
-        case TakeOver(_, old) if move.phase == "taking" and isinstance(reply, Done):
+        case TakeOver(_, old) if move.phase is Phase.SEALED and isinstance(reply, Done):
             if old is not None and _current(turn.state, (old,)):
                 turn.move(move.id, told=move.told | {"new"}, asked_s=turn.now_s)
         case Progress() if isinstance(reply, Progressed):
             _note_progress(turn, move, processor, reply)
-        case Complete() if move.phase == "completing" and not _busy(reply):
+        case Complete() if move.phase is Phase.OWNED and not _busy(reply):
             _note_complete(turn, move, "new" if processor == move.target else "old")
-        case Undo() if move.phase == "undoing" and not _busy(reply):
-            turn.move(move.id, phase="undone")
-            turn.live(processor, actual=None)  # what it had for the move is gone
+        case Undo() if move.undoing and not _busy(reply):
+            if isinstance(reply, Refusal) and reply.code == "sealed":
+                found_sealed(turn, move, processor)
+            else:
+                turn.move_on(move, Phase.UNDONE, processor, move.outcome)
+                turn.live(processor, actual=None)  # what it had for the move is gone
 
 
 def _current(state: ManagerState, peers: Iterable[Peer]) -> bool:
@@ -200,8 +207,8 @@ def _busy(reply: Reply) -> bool:
 def _note_seal(turn: Turn, move: Move, reply: Reply) -> None:
     if isinstance(reply, Sealed):
         streams = {s: (told.next, told.epoch) for s, told in reply.streams.items()}
-        turn.move(
-            move.id, phase="taking", told=frozenset(), streams=streams, sealed_s=turn.now_s,
+        turn.move_on(
+            move, Phase.SEALED, move.source, outcome="", streams=streams, sealed_s=turn.now_s,
             asked_s=turn.now_s,
         )  # fmt: skip
         for name in move.operators:
@@ -210,46 +217,54 @@ def _note_seal(turn: Turn, move: Move, reply: Reply) -> None:
                 epoch = streams.get(name, (0, record.epoch + 1))[1]
                 turn.put(replace(record, processor=move.target, epoch=epoch))
         turn.live(move.source, actual=None)  # it has less now: ask
-    elif isinstance(reply, Refusal) and reply.code not in ("busy", "stale"):
+    elif isinstance(reply, Refusal) and reply.code not in ("busy", "stale") and not move.undoing:
         undo(turn, move, f"{move.source} cannot hand over: {reply.message}")
 
 
 def _note_progress(turn: Turn, move: Move, processor: str, told: Progressed) -> None:
     turn.move(move.id, asked_s=turn.now_s, rows_missing=told.rows_missing)
     move = turn.state.moves[move.id]
-    if move.phase == "preparing" and processor == move.target:
-        if told.phase == "failed":
-            undo(turn, move, f"{move.target} could not prepare: {told.reason}")
-        elif told.phase == "none":
-            turn.move(move.id, told=frozenset())  # say it again
-        elif told.phase == "ready" and told.rows_missing <= turn.state.settings.rows_missing_max:
-            turn.move(move.id, phase="sealing", told=frozenset())
-    elif move.phase == "sealing" and processor == move.source:
-        if told.phase == "sealed":
-            turn.move(move.id, told=frozenset({"asked"}))  # the seal again gives its details
+    if move.undoing:
+        return
+    if move.phase is Phase.PREPARING and processor == move.target:
+        if told.phase in COMMITTED:
+            found_sealed(turn, move, processor)
+        elif told.reason or told.phase in ENDED:
+            why = told.reason or f"it is {told.phase} there"
+            undo(turn, move, f"{move.target} could not prepare: {why}")
+        elif told.phase is Phase.REQUESTED:
+            turn.move(move.id, told=move.told - {"new"})  # say it again
+        elif (
+            told.phase is Phase.READY and told.rows_missing <= turn.state.settings.rows_missing_max
+        ):
+            turn.move_on(move, Phase.READY, processor)
+    elif move.phase is Phase.READY and processor == move.source:
+        if told.phase in COMMITTED:
+            found_sealed(turn, move, processor)
         elif not answers(turn.state, move.target):
             undo(turn, move, f"{move.target} went silent before the hand-over")
-    elif move.phase == "taking" and processor == move.target:
-        if told.phase == "owner":
-            turn.move(move.id, phase="switching", told=frozenset())
+    elif move.phase is Phase.SEALED and processor == move.target:
+        if told.phase in (Phase.OWNED, Phase.DONE):
+            turn.move_on(move, Phase.OWNED, processor)
             turn.live(move.target, actual=None)
-        elif told.phase in ("none", "preparing", "ready"):
-            turn.move(move.id, told=frozenset())
+        elif told.phase is not Phase.SEALED:
+            turn.move(move.id, told=frozenset())  # say it again
 
 
 def _note_complete(turn: Turn, move: Move, side: str) -> None:
     told = move.told | {side}
     turn.move(move.id, told=told)
     if told >= {"new", "old"}:
-        turn.move(move.id, phase="done")
+        turn.move_on(move, Phase.DONE, "manager")
         turn.live(move.source, actual=None)  # who has not followed the pointer yet?
 
 
 def undo(turn: Turn, move: Move, why: str) -> None:
     """Before the seal: as if it had never been asked for."""
-    told_anything = move.phase in ("preparing", "sealing")
-    phase = "undoing" if told_anything else "undone"
-    turn.move(move.id, phase=phase, outcome=why, told=frozenset())
+    turn.move(move.id, outcome=why, told=frozenset())
+    told_anything = move.phase is Phase.READY or "inputs" in move.told
+    if not told_anything:
+        turn.move_on(turn.state.moves[move.id], Phase.UNDONE, "manager", why)
     turn.decide(
         "notice", f"the move {move.id} to {move.target} is undone", why,
         about=("processor", move.target), subjects=move.operators,
@@ -264,14 +279,16 @@ def advance(turn: Turn) -> None:
     for move in list(turn.state.moves.values()):
         if move.over:
             continue
-        if move.phase in UNSEALED:
-            _before_seal(turn, move)
-        elif move.phase == "switching" and _switched(turn.state, move):
-            turn.move(move.id, phase="completing", told=frozenset())
+        if move.phase in (Phase.REQUESTED, Phase.PREPARING) and not move.undoing:
+            _before_ready(turn, move)
+        elif (
+            move.phase is Phase.OWNED and "readers" not in move.told and _switched(turn.state, move)
+        ):
+            turn.move(move.id, told=move.told | {"readers"})
     turn.tidy_moves()
 
 
-def _before_seal(turn: Turn, move: Move) -> None:
+def _before_ready(turn: Turn, move: Move) -> None:
     state = turn.state
     used = {o for q in state.queries.values() for o in placed_operators(q)}
     gone = [o for o in move.operators if o not in used]
@@ -281,13 +298,13 @@ def _before_seal(turn: Turn, move: Move) -> None:
             return
     if gone:
         undo(turn, move, f"no query uses {gone[0]} any more")
-    elif turn.now_s - move.begun_s > state.settings.prepare_s_max and move.phase != "waiting":
+    elif move.phase is Phase.REQUESTED:
+        if _free(state, move):
+            _before_ready(turn, turn.move_on(move, Phase.PREPARING, "manager", begun_s=turn.now_s))
+    elif turn.now_s - move.begun_s > state.settings.prepare_s_max:
         undo(turn, move, f"not ready after {state.settings.prepare_s_max:.0f} s")
-    elif move.phase == "waiting" and _free(state, move):
-        turn.move(move.id, phase="expecting", begun_s=turn.now_s)
-        _before_seal(turn, turn.state.moves[move.id])
-    elif move.phase == "expecting" and _expected(state, move):
-        turn.move(move.id, phase="preparing", told=frozenset())
+    elif "inputs" not in move.told and _expected(state, move):
+        turn.move(move.id, told=move.told | {"inputs"})
 
 
 def _given_up(state: ManagerState, processor: str) -> bool:
@@ -303,7 +320,7 @@ def _free(state: ManagerState, move: Move) -> bool:
         return False
     touched = _touched(state, move)
     return not any(
-        q.phase in ("holding", "binding", "placing", "deploying")
+        q.phase in ("holding", "placing", "deploying")
         and not touched.isdisjoint((*q.sources, *q.shared, *q.operators))
         for q in state.queries.values()
     )
@@ -317,15 +334,15 @@ def _before(state: ManagerState, move: Move) -> list[Move]:
             break
         if not other.over:
             found.append(other)
-    later = [m for m in state.moves.values() if m.phase in FROZEN and m.id != move.id]
+    later = [m for m in state.moves.values() if m.frozen and m.id != move.id]
     return found + [m for m in later if m not in found]
 
 
 def _near(state: ManagerState, move: Move, other: Move) -> bool:
     """Whether two moves concern the same streams, as subject, input or reader."""
-    if other.phase == "completing":
+    if other.settled:
         return False
-    if other.phase == "undoing":
+    if other.undoing:
         return other.target == move.target and bool(set(other.operators) & set(move.operators))
     return bool(_touched(state, move) & _touched(state, other))
 
@@ -365,5 +382,5 @@ def tell_again(turn: Turn) -> None:
     for name in turn.state.live:
         turn.live(name, actual=None, look_again_s=again)
     for move in list(turn.state.moves.values()):
-        if move.phase in ("preparing", "taking"):
-            turn.move(move.id, told=frozenset())
+        if move.phase in (Phase.PREPARING, Phase.SEALED):
+            turn.move(move.id, told=move.told - {"new"})

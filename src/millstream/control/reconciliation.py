@@ -8,8 +8,9 @@ it with the highest epoch.
 from dataclasses import replace
 
 from millstream.control.commands import Command, Complete, Undo
-from millstream.control.manager_state import FROZEN, NOBODY, UNSEALED, Move
+from millstream.control.manager_state import NOBODY, Move
 from millstream.control.manager_turn import Turn
+from millstream.control.moves import BEFORE_SEAL, COMMITTED, Phase, Story
 from millstream.control.records import Peer
 from millstream.control.replies import Inventory
 from millstream.control.replies import MoveRecord as Told
@@ -22,31 +23,37 @@ def reconcile(turn: Turn, processor: str, have: Inventory) -> list[Command]:
         move = turn.state.moves.get(name)
         if move is None or move.over:
             said += _stray(turn, processor, name, told, move)
-        elif told.role == "old" and told.phase == "sealed" and move.phase in (*UNSEALED, "sealing"):
-            turn.move(move.id, phase="sealing", told=frozenset({"asked"}))
+        elif told.role == "old" and told.phase in COMMITTED and move.phase in BEFORE_SEAL:
+            found_sealed(turn, move, processor)
     _believe_owners(turn, processor, have)
     _follow_pointers(turn)
     return said
 
 
+def found_sealed(turn: Turn, move: Move, by: str) -> None:
+    """The old owner has sealed what was not known to be: the seal again gives its details."""
+    story = move.story.through(Phase.READY, by, turn.now_s, "it is sealed")
+    turn.move(move.id, story=story, outcome="", told=frozenset({"asked"}))
+
+
 def _stray(turn: Turn, processor: str, name: str, told: Told, move: Move | None) -> list[Command]:
     """A move that is over, or that nobody here knows."""
-    if move is not None and move.phase == "done":
+    if move is not None and move.phase is Phase.DONE:
         return [Complete(name)]
-    sealed = told.phase in ("sealed", "taking", "owner")
-    if not sealed:
+    if told.phase not in COMMITTED:
         return [Undo(name)]
     mine = all(
         o not in turn.state.operators or turn.state.operators[o].processor == processor
         for o in told.operators
     )
-    if told.role == "new" and told.phase == "owner" and mine:
+    if told.role == "new" and told.phase is Phase.OWNED and mine:
         return [Complete(name)]
     if told.peer in turn.state.processors:  # handed over: there is only forward
         old, new = (processor, told.peer) if told.role == "old" else (told.peer, processor)
-        phase = "sealing" if told.role == "old" else "taking"
+        phase = Phase.READY if told.role == "old" else Phase.SEALED
         adopted = Move(
-            name, told.operators, old, new, "found under way", phase, turn.now_s,
+            name, told.operators, old, new, "found under way",
+            Story().through(phase, processor, turn.now_s, "found under way"), turn.now_s,
             told=frozenset({"asked"}),
         )  # fmt: skip
         turn.put(adopted)
@@ -56,7 +63,7 @@ def _stray(turn: Turn, processor: str, name: str, told: Told, move: Move | None)
 
 def _believe_owners(turn: Turn, processor: str, have: Inventory) -> None:
     """Processors know who owns a stream: the highest epoch counts."""
-    moving = {o for m in turn.state.moves.values() if m.phase in FROZEN for o in m.operators}
+    moving = {o for m in turn.state.moves.values() if m.frozen for o in m.operators}
     for stream, epoch in have.owned.items():
         record = turn.state.operators.get(stream)
         if record is None or stream in moving or epoch < record.epoch:
@@ -78,7 +85,7 @@ def _follow_pointers(turn: Turn) -> None:
     """A processor that has handed a stream on knows to whom: processors that balance without a
     manager have moved operators while nobody here was looking. Whoever is asked first, nothing is
     told to a former owner before its pointer has been followed."""
-    moving = {o for m in turn.state.moves.values() if m.phase in FROZEN for o in m.operators}
+    moving = {o for m in turn.state.moves.values() if m.frozen for o in m.operators}
     running = {o for q in turn.state.queries.values() if q.phase == "running" for o in q.operators}
     for stream in sorted((running & turn.state.operators.keys()) - moving):
         while (to := _handed_to(turn, stream)) is not None:

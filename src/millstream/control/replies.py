@@ -1,12 +1,13 @@
 """What a processor answers: a reply for each message, by the message's kind."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field
 
 from millstream.control.codec import from_json, to_json
+from millstream.control.moves import Phase
 from millstream.control.records import (
     Amount,
     Count,
@@ -20,6 +21,7 @@ from millstream.control.records import (
     Table,
     Text,
 )
+from millstream.share.dataflow import short_id, starting_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,25 @@ class Compiled:
     relation: bool
     sources: Names  # ids of the base streams it reads
     plan: Text = ""
+    by_start: bool = False  # whether ids depend on the query's start: these are for none
+
+    def starting(self, start: int) -> "Compiled":
+        """The same query with its start: nothing need be compiled again."""
+        if not self.by_start:
+            return self
+        return replace(
+            self,
+            operators=tuple(_starting(o, start) for o in self.operators),
+            result=starting_at(self.result, start),
+            by_start=False,
+        )
+
+
+def _starting(operator: CompiledOperator, start: int) -> CompiledOperator:
+    name = starting_at(operator.id, start)
+    inputs = tuple(starting_at(s, start) for s in operator.inputs)
+    label = operator.label.replace(short_id(operator.id), short_id(name))
+    return replace(operator, id=name, inputs=inputs, label=label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +90,12 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """`none`: knows nothing of the move. New owner: `preparing` until warm, `ready`, `taking` after
-    `take_over`, `owner`. Old owner: `serving` before the seal, `sealed` after it."""
+    """How far a move is, as one of its owners has it; `requested`: it knows nothing of the move."""
 
-    phase: Literal["none", "preparing", "ready", "taking", "owner", "serving", "sealed", "failed"]
+    phase: Phase
     rows_missing: Count = 0
     warm: bool = False
-    reason: Text = ""
+    reason: Text = ""  # why it cannot go on; empty while it can
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +137,7 @@ class MoveRecord:
     """A move that a processor takes part in, as its ledger has it."""
 
     role: Literal["old", "new"]
-    phase: Name  # as in `Progressed`
+    phase: Phase
     operators: Names
     peer: Name  # the other one
 

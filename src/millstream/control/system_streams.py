@@ -23,6 +23,7 @@ from millstream.control.manager_state import (
     StreamRecord,
 )
 from millstream.control.manager_turn import Turn
+from millstream.control.moves import Phase
 from millstream.cql.system_streams import COLUMNS, IDLE_US, PREFIX
 
 OPERATORS, STEPS, MOVES, ADMISSIONS = "sys.operators", "sys.steps", "sys.moves", "sys.admissions"
@@ -31,7 +32,6 @@ FROM_PROCESSORS = frozenset({OPERATORS, STEPS, QUERIES})
 # Operators move within a manager below; about a query it decides nothing, it was given it.
 FROM_MANAGERS = FROM_PROCESSORS | {MOVES}
 WORDS = {"admission": "admitted", "refusal": "refused", "drop": "dropped", "failure": "failed"}
-MOVED = {"completing": "done", "done": "done", "undoing": "undone", "undone": "undone"}
 Row = dict[str, Any]
 
 
@@ -106,7 +106,7 @@ def known(state: ManagerState) -> Told:
     """Everything up to now, as if it had been told."""
     return Told(
         state.decisions[-1].number if state.decisions else 0,
-        {m.id: MOVED[m.phase] for m in state.moves.values() if m.phase in MOVED},
+        {m.id: _end_of(m) for m in state.moves.values() if _end_of(m)},
         {q.name: _standing(state, q) for q in state.queries.values()},
     )
 
@@ -128,7 +128,7 @@ def news(state: ManagerState, stream: str, told: Told) -> list[Row]:
         return [
             row
             for move in state.moves.values()
-            if move.phase in MOVED and told.moves.get(move.id) != MOVED[move.phase]
+            if _end_of(move) and told.moves.get(move.id) != _end_of(move)
             for row in _moved(state, move)
         ]
     if stream == ADMISSIONS:
@@ -136,8 +136,15 @@ def news(state: ManagerState, stream: str, told: Told) -> list[Row]:
     return []
 
 
+def _end_of(move: Move) -> str:
+    """How a move has ended, or is about to end; empty while that is open."""
+    if move.outcome:
+        return Phase.UNDONE
+    return Phase.DONE if move.settled else ""
+
+
 def _moved(state: ManagerState, move: Move) -> list[Row]:
-    undone = MOVED[move.phase] == "undone"
+    undone = _end_of(move) == Phase.UNDONE
     ends = ((move.source, "undone"),) if undone else ((move.source, "out"), (move.target, "in"))
     reason = move.outcome if undone else move.reason
     kinds = {o: state.operators[o].kind if o in state.operators else "" for o in move.operators}

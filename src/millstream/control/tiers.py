@@ -164,8 +164,7 @@ def _host(turn: Turn, command: Host) -> None:
         return
     turn.put(
         Query(
-            command.query, command.cql, phase="binding", submitted_s=turn.now_s,
-            start=command.start, given=wanted,
+            command.query, command.cql, submitted_s=turn.now_s, start=command.start, given=wanted,
         )
     )  # fmt: skip
 

@@ -16,7 +16,8 @@ from millstream.engine.sources import SOURCES, Opening, kind_of
 from millstream.errors import UsageError
 from millstream.share.dataflow import base_stream
 from millstream.store.appending import Appender
-from millstream.store.ownership import HELD, Ownership, definition_text
+from millstream.store.consumers import Consumer
+from millstream.store.ownership import Ownership, definition_text
 from millstream.store.transfer import RefusedError
 
 FIRST_EPOCH = 1
@@ -169,11 +170,11 @@ class Declarations:
                 head = ledger.stream(stream)
                 if head is None:
                     raise RefusedError("unknown", f"stream {stream} is not known here")
-                self.engine.streams.hold(f"{HELD}{query}", stream)
+                self.engine.streams.hold(Consumer("deployment", query), stream)
                 found[stream] = Marks(head["watermark"], head["retained_from"], head["ts_max"])
         return found
 
     def release(self, query: str, streams: Sequence[str]) -> None:
         with self.ledger.transaction() as ledger:
             for stream in streams:
-                ledger.drop_cursor(f"{HELD}{query}", stream)
+                ledger.drop_cursor(Consumer("deployment", query), stream)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from millstream.control.commands import Host
 from millstream.cql.catalog import StreamDefinition
 from millstream.cql.system_streams import PREFIX
 from millstream.engine.culprits import Culprit, dumped, with_culprits
@@ -18,7 +19,7 @@ from millstream.engine.dataflow import Dataflow
 from millstream.engine.hosting import Hosting
 from millstream.engine.maintenance import Maintenance
 from millstream.engine.ports import DataPlane, StreamRows
-from millstream.engine.query import Query, culprits_of, hold_of
+from millstream.engine.query import Query, culprits_of
 from millstream.engine.settings import EngineSettings
 from millstream.engine.status import status
 from millstream.engine.steps import StepRunner
@@ -32,8 +33,8 @@ from millstream.share.dataflow import (
     late_stream,
     rejected_stream,
 )
+from millstream.store.consumers import Consumer, hold_of, subscriber
 from millstream.store.delivery import Delivery, Result, Sink, user_table
-from millstream.store.hosted import HostedText
 from millstream.store.ownership import Ownership
 from millstream.store.streams import Streams
 
@@ -91,7 +92,7 @@ class Engine(Dataflow):
                     hint="use that setting, or drop the query first",
                 )
             operators = tuple(o.id for o in compiled.operators)
-            self.hosting.host(HostedText(name, cql, start, operators, result=True))
+            self.hosting.host(Host(name, cql, start, operators, result=True))
             with self.ledger.transaction() as ledger:
                 ledger.drop_consumer(hold_of(name))
             return self.queries[name]
@@ -118,12 +119,12 @@ class Engine(Dataflow):
                 if self.on_arrival:  # a loop runs already
                     self.sources[name].start()
 
-    def deliver(self, name: str, sink: Sink, *, consumer: str | None = None) -> Delivery:
+    def deliver(self, name: str, sink: Sink, *, consumer: Consumer | None = None) -> Delivery:
         """Attaches a sink to a query's result; it takes the place of the query's own cursor."""
         query = self.queries[name]
         result = Result(name, query.stream, query.plan.columns, query.plan.relation)
         return self._attach(
-            Delivery(consumer or f"q:{name}", result, sink, self.ledger, self.store)
+            Delivery(consumer or subscriber(name), result, sink, self.ledger, self.store)
         )
 
     def deliver_rejects(self, stream: str, late: Sink, rejected: Sink) -> None:
@@ -135,7 +136,7 @@ class Engine(Dataflow):
             (rejected_stream(stream), names, rejected),
         ):
             result = Result(target, target, fields, timed=fields is columns)
-            self._attach(Delivery(f"sink:{target}", result, sink, self.ledger, self.store))
+            self._attach(Delivery(Consumer("sink", target), result, sink, self.ledger, self.store))
 
     def _attach(self, delivery: Delivery) -> Delivery:
         with self.lock:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from millstream.control.commands import Host
 from millstream.engine.dataflow import Dataflow
 from millstream.engine.declarations import Declarations
 from millstream.engine.ports import CompiledQuery, DataPlane
@@ -20,7 +21,7 @@ from millstream.errors import UsageError
 from millstream.plan.windows import BEGINNING
 from millstream.share.dataflow import Operator, state_stream
 from millstream.share.matching import MATCHINGS
-from millstream.store.hosted import HostedText
+from millstream.store.consumers import subscriber
 from millstream.store.ownership import Ownership
 from millstream.store.transfer import RefusedError
 
@@ -50,7 +51,7 @@ class Hosting(Declarations):
         rows = {row["name"]: row for row in self.ledger.queries()}
         for query, operators in self.ownership.hosted().items():
             row = rows[query]
-            self.run(HostedText(query, row["cql"], row["start"], operators))
+            self.run(Host(query, row["cql"], row["start"], operators))
 
     # -- operators ------------------------------------------------------------------------------
 
@@ -70,10 +71,10 @@ class Hosting(Declarations):
                 self._compiled[key] = compiler.compile(cql, self._catalog, key[1], key[2])
             return self._compiled[key]
 
-    def _compile(self, text: HostedText) -> CompiledQuery:
+    def _compile(self, text: Host) -> CompiledQuery:
         return self.compile(text.cql, text.start, text.query)
 
-    def chosen(self, text: HostedText) -> tuple[Operator, ...]:
+    def chosen(self, text: Host) -> tuple[Operator, ...]:
         """The operators that a text means."""
         known = {o.id: o for o in self._compile(text).operators}
         missing = [o for o in text.operators if o not in known]
@@ -84,7 +85,7 @@ class Hosting(Declarations):
             )
         return tuple(known[o] for o in known if o in text.operators)
 
-    def install(self, text: HostedText) -> None:
+    def install(self, text: Host) -> None:
         """Makes the columns of all the query's streams known (inside a transaction)."""
         compiled = self._compile(text)
         for operator in compiled.operators:
@@ -92,7 +93,7 @@ class Hosting(Declarations):
         if text.query not in {row["name"] for row in self.ledger.queries()}:
             self.ledger.add_query(text.query, text.cql, text.start, compiled.stream)
 
-    def host(self, text: HostedText) -> None:
+    def host(self, text: Host) -> None:
         """Runs operators of a query here, from the first rows that their inputs still have."""
         with self.engine.lock:
             operators = self.chosen(text)
@@ -112,18 +113,18 @@ class Hosting(Declarations):
         """How a query stands; one that is new will run."""
         return next((r["state"] for r in self.ledger.queries() if r["name"] == query), LIVE[0])
 
-    def register(self, text: HostedText) -> None:
+    def register(self, text: Host) -> None:
         """Notes which operators of a query are here (inside a transaction)."""
         compiled = self._compile(text)
         for operator in text.operators:
             self.ownership.host(text.query, operator)
-        stream, name = compiled.stream, f"q:{text.query}"
+        stream, name = compiled.stream, subscriber(text.query)
         if text.result:
             self.ownership.keep_result(text.query)
             if name not in self.ledger.consumers(stream):
                 self.engine.streams.hold(name, stream)
 
-    def run(self, text: HostedText) -> None:
+    def run(self, text: Host) -> None:
         """Lets the loop see the operators of a query that the ledger says are here."""
         compiled = self._compile(text)
         hosted = self.ownership.hosted().get(text.query, ())
@@ -134,12 +135,12 @@ class Hosting(Declarations):
         query.culprits = json.loads(self.ledger.meta(culprits_of(text.query)) or "[]")
         with self.engine.lock:
             if query.state in LIVE:
-                for operator in self.chosen(HostedText(text.query, text.cql, text.start, here)):
+                for operator in self.chosen(Host(text.query, text.cql, text.start, here)):
                     self.engine.operators.setdefault(operator.id, operator)
             self.engine.queries[text.query] = query
             self.engine.pause_operators()
 
-    def _check_text(self, text: HostedText) -> None:
+    def _check_text(self, text: Host) -> None:
         for row in self.ledger.queries():
             if row["name"] == text.query and (row["cql"], row["start"]) != (text.cql, text.start):
                 raise UsageError(
@@ -257,7 +258,7 @@ class Hosting(Declarations):
         self.ledger.drop_query(query)
         self.ledger.drop_meta(culprits_of(query))
         self.ownership.drop_result(query)
-        self.ledger.drop_consumer(f"q:{query}")
+        self.ledger.drop_consumer(subscriber(query))
 
     def refresh(self, query: str) -> None:
         """Brings what the loop sees of a query in line with the ledger."""

@@ -180,7 +180,9 @@ class Loop:
                     with self._changed:
                         self.scheduler.finished(choice, report, unit)
             case "deliver":
-                delivery = next((d for d in engine.deliveries if d.consumer == piece.name), None)
+                delivery = next(
+                    (d for d in engine.deliveries if str(d.consumer) == piece.name), None
+                )
                 if delivery is not None:
                     self._deliver(delivery)
             case "compact":
@@ -282,13 +284,13 @@ class Loop:
 
     def _ready_delivery(self) -> Piece | None:
         for delivery in self.engine.deliveries:
-            due = delivery.consumer not in self._busy and delivery.retry.due
+            due = str(delivery.consumer) not in self._busy and delivery.retry.due
             if due and delivery.pending():
                 # results take turns: none waits for the end
                 self.engine.deliveries = [
                     d for d in self.engine.deliveries if d is not delivery
                 ] + [delivery]
-                return Piece("deliver", delivery.consumer)
+                return Piece("deliver", str(delivery.consumer))
         return None
 
     def _ready_compaction(self) -> Piece | None:

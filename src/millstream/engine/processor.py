@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from millstream.control.moves import ARRIVING
 from millstream.engine.engine import Engine
 from millstream.engine.ports import DataPlane
 from millstream.engine.reports import StepReport
@@ -105,7 +106,7 @@ class Processor:
                 worked = self.receiver.pull(copy.stream) > 0 or worked
             except MillstreamError:
                 continue  # asked again in the next round
-        for move in self.ownership.moves():
+        for move in self.ownership.moves("new", ARRIVING):
             try:
                 worked = self.new_owner.advance(move.id) or worked
             except MillstreamError:

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.plan.nodes import Plan
-from millstream.store.ledger import HOLD
 
 LIVE = ("running", "parked")  # states of queries whose operators are kept
 
@@ -22,11 +21,6 @@ class Query:
     state: str = "running"
     reason: str = ""
     culprits: list[dict[str, Any]] = field(default_factory=list)  # the rows behind a failure
-
-
-def hold_of(query: str) -> str:
-    """The consumer that holds streams for a query while it is being registered."""
-    return f"{HOLD}{query}"
 
 
 def culprits_of(query: str) -> str:

@@ -12,8 +12,8 @@ from typing import Literal as OneOf
 from millstream.engine.engine import Engine
 from millstream.engine.query import Query
 from millstream.share.dataflow import base_stream, late_stream, rejected_stream
+from millstream.store.consumers import Consumer, subscriber
 from millstream.store.delivery import Delivery
-from millstream.store.ownership import REMOTE
 
 Verdict = OneOf["run", "park", "fail"]
 REVIEW_SECONDS = 1.0
@@ -53,8 +53,8 @@ def review(engine: Engine, say: Callable[[str], None] = lambda text: None) -> No
         )
         left = max(left, _left_elsewhere(held, query.operators))
         waiting = sum(
-            size for (consumer, _), size in held.items() if consumer in engine.paused_operators
-            and consumer in query.operators
+            size for (consumer, _), size in held.items() if consumer.kind == "operator"
+            and consumer.name in engine.paused_operators and consumer.name in query.operators
         )  # fmt: skip
         failing = next((d for d in deliveries if d.problem), None)
         decided = verdict(query.state, left, waiting, quota, sink_fails=failing is not None)
@@ -72,24 +72,25 @@ def review(engine: Engine, say: Callable[[str], None] = lambda text: None) -> No
     _trim_rejects(engine, quota)
 
 
-def _left_elsewhere(held: Mapping[tuple[str, str], int], streams: Collection[str]) -> int:
+def _left_elsewhere(held: Mapping[tuple[Consumer, str], int], streams: Collection[str]) -> int:
     """Bytes that the slowest other processor has yet to take of any of these streams."""
     return max(
-        (size for (c, s), size in held.items() if s in streams and c.startswith(REMOTE)), default=0
+        (size for (c, s), size in held.items() if s in streams and c.kind == "processor"),
+        default=0,
     )
 
 
-def consumers(query: Query, deliveries: Iterable[Delivery]) -> set[str]:
+def consumers(query: Query, deliveries: Iterable[Delivery]) -> set[Consumer]:
     """Who ought to acknowledge a query's rows. A relation may be read as a table alone."""
     attached = {d.consumer for d in deliveries}
-    return attached if query.plan.relation else attached | {f"q:{query.name}"}
+    return attached if query.plan.relation else attached | {subscriber(query.name)}
 
 
 def give_up(engine: Engine, query: Query, deliveries: Iterable[Delivery], reason: str) -> None:
     """Fails a query and lets go of all that it held."""
     engine.fail_query(query.name, reason)
     with engine.lock:
-        names = consumers(query, deliveries) | {f"q:{query.name}"}
+        names = consumers(query, deliveries) | {subscriber(query.name)}
         engine.deliveries = [d for d in engine.deliveries if d.result.query != query.name]
         with engine.ledger.transaction() as ledger:
             for consumer in names:

@@ -8,6 +8,7 @@ from millstream.engine.costs import query_costs
 from millstream.engine.dataflow import Dataflow
 from millstream.plan.windows import BEGINNING, FOREVER
 from millstream.share.dataflow import base_stream
+from millstream.store.consumers import Consumer
 
 
 def status(flow: Dataflow) -> Mapping[str, Any]:
@@ -19,7 +20,7 @@ def status(flow: Dataflow) -> Mapping[str, Any]:
     statistics = ledger.operator_statistics()
     ratios = flow.path_times.ratios()
 
-    def behind(consumer: str, stream: str) -> int:
+    def behind(consumer: Consumer | str, stream: str) -> int:
         following, _ = ledger.cursor(consumer, stream)
         return sum(s.rows for s in ledger.segments(stream, following))
 

@@ -28,7 +28,7 @@ from millstream.lab.experiment import EXPERIMENTS, Experiment, Finding, Outcome,
 from millstream.lab.plotting import mark_claim
 from millstream.server.local_cluster import LocalCluster
 from millstream.server.peers import PeerDirectory
-from millstream.store.ownership import Place
+from millstream.store.move_records import Place
 
 DRAIN_S = 300.0
 BEAT_S = 0.3  # between reports: the end of a run is seen in them

@@ -202,7 +202,7 @@ def _settled(client: ManagerClient, planner: str) -> bool:
     told = client.place(QUERY, planner=planner, dry_run=True)
     at = {o["id"]: o["processor"] for o in client.query(QUERY)["operators"]}
     there = all(at[o] == place for o, place in told["placement"].items())
-    under_way = [m for m in client.moves() if m["phase"] not in ("done", "undone", "completing")]
+    under_way = [m for m in client.moves() if m["phase"] not in ("done", "undone", "owned")]
     return there and not under_way
 
 

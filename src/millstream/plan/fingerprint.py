@@ -2,7 +2,9 @@
 
 Ignored: names and aliases, the order of conjuncts that cannot raise, the order of commutative
 operands, the direction of comparisons, the order of a join's inputs. Kept: the order of conjuncts
-around one that can raise, because a guard changes which rows fail.
+around one that can raise, because a guard changes which rows fail. A query's start enters last:
+a fingerprint is a digest of the shape and the start, so that who knows the shapes of a query's
+operators knows their fingerprints for every start.
 """
 
 from collections.abc import Iterator
@@ -35,8 +37,9 @@ from millstream.plan.nodes import (
     Source,
     Union,
     Windowed,
+    inputs_of,
 )
-from millstream.plan.windows import Grouping, Range, Rows, Sliding, Window
+from millstream.plan.windows import BEGINNING, Grouping, Range, Rows, Sliding, Window
 
 ORDERS_TRIED_MAX = 720  # orders of equal inputs of a self-join that are compared
 
@@ -106,23 +109,38 @@ def grouping_key(grouping: Grouping) -> str:
     return repr(grouping)
 
 
-def fingerprint(node: Node) -> str:
+def start_of(node: Node) -> int | None:
+    """The one start of all that a node reads; None where its parts have several."""
+    starts = {child.start_of_all for child in inputs_of(node)}
+    if isinstance(node, Source | Aggregate):
+        starts.add(node.start)
+    return starts.pop() if len(starts) == 1 else None
+
+
+def starting(shape: str, start: int | None) -> str:
+    """The fingerprint of what has a shape, for rows from a start on."""
+    return shape if start in (None, BEGINNING) else digest(shape, str(start))
+
+
+def shape(node: Node) -> str:
+    """The digest of a node without its start, where it has one: equal for queries that differ in
+    their start alone."""
     match node:
         case Source():
             types = ",".join(f.type for f in node.columns)
             own = (node.reader,) if node.reader else ()
-            return digest("source", node.stream, types, str(node.start), *own)
+            return digest("source", node.stream, types, str(BEGINNING), *own)
         case Filter():
             if isinstance(node.input, Filter):
                 return _merged_filter(node)
-            return digest("filter", node.input.fingerprint, predicate_key(node.predicate))
+            return digest("filter", _key(node, node.input), predicate_key(node.predicate))
         case Project():
             columns = (expression_key(c) for c in node.columns)
-            return digest("project", node.input.fingerprint, *columns)
+            return digest("project", _key(node, node.input), *columns)
         case Union():
-            return digest("union", *sorted(i.fingerprint for i in node.inputs))
+            return digest("union", *sorted(_key(node, i) for i in node.inputs))
         case Windowed():
-            return digest("window", node.input.fingerprint, window_key(node.window))
+            return digest("window", _key(node, node.input), window_key(node.window))
         case Join():
             return _join(node)
         case Aggregate():
@@ -132,16 +150,22 @@ def fingerprint(node: Node) -> str:
                 for c in node.calls
             )
             keys = ",".join(expression_key(k) for k in node.keys)
+            start = node.start if node.start_of_all is None else BEGINNING
             return digest(
-                "aggregate", node.input.fingerprint, grouping_key(node.grouping), str(node.start),
-                keys, *calls,
+                "aggregate", _key(node, node.input), grouping_key(node.grouping), str(start), keys,
+                *calls,
             )  # fmt: skip
         case Distinct():
-            return digest("distinct", node.input.fingerprint)
+            return digest("distinct", _key(node, node.input))
         case Emit():
-            return digest("emit", node.input.fingerprint, node.kind, str(node.slide))
+            return digest("emit", _key(node, node.input), node.kind, str(node.slide))
         case _:
             raise TypeError(f"not a plan node: {node!r}")
+
+
+def _key(node: Node, child: Node) -> str:
+    """What a child is to a node: its shape, unless the node's parts have several starts."""
+    return child.fingerprint if node.start_of_all is None else child.shape
 
 
 def _merged_filter(node: Filter) -> str:
@@ -151,13 +175,13 @@ def _merged_filter(node: Filter) -> str:
     while isinstance(inner, Filter):
         terms = conjuncts(inner.predicate) + terms
         inner = inner.input
-    return digest("filter", inner.fingerprint, predicate_key(Call("and", terms)))
+    return digest("filter", _key(node, inner), predicate_key(Call("and", terms)))
 
 
 def canonical_order(node: Join) -> tuple[int, ...]:
     """The positions of a join's inputs in the order that gives the least key.
 
-    Inputs are ordered by fingerprint; equal ones (self-joins) by the order that makes the
+    Inputs are ordered by shape; equal ones (self-joins) by the order that makes the
     predicate's text smallest, so that swapping them changes nothing.
     """
     return min(_orders(node), key=lambda order: _join_key(node, order))
@@ -166,9 +190,10 @@ def canonical_order(node: Join) -> tuple[int, ...]:
 def symmetries(node: Join) -> tuple[tuple[int, ...], ...]:
     """All orders of the inputs that give the very same join; one where there is no self-join."""
     own = tuple(range(len(node.inputs)))
-    if len({child.fingerprint for child in node.inputs}) == len(own):
+    children = [_key(node, child) for child in node.inputs]
+    if len(set(children)) == len(own):
         return (own,)
-    key, children = _join_key(node, own), [child.fingerprint for child in node.inputs]
+    key = _join_key(node, own)
     return tuple(
         order
         for order in _orders(node)
@@ -177,10 +202,10 @@ def symmetries(node: Join) -> tuple[tuple[int, ...], ...]:
 
 
 def _orders(node: Join) -> Iterator[tuple[int, ...]]:
-    """Orders of the inputs by fingerprint, equal ones in every way, up to a limit."""
+    """Orders of the inputs by shape, equal ones in every way, up to a limit."""
     groups: dict[str, list[int]] = {}
     for position, child in enumerate(node.inputs):
-        groups.setdefault(child.fingerprint, []).append(position)
+        groups.setdefault(_key(node, child), []).append(position)
     choices = product(*(permutations(groups[name]) for name in sorted(groups)))
     orders = (tuple(p for group in choice for p in group) for choice in choices)
     return islice(orders, ORDERS_TRIED_MAX)
@@ -206,5 +231,5 @@ def _join(node: Join) -> str:
     that joins written in another order become the same node under another projection.
     """
     order = canonical_order(node)
-    children = (node.inputs[p].fingerprint for p in order)
+    children = (_key(node, node.inputs[p]) for p in order)
     return digest("join", *children, _join_key(node, order), ",".join(map(str, order)))

@@ -21,6 +21,8 @@ class Node:
 
     schema: Schema = field(init=False, repr=False)
     fingerprint: str = field(init=False, repr=False)
+    shape: str = field(init=False, repr=False)  # the fingerprint but for the start
+    start_of_all: int | None = field(init=False, repr=False)  # of what it reads; None: several
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Node) and self.fingerprint == other.fingerprint
@@ -29,10 +31,13 @@ class Node:
         return hash(self.fingerprint)
 
     def _seal(self, schema: Schema) -> None:
-        from millstream.plan.fingerprint import fingerprint  # noqa: PLC0415  (it matches on nodes)
+        from millstream.plan import fingerprint  # noqa: PLC0415  (it matches on nodes)
 
         object.__setattr__(self, "schema", schema)
-        object.__setattr__(self, "fingerprint", fingerprint(self))
+        object.__setattr__(self, "start_of_all", fingerprint.start_of(self))
+        object.__setattr__(self, "shape", fingerprint.shape(self))
+        whole = fingerprint.starting(self.shape, self.start_of_all)
+        object.__setattr__(self, "fingerprint", whole)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

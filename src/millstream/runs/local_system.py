@@ -26,6 +26,7 @@ from millstream.plan.windows import BEGINNING
 from millstream.schedule.quality import Specification
 from millstream.spark.plane import SparkPlane
 from millstream.spark.session import active, session
+from millstream.store.consumers import Consumer, subscriber
 from millstream.store.delivery import Sink
 from millstream.store.reach import SELF_READING
 
@@ -156,8 +157,8 @@ class LocalSystem:
         if operator is None or operator.kind in SELF_READING:
             return
         with self.engine.ledger.transaction() as ledger:
-            following, watermark = ledger.cursor(f"table:{query.name}", query.stream)
-            ledger.set_cursor(f"table:{query.name}", query.stream, following, watermark)
+            following, watermark = ledger.cursor(Consumer("table", query.name), query.stream)
+            ledger.set_cursor(Consumer("table", query.name), query.stream, following, watermark)
 
     def explain(self, cql: str) -> str:
         """What a query means, what it would share with those that run, and what that costs."""
@@ -187,7 +188,7 @@ class LocalSystem:
         with self.engine.lock:
             self.engine.drop_query(name)
             with self.engine.ledger.transaction() as ledger:
-                ledger.drop_consumer(f"table:{name}")
+                ledger.drop_consumer(Consumer("table", name))
         self._changed()
 
     # -- results --------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ class LocalSystem:
     def deliver(self, name: str, sink: Sink) -> None:
         """The first sink moves the query's own cursor, so that nothing is kept for nobody."""
         others = sum(d.result.query == name for d in self.engine.deliveries)
-        consumer = f"sink:{name}:{others}" if others else None
+        consumer = Consumer("sink", f"{name}:{others}") if others else None
         self.engine.deliver(name, sink, consumer=consumer)
 
     def deliver_rejects(self, stream: StreamDefinition, late: Sink, rejected: Sink) -> None:
@@ -256,7 +257,7 @@ class LedgerReader:
 
     def __init__(self, system: LocalSystem, query: RegisteredQuery) -> None:
         self._system, self._query = system, query
-        self._consumer = f"q:{query.name}"
+        self._consumer = subscriber(query.name)
         ledger = system.engine.ledger
         self.following, self._watermark = ledger.cursor(self._consumer, query.stream)
         self.ended = self.idle = False

@@ -38,6 +38,7 @@ from millstream.control.commands import (
     Unexpect,
     Unhost,
 )
+from millstream.control.moves import ENDED, RUNNING, UNDER_WAY, Phase
 from millstream.control.protocol import Envelope, Message, PlaceTree
 from millstream.control.records import Peer
 from millstream.control.replies import (
@@ -64,14 +65,11 @@ from millstream.server.engine_records import (
     properties_of,
     row_bytes,
     sealed_reply,
-    text_of,
 )
 from millstream.server.move_driver import MoveDriver
 from millstream.share.dataflow import base_stream, result_stream
-from millstream.store.handing import ENDED
-from millstream.store.move_request import MoveRequest
-from millstream.store.ownership import HELD, REMOTE, Place
-from millstream.store.transfer import RefusedError
+from millstream.store.handing import not_under_way
+from millstream.store.move_records import Place
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
@@ -170,7 +168,7 @@ class ConnectionManager:
             case Release():
                 hosting.release(command.query, command.streams)
             case Host():
-                hosting.host(text_of(command))
+                hosting.host(command)
                 self.parts.engine.wake()
             case Unhost():
                 hosting.unhost(command.query, command.operators)
@@ -209,7 +207,9 @@ class ConnectionManager:
         old, new = self.processor.old_owner, self.processor.new_owner
         match command:
             case Prepare():
-                new.prepare(self._request(command))
+                for peer in (command.old, *command.inputs.values()):
+                    self._place(peer)
+                new.prepare(command)
                 self.moves.look()
             case Progress():
                 return self._progress(command.move)
@@ -223,7 +223,7 @@ class ConnectionManager:
                     self._place(command.old)
                 known = self.processor.ownership.move(command.move)
                 if known is None or known.phase in ENDED:
-                    raise RefusedError("unknown", f"move {command.move} is not under way here")
+                    raise not_under_way(command.move)
                 self.moves.look()
             case Undo():
                 self._undo(command.move)
@@ -246,35 +246,19 @@ class ConnectionManager:
         self.parts.peers.learn(peer.processor, peer.url)
         return Place(peer.processor, peer.url)
 
-    def _request(self, command: Prepare) -> MoveRequest:
-        return MoveRequest(
-            command.move,
-            tuple(text_of(host) for host in command.hosts),
-            {s: (self._place(peer), peer.epoch) for s, peer in command.inputs.items()},
-            self._place(command.old),
-            dict(command.consumers),
-        )
-
     def _progress(self, move: str) -> Progressed:
         known = self.processor.ownership.move(move)
-        if known is not None and known.role == "new" and known.phase == "done":
-            return Progressed("owner")  # it was completed by another than who asks
-        if known is None or known.phase in ENDED:
-            return Progressed("none")
+        if known is None:
+            return Progressed(Phase.REQUESTED)
         if known.role == "old":
-            return Progressed("sealed" if known.phase == "sealed" else "serving")
-        failed = self.moves.failures.get(move)
-        if failed and known.phase in ("preparing", "ready"):
-            return Progressed("failed", reason=failed)
+            return Progressed(known.phase)
+        failed = self.moves.failures.get(move, "") if known.phase in RUNNING else ""
         new, behind = self.processor.new_owner, self.processor.receiver.behind
-        phase: Any = known.phase
-        missing = new.copying.missing.get(move, 0) + sum(
-            behind.get(s, 0) for s in known.record["copied"]
-        )
-        return Progressed(phase, missing, move in new.warm)
+        missing = new.copying.missing.get(move, 0) + sum(behind.get(s, 0) for s in known.copied)
+        return Progressed(known.phase, missing, move in new.warm, failed)
 
     def _compiled(self, command: Compile) -> Compiled:
-        compiled = self.processor.hosting.compile(command.cql, command.start)
+        compiled = self.processor.hosting.compile(command.cql, None)
         plan, operators = compiled.plan, compiled.operators
         sources = sorted({base_stream(s.stream) for s in sources_of(plan.root)})
         return Compiled(
@@ -286,6 +270,7 @@ class ConnectionManager:
             tuple((f.name, f.type) for f in plan.columns),
             plan.relation,
             tuple(sources),
+            by_start=True,
         )
 
     def _configure(self, command: Configure) -> None:
@@ -326,7 +311,8 @@ class ConnectionManager:
         ownership = self.processor.ownership
         declared = ownership.declared()
         expected: dict[str, list[str]] = {}
-        for consumer, streams in ownership.consumers_named(REMOTE).items():
+        ledger = self.processor.engine.ledger
+        for consumer, streams in ledger.consumers_of("processor").items():
             for stream in streams:
                 expected.setdefault(stream, []).append(consumer)
         return Inventory(
@@ -337,13 +323,17 @@ class ConnectionManager:
                 for query, found in self.processor.hosting.inventory().items()
             },
             {o.stream: o.epoch for o in ownership.all_owned()},
-            {q: tuple(streams) for q, streams in ownership.consumers_named(HELD).items()},
+            {q: tuple(streams) for q, streams in ledger.consumers_of("deployment").items()},
             {stream: tuple(sorted(names)) for stream, names in expected.items()},
             {
                 c.stream: Peer(c.source.processor, c.source.url or "-", c.epoch)
                 for c in ownership.copies()
             },
-            {m.id: move_record(m) for m in ownership.moves() if m.phase not in ENDED},
+            {
+                m.id: move_record(m)
+                for role in ("old", "new")
+                for m in ownership.moves(role, UNDER_WAY)
+            },
             {
                 h.stream: Peer(h.to.processor, h.to.url or "-", h.epoch)
                 for h in ownership.handed_on()

@@ -4,15 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from millstream.config.stream_table import StreamReader
-from millstream.control.commands import Declare, Host
+from millstream.control.commands import Declare
 from millstream.control.replies import MoveRecord, Sealed, SealedStream
 from millstream.cql.catalog import StreamDefinition
 from millstream.errors import UsageError
 from millstream.share.dataflow import Operator
 from millstream.share.groups import candidate
-from millstream.store.hosted import HostedText
-from millstream.store.move_request import MoveRequest
-from millstream.store.ownership import Move
+from millstream.store.move_records import Move, SealedRecord
 
 TYPE_BYTES = {"boolean": 1, "byte": 1, "short": 2, "int": 4, "float": 4, "date": 4}
 
@@ -28,33 +26,18 @@ def properties_of(operator: Operator) -> dict[str, Any]:
     return {"family": found.family} if found is not None else {}
 
 
-def text_of(host: Host) -> HostedText:
-    return HostedText(host.query, host.cql, host.start, tuple(host.operators), host.result)
-
-
-def sealed_reply(record: dict[str, Any]) -> Sealed:
+def sealed_reply(record: SealedRecord) -> Sealed:
+    cursors = record.extent.cursors
     return Sealed(
         {
-            name: SealedStream(
-                part["next"],
-                part["epoch"],
-                {s: place[0] for s, place in record["cursors"][name].items()},
-            )
-            for name, part in record["streams"].items()
+            name: SealedStream(part.next, part.epoch, {s: n for s, (n, _) in cursors[name].items()})
+            for name, part in record.streams.items()
         }
     )
 
 
 def move_record(move: Move) -> MoveRecord:
-    if move.role == "old":
-        phase = "sealed" if move.phase == "sealed" else "serving"
-        return MoveRecord("old", phase, tuple(move.record["operators"]), _taker(move))
-    request = MoveRequest.from_json(move.record["request"])
-    return MoveRecord("new", move.phase, request.operators, request.old.processor)
-
-
-def _taker(move: Move) -> str:
-    return str(move.record["to"]["processor"])
+    return MoveRecord(move.role, move.phase, move.operators, move.other.processor)
 
 
 def width(kind: str) -> int:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from millstream.engine.loop import Loop
 from millstream.engine.reports import StepReport
 from millstream.engine.scheduling import StepScheduler
-from millstream.errors import MillstreamError, StateError
+from millstream.errors import MillstreamError
 from millstream.schedule.costs import CostLine
+from millstream.store.ledger_file import HomeTakenOverError
 from millstream.store.machine_failures import first_line
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class ExecutionEngine:
             loop.stop()
             self._loop = None
             self._say(f"the engine has stopped: {_words(error)}")
-            if isinstance(error, StateError) and "taken over" in error.message:
+            if isinstance(error, HomeTakenOverError):
                 self.fenced.set()
                 return
             deadline = time.monotonic() + AGAIN_SECONDS

@@ -208,6 +208,7 @@ def move(known: Move) -> Answer:
         "rows_missing": known.rows_missing,
         "begun": known.begun_s,
         "sealed": known.sealed_s,
+        "story": [str(event) for event in known.story.events],
     }
 
 

@@ -364,8 +364,7 @@ class ManagerServer:
             mine = [m["id"] for m in self._moves_since(before)["moves"]]
 
             def over(state: ManagerState) -> bool | None:
-                settled = ("completing", "done", "undone")
-                return True if all(state.moves[m].phase in settled for m in mine) else None
+                return True if all(state.moves[m].settled for m in mine) else None
 
             await self.driver.until(over, asked.wait_s)
             known = self.driver.state.moves

@@ -233,8 +233,7 @@ async def _carried_out(
     mine = [move["id"] for move in _moves_since(driver.state, before)]
 
     def over(state: ManagerState) -> bool | None:
-        settled = ("completing", "done", "undone")
-        return True if all(state.moves[m].phase in settled for m in mine) else None
+        return True if all(state.moves[m].settled for m in mine) else None
 
     await driver.until(over, asked.wait_s)
     return {"sentence": sentence, "moves": _moves_since(driver.state, before)}

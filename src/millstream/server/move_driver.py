@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from millstream.control.moves import ARRIVING, Phase
 from millstream.errors import MillstreamError
-from millstream.store.ownership import UNDER_WAY
 from millstream.store.transfer import PeerAwayError, RefusedError
 
 if TYPE_CHECKING:
@@ -36,10 +36,9 @@ class MoveDriver:
         if self._stopping.is_set():
             return
         with self._lock:
-            for move in self.processor.ownership.moves():
+            for move in self.processor.ownership.moves("new", ARRIVING):
                 running = self._threads.get(move.id)
-                idle = running is None or not running.is_alive()
-                if idle and move.role == "new" and move.phase in UNDER_WAY:
+                if running is None or not running.is_alive():
                     thread = threading.Thread(
                         target=self._run, args=(move.id,), name=f"millstream-{move.id}", daemon=True
                     )
@@ -57,14 +56,14 @@ class MoveDriver:
         patience = PATIENCE_SECONDS[0]
         while not self._stopping.is_set():
             known = self.processor.ownership.move(move)
-            if known is None or known.phase not in UNDER_WAY:
+            if known is None or known.phase not in ARRIVING:
                 self.failures.pop(move, None)
                 return
             try:
                 if self.processor.new_owner.advance(move, WAIT_SECONDS):
                     patience = PATIENCE_SECONDS[0]
                     self._copies()
-                elif known.phase != "ready":
+                elif known.phase is not Phase.READY:
                     self._changed.wait(patience)
                     patience = min(patience * 1.5, PATIENCE_SECONDS[1])
                 self.failures.pop(move, None)

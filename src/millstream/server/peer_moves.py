@@ -25,13 +25,12 @@ from millstream.control.handover import (
     resumed,
     said,
 )
+from millstream.control.moves import ARRIVING, COMMITTED, ENDED, RUNNING, UNDER_WAY, Phase
 from millstream.control.records import Peer
 from millstream.control.replies import Done, Progressed, Refusal, Reply
 from millstream.errors import MillstreamError
 from millstream.server.running_view import hosts_of, sources_of
 from millstream.store.machine_failures import first_line
-from millstream.store.move_request import MoveRequest
-from millstream.store.ownership import REMOTE, UNDER_WAY
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
@@ -116,12 +115,9 @@ class PeerMoves:
 
     def _under_way(self) -> set[str]:
         """Moves that the ledger has, on either side, of any leader."""
-        return {
-            move.id
-            for move in self.processor.ownership.moves()
-            if (move.role == "new" and move.phase in UNDER_WAY)
-            or (move.role == "old" and move.phase in ("serving", "ready"))
-        }
+        ownership = self.processor.ownership
+        found = (*ownership.moves("new", ARRIVING), *ownership.moves("old", RUNNING))
+        return {move.id for move in found}
 
     # -- what others say ------------------------------------------------------------------------
 
@@ -142,8 +138,7 @@ class PeerMoves:
     def operators_of(self, move: str) -> tuple[str, ...]:
         """What came, or comes, with a move."""
         known = self.processor.ownership.move(move)
-        request = known.record.get("request") if known is not None else None
-        return MoveRequest.from_json(request).operators if request else ()
+        return known.operators if known is not None else ()
 
     # -- own moves ------------------------------------------------------------------------------
 
@@ -154,10 +149,10 @@ class PeerMoves:
         operators = {name for fragment in fragments for name in fragment.names}
         inputs = {s for fragment in fragments for s in fragment.inputs} - operators
         sources = sources_of(self.processor, inputs)
-        consumers = self.processor.ownership.consumers_with
+        consumers = self.processor.engine.ledger.consumers
         near = {self.processor.id, target, *(name for name, _ in sources.values())}
         for name in operators:
-            near |= set(consumers(REMOTE, name))
+            near |= {c.name for c in consumers(name) if c.kind == "processor"}
         urls = {name: self.book.url_of(name) for name in near - {self.processor.id}}
         unknown = [name for name, url in urls.items() if url is None]
         if unknown:
@@ -178,7 +173,7 @@ class PeerMoves:
             peer = Peer(target, str(urls[target]))
             chosen = Handover(
                 prepare, self.processor.id, peer, tuple(sorted(near)), load, arriving,
-                begun_s=time.monotonic(),
+                begun_s=time.time(),
             )  # fmt: skip
             self._run(chosen)
         return ""
@@ -200,7 +195,7 @@ class PeerMoves:
                     return  # ledger and client are closed by now
                 self._say(f"move {move.id}: {type(error).__name__}: {first_line(error)}")
                 reply = None
-            after = noted(move, now.command, reply, time.monotonic())
+            after = noted(move, now.command, reply, time.time())
             if after == move or isinstance(now.command, Progress):
                 self._stopping.wait(patience)
                 patience = min(patience * 1.3, ASK_SECONDS[1])
@@ -227,27 +222,22 @@ class PeerMoves:
         self._leave_the_lost()  # may take a while: what goes on is looked at after it
         current = self._current.id if self._current is not None else ""
         idle = self._thread is None or not self._thread.is_alive()
-        for move in self.processor.ownership.moves():
-            if not move.id.startswith(PREFIX) or move.id == current:
-                continue
-            if move.role == "old" and move.phase in ("serving", "ready"):
-                with suppress(MillstreamError):
-                    self.processor.old_owner.undo(move.id)
-            elif move.role == "old" and move.phase == "sealed" and idle:
-                to = move.record["to"]
-                url = self.book.url_of(to["processor"]) or to["url"]
-                with self._lock:
-                    names = tuple(move.record["operators"])
-                    peer = Peer(to["processor"], url or "-")
-                    self._run(resumed(move.id, names, self.processor.id, peer))
-                return
-            elif (
-                move.role == "new"
-                and move.phase in ("preparing", "ready")
-                and move.id in self.connections.moves.failures
-            ):
+        ownership, failures = self.processor.ownership, self.connections.moves.failures
+        for move in ownership.moves("new", RUNNING):
+            if move.id.startswith(PREFIX) and move.id in failures:
                 with suppress(MillstreamError):
                     self.processor.new_owner.undo(move.id)
+        mine = [m for m in ownership.moves("old", UNDER_WAY) if m.id.startswith(PREFIX)]
+        for move in mine:
+            if move.phase in RUNNING and move.id != current:
+                with suppress(MillstreamError):
+                    self.processor.old_owner.undo(move.id)
+        sealed = [m for m in mine if m.phase in COMMITTED and m.id != current]
+        if sealed and idle:
+            move, to = sealed[0], sealed[0].other
+            peer = Peer(to.processor, self.book.url_of(to.processor) or to.url or "-")
+            with self._lock:
+                self._run(resumed(move.id, move.operators, self.processor.id, peer, move.story))
 
     def _leave_the_lost(self) -> None:
         """Ends an engagement whose leader knows nothing of the move any more."""
@@ -257,7 +247,7 @@ class PeerMoves:
         leader = leader_of(known.move)
         if leader != self.processor.id:
             reply = self.book.ask(leader, Progress(known.move))
-            if isinstance(reply, Progressed) and reply.phase == "none":
+            if isinstance(reply, Progressed) and reply.phase in (Phase.REQUESTED, *ENDED):
                 self.disengage(known.move)
 
     def stop(self) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 from urllib.parse import quote
 
 from millstream.client.http import HttpClient
+from millstream.control.codec import from_json
 from millstream.errors import AwayError, MillstreamError, RefusedError, UsageError
-from millstream.store.ownership import Place
+from millstream.store.move_records import Extent, Place, SealedRecord
 from millstream.store.transfer import Page
 
 CONNECT_SECONDS = 3.0
@@ -51,7 +52,7 @@ class HttpPeer:
 
     def page(self, stream: str, after: int, consumer: str, epoch: int, wait: float) -> Page:
         asked = {"after": after, "consumer": consumer, "epoch": epoch, "wait": wait}
-        return Page.from_json(self._get(f"/streams/{_id(stream)}/segments", asked, wait))
+        return from_json(Page, self._get(f"/streams/{_id(stream)}/segments", asked, wait))
 
     def fetch(self, stream: str, first: int, last: int) -> Iterator[bytes]:
         url = f"{self._url}/streams/{_id(stream)}/segments/{first}"
@@ -70,14 +71,13 @@ class HttpPeer:
         further = found.get("further")
         return None if further is None else Place(**further)
 
-    def needs(self, move: str, operators: tuple[str, ...], to: Place) -> Mapping[str, Any]:
+    def needs(self, move: str, operators: tuple[str, ...], to: Place) -> Extent:
         asked = {"operators": list(operators), "to": to.processor, "url": to.url}
-        return self._post(f"/moves/{_id(move)}/needs", asked)
+        return from_json(Extent, self._post(f"/moves/{_id(move)}/needs", asked))
 
-    def sealed(self, move: str, wait: float) -> Mapping[str, Any] | None:
-        found = self._get(f"/moves/{_id(move)}/sealed", {"wait": wait}, wait)
-        record: Mapping[str, Any] | None = found["sealed"]
-        return record
+    def sealed(self, move: str, wait: float) -> SealedRecord | None:
+        found = self._get(f"/moves/{_id(move)}/sealed", {"wait": wait}, wait)["sealed"]
+        return None if found is None else from_json(SealedRecord, found)
 
     def ready(self, move: str) -> None:
         self._post(f"/moves/{_id(move)}/ready", {})

@@ -14,8 +14,7 @@ from millstream.balance.running import (
     running_fragments,
 )
 from millstream.control.commands import Host
-from millstream.store.handing import ENDED
-from millstream.store.ownership import REMOTE
+from millstream.control.moves import UNDER_WAY
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
@@ -31,12 +30,7 @@ def operators_here(
 ) -> list[RunningOperator]:
     """Operators that run here and are not on the move; not those over streams of one processor."""
     engine, ownership = processor.engine, processor.ownership
-    moving = {
-        name
-        for move in ownership.moves()
-        if move.role == "old" and move.phase not in ENDED
-        for name in move.record.get("operators", ())
-    }
+    moving = {name for move in ownership.moves("old", UNDER_WAY) for name in move.operators}
     declared = {f"{BASE}{name}" for name in ownership.declared()}
     found = []
     with engine.lock:
@@ -66,7 +60,7 @@ def surroundings(processor: "Processor", entered_at: Mapping[str, str]) -> Surro
     engine, ownership = processor.engine, processor.ownership
     copies = {copy.stream: copy.source.processor for copy in ownership.copies()}
     read_at: dict[str, set[str]] = {}
-    for consumer, streams in ownership.consumers_named(REMOTE).items():
+    for consumer, streams in engine.ledger.consumers_of("processor").items():
         for stream in streams:
             read_at.setdefault(stream, set()).add(consumer)
     readers: dict[str, set[str]] = {}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from millstream.cql.system_streams import PREFIX
 from millstream.plan.nodes import sources_of
-from millstream.store.ownership import REMOTE
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine
@@ -29,10 +28,10 @@ def settled(processor: "Processor") -> bool:
         return False
     ledger = engine.ledger
     return not any(
-        name.startswith(REMOTE) and following < row["next"]
+        consumer.kind == "processor" and at.next < row["next"]
         for row in ledger.streams()
         if _counts(engine, row["id"], watching)
-        for name, (following, _) in ledger.consumers(row["id"]).items()
+        for consumer, at in ledger.consumers(row["id"]).items()
     )
 
 

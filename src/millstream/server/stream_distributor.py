@@ -17,12 +17,14 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
+from millstream.control.codec import to_json
 from millstream.control.records import Count, Name, Names
 from millstream.plan.windows import FOREVER
 from millstream.server.access import AnswerError, record_body
 from millstream.server.serving import Application
+from millstream.store.consumers import subscriber
 from millstream.store.delivery import json_lines, user_table
-from millstream.store.ownership import Place
+from millstream.store.move_records import Place
 from millstream.store.transfer import CHUNK, RefusedError
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ class StreamDistributor:
 
     def _sealed(self, move: str) -> None:
         known = self.processor.ownership.move(move)
-        names = known.record["operators"] if known is not None else ()
+        names = known.operators if known is not None else ()
         self.published(frozenset({f"move {move}", *names}))
 
     def _ring(self, streams: frozenset[str]) -> None:
@@ -140,7 +142,8 @@ class StreamDistributor:
                 lambda: distributor.page(stream, after, consumer, epoch),
                 lambda found: bool(found.segments) or found.moved is not None,
             )
-            return page.to_json()
+            shown: dict[str, Any] = to_json(page)
+            return shown
 
         @app.get("/streams/{stream:path}/segments/{first}")
         async def segment(stream: str, first: int, last: int) -> StreamingResponse:
@@ -172,14 +175,16 @@ class StreamDistributor:
         async def needs(request: Request, move: str) -> dict[str, Any]:
             asked = await record_body(request, Needs)
             to = Place(asked.to, asked.url or "")
-            return await run_in_threadpool(old.needs, move, list(asked.operators), to)
+            found = await run_in_threadpool(old.needs, move, list(asked.operators), to)
+            needed: dict[str, Any] = to_json(found)
+            return needed
 
         @app.get("/moves/{move}/sealed")
         async def sealed(move: str, wait: float = 0.0) -> dict[str, Any]:
             found = await self._until(
                 f"move {move}", wait, lambda: old.sealed(move), lambda record: record is not None
             )
-            return {"sealed": found}
+            return {"sealed": None if found is None else to_json(found)}
 
         @app.post("/moves/{move}/{word}")
         async def say(move: str, word: str) -> dict[str, Any]:
@@ -250,7 +255,7 @@ class StreamDistributor:
             "relation": known.plan.relation,
             "rows": found,
             "next": following,
-            "read": engine.ledger.cursor(f"q:{query}", stream)[0],
+            "read": engine.ledger.cursor(subscriber(query), stream)[0],
             "ended": bool(ended and moved is None),
             "moved": moved,
         }
@@ -268,11 +273,11 @@ class StreamDistributor:
         engine = self.processor.engine
         stream = self._result_stream(query)
         with engine.ledger.transaction() as ledger:
-            place = ledger.consumers(stream).get(f"q:{query}")
+            place = ledger.consumers(stream).get(subscriber(query))
             if place is None:
                 raise RefusedError("unknown", f"nothing is kept for subscribers of {query} here")
             if following > place[0]:
-                ledger.set_cursor(f"q:{query}", stream, following, place[1])
+                ledger.set_cursor(subscriber(query), stream, following, place[1])
         engine.maintenance.retain([stream])
 
 

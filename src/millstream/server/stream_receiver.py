@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from millstream.control.moves import Phase
 from millstream.errors import MillstreamError
 from millstream.store.machine_failures import first_line
 from millstream.store.transfer import PeerAwayError, RefusedError
@@ -116,7 +117,5 @@ class StreamReceiver:
 
     def _leads_here(self, stream: str) -> bool:
         """Whether a move to this processor is about to make it the stream's owner."""
-        return any(
-            move.role == "new" and move.phase == "taking" and stream in move.record["copied"]
-            for move in self.processor.ownership.moves()
-        )
+        sealed = self.processor.ownership.moves("new", [Phase.SEALED])
+        return any(stream in move.copied for move in sealed)

@@ -12,7 +12,7 @@ from math import gcd
 from typing import Literal as OneOf
 
 from millstream.errors import UsageError
-from millstream.plan.fingerprint import digest, expression_key, predicate_key
+from millstream.plan.fingerprint import digest, expression_key, predicate_key, starting
 from millstream.plan.nodes import (
     Aggregate,
     Distinct,
@@ -56,11 +56,25 @@ class Operator:
     def label(self) -> str:
         """A short name for people."""
         core = self.core or self.node
-        return f"{self.kind} {type(core).__name__.lower()} {self.id[2:10]}"
+        return f"{self.kind} {type(core).__name__.lower()} {short_id(self.id)}"
 
 
 def base_stream(name: str) -> str:
     return f"s:{name}"
+
+
+def short_id(stream: str) -> str:
+    """The first digits of an operator's id, for labels."""
+    return stream[2:10]
+
+
+def starting_at(stream: str, start: int) -> str:
+    """The id that a stream has in a query with a start, from its id in the query without one."""
+    return stream if is_base(stream) else f"o:{starting(stream.removeprefix('o:'), start)}"
+
+
+def is_base(stream: str) -> bool:
+    return stream.startswith("s:")
 
 
 def state_stream(operator: str, part: int = 0) -> str:
@@ -92,8 +106,8 @@ def partial_stream(node: Aggregate) -> str:
         for c in node.calls
     )
     keys = ",".join(expression_key(k) for k in node.keys)
-    parts = ("partial", node.input.fingerprint, str(pane_length(node)), keys, *calls)
-    return "o:" + digest(*parts)
+    parts = ("partial", node.input.shape, str(pane_length(node)), keys, *calls)
+    return "o:" + starting(digest(*parts), node.input.start_of_all)
 
 
 def pane_length(node: Aggregate) -> int:
@@ -345,6 +359,7 @@ __all__ = [
     "endless",
     "has_rows",
     "interval_leaves",
+    "is_base",
     "is_core",
     "late_stream",
     "leaves",
@@ -356,6 +371,8 @@ __all__ = [
     "result_stream",
     "rows_windows",
     "running_under",
+    "short_id",
+    "starting_at",
     "state_stream",
     "stream_of",
 ]

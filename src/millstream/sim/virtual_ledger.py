@@ -6,7 +6,9 @@ here: numbers, cursors, states, what is kept for whom.
 """
 
 from dataclasses import dataclass, field
+from typing import Literal
 
+from millstream.control.moves import Phase, Story
 from millstream.control.records import Peer
 from millstream.control.replies import HostedQuery
 
@@ -43,8 +45,8 @@ class Pull:
 class HandOver:
     """At the old owner: what was sealed. At the new one: what it prepares for."""
 
-    role: str  # "old" | "new"
-    phase: str
+    role: Literal["old", "new"]
+    story: Story
     operators: tuple[str, ...]
     peer: Peer
     hosts: dict[str, HostedQuery] = field(default_factory=dict)
@@ -55,7 +57,10 @@ class HandOver:
     states: dict[str, int] = field(default_factory=dict)
     streams: dict[str, tuple[int, int]] = field(default_factory=dict)  # next, new epoch
     copied: bool = False
-    forgettable: bool = False
+
+    @property
+    def phase(self) -> Phase:
+        return self.story.phase
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from typing import Any
 from millstream.control import commands as c
 from millstream.control import replies as r
 from millstream.control.commands import Command
+from millstream.control.moves import BEFORE_SEAL, UNDER_WAY, Phase, Story
 from millstream.control.protocol import Envelope
 from millstream.control.replies import Refusal, Reply
 from millstream.cql.system_streams import COLUMNS
@@ -260,11 +261,11 @@ class VirtualProcessor(VirtualWork):
             expected,
             {name: pull.source for name, pull in ledger.pulls.items()},
             {
-                name: r.MoveRecord("old" if m.role == "old" else "new", m.phase, m.operators,
-                                   m.peer.processor)
+                name: r.MoveRecord(m.role, m.phase, m.operators, m.peer.processor)
                 for name, m in ledger.moves.items()
+                if m.phase in UNDER_WAY
             },
-        )  # fmt: skip
+        )
 
     # -- moves ----------------------------------------------------------------------------------
 
@@ -276,9 +277,10 @@ class VirtualProcessor(VirtualWork):
             hosts = {
                 h.query: r.HostedQuery(h.cql, h.start, h.operators, h.result) for h in command.hosts
             }
+            story = self._reached(Story(), Phase.PREPARING)
             self.ledger.moves[command.move] = HandOver(
-                "new", "preparing", command.operators, command.old, hosts,
-                dict(command.consumers), tuple(command.inputs),
+                "new", story, command.operators, command.old, hosts, dict(command.consumers),
+                tuple(command.inputs),
             )  # fmt: skip
         for host in command.hosts:
             for name in host.operators:
@@ -294,15 +296,9 @@ class VirtualProcessor(VirtualWork):
     def _progress(self, command: c.Progress) -> Reply:
         move = self.ledger.moves.get(command.move)
         if move is None:
-            return r.Progressed("none")
-        phases: dict[str, r.Progressed] = {
-            "preparing": r.Progressed("preparing", 10),
-            "ready": r.Progressed("ready", 0, True),
-            "taking": r.Progressed("taking"),
-            "owner": r.Progressed("owner"),
-            "sealed": r.Progressed("sealed"),
-        }
-        return phases[move.phase]
+            return r.Progressed(Phase.REQUESTED)
+        missing = 10 if move.phase is Phase.PREPARING else 0
+        return r.Progressed(move.phase, missing, move.phase is Phase.READY)
 
     def _seal(self, command: c.Seal) -> Reply:
         known = self.ledger.moves.get(command.move)
@@ -326,7 +322,8 @@ class VirtualProcessor(VirtualWork):
     def _sealed(self, command: c.Seal) -> HandOver:
         """The commit point: one transaction."""
         ledger = self.ledger
-        move = HandOver("old", "sealed", command.operators, command.to)
+        story = self._reached(Story(), Phase.SEALED)  # what is kept begins with the commit point
+        move = HandOver("old", story, command.operators, command.to)
         for name in command.operators:
             stream = ledger.stream(name)
             move.streams[name] = (stream.following, stream.epoch + 1)
@@ -359,15 +356,15 @@ class VirtualProcessor(VirtualWork):
             return Refusal("unknown", f"no move {command.move}")
         if command.old is not None:
             move.peer = command.old
-        if move.phase in ("preparing", "ready"):
-            move.phase = "taking"
+        if move.phase in BEFORE_SEAL:
+            move.story = self._reached(move.story, Phase.SEALED)
         return r.Done()
 
     def _undo(self, command: c.Undo) -> Reply:
         move = self.ledger.moves.get(command.move)
         if move is None:
             return r.Done()
-        if move.role == "old" or move.phase in ("taking", "owner"):
+        if move.phase not in BEFORE_SEAL:
             return Refusal("sealed", "it was handed over")
         del self.ledger.moves[command.move]
         self.ledger.drop_reader(f"move:{command.move}")
@@ -380,11 +377,11 @@ class VirtualProcessor(VirtualWork):
         if move is None:
             return r.Done()
         if move.role == "new":
-            if move.phase != "owner":
+            if move.phase is not Phase.OWNED:
                 return Refusal("busy", "not yet the owner")
             del self.ledger.moves[command.move]
         else:
-            move.forgettable = True
+            move.story = self._reached(move.story, Phase.DONE)
             for stream in move.streams:  # the new owner reads from itself now
                 self.ledger.cursors.pop((f"p:{move.peer.processor}", stream), None)
             self.ledger.drop_reader(f"move:{command.move}")

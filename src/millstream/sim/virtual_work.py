@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from millstream.control import replies as r
+from millstream.control.moves import Phase, Story
 from millstream.control.records import Peer
 from millstream.sim.virtual_ledger import (
     MANAGER,
@@ -70,7 +71,7 @@ class VirtualWork:
         for name, move in list(self.ledger.moves.items()):
             if move.role == "new":
                 self._advance(name, move)
-            elif move.forgettable:
+            elif move.phase is Phase.DONE:
                 self._forget_handed(name, move)
         self.ledger.retain()
 
@@ -161,7 +162,7 @@ class VirtualWork:
         if not stream.epoch or position < stream.since:
             pointer = self._pointer(name, position)
             later = [n for n, _ in self.ledger.pointers.get(name, ()) if n > position]
-            limit = min(later, default=0)
+            limit = min(later, default=limit if stream.epoch else 0)
             if pointer is not None and position >= limit:
                 return pointer
         return {n: r for n, r in stream.segments.items() if position <= n < limit}
@@ -180,13 +181,18 @@ class VirtualWork:
     def _advance(self, name: str, move: HandOver) -> None:
         """The new owner's part, one thing at a time."""
         old = self.around.peer(self.name, move.peer.url)
-        if move.phase == "preparing" and old is not None:
-            move.phase = "ready" if move.copied else "preparing"
+        if move.phase is Phase.PREPARING and old is not None:
+            if move.copied:
+                move.story = self._reached(move.story, Phase.READY)
             move.copied = True
-        elif move.phase == "taking" and old is not None:
+        elif move.phase is Phase.SEALED and old is not None:
             record = old.ledger.moves.get(name)
             if record is not None and record.role == "old":
                 self._own(name, move, record, old)
+
+    def _reached(self, story: Story, phase: Phase) -> Story:
+        """A move's story with one more phase; a model of an owner need not keep the times."""
+        return story.through(phase, self.name, 0.0)
 
     def _own(self, name: str, move: HandOver, record: HandOver, old: "VirtualWork") -> None:
         """Fetches the rest of the tails and becomes the owner, in one transaction."""
@@ -219,7 +225,7 @@ class VirtualWork:
                 ledger.pulls[stream_name].users.discard(name)
                 ledger.pulls[stream_name].users.add(MANAGER)
         ledger.drop_reader(f"move:{name}")
-        move.phase = "owner"
+        move.story = self._reached(move.story, Phase.OWNED)
 
     def _adopt(self, query: str, host: r.HostedQuery, record: HandOver) -> None:
         known = self.ledger.queries.get(query)

@@ -5,20 +5,20 @@ owner, then the stream is pulled like any other copy. Every method may be called
 finds its move ended writes nothing.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 from millstream.plan.windows import BEGINNING
 from millstream.store import faults
-from millstream.store.handing import busy, holder
+from millstream.store.consumers import holder
+from millstream.store.handing import busy
 from millstream.store.hosted import Hosting
-from millstream.store.move_request import MoveRequest
-from millstream.store.ownership import MOVING, Copy, Move, Ownership, Place
+from millstream.store.move_records import Extent, InputExtent, Move, Place
+from millstream.store.ownership import Copy, Ownership
 from millstream.store.receiving import Receiver
 from millstream.store.segments import Segment
 from millstream.store.tails import Lack, lack_of
-from millstream.store.transfer import Peers, RefusedError, segment_of
+from millstream.store.transfer import Peers, RefusedError
 
 
 def still_under_way(ownership: Ownership, known: Move) -> Move:
@@ -43,25 +43,24 @@ class Copying:
         self.missing.pop(move, None)
         self._expected.pop(move, None)
 
-    def expect(self, known: Move, request: MoveRequest, needs: Mapping[str, Any]) -> bool:
+    def expect(self, known: Move, needs: Extent) -> bool:
         """Lets sources keep the streams that are to be copied; says whether that was news.
 
         First they keep, then the old owner is asked how far it is: so nothing is merged between
         its position and ours.
         """
         news = False
-        for stream, part in needs["inputs"].items():
+        for stream, part in needs.inputs.items():
             if self.ownership.owned(stream) is not None or self.ownership.copy(stream) is not None:
                 continue
-            source, _, _ = self._origin(stream, part, request)
+            source, _, _ = self._origin(stream, part, known)
             if (stream, source.processor) in self._expected.get(known.id, ()):
                 continue
             with self.ledger.transaction():
                 present = still_under_way(self.ownership, known)
-                entry = [stream, asdict(source)]
-                if entry not in present.record["expected"]:
-                    record = {**present.record, "expected": [*present.record["expected"], entry]}
-                    self.ownership.set_move(known.id, "new", present.phase, record)
+                if (stream, source) not in present.expected:
+                    expected = (*present.expected, (stream, source))
+                    self.ownership.set_move(replace(present, expected=expected))
             self.receiver.expect(stream, source)
             self._leave_if_undone(known, stream, source)
             self._expected.setdefault(known.id, set()).add((stream, source.processor))
@@ -78,43 +77,37 @@ class Copying:
             self._part_from(stream, source)
         self.receiver.say_farewells()
 
-    def _origin(
-        self, stream: str, part: Mapping[str, Any], request: MoveRequest
-    ) -> tuple[Place, int, int]:
+    def _origin(self, stream: str, part: InputExtent, known: Move) -> tuple[Place, int, int]:
         """From whom a copy is pulled, with which epoch, from which number on.
 
         Where the old owner pulls it, because our position is its position; where that is this
         processor itself, which had the stream once, from whoever has had it after us.
         """
-        source, epoch, following = Place(**part["source"]), part["epoch"], part["next"]
-        if source.processor == request.old.processor:
-            source = request.old
+        source = known.other if part.source.processor == known.other.processor else part.source
         if source.processor == self.me:
-            after = [h for h in self.ownership.handed(stream) if h.next >= following]
-            later = [h for h in after if h.epoch > epoch]
+            after = [h for h in self.ownership.handed(stream) if h.next >= part.next]
+            later = [h for h in after if h.epoch > part.epoch]
             if later:
                 chosen = min(later, key=lambda h: (h.next, h.epoch))
                 return chosen.to, chosen.epoch, chosen.next
-        return source, epoch, following
+        return source, part.epoch, part.next
 
-    def copy(self, known: Move, request: MoveRequest, needs: Mapping[str, Any]) -> bool:
+    def copy(self, known: Move, needs: Extent) -> bool:
         """Fetches what is missing of every stream; gives whether nothing is."""
         missing = 0
         complete = True
-        for stream, part in sorted(needs["inputs"].items()):
+        for stream, part in sorted(needs.inputs.items()):
             copy = self.ownership.copy(stream)
             if copy is not None and copy.next is None:
                 complete = False  # it is for others here, and begins where they are to begin
                 continue
-            segments = [segment_of(stream, s) for s in part["segments"]]
-            cursors = [c[stream][0] for c in needs["cursors"].values() if stream in c]
-            self._hold(known, stream, min((s.first for s in segments), default=part["next"]))
-            lack = self._lack(known.id, stream, segments, cursors)
+            self._hold(known, stream, part.first)
+            lack = self._lack(stream, part.segments, needs.cursors_on(stream))
             complete = complete and not lack.waiting
             missing += lack.rows
-            self._fetch(known, request, stream, lack, part)
+            self._fetch(known, stream, lack, part)
         self.missing[known.id] = 0 if complete else max(missing, 1)
-        for stream in needs["inputs"]:
+        for stream in needs.inputs:
             if self.ownership.copy(stream) is not None:
                 self.receiver.pull(stream)
         return complete
@@ -126,18 +119,16 @@ class Copying:
                 ledger.set_cursor(holder(known.id), stream, first, BEGINNING)
             faults.reach("prepare.held")
 
-    def _lack(
-        self, move: str, stream: str, segments: Sequence[Segment], cursors: Sequence[int]
-    ) -> Lack:
+    def _lack(self, stream: str, segments: Sequence[Segment], cursors: Sequence[int]) -> Lack:
         owned, copy = self.ownership.owned(stream), self.ownership.copy(stream)
         head = self.ledger.stream(stream)
         position = copy.next if copy is not None else None
         if owned is not None:
             position = int(head["next"]) if head else 1
         others = [
-            n
-            for name, (n, _) in self.ledger.consumers(stream).items()
-            if not name.startswith(MOVING)
+            at.next
+            for consumer, at in self.ledger.consumers(stream).items()
+            if consumer.kind != "move"
         ]
         return lack_of(
             segments,
@@ -147,14 +138,12 @@ class Copying:
             passed=min(others, default=1 << 62),
         )
 
-    def _fetch(
-        self, known: Move, request: MoveRequest, stream: str, lack: Lack, part: Mapping[str, Any]
-    ) -> None:
+    def _fetch(self, known: Move, stream: str, lack: Lack, part: InputExtent) -> None:
         """Copies segments from the old owner; where there was no copy yet, there is one then."""
         fresh = self.ownership.owned(stream) is None and self.ownership.copy(stream) is None
         if not lack.fetch and not fresh:
             return
-        with self.receiver.downloaded(lack.fetch, self.peers(request.old)) as (size, stored):
+        with self.receiver.downloaded(lack.fetch, self.peers(known.other)) as (size, stored):
             faults.reach("prepare.written")
             with self.ledger.transaction() as ledger:
                 still_under_way(self.ownership, known)
@@ -165,7 +154,7 @@ class Copying:
                 ledger.adopt(stored, past=not fresh)
                 ledger.count(f"copied_bytes:{stream}", size)
                 if fresh:
-                    self._begin_copy(known.id, stream, self._origin(stream, part, request))
+                    self._begin_copy(known.id, stream, self._origin(stream, part, known))
         self.hosting.remove(gone)
         faults.reach("prepare.copied")
 
@@ -175,16 +164,15 @@ class Copying:
         self.ownership.set_copy(Copy(stream, place, epoch, 0, following, kept=False))
         known = self.ownership.move(move)
         assert known is not None
-        copied = [*known.record["copied"], stream]
-        self.ownership.set_move(move, "new", known.phase, {**known.record, "copied": copied})
+        self.ownership.set_move(replace(known, copied=(*known.copied, stream)))
         self.ledger.change(
             "UPDATE streams SET next = max(next, ?) WHERE id = ?", (following, stream)
         )
 
     def part(self, known: Move) -> None:
         """Leaves sources that were asked to keep a stream and are not needed (in a transaction)."""
-        for stream, told in known.record["expected"]:
-            self._part_from(stream, Place(**told))
+        for stream, source in known.expected:
+            self._part_from(stream, source)
 
     def _part_from(self, stream: str, place: Place) -> None:
         copy = self.ownership.copy(stream)

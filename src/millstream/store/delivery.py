@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from millstream.errors import MillstreamError, UsageError
 from millstream.plan.schema import Schema
 from millstream.store import faults
+from millstream.store.consumers import Consumer
 from millstream.store.ledger import Ledger
 from millstream.store.machine_failures import first_line
 from millstream.store.segments import Segment, SegmentStore, disk_errors, repeating, sync
@@ -253,7 +254,7 @@ class Delivery:
     """One sink on one result: a cursor that moves as batches are taken."""
 
     def __init__(
-        self, consumer: str, result: Result, sink: Sink, ledger: Ledger, store: SegmentStore
+        self, consumer: Consumer, result: Result, sink: Sink, ledger: Ledger, store: SegmentStore
     ) -> None:
         self.consumer, self.result, self.sink = consumer, result, sink
         self._ledger, self._store = ledger, store

@@ -6,31 +6,37 @@ method may be called again; all it knows lies in the ledger.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any
 
+from millstream.control.moves import COMMITTED, ENDED, RUNNING, Phase, Story
 from millstream.plan.windows import BEGINNING
 from millstream.share.dataflow import Operator, state_stream
 from millstream.store import faults
+from millstream.store.consumers import holder, remote
 from millstream.store.hosted import Hosting
-from millstream.store.ownership import MOVING, REMOTE, Copy, Move, Place, remote
+from millstream.store.ledger import STATISTICS
+from millstream.store.move_records import (
+    Extent,
+    HandedStream,
+    InputExtent,
+    Move,
+    Place,
+    SealedRecord,
+    StateRecord,
+    as_sent,
+)
+from millstream.store.ownership import Copy
 from millstream.store.reach import SELF_READING, marks, reachable
 from millstream.store.segments import Segment
-from millstream.store.transfer import RefusedError, segment_json
-
-ENDED = ("done", "undone")
-ENDED_KEPT = 200  # records of moves that have ended, so that late messages are known as such
-SUBSCRIBER = "q:"
-
-
-def holder(move: str) -> str:
-    """The consumer that holds streams for a move."""
-    return f"{MOVING}{move}"
+from millstream.store.transfer import RefusedError
 
 
 def busy(text: str) -> RefusedError:
     """Not now: ask again."""
     return RefusedError("busy", text)
+
+
+def not_under_way(move: str) -> RefusedError:
+    return RefusedError("unknown", f"move {move} is not under way here")
 
 
 class OldOwner:
@@ -51,27 +57,26 @@ class OldOwner:
             raise RefusedError("not_owner", "not all of the operators run here")
         return found
 
-    def needs(self, move: str, names: Sequence[str], to: Place) -> dict[str, Any]:
+    def needs(self, move: str, names: Sequence[str], to: Place) -> Extent:
         """What a new owner has to have; from now on it is kept for it."""
         with self.engine.lock:
             known = self.ownership.move(move)
-            if known is not None and known.phase in ("sealed", *ENDED):
+            if known is not None and known.phase not in RUNNING:
                 raise RefusedError(known.phase, f"move {move} is {known.phase} here")
             operators = self._operators(names)
             with self.ledger.transaction() as ledger:
                 if known is None:
-                    record = {"operators": list(names), "to": asdict(to)}
-                    self.ownership.set_move(move, "old", "serving", record)
+                    fresh = Move(move, "old", Story(), tuple(names), to)
+                    self.ownership.move_on(fresh, Phase.PREPARING, self.me)
                 found = self._extent(operators)
-                for stream, part in found["inputs"].items():
-                    first = min((s["first"] for s in part["segments"]), default=part["next"])
+                for stream, part in found.inputs.items():
                     if holder(move) not in ledger.consumers(stream):
-                        ledger.set_cursor(holder(move), stream, first, BEGINNING)
+                        ledger.set_cursor(holder(move), stream, part.first, BEGINNING)
         return found
 
-    def _extent(self, operators: Sequence[Operator]) -> dict[str, Any]:
+    def _extent(self, operators: Sequence[Operator]) -> Extent:
         """Cursors, and the segments that lie behind them as far as they can be reached."""
-        inputs: dict[str, dict[str, Any]] = {}
+        inputs: dict[str, InputExtent] = {}
         wanted: dict[str, dict[int, Segment]] = {}
         for operator in operators:
             at = marks(self.ledger, operator)
@@ -93,21 +98,14 @@ class OldOwner:
             elif copy is not None:
                 source, epoch = copy.source, copy.epoch
                 following = copy.next or following
-            inputs[stream] = {
-                "segments": [segment_json(found[first]) for first in sorted(found)],
-                "next": following,
-                "source": asdict(source),
-                "epoch": epoch,
-            }
-        return {
-            "cursors": {o.id: self.ledger.cursors(o.id) for o in operators},
-            "inputs": inputs,
-        }
+            segments = tuple(as_sent(found[first]) for first in sorted(found))
+            inputs[stream] = InputExtent(segments, following, source, epoch)
+        return Extent({o.id: self.ledger.cursors(o.id) for o in operators}, inputs)
 
     def _own_rows(self, operator: Operator, wanted: dict[str, dict[int, Segment]]) -> None:
         """Its own output, where it reads that back or subscribers have yet to read it."""
         places = self.ledger.consumers(operator.id).items()
-        readers = [n for name, (n, _) in places if name.startswith(SUBSCRIBER)]
+        readers = [at.next for consumer, at in places if consumer.kind == "subscriber"]
         everything = operator.kind in SELF_READING
         if not readers and not everything:
             return
@@ -121,18 +119,18 @@ class OldOwner:
         with self.ledger.transaction():
             known = self.ownership.move(move)
             if known is None or known.phase in ENDED:
-                raise RefusedError("unknown", f"move {move} is not under way here")
-            if known.phase == "serving":
-                self.ownership.set_move(move, "old", "ready", known.record)
+                raise not_under_way(move)
+            if known.phase is Phase.PREPARING:
+                self.ownership.move_on(known, Phase.READY, known.other.processor)
 
-    def seal(self, move: str, names: Sequence[str], to: Place) -> dict[str, Any]:
+    def seal(self, move: str, names: Sequence[str], to: Place) -> SealedRecord:
         """The commit point: from here on the operators are another's."""
         known = self.ownership.move(move)
         if known is None:
-            raise RefusedError("unknown", f"move {move} is not under way here")
-        if known.phase in ("sealed", "done"):
-            return dict(known.record["sealed"])
-        if known.phase != "ready":
+            raise not_under_way(move)
+        if known.sealed is not None:
+            return known.sealed
+        if known.phase is not Phase.READY:
             raise busy(f"the new owner is not ready for move {move}")
         resting = frozenset(names)
         with self.engine.lock:
@@ -142,7 +140,7 @@ class OldOwner:
             faults.reach("seal.resting")
             self._quiesce(resting)
             with self.engine.lock:
-                record = self._seal(known, tuple(names), to)
+                record = self._seal(move, tuple(names), to)
         finally:
             with self.engine.lock:
                 self.engine.resting -= resting
@@ -152,121 +150,105 @@ class OldOwner:
             listener(move)
         return record
 
-    def _seal(self, known: Move, names: tuple[str, ...], to: Place) -> dict[str, Any]:
+    def _seal(self, move: str, names: tuple[str, ...], to: Place) -> SealedRecord:
         readers = {s for o in self.engine.operators.values() if o.id not in names for s in o.inputs}
         with self.ledger.transaction() as ledger:
-            present = self.ownership.move(known.id)  # while its last steps ended it may have ended
-            if present is not None and present.phase in ("sealed", "done"):
-                return dict(present.record["sealed"])
-            if present is None or present.phase != "ready":
-                raise RefusedError("unknown", f"move {known.id} is not under way here any more")
+            known = self.ownership.move(move)  # while its last steps ended it may have ended
+            if known is not None and known.sealed is not None:
+                return known.sealed
+            if known is None or known.phase in ENDED:
+                raise not_under_way(move)
             operators = self._operators(names)
-            record = self._extent(operators)
-            record["streams"] = {
-                o.id: self._stream_record(o, to, local=o.id in readers) for o in operators
-            }
-            record["queries"] = {
-                q.name: [q.state, q.reason]
-                for n in names for q in self.engine.queries_of(n)
-            }  # fmt: skip
+            record = SealedRecord(
+                self._extent(operators),
+                {o.id: self._handed(o, to, local=o.id in readers) for o in operators},
+                {q.name: (q.state, q.reason) for n in names for q in self.engine.queries_of(n)},
+            )
             queries = {query for name in names for query in self.ownership.users(name)}
             for operator in operators:
-                part = record["streams"][operator.id]
-                self.ownership.hand(operator.id, part["next"], part["epoch"], to)
+                part = record.streams[operator.id]
+                self.ownership.hand(operator.id, part.next, part.epoch, to)
                 ledger.drop_consumer(operator.id)
-                for name, (following, _) in ledger.consumers(operator.id).items():
-                    has_all = name.startswith(REMOTE) and following >= part["next"]
-                    if name.startswith(SUBSCRIBER) or has_all:
-                        ledger.drop_cursor(name, operator.id)
+                for consumer, at in ledger.consumers(operator.id).items():
+                    has_all = consumer.kind == "processor" and at.next >= part.next
+                    if consumer.kind == "subscriber" or has_all:
+                        ledger.drop_cursor(consumer, operator.id)
                 for query in self.ownership.users(operator.id):
                     self.ownership.unhost(query, operator.id)
                 if operator.id in readers:  # they go on with a copy of what is made elsewhere
-                    copy = Copy(operator.id, to, part["epoch"], 0, part["next"], kept=True)
+                    copy = Copy(operator.id, to, part.epoch, 0, part.next, kept=True)
                     self.ownership.set_copy(copy)
             for query in queries:
                 self.hosting.leave(query)
-            self.ownership.set_move(
-                known.id, "old", "sealed", {**present.record, "to": asdict(to), "sealed": record}
-            )
+            self.ownership.move_on(known, Phase.SEALED, self.me, other=to, sealed=record)
         for name in names:
             self.engine.operators.pop(name, None)
         for query in queries:
             self.hosting.refresh(query)
-        sealed = self.ownership.move(known.id)
-        assert sealed is not None
-        return dict(sealed.record["sealed"])
+        return record
 
-    def _stream_record(self, operator: Operator, to: Place, *, local: bool) -> dict[str, Any]:
+    def _handed(self, operator: Operator, to: Place, *, local: bool) -> HandedStream:
         """How the new owner goes on with a stream."""
         ledger = self.ledger
         head, owned = ledger.stream(operator.id), self.ownership.owned(operator.id)
         assert head is not None
         assert owned is not None
         places = ledger.consumers(operator.id)
-        remotes = {n.removeprefix(REMOTE) for n in places if n.startswith(REMOTE)}
-        states: dict[str, Any] = {}
+        remotes = {c.name for c in places if c.kind == "processor"}
+        states: dict[str, StateRecord] = {}
         part = 0
         while (state := ledger.stream(state_stream(operator.id, part))) is not None:
-            segments = ledger.segments(state["id"])
-            states[state["id"]] = {
-                "columns": state["columns"],
-                "next": int(state["next"]),
-                "segments": [segment_json(s) for s in segments],
-            }
+            segments = tuple(as_sent(s) for s in ledger.segments(state["id"]))
+            states[state["id"]] = StateRecord(state["columns"], int(state["next"]), segments)
             part += 1
-        statistics = ledger.operator_statistics().get(operator.id)
-        return {
-            "next": int(head["next"]),
-            "epoch": owned.epoch + 1,
-            "committed": self.committed.get(operator.id),
-            "watermark": head["watermark"],
-            "ts_max": head["ts_max"],
-            "rows": head["rows"],
-            "consumers": sorted((remotes | ({self.me} if local else set())) - {to.processor}),
-            "subscribers": {n: p for n, p in places.items() if n.startswith(SUBSCRIBER)},
-            "progress": ledger.progress(operator.id),
-            "statistics": {} if statistics is None else {
-                k: statistics[k] for k in ("rows_in", "rows_out", "steps", "seconds", "shared")
-            },
-            "states": states,
-        }  # fmt: skip
+        counts = ledger.operator_statistics().get(operator.id)
+        return HandedStream(
+            int(head["next"]),
+            owned.epoch + 1,
+            head["watermark"],
+            head["ts_max"],
+            head["rows"],
+            self.committed.get(operator.id),
+            tuple(sorted((remotes | ({self.me} if local else set())) - {to.processor})),
+            {c.name: at for c, at in places.items() if c.kind == "subscriber"},
+            ledger.progress(operator.id),
+            {} if counts is None else {name: counts[name] for name in STATISTICS},
+            states,
+        )
 
-    def sealed(self, move: str) -> dict[str, Any] | None:
+    def sealed(self, move: str) -> SealedRecord | None:
         """The sealed record; None before the seal."""
         known = self.ownership.move(move)
-        if known is None or known.phase == "undone":
-            raise RefusedError("unknown", f"move {move} is not under way here")
-        found = known.record.get("sealed")
-        return None if found is None else dict(found)
+        if known is None or known.phase in ENDED:
+            raise not_under_way(move)
+        return known.sealed
 
     def taken(self, move: str) -> None:
         """The new owner has all of it: what was kept for the move may go."""
-        self._end(move, "sealed", "taken.committed")
+        self._end(move, Phase.OWNED, "taken.committed")
 
     def complete(self, move: str) -> None:
         """The same, and the move is over."""
-        self._end(move, "done", "complete.committed")
+        self._end(move, Phase.DONE, "complete.committed")
 
-    def _end(self, move: str, phase: str, point: str) -> None:
-        known = self.ownership.move(move)
-        if known is None or known.phase in ENDED:
-            return
-        if known.phase != "sealed":
-            raise RefusedError("busy", f"move {move} is not sealed")
+    def _end(self, move: str, phase: Phase, point: str) -> None:
         gone: list[str] = []
-        names = list(known.record["operators"])
-        streams = set(known.record["sealed"]["inputs"]) | set(names)
         with self.engine.lock, self.ledger.transaction() as ledger:
+            known = self.ownership.move(move)
+            if known is None or known.phase in ENDED:
+                return
+            if known.sealed is None:
+                raise busy(f"move {move} is not sealed")
+            streams = {*known.sealed.extent.inputs, *known.operators}
             ledger.drop_consumer(holder(move))
-            for name in names:
+            for name in known.operators:
                 if self.ownership.owned(name) is None:
                     gone += self.hosting.drop_operator(name)
-                    ledger.drop_cursor(remote(known.record["to"]["processor"]), name)
-            record = known.record if phase == "sealed" else {
-                "operators": names, "to": known.record["to"], "sealed": {}
-            }  # fmt: skip
-            self.ownership.set_move(move, "old", phase, record)
-            self.ownership.forget_ended(ENDED, ENDED_KEPT)
+                    ledger.drop_cursor(remote(known.other.processor), name)
+            if known.phase is Phase.SEALED:
+                known = self.ownership.move_on(known, Phase.OWNED, known.other.processor)
+            if phase is Phase.DONE:
+                self.ownership.move_on(known, phase, self.me, sealed=None)
         faults.reach(point)
         self.hosting.remove(gone)
         for stream in sorted(streams):
@@ -275,11 +257,10 @@ class OldOwner:
     def undo(self, move: str) -> None:
         """Before the seal: as if nothing had been. After it: refused."""
         with self.ledger.transaction() as ledger:
-            known = self.ownership.move(move)
-            if known is not None and known.phase in ("sealed", "done"):
+            known = self.ownership.move(move) or Move(move, "old", Story(), (), Place(""))
+            if known.phase in (*COMMITTED, Phase.DONE):
                 raise RefusedError("sealed", f"move {move} is sealed here")
             ledger.drop_consumer(holder(move))
-            record = {} if known is None else dict(known.record)
-            self.ownership.set_move(move, "old", "undone", record)
-            self.ownership.forget_ended(ENDED, ENDED_KEPT)
+            if known.phase is not Phase.UNDONE:
+                self.ownership.move_on(known, Phase.UNDONE, self.me)
         faults.reach("undo.committed")

@@ -5,23 +5,12 @@ The processor's own modules stand above this one; here is only what a move may a
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from millstream.control.commands import Host
 from millstream.share.dataflow import Operator
 from millstream.store.ledger import Ledger
 from millstream.store.ownership import Ownership
-
-
-@dataclass(frozen=True, slots=True)
-class HostedText:
-    """What operators are compiled from: a query's text and start, and which of them are meant."""
-
-    query: str
-    cql: str
-    start: int
-    operators: tuple[str, ...]
-    result: bool = False  # rows of its last operator are kept for subscribers
 
 
 class RunningQuery(Protocol):
@@ -62,19 +51,19 @@ class Hosting(Protocol):
     @property
     def ledger(self) -> Ledger: ...
 
-    def chosen(self, text: HostedText) -> tuple[Operator, ...]:
+    def chosen(self, text: Host) -> tuple[Operator, ...]:
         """The operators that a text means."""
         ...
 
-    def install(self, text: HostedText) -> None:
+    def install(self, text: Host) -> None:
         """Makes the columns of all the query's streams known (inside a transaction)."""
         ...
 
-    def register(self, text: HostedText) -> None:
+    def register(self, text: Host) -> None:
         """Notes which operators of a query are here (inside a transaction)."""
         ...
 
-    def run(self, text: HostedText) -> None:
+    def run(self, text: Host) -> None:
         """Lets the loop see the operators of a query that the ledger says are here."""
         ...
 

@@ -14,11 +14,13 @@ from typing import Any
 
 from millstream.errors import StateError
 from millstream.plan.windows import BEGINNING
+from millstream.store.consumers import Consumer, Cursor, Kind, consumer_of
 from millstream.store.ledger_file import LedgerFile
 from millstream.store.segments import EMPTY, Segment, Written
 
 AS_ROW = attrgetter(*(f.name for f in fields(Segment)))
-HOLD = "hold:"  # consumers that hold streams while a query is being registered
+STATISTICS = ("rows_in", "rows_out", "steps", "seconds", "shared")  # of an operator
+FIRST = Cursor(1, BEGINNING)
 # A stream that was handed over and has not come back: nothing is published here any more.
 FENCED = (
     "SELECT 1 FROM handed h WHERE h.stream = ? "
@@ -34,7 +36,7 @@ class Ledger(LedgerFile):
         self._segments: dict[str, list[Segment]] = {}
         self._heads: dict[str, sqlite3.Row | None] = {}
         self._columns: dict[str, str] = {}
-        self._cursors: dict[str, dict[str, tuple[int, int]]] | None = None  # by stream, consumer
+        self._cursors: dict[str, dict[Consumer, Cursor]] | None = None  # by stream
 
     # -- streams and segments -------------------------------------------------------------------
 
@@ -220,57 +222,78 @@ class Ledger(LedgerFile):
 
     # -- consumers ------------------------------------------------------------------------------
 
-    def cursor(self, consumer: str, stream: str) -> tuple[int, int]:
-        """The next sequence number a consumer reads, and the watermark it has reached."""
-        return self.consumers(stream).get(consumer, (1, BEGINNING))
+    def cursor(self, reader: Consumer | str, stream: str) -> Cursor:
+        """How far a consumer is; one that has not begun is at the first number."""
+        return self.consumers(stream).get(consumer_of(reader), FIRST)
 
-    def consumers(self, stream: str) -> dict[str, tuple[int, int]]:
-        """Who reads a stream, with the next number and the watermark of each."""
+    def consumers(self, stream: str) -> dict[Consumer, Cursor]:
+        """Who reads a stream, and how far each is."""
         with self._lock:
             if self._cursors is None:
                 self._cursors = {}
                 for row in self._rows("SELECT * FROM cursors"):
-                    place = (row["next"], row["watermark"])
-                    self._cursors.setdefault(row["stream"], {})[row["consumer"]] = place
+                    consumer = Consumer(row["kind"], row["consumer"])
+                    place = Cursor(row["next"], row["watermark"])
+                    self._cursors.setdefault(row["stream"], {})[consumer] = place
             return dict(self._cursors.get(stream, {}))
 
-    def set_cursor(self, consumer: str, stream: str, following: int, watermark: int) -> None:
+    def consumers_of(self, kind: Kind) -> dict[str, list[str]]:
+        """The names of all consumers of a kind, and the streams that each reads."""
+        found: dict[str, list[str]] = {}
+        rows = self._rows(
+            "SELECT consumer, stream FROM cursors WHERE kind = ? ORDER BY consumer, stream", (kind,)
+        )
+        for row in rows:
+            found.setdefault(row["consumer"], []).append(row["stream"])
+        return found
+
+    def set_cursor(
+        self, reader: Consumer | str, stream: str, following: int, watermark: int
+    ) -> None:
+        consumer = consumer_of(reader)
         self.consumers(stream)  # the copy in memory is there from now on
         assert self._cursors is not None
-        self._cursors.setdefault(stream, {})[consumer] = (following, watermark)
+        self._cursors.setdefault(stream, {})[consumer] = Cursor(following, watermark)
         self._db.execute(
-            "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?)",
-            (consumer, stream, following, watermark),
+            "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?, ?)",
+            (*consumer, stream, following, watermark),
         )
 
-    def held(self) -> dict[tuple[str, str], int]:
+    def held(self) -> dict[tuple[Consumer, str], int]:
         """Bytes of segments that each consumer has yet to take, by (consumer, stream)."""
         rows = self._rows(
-            "SELECT c.consumer, c.stream, sum(s.size) AS size FROM cursors c JOIN segments s "
-            "ON s.stream = c.stream AND s.last >= c.next GROUP BY c.consumer, c.stream"
+            "SELECT c.kind, c.consumer, c.stream, sum(s.size) AS size FROM cursors c "
+            "JOIN segments s ON s.stream = c.stream AND s.last >= c.next "
+            "GROUP BY c.kind, c.consumer, c.stream"
         )
-        return {(r["consumer"], r["stream"]): r["size"] for r in rows}
+        return {(Consumer(r["kind"], r["consumer"]), r["stream"]): r["size"] for r in rows}
 
-    def drop_consumer(self, consumer: str) -> None:
+    def drop_consumer(self, reader: Consumer | str) -> None:
+        """Forgets a consumer's cursors; of an operator also its notes and counts."""
         self._cursors = None
-        self._db.execute("DELETE FROM cursors WHERE consumer = ?", (consumer,))
-        self._db.execute("DELETE FROM operators WHERE id = ?", (consumer,))
+        consumer = consumer_of(reader)
+        self._db.execute("DELETE FROM cursors WHERE kind = ? AND consumer = ?", consumer)
+        if consumer.kind == "operator":
+            self._db.execute("DELETE FROM operators WHERE id = ?", (consumer.name,))
 
-    def drop_cursor(self, consumer: str, stream: str) -> None:
+    def drop_cursor(self, reader: Consumer | str, stream: str) -> None:
         self._cursors = None
         self._db.execute(
-            "DELETE FROM cursors WHERE consumer = ? AND stream = ?", (consumer, stream)
+            "DELETE FROM cursors WHERE kind = ? AND consumer = ? AND stream = ?",
+            (*consumer_of(reader), stream),
         )
 
-    def cursors(self, consumer: str) -> dict[str, tuple[int, int]]:
+    def cursors(self, reader: Consumer | str) -> dict[str, Cursor]:
         """All that one consumer reads."""
-        rows = self._rows("SELECT * FROM cursors WHERE consumer = ?", (consumer,))
-        return {r["stream"]: (int(r["next"]), int(r["watermark"])) for r in rows}
+        rows = self._rows(
+            "SELECT * FROM cursors WHERE kind = ? AND consumer = ?", consumer_of(reader)
+        )
+        return {r["stream"]: Cursor(int(r["next"]), int(r["watermark"])) for r in rows}
 
     def drop_holds(self) -> None:
         """Forgets holds of registrations that a crash has cut short."""
         self._cursors = None
-        self._db.execute("DELETE FROM cursors WHERE consumer LIKE ?", (f"{HOLD}%",))
+        self._db.execute("DELETE FROM cursors WHERE kind = 'registration'")
 
     # -- operators ------------------------------------------------------------------------------
 
@@ -301,8 +324,7 @@ class Ledger(LedgerFile):
         self, operator: str, progress: Mapping[str, Any], figures: Mapping[str, float]
     ) -> None:
         """Lets an operator go on with the notes and counts it had elsewhere."""
-        names = ("rows_in", "rows_out", "steps", "seconds", "shared")
-        counts = [figures.get(k, 0) for k in names]
+        counts = [figures.get(k, 0) for k in STATISTICS]
         self._db.execute(
             "INSERT OR REPLACE INTO operators VALUES (?, ?, ?, ?, ?, ?, ?)",
             (operator, json.dumps(progress), *counts),

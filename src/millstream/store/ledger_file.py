@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from millstream.errors import ResourceError, StateError
 
-VERSION = 1
+VERSION = 2
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE streams (
@@ -30,8 +30,8 @@ CREATE TABLE operators (
   id TEXT PRIMARY KEY, progress TEXT NOT NULL, rows_in INTEGER NOT NULL, rows_out INTEGER NOT NULL,
   steps INTEGER NOT NULL, seconds REAL NOT NULL, shared REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE cursors (
-  consumer TEXT NOT NULL, stream TEXT NOT NULL, next INTEGER NOT NULL, watermark INTEGER NOT NULL,
-  PRIMARY KEY (consumer, stream)) WITHOUT ROWID;
+  kind TEXT NOT NULL, consumer TEXT NOT NULL, stream TEXT NOT NULL, next INTEGER NOT NULL,
+  watermark INTEGER NOT NULL, PRIMARY KEY (kind, consumer, stream)) WITHOUT ROWID;
 CREATE TABLE queries (
   name TEXT PRIMARY KEY, cql TEXT NOT NULL, start INTEGER NOT NULL, stream TEXT NOT NULL,
   state TEXT NOT NULL, reason TEXT NOT NULL, registered REAL NOT NULL) WITHOUT ROWID;
@@ -64,6 +64,13 @@ CREATE TABLE moves (
   move TEXT PRIMARY KEY, role TEXT NOT NULL, phase TEXT NOT NULL, record TEXT NOT NULL)
   WITHOUT ROWID;
 """
+
+
+PRIMARY_CODE = 0xFF  # of SQLite's error codes, without what says more
+
+
+class HomeTakenOverError(StateError):
+    """Another process has opened this home since: this one can commit nothing more."""
 
 
 class LedgerFile:
@@ -110,7 +117,7 @@ class LedgerFile:
         with self._write():
             held = self.meta("epoch")
             if held != str(self.epoch):
-                raise StateError(
+                raise HomeTakenOverError(
                     "another process has taken over this home",
                     detail=f"its epoch is {held}, ours is {self.epoch}",
                 )
@@ -131,9 +138,11 @@ class LedgerFile:
                     self._forget()
                     raise
             except sqlite3.OperationalError as error:
-                if "full" in str(error) or "disk I/O" in str(error):
+                code = error.sqlite_errorcode & PRIMARY_CODE
+                if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+                    full = code == sqlite3.SQLITE_FULL
                     raise ResourceError(
-                        "the disk is full" if "full" in str(error) else "the disk has failed",
+                        "the disk is full" if full else "the disk has failed",
                         detail=f"the ledger could not be written: {error}",
                         hint="free some space and run the same command again: nothing is lost",
                     ) from error

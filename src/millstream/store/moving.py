@@ -7,22 +7,23 @@ moves where.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
+from millstream.control.commands import Prepare
+from millstream.control.moves import COMMITTED, ENDED, Phase, Story
 from millstream.errors import MillstreamError
 from millstream.plan.windows import BEGINNING
 from millstream.share.dataflow import Operator
 from millstream.store import faults
+from millstream.store.consumers import holder, remote, subscriber
 from millstream.store.copying import Copying, still_under_way
-from millstream.store.handing import ENDED, ENDED_KEPT, busy, holder
+from millstream.store.handing import busy, not_under_way
 from millstream.store.hosted import Hosting
-from millstream.store.move_request import MoveRequest
-from millstream.store.ownership import Move, Place, remote
+from millstream.store.move_records import Move, Place, SealedRecord
 from millstream.store.receiving import Receiver
 from millstream.store.segments import Segment
-from millstream.store.transfer import Peers, RefusedError, segment_of
+from millstream.store.transfer import Peers, RefusedError
 
 WARM_ROUNDS = 2  # the second one runs on code that the first one generated
 
@@ -42,50 +43,50 @@ class NewOwner:
         self.handed_at: dict[str, tuple[float, float]] = {}
         self.on_owner: list[Callable[[str], None]] = []
 
-    def prepare(self, request: MoveRequest) -> None:
+    def prepare(self, request: Prepare) -> None:
         """Begins, or is told again."""
         known = self.ownership.move(request.move)
         if known is not None:
             if known.phase in ENDED:
                 raise RefusedError("unknown", f"move {request.move} is {known.phase}")
             return
+        old = Place(request.old.processor, request.old.url)
         with self.engine.lock:
-            for text in request.texts:
+            for text in request.hosts:
                 self.hosting.chosen(text)
             with self.ledger.transaction():
-                for text in request.texts:
+                for text in request.hosts:
                     self.hosting.install(text)
-                record = {"request": request.to_json(), "copied": [], "expected": []}
-                self.ownership.set_move(request.move, "new", "preparing", record)
+                fresh = Move(request.move, "new", Story(), request.operators, old, request)
+                self.ownership.move_on(fresh, Phase.PREPARING, self.me)
         faults.reach("prepare.committed")
 
-    def operators(self, request: MoveRequest) -> dict[str, Operator]:
-        return {o.id: o for text in request.texts for o in self.hosting.chosen(text)}
+    def operators(self, request: Prepare) -> dict[str, Operator]:
+        return {o.id: o for text in request.hosts for o in self.hosting.chosen(text)}
 
     def advance(self, move: str, wait: float = 0.0) -> bool:
         """Goes on with a move; gives whether anything came of it."""
         known = self.ownership.move(move)
-        if known is None or known.role != "new":
+        if known is None or known.role != "new" or known.request is None:
             return False
-        request = MoveRequest.from_json(known.record["request"])
         match known.phase:
-            case "preparing":
-                return self._prepare(known, request)
-            case "ready":
-                return self._await_seal(known, request, wait)
-            case "taking":
-                return self._take(known, request)
+            case Phase.PREPARING:
+                return self._prepare(known, known.request)
+            case Phase.READY:
+                return self._await_seal(known, wait)
+            case Phase.SEALED:
+                return self._take(known, known.request)
             case _:
                 return False
 
     # -- before the seal ------------------------------------------------------------------------
 
-    def _prepare(self, known: Move, request: MoveRequest) -> bool:
-        old = self.peers(request.old)
-        needs = old.needs(known.id, request.operators, Place(self.me))
-        if self.copying.expect(known, request, needs):
+    def _prepare(self, known: Move, request: Prepare) -> bool:
+        old = self.peers(known.other)
+        needs = old.needs(known.id, known.operators, Place(self.me))
+        if self.copying.expect(known, needs):
             return True  # sources keep from now on what follows: how far is the old owner now?
-        if not self.copying.copy(known, request, needs):
+        if not self.copying.copy(known, needs):
             return False
         if known.id not in self.warm:
             for operator in self.operators(request).values():
@@ -97,22 +98,22 @@ class NewOwner:
             return True  # time has passed: look again at what is missing
         old.ready(known.id)
         faults.reach("prepare.told")
-        self._set_phase(known, "ready")
+        with self.ledger.transaction():
+            present = still_under_way(self.ownership, known)
+            self.ownership.move_on(present, Phase.READY, self.me)
         faults.reach("ready.committed")
         return True
 
-    def _set_phase(self, known: Move, phase: str, **more: Any) -> None:
-        with self.ledger.transaction():
-            present = still_under_way(self.ownership, known)
-            self.ownership.set_move(known.id, "new", phase, {**present.record, **more})
-
     # -- after the seal -------------------------------------------------------------------------
 
-    def _await_seal(self, known: Move, request: MoveRequest, wait: float) -> bool:
-        record = self.peers(request.old).sealed(known.id, wait)
+    def _await_seal(self, known: Move, wait: float) -> bool:
+        record = self.peers(known.other).sealed(known.id, wait)
         if record is None:
             return False
-        self._set_phase(known, "taking", sealed=record)
+        with self.ledger.transaction():
+            present = still_under_way(self.ownership, known)
+            by = known.other.processor
+            self.ownership.move_on(present, Phase.SEALED, by, sealed=record)
         faults.reach("take.recorded")
         return True
 
@@ -120,21 +121,22 @@ class NewOwner:
         """Asks for the sealed record and takes over as far as that is possible now."""
         known = self.ownership.move(move)
         if known is None or known.phase in ENDED:
-            raise RefusedError("unknown", f"move {move} is not under way here")
+            raise not_under_way(move)
         while self.advance(move):
             pass
 
-    def _take(self, known: Move, request: MoveRequest) -> bool:
-        record = known.record["sealed"]
+    def _take(self, known: Move, request: Prepare) -> bool:
+        record = known.sealed
+        assert record is not None
         operators = self.operators(request)
-        if not self.copying.copy(known, request, record) or not self._caught_up(request, record):
+        if not self.copying.copy(known, record.extent) or not self._caught_up(record):
             return False
-        old = self.peers(request.old)
+        old = self.peers(known.other)
         wanted = [
-            segment_of(name, s)
-            for part in record["streams"].values()
-            for name, state in part["states"].items()
-            for s in state["segments"]
+            segment
+            for part in record.streams.values()
+            for state in part.states.values()
+            for segment in state.segments
         ]
         with self.receiver.downloaded(wanted, old) as (_, states):
             faults.reach("take.written")
@@ -142,11 +144,11 @@ class NewOwner:
                 with self.ledger.transaction():
                     gone = self._own(known, request, record, states)
                 self.handed_at |= {
-                    name: (part["committed"], time.time())
-                    for name, part in record["streams"].items()
-                    if part["committed"] is not None
+                    name: (part.committed, time.time())
+                    for name, part in record.streams.items()
+                    if part.committed is not None
                 }
-                for text in request.texts:
+                for text in request.hosts:
                     self.hosting.run(text)
         for listener in self.on_owner:
             listener(known.id)
@@ -161,16 +163,16 @@ class NewOwner:
         faults.reach("take.told")
         return True
 
-    def _caught_up(self, request: MoveRequest, record: Mapping[str, Any]) -> bool:
+    def _caught_up(self, record: SealedRecord) -> bool:
         """Pulls until every cursor lies within what is here; says whether it does."""
         least = {
-            stream: max(c[stream][0] for c in record["cursors"].values() if stream in c)
-            for stream in record["inputs"]
-            if any(stream in c for c in record["cursors"].values())
+            stream: max(cursors)
+            for stream in record.extent.inputs
+            if (cursors := record.extent.cursors_on(stream))
         }
-        for name, part in record["streams"].items():
+        for name, part in record.streams.items():
             if self.ownership.copy(name) is not None:
-                least[name] = part["next"]  # all that the old owner made comes first
+                least[name] = part.next  # all that the old owner made comes first
         for stream, following in least.items():
             while (copy := self.ownership.copy(stream)) is not None:
                 if copy.next is not None and copy.next >= following:
@@ -180,46 +182,43 @@ class NewOwner:
         return True
 
     def _own(
-        self,
-        known: Move,
-        request: MoveRequest,
-        record: Mapping[str, Any],
-        states: Sequence[Segment],
+        self, known: Move, request: Prepare, record: SealedRecord, states: Sequence[Segment]
     ) -> list[str]:
         """One transaction: owner of the streams, at the sealed cursors, from the sealed number."""
         ledger = self.ledger
         gone: list[str] = []
-        for name, part in record["streams"].items():
+        for name, part in record.streams.items():
             self.ownership.drop_copy(name)
-            self.ownership.forget_former_life(name, part["epoch"])
-            self.ownership.own(name, part["epoch"], part["next"])
-            ledger.set_head(name, part["next"], part["watermark"], part["ts_max"], part["rows"])
-            for stream, (following, watermark) in record["cursors"][name].items():
-                ledger.set_cursor(name, stream, following, watermark)
-            ledger.set_statistics(name, part["progress"], part["statistics"])
-            for state, told in part["states"].items():
+            self.ownership.forget_former_life(name, part.epoch)
+            self.ownership.own(name, part.epoch, part.next)
+            ledger.set_head(name, part.next, part.watermark, part.ts_max, part.rows)
+            for stream, at in record.extent.cursors[name].items():
+                ledger.set_cursor(name, stream, *at)
+            ledger.set_statistics(name, part.progress, part.statistics)
+            for state, told in part.states.items():
                 gone += ledger.drop_stream(state)
                 ledger.add_stream(state, "state")
-                ledger.set_columns(state, told["columns"])
+                ledger.set_columns(state, told.columns)
                 ledger.adopt([s for s in states if s.stream == state])
-                ledger.set_head(state, told["next"], BEGINNING, BEGINNING, 0)
+                ledger.set_head(state, told.next, BEGINNING, BEGINNING, 0)
             present = ledger.consumers(name)
             # those of the sealed record: who has left since the move was asked for is not in it
-            for consumer in set(part["consumers"]) - {self.me}:
+            for consumer in set(part.consumers) - {self.me}:
                 if remote(consumer) not in present:
-                    ledger.set_cursor(remote(consumer), name, part["next"], BEGINNING)
-            for subscriber, (following, watermark) in part["subscribers"].items():
-                ledger.set_cursor(subscriber, name, following, watermark)
-        for text in request.texts:
+                    ledger.set_cursor(remote(consumer), name, part.next, BEGINNING)
+            for query, at in part.subscribers.items():
+                ledger.set_cursor(subscriber(query), name, *at)
+        for text in request.hosts:
             self.hosting.install(text)
             self.hosting.register(text)
-            state = record["queries"].get(text.query)
-            if state is not None:
-                ledger.set_query_state(text.query, *state)
+            condition = record.queries.get(text.query)
+            if condition is not None:
+                ledger.set_query_state(text.query, *condition)
         ledger.drop_consumer(holder(known.id))
         self.copying.part(known)
-        slim = {"request": known.record["request"], "copied": [], "expected": [], "sealed": {}}
-        self.ownership.set_move(known.id, "new", "owner", slim)
+        self.ownership.move_on(
+            known, Phase.OWNED, self.me, request=None, copied=(), expected=(), sealed=None
+        )
         return gone
 
     # -- ends -----------------------------------------------------------------------------------
@@ -228,26 +227,25 @@ class NewOwner:
         known = self.ownership.move(move)
         if known is None or known.phase in ENDED:
             return
-        if known.phase != "owner":
+        if known.phase is not Phase.OWNED:
             raise busy(f"move {move} is not taken over yet")
         with self.ledger.transaction():
-            self.ownership.set_move(move, "new", "done", known.record)
-            self.ownership.forget_ended(ENDED, ENDED_KEPT)
+            self.ownership.move_on(known, Phase.DONE, self.me)
         faults.reach("complete.committed")
 
     def undo(self, move: str) -> None:
         """Forgets the copy, once the old owner has said that it will not seal."""
         known = self.ownership.move(move)
         if known is None:
+            unheard = Move(move, "new", Story(), (), Place(""))
             with self.ledger.transaction():
-                self.ownership.set_move(move, "new", "undone", {"request": None})
+                self.ownership.move_on(unheard, Phase.UNDONE, self.me)
             return
         if known.phase in ENDED:
             return
-        if known.phase in ("taking", "owner"):
+        if known.phase in COMMITTED:
             raise RefusedError("sealed", f"move {move} is sealed")
-        request = MoveRequest.from_json(known.record["request"])
-        self.peers(request.old).undo(move)
+        self.peers(known.other).undo(move)
         faults.reach("undo.asked")
         gone: list[str] = []
         with self.engine.lock, self.ledger.transaction() as ledger:
@@ -256,17 +254,17 @@ class NewOwner:
             if known.phase in ENDED:
                 return
             ledger.drop_consumer(holder(move))
-            for stream in known.record["copied"]:
+            for stream in known.copied:
                 copy = self.ownership.copy(stream)
                 if copy is not None and not copy.kept and self.hosting.unread(stream):
                     self.ownership.drop_copy(stream)
                     gone += self.hosting.reset_stream(stream)
-            for text in request.texts:
+            for text in known.request.hosts if known.request is not None else ():
                 self.hosting.leave(text.query)
             self.copying.part(known)
-            over = {"request": known.record["request"], "copied": [], "expected": []}
-            self.ownership.set_move(move, "new", "undone", over)
-            self.ownership.forget_ended(ENDED, ENDED_KEPT)
+            self.ownership.move_on(
+                known, Phase.UNDONE, self.me, request=None, copied=(), expected=()
+            )
         self.hosting.remove(gone)
         self.receiver.say_farewells()
         self._forget(move)

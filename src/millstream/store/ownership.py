@@ -6,31 +6,19 @@ that it goes on from its home alone. Methods that change something are called in
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from millstream.control.codec import from_json, to_json
+from millstream.control.moves import ARRIVING, ENDED, Phase
 from millstream.cql.catalog import StreamDefinition
 from millstream.plan.schema import Field
 from millstream.store.ledger import Ledger
+from millstream.store.move_records import Move, Place
 
-REMOTE = "p:"  # consumers that are other processors
-HELD = "held:"  # consumers that hold streams for a query that is being deployed
-UNDER_WAY = ("preparing", "ready", "taking")  # phases of a move to this processor
-MOVING = "m:"  # consumers that hold streams for a move
-
-
-def remote(processor: str) -> str:
-    """The consumer that stands for another processor."""
-    return f"{REMOTE}{processor}"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A processor and where it answers."""
-
-    processor: str
-    url: str = ""
+ENDED_KEPT = 200  # records of moves that have ended, so that late messages are known as such
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +50,6 @@ class Copy:
     home_epoch: int  # and of the source's home
     next: int | None
     kept: bool  # asked for by name, not only for a move
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One side of a move. What `record` holds depends on the side and the phase."""
-
-    id: str
-    role: str  # old or new
-    phase: str
-    record: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,62 +229,46 @@ class Ownership:
         rows = self.ledger.rows("SELECT * FROM moves WHERE move = ?", (move,))
         return _move(rows[0]) if rows else None
 
-    def moves(self) -> list[Move]:
-        return [_move(row) for row in self.ledger.rows("SELECT * FROM moves ORDER BY move")]
+    def moves(self, role: str, phases: Sequence[Phase]) -> list[Move]:
+        """The moves in which this processor is the old or the new owner, in some phases."""
+        marks = ", ".join("?" for _ in phases)
+        rows = self.ledger.rows(
+            f"SELECT * FROM moves WHERE role = ? AND phase IN ({marks}) ORDER BY move",
+            (role, *phases),
+        )
+        return [_move(row) for row in rows]
 
     def arriving(self) -> set[str]:
         """Streams that this processor is about to own."""
-        return {
-            operator
-            for move in self.moves()
-            if move.role == "new" and move.phase in UNDER_WAY
-            for text in move.record["request"]["texts"]
-            for operator in text["operators"]
-        }
+        return {operator for move in self.moves("new", ARRIVING) for operator in move.operators}
 
-    def set_move(self, move: str, role: str, phase: str, record: Mapping[str, Any]) -> None:
+    def set_move(self, move: Move) -> None:
+        """Writes one side of a move; of those that have ended, the latest stay."""
         self.ledger.change(
             "INSERT OR REPLACE INTO moves VALUES (?, ?, ?, ?)",
-            (move, role, phase, json.dumps(record)),
+            (move.id, move.role, move.phase.value, json.dumps(to_json(move))),
         )
+        if move.phase in ENDED:
+            self._forget_ended()
 
-    def drop_move(self, move: str) -> None:
-        self.ledger.change("DELETE FROM moves WHERE move = ?", (move,))
+    def move_on(self, move: Move, phase: Phase, by: str, **changes: Any) -> Move:
+        """A move has reached a phase; raises where the table of moves forbids that."""
+        reached = replace(move, story=move.story.then(phase, by, time.time()), **changes)
+        self.set_move(reached)
+        return reached
 
-    def forget_ended(self, phases: Sequence[str], keep: int) -> None:
+    def _forget_ended(self) -> None:
         """Drops the records of moves that have ended, all but the latest of each leader."""
-        marks = ", ".join("?" for _ in phases)
-        ended = self.ledger.rows(f"SELECT move FROM moves WHERE phase IN ({marks})", tuple(phases))
-        if len(ended) <= keep:
+        ended = self.ledger.rows("SELECT move FROM moves WHERE phase IN (?, ?)", ENDED)
+        if len(ended) <= ENDED_KEPT:
             return
         by_leader: dict[str, list[tuple[tuple[int, ...], str]]] = {}
         for row in ended:
             leader, order = _told_by(row["move"])
             by_leader.setdefault(leader, []).append((order, row["move"]))
         for moves in by_leader.values():
-            for _, gone in sorted(moves)[:-keep]:
-                self.drop_move(gone)
-
-    # -- consumers ------------------------------------------------------------------------------
-
-    def consumers_with(self, prefix: str, stream: str) -> dict[str, int]:
-        """Consumers of a kind, without the prefix, and the next number of each."""
-        return {
-            name.removeprefix(prefix): following
-            for name, (following, _) in self.ledger.consumers(stream).items()
-            if name.startswith(prefix)
-        }
-
-    def consumers_named(self, prefix: str) -> dict[str, list[str]]:
-        """All consumers of a kind, without the prefix, and the streams that each has."""
-        found: dict[str, list[str]] = {}
-        rows = self.ledger.rows(
-            "SELECT consumer, stream FROM cursors WHERE consumer LIKE ? ORDER BY consumer, stream",
-            (f"{prefix}%",),
-        )
-        for row in rows:
-            found.setdefault(row["consumer"].removeprefix(prefix), []).append(row["stream"])
-        return found
+            for _, gone in sorted(moves)[:-ENDED_KEPT]:
+                self.ledger.change("DELETE FROM moves WHERE move = ?", (gone,))
 
 
 def _copy(row: Any) -> Copy:
@@ -317,7 +279,7 @@ def _copy(row: Any) -> Copy:
 
 
 def _move(row: Any) -> Move:
-    return Move(row["move"], row["role"], row["phase"], json.loads(row["record"]))
+    return from_json(Move, json.loads(row["record"]))
 
 
 def definition_text(definition: StreamDefinition) -> str:

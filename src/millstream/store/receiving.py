@@ -14,9 +14,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millstream.control.moves import ARRIVING
 from millstream.errors import MillstreamError
 from millstream.store import faults
-from millstream.store.ownership import UNDER_WAY, Copy, Ownership, Place
+from millstream.store.move_records import Place
+from millstream.store.ownership import Copy, Ownership
 from millstream.store.segments import Segment, disk_errors, sync
 from millstream.store.streams import Streams
 from millstream.store.transfer import Page, PathTime, Peer, Peers, RefusedError
@@ -114,10 +116,9 @@ class Receiver:
         if processor == self.me or (copy is not None and copy.source.processor == processor):
             return True
         return any(
-            (stream, processor) == (expected, place["processor"])
-            for move in self.ownership.moves()
-            if move.role == "new" and move.phase in UNDER_WAY
-            for expected, place in move.record["expected"]
+            (stream, processor) == (expected, place.processor)
+            for move in self.ownership.moves("new", ARRIVING)
+            for expected, place in move.expected
         )
 
     # -- pulling --------------------------------------------------------------------------------

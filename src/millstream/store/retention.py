@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from millstream.plan.windows import FOREVER
 from millstream.share.dataflow import Operator
 from millstream.store import faults
+from millstream.store.consumers import consumer_of
 from millstream.store.reach import SELF_READING, marks, reachable
 from millstream.store.segments import Segment
 from millstream.store.streams import Streams
@@ -57,9 +58,10 @@ class Retention:
             return None
         places = self.ledger.consumers(stream)
         readers = [o for o in list(self.operators.values()) if stream in o.inputs]
-        at = {o.id: marks(self.ledger, o) for o in readers}
+        reached = {o.id: marks(self.ledger, o) for o in readers}
         starts = {o.id: self.ledger.cursor(o.id, stream)[0] for o in readers}
-        others = [following for name, (following, _) in places.items() if name not in starts]
+        readers_here = {consumer_of(name) for name in starts}
+        others = [at.next for consumer, at in places.items() if consumer not in readers_here]
         own = self.operators.get(stream)
         self_read = own is not None and own.kind in SELF_READING
         head = self.ledger.stream(stream)
@@ -75,7 +77,8 @@ class Retention:
             if any(segment.last >= following for following in others):
                 return True
             return any(
-                segment.last >= starts[o.id] or (segment.rows and reachable(o, segment, at[o.id]))
+                segment.last >= starts[o.id]
+                or (segment.rows and reachable(o, segment, reached[o.id]))
                 for o in readers
             )
 

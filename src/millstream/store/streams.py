@@ -6,6 +6,7 @@ from pathlib import Path
 from millstream.plan.windows import BEGINNING
 from millstream.share.together import Place
 from millstream.store import faults
+from millstream.store.consumers import Consumer
 from millstream.store.layouts import Layouts
 from millstream.store.ledger import Ledger
 from millstream.store.removals import Removals
@@ -38,7 +39,7 @@ class Streams:
             ledger.drop_holds()
             self.layouts.forget_unused()
 
-    def hold(self, consumer: str, stream: str) -> None:
+    def hold(self, consumer: Consumer | str, stream: str) -> None:
         """A new reader begins with the first segment that is still there (in a transaction)."""
         following, watermark = self.ledger.cursor(consumer, stream)
         if (following, watermark) == (1, BEGINNING):

@@ -6,14 +6,16 @@ Neither knows a network: `Peer` is another processor, however it is reached.
 
 import io
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import IO, Any, Protocol
+from dataclasses import dataclass, field
+from typing import IO, Protocol
 
 import pyarrow.parquet as pq
 
 from millstream import errors
 from millstream.plan.windows import BEGINNING
-from millstream.store.ownership import Handed, Ownership, Place, remote
+from millstream.store.consumers import remote
+from millstream.store.move_records import Extent, Place, SealedRecord, as_sent
+from millstream.store.ownership import Handed, Ownership
 from millstream.store.retention import Retention
 from millstream.store.segments import Segment
 
@@ -46,45 +48,6 @@ class Page:
     last_rows: Mapping[str, int] = field(default_factory=dict)  # of base streams
     path: PathTime = field(default_factory=PathTime)  # what the rows have cost on their way
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "stream": self.stream,
-            "epoch": self.epoch,
-            "home_epoch": self.home_epoch,
-            "segments": [segment_json(s) for s in self.segments],
-            "moved": None if self.moved is None else asdict(self.moved),
-            "behind_rows": self.behind_rows,
-            "retained_from": self.retained_from,
-            "last_rows": dict(self.last_rows),
-            "path": [self.path.evaluation_s, self.path.communication_s],
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> "Page":
-        moved = data["moved"]
-        return Page(
-            data["stream"],
-            data["epoch"],
-            data["home_epoch"],
-            tuple(segment_of(data["stream"], s) for s in data["segments"]),
-            None if moved is None else Handed(**{**moved, "to": Place(**moved["to"])}),
-            data["behind_rows"],
-            data["retained_from"],
-            data["last_rows"],
-            PathTime(*data.get("path", ())),
-        )
-
-
-def segment_json(segment: Segment) -> dict[str, Any]:
-    """A segment as it travels: where its file lies is each processor's own business."""
-    data = asdict(segment)
-    del data["stream"], data["file"], data["tag"]
-    return data
-
-
-def segment_of(stream: str, data: Mapping[str, Any]) -> Segment:
-    return Segment(stream=stream, file=None, tag=None, **data)
-
 
 class Peer(Protocol):
     """Another processor. Every method may raise PeerAwayError or RefusedError."""
@@ -105,9 +68,9 @@ class Peer(Protocol):
         """Keeps it no longer; gives the later owner, who may know the consumer from here."""
         ...
 
-    def needs(self, move: str, operators: tuple[str, ...], to: Place) -> Mapping[str, Any]: ...
+    def needs(self, move: str, operators: tuple[str, ...], to: Place) -> Extent: ...
 
-    def sealed(self, move: str, wait: float) -> Mapping[str, Any] | None: ...
+    def sealed(self, move: str, wait: float) -> SealedRecord | None: ...
 
     def ready(self, move: str) -> None: ...
 
@@ -157,7 +120,7 @@ class Distributor:
             stream,
             known,
             self.ledger.epoch,
-            tuple(taken),
+            tuple(as_sent(s) for s in taken),
             behind_rows=sum(s.rows for s in segments[len(taken) :]),
             retained_from=int(head["retained_from"]) if head else BEGINNING,
             last_rows=self._last_rows(),
