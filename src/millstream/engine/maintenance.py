@@ -209,8 +209,8 @@ class Maintenance:
         if relation or sum(s.size for s in run) > BY_SPARK_BYTES:
             frame = self.runner.reader.frame(stream, run)
             # only the oldest run may forget what was taken back: all of it lies inside
-            oldest = next(s for s in self.ledger.segments(stream) if s.rows)
-            if relation and run[0].first == oldest.first:
+            older = any(s.rows and s.first < run[0].first for s in self.ledger.segments(stream))
+            if relation and not older:
                 frame = present(frame)
             folder = self.store.path(f"{self.store.new_name()}.writing")
             ordered = frame.data.coalesce(1).sortWithinPartitions("_ts")
