@@ -245,16 +245,22 @@ def test_tables_over_copies_of_tables(spark: Any, tmp_path: Path) -> None:
     """The table below lies on one processor, those over it on others, and everybody merges; then
     they move, and what they read back is what their new owner merged."""
     streams = (orders(FEW_ORDERS),)
-    turns = {"left": 3 * FEW_ORDERS}
+    rounds: list[str] = []
 
     def disturb(cluster: Cluster, chance: random.Random) -> None:
         for processor in cluster.alive.values():
             compact_all(processor.engine)
-        turns["left"] -= 1
-        if turns["left"] % 3 == 0:
-            operator = chance.choice(sorted(cluster.where))
-            to = chance.choice([n for n in cluster.names if n != cluster.where[operator]])
-            assert cluster.move([operator], to, lambda: bool(cluster.exchange()) and None)
+        operator = chance.choice(sorted(cluster.where))
+        rounds.append(operator)
+        if len(rounds) % 2:
+            return
+        to = chance.choice([n for n in cluster.names if n != cluster.where[operator]])
+
+        def between() -> None:
+            cluster.exchange()
+            cluster.steps()  # whoever stands amid what others have merged must get past it
+
+        assert cluster.move([operator], to, between)
 
     runner = ClusterRunner(spark, tmp_path, 2, seed=2, disturb=disturb)
     chosen = {name: QUERIES[name] for name in MERGED}
