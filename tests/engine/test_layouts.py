@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from millstream.engine.layouts import Layouts
-from millstream.engine.ledger import Ledger
 from millstream.share.together import Place
+from millstream.store.layouts import Layouts
+from millstream.store.ledger import Ledger
 
 
 def test_a_number_is_not_given_again_after_the_ledger_was_opened_anew(tmp_path: Path) -> None:
