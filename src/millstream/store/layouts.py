@@ -28,11 +28,15 @@ class Layouts:
         rows = self._ledger.rows("SELECT id FROM layouts WHERE text = ?", (text,))
         if rows:
             return int(rows[0]["id"])
-        (most,) = self._ledger.rows("SELECT coalesce(max(id), 0) AS id FROM layouts")
         # a number is never given again: files that were merged may still be read under it
-        self._last = max(self._last, int(most["id"])) + 1
+        self._last = self._greatest() + 1
         self._ledger.change("INSERT INTO layouts VALUES (?, ?)", (self._last, text))
         return self._last
+
+    def _greatest(self) -> int:
+        """The greatest number that was given since the ledger was opened, or is in it."""
+        (most,) = self._ledger.rows("SELECT coalesce(max(id), 0) AS id FROM layouts")
+        return max(self._last, int(most["id"]))
 
     def places(self, number: int) -> Mapping[str, Place]:
         known = self._known.get(number)
@@ -68,6 +72,7 @@ class Layouts:
         A step under way may still read files that were merged meanwhile: it is answered from
         memory.
         """
+        self._last = self._greatest()  # those that go may still be known under their numbers
         unused = "id NOT IN (SELECT tag FROM segments WHERE tag IS NOT NULL)"
         for row in self._ledger.rows(f"SELECT * FROM layouts WHERE {unused}"):
             self._known.setdefault(int(row["id"]), _read(row["text"]))
