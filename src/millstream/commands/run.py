@@ -188,7 +188,8 @@ def _door(
     posted = posted_streams(job)
     if address is None and not posted:
         return None
-    from millstream.server.run_api import address_of, run_endpoint  # noqa: PLC0415
+    from millstream.server.run_api import run_endpoint  # noqa: PLC0415
+    from millstream.server.serving import address_of  # noqa: PLC0415
 
     host, port = address_of(address or "0")
 

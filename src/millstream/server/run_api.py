@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
-from millstream.errors import UsageError
 from millstream.server.access import json_body
 from millstream.server.rows_api import RowsServer
 from millstream.server.serving import Application
@@ -71,17 +70,3 @@ def add_routes(app: Application, live: "LiveRun") -> None:
     async def change(request: Request) -> dict[str, Any]:
         wish = await json_body(request, WISH_BYTES_MAX)
         return await run_in_threadpool(live.change_goals, wish)
-
-
-def address_of(text: str) -> tuple[str, int]:
-    """Host and port of `PORT` or `HOST:PORT`.
-
-    >>> address_of("8080"), address_of("0.0.0.0:80"), address_of("[::1]:0")
-    (('127.0.0.1', 8080), ('0.0.0.0', 80), ('::1', 0))
-    """
-    host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
-        raise UsageError(
-            f"{text!r} is no address to listen on", hint="a port, or host:port; port 0 takes any"
-        )
-    return host.strip("[]") or "127.0.0.1", int(port)
