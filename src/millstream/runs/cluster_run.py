@@ -26,7 +26,7 @@ from millstream.client.relation import summed
 from millstream.client.results import Batch, ResultReader, StreamReader
 from millstream.config import Job
 from millstream.config.qos_table import table_of as quality_table
-from millstream.config.stream_json import table_of
+from millstream.config.stream_table import table_of
 from millstream.cql.system_streams import PREFIX
 from millstream.engine.appending import REJECTED_NAMES
 from millstream.engine.delivery import FileSink, Result, user_table, write_file

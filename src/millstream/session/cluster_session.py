@@ -21,7 +21,7 @@ from millstream.client.manager_client import ManagerClient, manager_url
 from millstream.client.relation import summed
 from millstream.client.results import ResultReader
 from millstream.config.qos_table import specification_table
-from millstream.config.stream_json import table_of
+from millstream.config.stream_table import table_of
 from millstream.cql.catalog import StreamDefinition
 from millstream.cql.parser import CreateStream, parse, split
 from millstream.cql.system_streams import PREFIX
