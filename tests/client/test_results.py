@@ -14,7 +14,7 @@ from millstream.client import arrow_types, relation
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
 from millstream.client.results import ResultReader
 from millstream.client.system import ResultPage
-from millstream.config import stream_json
+from millstream.config import stream_table
 from millstream.errors import ResourceError, StateError, UsageError
 from millstream.plan.schema import Field
 from millstream.plan.windows import FOREVER
@@ -173,6 +173,6 @@ def test_a_relation_is_what_its_changes_add_up_to() -> None:
     assert sorted(relation.summed(changes)["k"].to_pylist()) == [2, 2, 3]
 
 
-@pytest.mark.parametrize("module", [arrow_types, relation, stream_json])
+@pytest.mark.parametrize("module", [arrow_types, relation, stream_table])
 def test_examples_in_docstrings(module: Any) -> None:
     assert doctest.testmod(module).failed == 0

@@ -25,7 +25,8 @@ from millstream.control.snapshot import (
     Snapshot,
     StreamSnapshot,
 )
-from millstream.control.snapshot_changes import apply_changes, changes
+from millstream.control.snapshot_changes import changes
+from snapshot_pages import apply_changes
 
 names = st.sampled_from(["a", "b", "c", "d"])
 figures = st.floats(0, 1e6, allow_nan=False)

@@ -16,11 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from millstream.bench.synthetic_system import FAILED, SLOW, SyntheticSystem
 from millstream.control.codec import from_json
 from millstream.control.snapshot import Snapshot
-from millstream.control.snapshot_changes import apply_changes
 from millstream.errors import UsageError
 from millstream.server.dashboard.app import STATIC, dashboard_app
 from millstream.server.dashboard.feed import WAITING_MAX, Feed
 from millstream.server.dashboard.serving import DashboardServer
+from snapshot_pages import apply_changes
 
 ASKS = {"X-Millstream": "1"}
 

@@ -6,9 +6,10 @@ from millstream.control.codec import to_json
 from millstream.control.manager_events import RequestMove, StartStreams, Submit
 from millstream.control.manager_snapshot import snapshot_of
 from millstream.control.snapshot import Snapshot
-from millstream.control.snapshot_changes import apply_changes, changes
+from millstream.control.snapshot_changes import changes
 from millstream.server.dashboard.layout import place, shape_of
 from millstream.sim.managed_cluster import ManagedCluster, Trouble, tree
+from snapshot_pages import apply_changes
 
 PLANS = {
     "one": tree("one", ("o:f", "s:a"), ("o:j", "o:f", "s:b"), ("o:r", "o:j")),

@@ -21,7 +21,7 @@ from millstream.client.relation import summed
 from millstream.client.results import RejectReader, ResultReader
 from millstream.client.system import POLL_S, Figures, RegisteredQuery, Submission, tables_of
 from millstream.config.qos_table import specification_table
-from millstream.config.stream_json import table_of
+from millstream.config.stream_table import table_of
 from millstream.cql.catalog import StreamDefinition
 from millstream.cql.system_streams import PREFIX
 from millstream.errors import StateError, UsageError

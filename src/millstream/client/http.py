@@ -131,7 +131,7 @@ class HttpClient:
     ) -> None:  # fmt: skip
         """`kept` is how many connections stay open between requests."""
         self._answer_s, self._connect_s = answer_s, connect_s
-        self.http = httpx.Client(base_url=base_url, **_settings(verify, kept))
+        self.http = httpx.Client(base_url=base_url, timeout=answer_s, **_settings(verify, kept))
         self.http.headers.clear()
         self.http.headers.update({**_headers(token), **(headers or {})})
 
@@ -189,7 +189,8 @@ class AsyncHttpClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:  # fmt: skip
         self._answer_s = answer_s
-        self.http = httpx.AsyncClient(transport=transport, **_settings(verify, KEPT_MAX))
+        settings = _settings(verify, KEPT_MAX)
+        self.http = httpx.AsyncClient(transport=transport, timeout=answer_s, **settings)
         self.http.headers.clear()
         self.http.headers.update(_headers(token))
 

@@ -1,4 +1,4 @@
-"""One `[streams.NAME]` table to a stream definition.
+"""One `[streams.NAME]` table to a stream definition, and back.
 
 Looks at the table and at whether its path exists; of Parquet files it reads the footer for columns
 that are not declared. Knows nothing of where the table stands: a mistake names its key.
@@ -37,6 +37,33 @@ READER_OPTIONS = (
 )  # fmt: skip
 COLUMNS_HINT = 'columns = { host = "string", at = "long" }, Spark type names in file order'
 TIME_HINT = 'time = "at", or an expression that gives a timestamp: "timestamp_seconds(at)"'
+
+
+def table_of(definition: StreamDefinition) -> dict[str, Any]:
+    """The stream's table with its name; paths are absolute, so that it means the same elsewhere.
+
+    >>> from millstream.plan.schema import Field
+    >>> stream = StreamDefinition("a", (Field("x", "int"),), "x", 5, source={"source": "push"})
+    >>> table_of(stream)["lateness"], table_of(stream)["columns"]
+    ('5 us', {'x': 'int'})
+    """
+    source = dict(definition.source)
+    table: dict[str, Any] = {
+        "name": definition.name,
+        "columns": {field.name: field.type for field in definition.columns},
+        "time": definition.time,
+        **source,
+    }
+    if source.get("source") == "spark":
+        table["options"] = dict(source.get("options", {}))
+    for key, length in (
+        ("lateness", definition.lateness_us),
+        ("idle", definition.idle_us),
+        ("max_ahead", definition.max_ahead_us),
+    ):
+        if length:
+            table[key] = f"{length} us"
+    return table
 
 
 @dataclass(frozen=True, slots=True)

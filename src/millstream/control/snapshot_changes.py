@@ -51,20 +51,3 @@ def _difference(
     old: Mapping[str, Any], new: Mapping[str, Any], key: tuple[str, ...]
 ) -> dict[str, Any]:
     return {k: v for k, v in new.items() if k in key or k not in old or old[k] != v}
-
-
-def apply_changes(old: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
-    """What the page does with `changes`; here for tests and for terminals far away."""
-    new = dict(old)
-    for name, value in told.items():
-        if name not in KEYED:
-            new[name] = value
-            continue
-        members = {_key(name, m): m for m in old.get(name, ())}
-        for key in value["removed"]:
-            members.pop(tuple(key), None)
-        for member in value["changed"]:
-            key = _key(name, member)
-            members[key] = {**members.get(key, {}), **member}
-        new[name] = list(members.values())
-    return new

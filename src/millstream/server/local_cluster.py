@@ -204,7 +204,7 @@ class LocalCluster:
 
 def submit_job(client: ManagerClient, job: Any, *, wait_s: float = 120.0) -> list[dict[str, Any]]:
     """Declares a job's streams, registers its queries, then lets rows come."""
-    from millstream.config.stream_json import table_of  # noqa: PLC0415
+    from millstream.config.stream_table import table_of  # noqa: PLC0415
 
     for stream in job.streams:
         client.declare(table_of(stream))

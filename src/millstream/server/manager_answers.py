@@ -3,7 +3,7 @@
 Reads the manager's state, changes nothing. The dashboard has its own view of the same state.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from millstream.control.manager_connections import owner_of, placed_operators
@@ -194,6 +194,17 @@ def operator(state: ManagerState, name: str) -> Answer:
         if figures
         else {},
     }
+
+
+def moves_since(state: ManagerState, counter: int) -> list[dict[str, Any]]:
+    """The moves that were decided after a count."""
+    return [move(m) for m in state.moves.values() if int(m.id.split("-")[-1]) > counter]
+
+
+def settled(state: ManagerState, moves: Iterable[str]) -> bool | None:
+    """Whether moves are sealed and taken over, or undone; None while they are under way."""
+    phases = {state.moves[move].phase for move in moves}
+    return True if phases <= {"completing", "done", "undone"} else None
 
 
 def move(known: Move) -> Answer:

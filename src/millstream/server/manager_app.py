@@ -126,21 +126,13 @@ class ManagerServer:
             settings.deciding,
             name=settings.name,
             token=settings.token,
-            verify=settings.authority or True,
+            verify=settings.verify,
             say=say,
         )
         self._say = say
-        self._feeder = SystemFeed(
-            lambda: self.driver.state, settings.token, settings.authority or True
-        )
+        self._feeder = SystemFeed(lambda: self.driver.state, settings.token, settings.verify)
         self.app = self._app()
-        self._server = Server(
-            self.app,
-            host=settings.host,
-            port=settings.port,
-            certificate=settings.certificate,
-            key=settings.key,
-        )
+        self._server = Server.at(settings, self.app)
         self.url, self.port = self._server.url, self._server.port
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
@@ -191,9 +183,9 @@ class ManagerServer:
         self._add_queries(app)
         self._add_moves(app)
         add_quality_routes(app, self.driver)
-        verify = self.settings.authority or True
-        add_placement_routes(app, self.driver, self.settings.token, verify)
-        add_tier_routes(app, self.driver, self._feeder.log, self.settings.token, verify)
+        token, verify = self.settings.token, self.settings.verify
+        add_placement_routes(app, self.driver, token, verify)
+        add_tier_routes(app, self.driver, self._feeder.log, token, verify)
         return app
 
     def _registration(self) -> Registration | None:
@@ -206,7 +198,7 @@ class ManagerServer:
             self.driver.heard_above,
             self._say,
             token=self.settings.token,
-            verify=self.settings.authority or True,
+            verify=self.settings.verify,
         )
 
     def _feed(self, event: Event) -> None:
@@ -265,8 +257,11 @@ class ManagerServer:
 
             await self.driver.until(away, asked.wait_s)
             left = answers.entering(self.driver.state, name)
-            told = {"processor": self._processor(name), "entering": left}
-            return {**self._moves_since(before), **told}
+            return {
+                "moves": answers.moves_since(self.driver.state, before),
+                "processor": answers.processor(self.driver.state, name),
+                "entering": left,
+            }
 
         @app.delete("/processors/{name}")
         async def remove(name: str) -> dict[str, Any]:
@@ -278,14 +273,6 @@ class ManagerServer:
             body = await json_body(request)
             self._feed(Change(changed(self.driver.state.settings, body)))
             return answers.settings(self.driver.state)
-
-    def _processor(self, name: str) -> Any:
-        return answers.processor(self.driver.state, name)
-
-    def _moves_since(self, counter: int) -> dict[str, Any]:
-        state = self.driver.state
-        fresh = [m for m in state.moves.values() if int(m.id.split("-")[-1]) > counter]
-        return {"moves": [answers.move(m) for m in fresh]}
 
     def _add_streams(self, app: Application) -> None:
         @app.post("/streams")
@@ -361,12 +348,8 @@ class ManagerServer:
                 return {**planned, "moves": []}
             before = state.counter
             self._feed(RequestMove(operators, asked.to, "somebody asked for it"))
-            mine = [m["id"] for m in self._moves_since(before)["moves"]]
-
-            def over(state: ManagerState) -> bool | None:
-                return True if all(state.moves[m].settled for m in mine) else None
-
-            await self.driver.until(over, asked.wait_s)
+            mine = [m["id"] for m in answers.moves_since(self.driver.state, before)]
+            await self.driver.until(lambda s: answers.settled(s, mine), asked.wait_s)
             known = self.driver.state.moves
             return {**planned, "moves": [answers.move(known[m]) for m in mine]}
 

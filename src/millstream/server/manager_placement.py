@@ -18,7 +18,6 @@ from pydantic import Field
 from millstream.client.http import AsyncHttpClient, json_of
 from millstream.control.codec import EXACT
 from millstream.control.manager_events import RequestMove
-from millstream.control.manager_state import ManagerState
 from millstream.control.protocol import PATH, Envelope, PlaceTree, read_replies
 from millstream.control.replies import Refusal, TreePlaced
 from millstream.errors import AwayError, MillstreamError, RefusedError, UsageError
@@ -95,7 +94,7 @@ def add_placement_routes(
                 }
                 for p in found
             ],
-            "moves": _moves_since(driver.state, before),
+            "moves": answers.moves_since(driver.state, before),
         }
 
 
@@ -230,15 +229,6 @@ async def _carried_out(
     how = "the processors" if asked.distributed else asked.planner
     for target, operators in sorted(targets.items()):
         driver.feed(RequestMove(tuple(operators), target, f"{how} placed it there"))
-    mine = [move["id"] for move in _moves_since(driver.state, before)]
-
-    def over(state: ManagerState) -> bool | None:
-        return True if all(state.moves[m].settled for m in mine) else None
-
-    await driver.until(over, asked.wait_s)
-    return {"sentence": sentence, "moves": _moves_since(driver.state, before)}
-
-
-def _moves_since(state: ManagerState, counter: int) -> list[dict[str, Any]]:
-    fresh = [m for m in state.moves.values() if int(m.id.split("-")[-1]) > counter]
-    return [answers.move(move) for move in fresh]
+    mine = [move["id"] for move in answers.moves_since(driver.state, before)]
+    await driver.until(lambda state: answers.settled(state, mine), asked.wait_s)
+    return {"sentence": sentence, "moves": answers.moves_since(driver.state, before)}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from millstream.balance.cost_models import COST_MODELS
 from millstream.balance.redistribution import POLICIES
@@ -12,7 +12,7 @@ from millstream.control.manager_decisions import SQPR
 from millstream.control.manager_state import Settings
 from millstream.errors import UsageError
 from millstream.place.patterns import PATTERNS
-from millstream.server.serving import demand_token
+from millstream.server.serving import Listening
 
 STRATEGIES: Mapping[str, Any] = {
     "pattern": PATTERNS, "cost_model": COST_MODELS, "policy": POLICIES, "placer": PLACERS,
@@ -30,27 +30,19 @@ PARAMETERS = ("percent_difference", "check_s", "moves_max")  # of redistribution
 
 
 @dataclass(frozen=True, slots=True)
-class ManagerSettings:
+class ManagerSettings(Listening):
     """How a manager is reached, and how it decides."""
 
-    host: str = "127.0.0.1"
+    WHO: ClassVar[str] = "a manager"
     port: int = 8360
-    token: str | None = None
-    certificate: str | None = None
-    key: str | None = None
-    authority: str | None = None
     name: str = "manager"  # as a manager above knows it
     above: str | None = None  # URL of that one
     deciding: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
-        demand_token(
-            "a manager listens", self.host, self.token, "--token-file FILE, or --host 127.0.0.1"
-        )
+        Listening.__post_init__(self)
         if self.above is not None:
             checked_url(self.above, "--above")
-        if (self.certificate is None) != (self.key is None):
-            raise UsageError("TLS needs a certificate and its key", hint="--certificate and --key")
         for registry, name in (
             (PATTERNS, self.deciding.pattern),
             (COST_MODELS, self.deciding.cost_model),

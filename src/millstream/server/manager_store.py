@@ -9,36 +9,17 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from millstream.control.codec import from_json, to_json
-from millstream.control.manager_state import (
-    DURABLE,
-    Above,
-    Decision,
-    Goals,
-    ManagerState,
-    Move,
-    OperatorRecord,
-    OutsideStream,
-    Processor,
-    Promise,
-    Query,
-    Settings,
-    StreamRecord,
-)
+from millstream.control.manager_state import DURABLE, Decision, ManagerState, Settings
 from millstream.errors import StateError, UsageError
 
+# What each durable table of the state holds.
 KINDS: Mapping[str, type[Any]] = {
-    "processors": Processor,
-    "streams": StreamRecord,
-    "queries": Query,
-    "operators": OperatorRecord,
-    "moves": Move,
-    "outside": OutsideStream,
-    "promises": Promise,
-    "above": Above,
-    "goals": Goals,
+    kind: get_args(table)[1]
+    for kind, table in get_type_hints(ManagerState).items()
+    if kind in DURABLE
 }
 VERSION = 1
 
@@ -73,7 +54,7 @@ class ManagerStore:
             self._db.execute("BEGIN IMMEDIATE")
             self._set_meta("version", str(VERSION))
             self._set_meta("epoch", str(epoch))
-        tables: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+        tables: dict[str, Any] = {kind: {} for kind in KINDS}
         decisions: list[Decision] = []
         for kind, key, value in self._db.execute("SELECT kind, key, value FROM records"):
             try:
@@ -94,15 +75,7 @@ class ManagerStore:
         return ManagerState(
             epoch=epoch,
             settings=settings,
-            processors=tables["processors"],
-            streams=tables["streams"],
-            queries=tables["queries"],
-            operators=tables["operators"],
-            moves=tables["moves"],
-            outside=tables["outside"],
-            promises=tables["promises"],
-            above=tables["above"],
-            goals=tables["goals"],
+            **tables,
             decisions=tuple(decisions),
             counter=counter,
         )

@@ -201,15 +201,6 @@ class ManagerView:
             self._latest.add(query.name, tuple(page["rows"][0]), rows)
 
 
-def addresses(state: ManagerState) -> dict[str, str]:
-    """Where the processors that are up answer."""
-    return {
-        name: processor.url
-        for name, processor in state.processors.items()
-        if name in state.live and state.live[name].state == "up"
-    }
-
-
 def mistake(cql: str, message: str, detail: str, hint: str) -> MillstreamError:
     """An error as it came over the wire; one in the text knows its place again.
 

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
@@ -35,8 +35,7 @@ from millstream.control.replies import Reply
 from millstream.engine.ports import DataPlane
 from millstream.engine.processor import Processor
 from millstream.engine.settings import EngineSettings
-from millstream.errors import UsageError
-from millstream.server.access import AnswerError, json_body
+from millstream.server.access import AnswerError, record_body
 from millstream.server.balancing import BalanceSettings, Balancing
 from millstream.server.capacity import capacity
 from millstream.server.connection_manager import ConnectionManager, Parts
@@ -49,7 +48,7 @@ from millstream.server.placement_coordinator import PlacementCoordinator
 from millstream.server.processor_view import ProcessorView
 from millstream.server.registration import Registration
 from millstream.server.rows_api import rows_app
-from millstream.server.serving import Application, Server, demand_token
+from millstream.server.serving import Application, Listening, Server
 from millstream.server.statistics_gatherer import StatisticsGatherer
 from millstream.server.stream_distributor import StreamDistributor
 from millstream.server.stream_feeder import StreamFeeder
@@ -60,33 +59,27 @@ NOTED_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessorSettings:
+class ProcessorSettings(Listening):
     """How a processor is reached, and by whom."""
 
-    host: str = "127.0.0.1"
-    port: int = 0
-    token: str | None = None
-    certificate: str | None = None  # PEM files; both or neither
-    key: str | None = None
-    authority: str | None = None  # whose certificates are believed
+    WHO: ClassVar[str] = "a processor"
     manager: str | None = None
     advertise: str | None = None  # URL at which others reach it, where that is not its own
     properties: Mapping[str, Any] = field(default_factory=dict)
     balance: BalanceSettings | None = None  # with its peers, where no manager leads
 
     def __post_init__(self) -> None:
-        demand_token(
-            "a processor listens", self.host, self.token, "--token-file FILE, or --host 127.0.0.1"
-        )
+        Listening.__post_init__(self)
         for address, option in ((self.advertise, "--advertise"), (self.manager, "--manager")):
             if address is not None:
                 checked_url(address, option)
-        if (self.certificate is None) != (self.key is None):
-            raise UsageError("TLS needs a certificate and its key", hint="--certificate and --key")
 
-    @property
-    def verify(self) -> str | bool:
-        return self.authority or True
+
+@dataclass(frozen=True, slots=True)
+class _Addresses:
+    """Of other processors that balance."""
+
+    peers: tuple[str, ...]
 
 
 class ProcessorServer:
@@ -144,13 +137,7 @@ class ProcessorServer:
         )
         self.processor.engine.on_notice.append(self.notice)
         self.processor.new_owner.on_owner.append(self._owner)
-        self._server = Server(
-            self.app(),
-            host=settings.host,
-            port=settings.port,
-            certificate=settings.certificate,
-            key=settings.key,
-        )
+        self._server = Server.at(settings, self.app())
         self.port = self._server.port
         self.registration = self._registration()
 
@@ -315,10 +302,8 @@ class ProcessorServer:
 
         @app.post("/balance/peers")
         async def peers(request: Request) -> dict[str, Any]:
-            told = (await json_body(request)).get("peers")
-            if not isinstance(told, list) or not all(isinstance(url, str) for url in told):
-                raise AnswerError(400, "mistake", "peers is a list of addresses")
-            there().book.add([checked_url(url, "an address is") for url in told])
+            told = await record_body(request, _Addresses)
+            there().book.add([checked_url(url, "an address is") for url in told.peers])
             return {}
 
     async def _note(self, envelope: Envelope) -> None:

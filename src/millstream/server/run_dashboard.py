@@ -21,10 +21,11 @@ from millstream.control.snapshot import (
     Snapshot,
     SnapshotSource,
 )
-from millstream.errors import StateError, UsageError
+from millstream.errors import StateError
 from millstream.server.dashboard.serving import DashboardServer
 from millstream.server.engine_ending import forget_leftovers
 from millstream.server.engine_view import EngineView
+from millstream.server.serving import address_of
 
 if TYPE_CHECKING:
     from millstream.runs.live_run import LiveRun
@@ -83,12 +84,7 @@ def address(text: str | None) -> Address:
     """
     if text is None:
         return Address()
-    host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > 65_535:
-        raise UsageError(
-            f"{text!r} is no address to listen on", hint="a port, or host:port; port 0 takes any"
-        )
-    return Address(host.strip("[]") or "127.0.0.1", int(port))
+    return Address(*address_of(text))
 
 
 class RunDashboard:

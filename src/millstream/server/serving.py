@@ -10,7 +10,8 @@ import ipaddress
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -45,12 +46,49 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def address_of(text: str) -> tuple[str, int]:
+    """Host and port of `PORT` or `HOST:PORT`.
+
+    >>> address_of("8080"), address_of("0.0.0.0:80"), address_of("[::1]:0")
+    (('127.0.0.1', 8080), ('0.0.0.0', 80), ('::1', 0))
+    """
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise UsageError(
+            f"{text!r} is no address to listen on", hint="a port, or host:port; port 0 takes any"
+        )
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
 def demand_token(
     what: str, host: str, token: str | None, hint: str = "set a token, or listen on 127.0.0.1"
 ) -> None:
     """Beyond this machine nobody serves without a token."""
     if not is_loopback(host) and not token:
         raise UsageError(f"{what} on {host} only with a token", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """How a daemon is reached, and by whom."""
+
+    host: str = LOOPBACK
+    port: int = 0
+    token: str | None = None
+    certificate: str | None = None  # PEM files; both or neither
+    key: str | None = None
+    authority: str | None = None  # whose certificates are believed
+    WHO: ClassVar[str] = "a daemon"
+
+    def __post_init__(self) -> None:
+        hint = "--token-file FILE, or --host 127.0.0.1"
+        demand_token(f"{self.WHO} listens", self.host, self.token, hint)
+        if (self.certificate is None) != (self.key is None):
+            raise UsageError("TLS needs a certificate and its key", hint="--certificate and --key")
+
+    @property
+    def verify(self) -> str | bool:
+        return self.authority or True
 
 
 class Application(FastAPI):
@@ -175,6 +213,13 @@ class Server:
         self._thread = threading.Thread(
             target=self._server.run, args=([self._socket],), name=name, daemon=True
         )
+
+    @classmethod
+    def at(cls, settings: Listening, app: ASGIApp) -> "Server":
+        return cls(
+            app, host=settings.host, port=settings.port, certificate=settings.certificate,
+            key=settings.key,
+        )  # fmt: skip
 
     @property
     def url(self) -> str:

@@ -84,7 +84,7 @@ class SystemFeed:
             self._positions = {}
             return
         self._note_decisions(names)
-        questions = {p: asked_of(state.processors[p], names | above) for p in _addresses(state)}
+        questions = {p: asked_of(state.processors[p], names | above) for p in addresses(state)}
         await asyncio.gather(*(self._ask(client, p, asked) for p, asked in questions.items()))
         await asyncio.gather(*(self._post(client, name) for name in sorted(names)))
 
@@ -110,7 +110,7 @@ class SystemFeed:
 
     async def _ask(self, client: AsyncHttpClient, processor: str, asked: frozenset[str]) -> None:
         """One processor; no answer is no news."""
-        url = _addresses(self._state()).get(processor)
+        url = addresses(self._state()).get(processor)
         if not asked or url is None:
             return
         epoch, after = self._positions.get(processor, (0, 0))
@@ -166,7 +166,7 @@ class SystemFeed:
         return False
 
 
-def _addresses(state: ManagerState) -> dict[str, str]:
+def addresses(state: ManagerState) -> dict[str, str]:
     """Where the processors that are up answer."""
     return {
         name: processor.url
@@ -178,5 +178,5 @@ def _addresses(state: ManagerState) -> dict[str, str]:
 def _door(state: ManagerState, name: str) -> str:
     """Where rows of a stream are posted; nowhere while its processor does not answer."""
     stream = state.streams.get(name)
-    url = _addresses(state).get(stream.processor) if stream is not None else None
+    url = addresses(state).get(stream.processor) if stream is not None else None
     return f"{url.rstrip('/')}/streams/{name}" if url else ""
