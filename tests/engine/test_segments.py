@@ -14,7 +14,7 @@ from millstream.engine import segments
 from millstream.engine.segments import EMPTY, Segment, SegmentStore, Written
 from millstream.engine.steps import Removals
 from millstream.errors import StateError
-from millstream.share.together import Place
+from millstream.share.shared_plan import Place
 
 
 def table(*times: int, ends: list[int] | None = None) -> pa.Table:

@@ -53,7 +53,7 @@ def qos(
             raise UsageError("--schedule goes with the URL of a manager, and alone")
         wish["schedule"] = _schedule(schedule)
     if goals is not None:
-        from millstream.schedule.wishes import specification_from_text  # noqa: PLC0415
+        from millstream.schedule.goal_text import specification_from_text  # noqa: PLC0415
 
         specification_from_text(goals)  # mistakes are told here, before anybody is asked
     figures = _by_url(run, wish) if "://" in run else _by_folder(Path(run), wish)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.cql.suggestions import did_you_mean
 from millstream.errors import UsageError
+from millstream.schedule.goal_text import amended, told
 from millstream.schedule.measures import (
     OPERATOR_STATISTICS,
     PLAN_STATISTICS,
@@ -17,7 +18,6 @@ from millstream.schedule.measures import (
 )
 from millstream.schedule.quality import Quality, Specification
 from millstream.schedule.scheduler import Scheduler
-from millstream.schedule.wishes import amended, told
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from millstream.engine.ledger import Ledger
 from millstream.errors import StateError
-from millstream.share.together import Place
+from millstream.share.shared_plan import Place
 
 REMEMBERED_MAX = 1_000
 

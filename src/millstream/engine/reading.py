@@ -10,7 +10,7 @@ from millstream.engine.frames import Frame
 from millstream.engine.ledger import Ledger
 from millstream.engine.segments import Segment, SegmentStore
 from millstream.errors import StateError
-from millstream.share.together import Place
+from millstream.share.shared_plan import Place
 
 
 class SegmentReader:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from millstream.engine.ledger import Ledger
 from millstream.engine.segments import Segment, SegmentStore, Written
-from millstream.share.together import Place
+from millstream.share.shared_plan import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from millstream.plan.nodes import Aggregate, AggregateCall
 from millstream.plan.sql_text import sql
 from millstream.plan.windows import BEGINNING, FOREVER, Instant, Sliding
 from millstream.share.dataflow import Operator, pane_length, stream_of
-from millstream.share.panes_together import PanesTogether, pane_places
 from millstream.share.predicate_index import bit_of, words_of
-from millstream.share.together import Place
+from millstream.share.shared_panes import PanesTogether, pane_places
+from millstream.share.shared_plan import Place
 
 DIRECT_WINDOWS_MAX = 32  # windows a pane is in, up to which it is simply copied to each
 
