@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from millstream.balance.central import CENTRAL, Observation
+from millstream.balance.central_policy import CENTRAL, Observation
 from millstream.balance.correlation import CorrelationBased, normalised
 from millstream.balance.dataflow import Stream, build
 from millstream.balance.fragments import fragment_query

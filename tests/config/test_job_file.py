@@ -18,7 +18,7 @@ from millstream.config.toml_places import places_of, string_origins
 from millstream.cql.parser import parse_query
 from millstream.errors import CqlError, UsageError
 from millstream.schedule import TEMPLATES, Quality, ScheduleSettings, Specification
-from millstream.schedule.wishes import specification_from_text
+from millstream.schedule.goal_text import specification_from_text
 
 GOOD = """\
 # a comment

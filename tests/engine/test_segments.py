@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from millstream.errors import StateError
-from millstream.share.together import Place
+from millstream.share.shared_plan import Place
 from millstream.store import segments
 from millstream.store.removals import Removals
 from millstream.store.segments import EMPTY, Segment, SegmentStore, Written

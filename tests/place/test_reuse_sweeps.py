@@ -1,11 +1,11 @@
 """When background work is done, for whom others are moved, and that sweeps of flows keep all."""
 
+from millstream.place.blocking_deliveries import least_cpu, worth_room
 from millstream.place.catalog import Catalog
 from millstream.place.planners import solution_of, verify
 from millstream.place.problem import Host, Operator, Problem, Query, Stream
 from millstream.place.sqpr import SqprPlanner, SqprSettings
 from millstream.place.sweep import Sweep
-from millstream.place.victims import least_cpu, worth_room
 from millstream.place.workload import TIGHT, generate, scaled
 
 CHAIN = Problem(

@@ -1,4 +1,4 @@
-"""Operators and who feeds whom; distributions, valid and not, and their connections."""
+"""Operators and who feeds whom; placements, valid and not, and their connections."""
 
 import doctest
 from dataclasses import dataclass
@@ -94,7 +94,7 @@ def test_an_operator_stands_once() -> None:
         PlanGraph((GraphOperator("o", ("s",)), GraphOperator("o", ("t",))))
 
 
-def test_what_makes_a_distribution_invalid() -> None:
+def test_what_makes_a_placement_invalid() -> None:
     graph = chain(2)
     assert problems(graph, {"o0": "p1", "o1": "p1"}, {"p1"}) == ()
     found = problems(graph, {"o0": "p2", "x": "p1"}, {"p1"})

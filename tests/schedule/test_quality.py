@@ -4,9 +4,9 @@ import pytest
 
 from millstream.errors import UsageError
 from millstream.schedule import TEMPLATES, Goal, Quality, Specification
+from millstream.schedule.goal_text import amended, specification_from_text
 from millstream.schedule.measures import PLAN_STATISTICS
 from millstream.schedule.quality import DEFAULT
-from millstream.schedule.wishes import amended, specification_from_text
 
 
 @pytest.mark.parametrize("name", TEMPLATES.names())

@@ -13,7 +13,7 @@ from typing import Any
 from millstream.plan.expressions import Call, Cast, Column, Expr, Literal, Time, conjuncts
 from millstream.plan.nodes import Emit, Filter, Join, Node, Project, Source, Windowed
 from millstream.plan.windows import FOREVER, reach
-from millstream.share.together import Place
+from millstream.share.shared_plan import Place
 
 
 class RaisedError(Exception):

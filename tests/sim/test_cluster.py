@@ -5,7 +5,7 @@ import pytest
 from small_clusters import setting
 
 from millstream.balance.balancer import Settings
-from millstream.balance.central import CENTRAL
+from millstream.balance.central_policy import CENTRAL
 from millstream.balance.correlation import CorrelationBased
 from millstream.sim.centralised import Centralised
 from millstream.sim.checkers import all_checkers

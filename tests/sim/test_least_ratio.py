@@ -5,7 +5,7 @@ import pytest
 from small_clusters import setting
 
 from millstream.balance.balancer import Settings
-from millstream.balance.central import Observation
+from millstream.balance.central_policy import Observation
 from millstream.balance.dataflow import Ints
 from millstream.balance.least_ratio import LeastRatio, Settled
 from millstream.balance.ratio_model import RatioModel

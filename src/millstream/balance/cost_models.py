@@ -1,7 +1,7 @@
 """Cost models: how full each processor is, and how much each operator has to do with it.
 
 D-CAPE, sections 6.1 and 6.2. A cost model names the statistics it needs (only those are sent) and
-turns statistics, the distribution and the processors' properties into a cost table: numbers from 0
+turns statistics, the placement and the processors' properties into a cost table: numbers from 0
 to 1 for processors and operators, whatever they mean, so that any redistribution policy works with
 any model. Processors that have not reported are left out: nothing is known of them. A model keeps
 what it must remember in a value that its caller hands back; it reads no clock and moves nothing.

@@ -4,7 +4,8 @@ Built once from fragments (or single operators) and streams. A *unit* is what a 
 *edge* is one input of a unit, from a stream or from another unit. For an edge, per row entering
 there: rows that come out of the unit, mean CPU seconds, second moment of that, and what a row that
 yields a result costs (seed 002, equation 1). A *path* leads from a stream to a query's result.
-Nothing here depends on where units run: that is `arrangement`.
+A view of the queries' operator graphs, for speed. Nothing here depends on where units run: that is
+`arrangement`.
 """
 
 from collections.abc import Sequence

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from millstream.balance.central import CENTRAL, Observation, UnitMove
+from millstream.balance.central_policy import CENTRAL, Observation, UnitMove
 from millstream.balance.dataflow import Floats, Ints, sum_by
 from millstream.balance.ratio_model import Estimate, RatioModel
 

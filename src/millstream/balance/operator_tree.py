@@ -76,8 +76,4 @@ class QueryTree(OperatorGraph[Operator]):
         >>> tree.output_rates({"s": 100.0, "t": 50.0})["j"]
         75.0
         """
-        rates = {name: float(stream_rates[name]) for name in self.streams}
-        for name in self.order:
-            operator = self.by_id[name]
-            rates[name] = operator.selectivity * sum(rates[i] for i in operator.inputs)
-        return rates
+        return self.rates(stream_rates, lambda operator: operator.selectivity)

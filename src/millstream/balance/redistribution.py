@@ -1,9 +1,9 @@
 """Redistribution: whether operators move to other processors, which, and why.
 
 D-CAPE, section 6.3: algorithm 5 and its two policies, over a cost table of any model. Given costs,
-the current distribution and the parameters of table 6.1, `redistribute` answers with moves in the
+the current placement and the parameters of table 6.1, `redistribute` answers with moves in the
 order in which they are to be carried out, each with a sentence, or with none and the reason. It
-never gives an invalid distribution: only eligible operators go, only to eligible processors that
+never gives an invalid placement: only eligible operators go, only to eligible processors that
 have reported, and a move that makes the table invalid is struck out and decided anew, a bounded
 number of times. Nothing here carries a move out.
 
@@ -22,7 +22,7 @@ from millstream.plan.operator_graph import PlanGraph
 from millstream.plan.placement import Placement, problems
 from millstream.registry import Registry
 
-ATTEMPTS_MAX = 3  # the seed asks for a new distribution until one is valid; ours is bounded
+ATTEMPTS_MAX = 3  # the seed asks for a new one until one is valid; ours is bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +125,12 @@ def redistribute(
         allowed = tried.eligible_operators
         names = {o.id for o in situation.graph} if allowed is None else set(allowed)
         tried = replace(tried, eligible_operators=frozenset(names - refused))
-    sentence = f"nothing moves: no valid distribution in {ATTEMPTS_MAX} tries ({'; '.join(wrong)})"
+    sentence = f"nothing moves: no valid placement in {ATTEMPTS_MAX} tries ({'; '.join(wrong)})"
     return Decision((), sentence), memory
 
 
 def applied(table: Placement, decision: Decision) -> dict[str, str]:
-    """The distribution after the moves."""
+    """The placement after the moves."""
     return {**table, **{move.operator: move.target for move in decision.moves}}
 
 
@@ -146,7 +146,7 @@ def _remembered(situation: Situation, memory: Memory) -> Memory:
 
 
 class _Plan:
-    """A distribution under revision: where operators are by now, and what costs would become."""
+    """A placement under revision: where operators are by now, and what costs would become."""
 
     def __init__(self, situation: Situation, parameters: Parameters) -> None:
         self.graph, self.costs = situation.graph, situation.costs
@@ -188,7 +188,7 @@ class _Plan:
         return self.part.get(operator, 0.0) * ratio
 
     def connections_added(self, operator: str, target: str) -> int:
-        """By how many connections the whole distribution grows; below 0 where it shrinks."""
+        """By how many connections the whole placement grows; below 0 where it shrinks."""
         streams = (operator, *dict.fromkeys(self.graph.by_id[operator].inputs))
         after = {**self.table, operator: target}
         return sum(

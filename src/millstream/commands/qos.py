@@ -20,7 +20,7 @@ from millstream.errors import StateError, UsageError
 from millstream.runs.folder import STATE
 from millstream.runs.live_run import leave_wish, live_figures
 from millstream.runs.lock import locked
-from millstream.schedule.wishes import specification_from_text
+from millstream.schedule.goal_text import specification_from_text
 
 TOKEN = "MILLSTREAM_TOKEN"
 ANSWER_SECONDS_MAX = 30.0

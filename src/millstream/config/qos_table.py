@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 from millstream.cql.suggestions import did_you_mean
 from millstream.errors import UsageError
 from millstream.schedule.algorithms import ALGORITHMS
+from millstream.schedule.goal_text import specification_from_text as line_of
 from millstream.schedule.measures import PLAN_STATISTICS
 from millstream.schedule.quality import TEMPLATES, Goal, Quality, Specification
 from millstream.schedule.selectors import SELECTORS
 from millstream.schedule.settings import ScheduleSettings, SettingError, settings_from
-from millstream.schedule.wishes import specification_from_text as line_of
 
 T = TypeVar("T")
 SPECIFICATION_KEYS = ("template", "goals", "weight")

@@ -222,7 +222,7 @@ def _delay_ms(
     state: ManagerState,
     query: Query,
     operators: Mapping[str, OperatorRecord],
-    table: Mapping[str, str],
+    table: Placement,
     target: str | None,
 ) -> float | None:
     """The longest way of a row from where it enters to where the result is wanted."""
@@ -262,7 +262,7 @@ def what_fits(operators: Any, detail: str) -> str:
 
 
 def _sentence(
-    table: Mapping[str, str],
+    table: Placement,
     new: Mapping[str, OperatorRecord],
     reused: tuple[str, ...],
     cpu: float,

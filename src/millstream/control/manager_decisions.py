@@ -51,7 +51,7 @@ def place_query(state: ManagerState, query: Query) -> Verdict:
 
 
 def placement(state: ManagerState) -> Placement:
-    """The distribution table in force."""
+    """The placement in force."""
     return {o.id: o.processor for o in state.operators.values() if o.processor != NOBODY}
 
 

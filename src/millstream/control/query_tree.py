@@ -6,6 +6,7 @@ for those above them; rates are bytes a second as they cross the network, measur
 crosses already. A query without a place for its result may hand it over anywhere. Decides nothing.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from millstream.place.network_outcome import Options, Outcome, Placed
 from millstream.place.network_planner import plan
 from millstream.place.network_tree import NetworkTree, network_tree
 from millstream.place.problem import Matrix, Stream
+from millstream.plan.placement import Placement
 
 PULL_WAYS = 3  # a reader hears that there are rows, asks for them, gets them
 UNKNOWN_MS = 1.0  # between any two processors where nothing was measured: bytes alone count
@@ -53,7 +55,7 @@ class QueryTree:
     query: str
     problem: NetworkTree
     proxies: tuple[str, ...]
-    running: Mapping[str, str]  # the operators that may move, and where they are
+    running: Placement  # the operators that may move, and where they are
     staying: tuple[str, ...]  # operators of the query that others read too
     streams: Mapping[str, str]  # sources of the problem to the streams they are
     state_bytes: Mapping[str, float]
@@ -156,11 +158,8 @@ def _nodes(state: ManagerState, needed: set[str]) -> tuple[str, ...]:
 
 def _movable(state: ManagerState, query: Query, seen: Survey) -> set[str]:
     """Operators that nobody else uses, and that one operator of the query reads."""
-    read: dict[str, int] = {}
-    for name in query.operators:
-        for stream in state.operators[name].inputs:
-            read[stream] = read.get(stream, 0) + 1
-    return {o for o in query.operators if seen.used.get(o) == 1 and read.get(o, 0) <= 1}
+    read = Counter(stream for o in query.operators for stream in state.operators[o].inputs)
+    return {o for o in query.operators if seen.used.get(o) == 1 and read[o] <= 1}
 
 
 def _reading(
@@ -254,14 +253,14 @@ class Promise:
         return sum(rate for *_, rate in self.crossings)
 
 
-def promise(tree: QueryTree, problem: NetworkTree, placement: Mapping[str, str]) -> Promise:
+def promise(tree: QueryTree, problem: NetworkTree, placement: Placement) -> Promise:
     """The checker's word on a placement, and what crosses between which processors."""
     cost, delay = cost_and_delay(problem, placement)
     return Promise(cost, delay, tuple(_crossings(tree, problem, placement)))
 
 
 def _crossings(
-    tree: QueryTree, problem: NetworkTree, placement: Mapping[str, str]
+    tree: QueryTree, problem: NetworkTree, placement: Placement
 ) -> Iterator[tuple[str, str, str, float]]:
     at = {source.id: source.node for source in problem.sources} | dict(placement)
     rates = problem.rates()

@@ -8,6 +8,7 @@ processor's API) calls these functions; making goals durable is the caller's bus
 from millstream.cql.suggestions import did_you_mean
 from millstream.engine.dataflow import Dataflow
 from millstream.errors import UsageError
+from millstream.schedule.goal_text import amended
 from millstream.schedule.measures import (
     OPERATOR_STATISTICS,
     PLAN_STATISTICS,
@@ -16,7 +17,6 @@ from millstream.schedule.measures import (
 )
 from millstream.schedule.quality import Quality, Specification
 from millstream.schedule.scheduler import Scheduler
-from millstream.schedule.wishes import amended
 
 Statistic = OperatorStatistic | PlanStatistic
 

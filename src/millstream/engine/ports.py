@@ -19,7 +19,7 @@ from millstream.errors import MillstreamError
 from millstream.plan.nodes import Plan
 from millstream.share.dataflow import Operator
 from millstream.share.groups import Candidate
-from millstream.share.together import Place
+from millstream.share.shared_plan import Place
 from millstream.store.appending import Appender
 from millstream.store.segments import Segment, SegmentStore, Written
 

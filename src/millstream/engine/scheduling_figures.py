@@ -4,7 +4,7 @@ from typing import Any
 
 from millstream.engine.goals import take_wishes
 from millstream.engine.loop import Loop
-from millstream.schedule.wishes import told
+from millstream.schedule.goal_text import told
 
 
 def units_named(loop: Loop) -> dict[str, tuple[str, list[str], list[str]]]:

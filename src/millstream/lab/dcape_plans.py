@@ -87,19 +87,8 @@ class _Builder:
 
 def rates_of(graph: PlanGraph, streams: Mapping[str, float]) -> dict[str, float]:
     """Rows a second that each operator gives when all keep up."""
-    rates: dict[str, float] = {}
-
-    def rate(name: str) -> float:
-        if name in streams:
-            return streams[name]
-        if name not in rates:
-            operator = graph.by_id[name]
-            rates[name] = operator.number("per_input", 1.0) * sum(map(rate, operator.inputs))
-        return rates[name]
-
-    for operator in graph:
-        rate(operator.id)
-    return rates
+    rates = graph.rates(streams, lambda operator: operator.number("per_input", 1.0))
+    return {operator.id: rates[operator.id] for operator in graph}
 
 
 def plan_1(window_s: float, *, joins: bool) -> VirtualPlan:

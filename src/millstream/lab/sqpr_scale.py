@@ -12,9 +12,9 @@ from millstream.place.bounds import aggregate_host
 from millstream.place.catalog import Catalog
 from millstream.place.problem import Problem
 from millstream.place.rebuild import recounted
-from millstream.place.scarcity import share_used
 from millstream.place.sqpr import SqprPlanner
 from millstream.place.sqpr_milp import MilpPlanner, MilpSettings
+from millstream.place.utilisation import share_used
 from millstream.place.workload import LITERAL, TIGHT, Workload, generate, scaled
 
 LIMIT_S = 10.0  # a tenth of the seed's 100 s

@@ -2,7 +2,8 @@
 
 Grows as a manager learns of hosts, streams and operators; nothing is ever renumbered. For a stream
 it derives once its *closure*: S(q) and O(q) of SQPR section IV.A, in topological order, as arrays
-over which the dynamic programme runs. Holds no placement and decides nothing.
+over which the dynamic programme runs. A view of the problem and its operator graph, for speed; it
+holds no placement and decides nothing.
 """
 
 from collections.abc import Iterable

@@ -13,8 +13,8 @@ from millstream.place.catalog import Closure, Ints
 from millstream.place.cheapest import Extraction, tabulate
 from millstream.place.demand import Grain
 from millstream.place.prices import PriceCurve, Prices, price_hosts
-from millstream.place.scarcity import share_used
 from millstream.place.state import CPU, IN, LINK, MEMORY, OUT, PlanState, Run, Shortage
+from millstream.place.utilisation import share_used
 
 
 def binding_shortage(

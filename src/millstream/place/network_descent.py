@@ -7,7 +7,7 @@ cheap even where the exact search is not. The planner `descent` starts from In-N
 the exact search under a bound starts from its result.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from millstream.place.network_in_network import in_network
 from millstream.place.network_outcome import Infeasible, Options, Outcome
 from millstream.place.network_tree import NetworkTree, Vector
 from millstream.place.problem import bound_limit
+from millstream.plan.placement import Placement
 
 ROUNDS_MAX = 8
 
@@ -82,7 +83,7 @@ class _Walk:
         return np.asarray(cost)
 
 
-def descend(problem: NetworkTree, placement: Mapping[str, str]) -> dict[str, str]:
+def descend(problem: NetworkTree, placement: Placement) -> dict[str, str]:
     """A placement no dearer than the one given, which must keep the bound."""
     tree = problem.tree
     index = {node: i for i, node in enumerate(problem.nodes)}

@@ -1,6 +1,5 @@
 """What a network-aware planner answers: a placement with its figures, or why there is none."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from millstream.place.network_tree import NetworkTree
 from millstream.place.problem import bound_limit
+from millstream.plan.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Placed:
     """A placement of every operator; `lower_bound` is proven, equal to `cost` for an optimum."""
 
     planner: str
-    placement: Mapping[str, str]
+    placement: Placement
     cost: float
     delay: float
     lower_bound: float = 0.0

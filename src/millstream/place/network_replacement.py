@@ -14,6 +14,7 @@ from millstream.place.network_outcome import Infeasible, Options
 from millstream.place.network_planner import DEFAULT_NETWORK_PLANNER, plan
 from millstream.place.network_tree import NetworkTree
 from millstream.place.problem import within
+from millstream.plan.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Patience:
 class Replacement:
     """The decision. `moves` is empty when all stays; `placement` is what is wanted from now on."""
 
-    placement: Mapping[str, str]
+    placement: Placement
     moves: Mapping[str, tuple[str, str]]  # operator to (from, to)
     reason: str
     cost_now: float
@@ -38,7 +39,7 @@ class Replacement:
 
 def reconsider(
     problem: NetworkTree,
-    running: Mapping[str, str],
+    running: Placement,
     *,
     planner: str = DEFAULT_NETWORK_PLANNER,
     options: Options | None = None,
@@ -94,7 +95,7 @@ def _price_of_moving(
     )
 
 
-def _with(then: Replacement, reason: str, keep: Mapping[str, str] | None = None) -> Replacement:
+def _with(then: Replacement, reason: str, keep: Placement | None = None) -> Replacement:
     if keep is None:
         return Replacement(then.placement, then.moves, reason, then.cost_now, then.cost_then)
     return Replacement(dict(keep), {}, reason, then.cost_now, then.cost_now)

@@ -53,7 +53,7 @@ def distribute(
     wrong += [f"{o} was moved from {p}" for o, p in kept.items() if table.get(o) != p]
     if wrong:
         raise InternalError(
-            f"pattern {pattern!r} gave an invalid distribution", detail="; ".join(wrong)
+            f"pattern {pattern!r} gave an invalid placement", detail="; ".join(wrong)
         )
     return {operator.id: table[operator.id] for operator in graph}
 

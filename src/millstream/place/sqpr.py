@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from millstream.place.blocking_deliveries import free_amount, in_the_way, worth_room
 from millstream.place.catalog import LEEWAY, Catalog, Ints
 from millstream.place.cheapest import Plan, cheapest_plan
 from millstream.place.demand import Demand
@@ -32,10 +33,9 @@ from millstream.place.prices import (
 )
 from millstream.place.problem import Query
 from millstream.place.punctual import punctual_plan
-from millstream.place.scarcity import utilisation
 from millstream.place.state import PlanState, Run, Shortage
 from millstream.place.sweep import Sweep
-from millstream.place.victims import free_amount, in_the_way, worth_room
+from millstream.place.utilisation import utilisation
 
 Found = Plan | Shortage | None
 

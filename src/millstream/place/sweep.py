@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
+from millstream.place.blocking_deliveries import dependents
 from millstream.place.cheapest import Plan
 from millstream.place.demand import Demand
 from millstream.place.prices import PriceCurve, change_of_potential
 from millstream.place.state import PlanState, Shortage
-from millstream.place.victims import dependents
 
 GAIN = 1e-9  # a trial is kept if it lowers the potential by more
 GROUP = 12  # most deliveries in a group

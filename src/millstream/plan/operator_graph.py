@@ -167,6 +167,16 @@ class OperatorGraph(Generic[R]):
         found = (o for o in self if o.id in self.depth)
         return sorted(found, key=lambda o: self.depth[o.id])
 
+    def rates(
+        self, streams: Mapping[str, float], selectivity: Callable[[R], float]
+    ) -> dict[str, float]:
+        """Rows a second of every stream: an operator gives its selectivity times what it reads."""
+        rates = {name: float(streams[name]) for name in self.streams}
+        for name in self.order:
+            operator = self.by_id[name]
+            rates[name] = selectivity(operator) * sum(rates[i] for i in operator.inputs)
+        return rates
+
     def subplan(self, operator: str) -> tuple[str, ...]:
         """The operator and all below it, nearest first: a sub-plan that can move as one."""
         found = {operator: None}

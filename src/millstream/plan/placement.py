@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.plan.operator_graph import OperatorGraph, PlanGraph, R, number_of
+from millstream.plan.operator_graph import OperatorGraph, R, number_of
 
 Placement = Mapping[str, str]  # operator -> processor
 
@@ -26,13 +26,13 @@ class ProcessorDescription:
         return number_of(self.properties, name, otherwise)
 
 
-def problems(graph: PlanGraph, table: Placement, alive: Collection[str]) -> tuple[str, ...]:
+def problems(graph: OperatorGraph[R], table: Placement, alive: Collection[str]) -> tuple[str, ...]:
     """Why a placement is not valid; empty if it is.
 
     Valid: every operator stands in it (a mapping holds each once), nothing else does, and every
     processor in it is alive (section 5.1.3).
 
-    >>> from millstream.plan.operator_graph import GraphOperator
+    >>> from millstream.plan.operator_graph import GraphOperator, PlanGraph
     >>> problems(PlanGraph((GraphOperator("o", ("s",)),)), {"o": "p9"}, ["p1"])
     ('o is on p9, which does not answer',)
     """
@@ -45,7 +45,7 @@ def problems(graph: PlanGraph, table: Placement, alive: Collection[str]) -> tupl
     return tuple(found)
 
 
-def pieces(graph: PlanGraph, table: Placement) -> int:
+def pieces(graph: OperatorGraph[R], table: Placement) -> int:
     """Connected groups of operators on one processor."""
     return len(graph.parts(lambda source, target: table[source] == table[target]))
 
@@ -65,7 +65,7 @@ def crossings(graph: OperatorGraph[R], table: Placement) -> tuple[tuple[str, str
 
 
 def connection_count(
-    graph: PlanGraph, table: Placement, *, streams: bool = True, results: bool = False
+    graph: OperatorGraph[R], table: Placement, *, streams: bool = True, results: bool = False
 ) -> int:
     """Connections of the whole placement; figures 5.2 and 5.3 count streams, not results."""
     count = len(crossings(graph, table))
@@ -74,7 +74,7 @@ def connection_count(
     return count + (len(graph.roots) if results else 0)
 
 
-def connections_by_processor(graph: PlanGraph, table: Placement) -> dict[str, int]:
+def connections_by_processor(graph: OperatorGraph[R], table: Placement) -> dict[str, int]:
     """Connections that each processor handles, in and out, streams and results included."""
     counts = dict.fromkeys(table.values(), 0)
     for _, source, target in crossings(graph, table):
@@ -88,12 +88,12 @@ def connections_by_processor(graph: PlanGraph, table: Placement) -> dict[str, in
     return counts
 
 
-def processors_reading(graph: PlanGraph, table: Placement, stream: str) -> tuple[str, ...]:
+def processors_reading(graph: OperatorGraph[R], table: Placement, stream: str) -> tuple[str, ...]:
     """Processors with an operator that reads it."""
     return tuple(dict.fromkeys(table[consumer] for consumer in graph.consumers(stream)))
 
 
-def sends(graph: PlanGraph, table: Placement, operator: str) -> bool:
+def sends(graph: OperatorGraph[R], table: Placement, operator: str) -> bool:
     """Whether its result leaves its processor: to another one, or to whoever asked."""
     consumers = graph.consumers(operator)
     return not consumers or any(table[c] != table[operator] for c in consumers)

@@ -10,8 +10,8 @@ from millstream.config.stream_table import StreamReader
 from millstream.cql.catalog import StreamDefinition
 from millstream.cql.parser import CreateQuery, CreateStream, parse
 from millstream.errors import UsageError
+from millstream.schedule.goal_text import specification_from_text
 from millstream.schedule.quality import Specification
-from millstream.schedule.wishes import specification_from_text
 
 Columns = Mapping[str, str] | Sequence[tuple[str, str]]
 Goals = str | Mapping[str, Any] | Specification | None

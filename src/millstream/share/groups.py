@@ -15,9 +15,9 @@ from millstream.plan.fingerprint import digest, expression_key
 from millstream.plan.nodes import Aggregate, Join, Source
 from millstream.plan.windows import Instant, Now, Range, Sliding, reach
 from millstream.share.dataflow import Operator, is_core, pane_length, stream_of
-from millstream.share.panes_together import PaneMember, WindowMember, pane_member
 from millstream.share.rowwise import TIME_US, Rowwise, rowwise
-from millstream.share.together import JoinMember, Member, has_time, join_member
+from millstream.share.shared_panes import PaneMember, WindowMember, pane_member
+from millstream.share.shared_plan import JoinMember, Member, has_time, join_member
 
 WINDOWS_ALIKE = 8  # windows of joins that share are at most so many times as long as others
 ORDERED = ("first", "last")  # aggregates that look at the order of rows

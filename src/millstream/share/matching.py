@@ -18,8 +18,8 @@ from millstream.registry import Registry
 from millstream.share.dataflow import Operator
 from millstream.share.groups import Candidate, candidate, split_by_sides
 from millstream.share.implication import implies, residual
-from millstream.share.panes_together import PaneMember, WindowMember
-from millstream.share.together import JoinMember, Member
+from millstream.share.shared_panes import PaneMember, WindowMember
+from millstream.share.shared_plan import JoinMember, Member
 
 
 @dataclass(frozen=True, slots=True)

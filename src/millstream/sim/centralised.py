@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from millstream.balance.central import CentralPolicy, Observation
+from millstream.balance.central_policy import CentralPolicy, Observation
 from millstream.balance.dataflow import Floats
 from millstream.sim.cluster import Cluster
 

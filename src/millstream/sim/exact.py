@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from millstream.balance.fragments import Fragment
+from millstream.plan.placement import Placement
 from millstream.sim.kernel import Kernel
 
 
@@ -61,7 +62,7 @@ class RowSimulation:
         units: Sequence[Fragment],
         rates: Mapping[str, float],
         delegation: Mapping[str, str],
-        placement: Mapping[str, str],
+        placement: Placement,
         *,
         latency_s: float,
         exponential: bool = True,

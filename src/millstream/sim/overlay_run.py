@@ -6,7 +6,6 @@ are settings: lost, repeated and delayed messages, peers that fail. Decides noth
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from millstream.control.coordinator import step
@@ -31,6 +30,7 @@ from millstream.control.coordinator_state import (
 from millstream.control.coordinator_zones import Tree, tree_of
 from millstream.place.check import cost_and_delay
 from millstream.place.network_tree import NetworkTree
+from millstream.plan.placement import Placement
 from millstream.sim.kernel import Kernel
 from millstream.sim.overlay import Overlay
 
@@ -184,7 +184,7 @@ class OverlayRun:
 class Distributed:
     """A tree placed by the protocol, judged by the checker."""
 
-    placement: Mapping[str, str]
+    placement: Placement
     cost: float
     delay: float
     counts: Counts

@@ -11,7 +11,7 @@ from typing import Any
 
 from millstream.balance import correlation, least_ratio  # noqa: F401  (they register themselves)
 from millstream.balance.balancer import Settings
-from millstream.balance.central import CENTRAL
+from millstream.balance.central_policy import CENTRAL
 from millstream.balance.partners import Limits
 from millstream.balance.selection import SELECTIONS
 from millstream.errors import UsageError

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from millstream.errors import StateError
-from millstream.share.together import Place
+from millstream.share.shared_plan import Place
 from millstream.spark.frames import Frame
 from millstream.store.segments import Segment
 

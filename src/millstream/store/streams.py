@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from millstream.plan.windows import BEGINNING
-from millstream.share.together import Place
+from millstream.share.shared_plan import Place
 from millstream.store import faults
 from millstream.store.consumers import Consumer
 from millstream.store.layouts import Layouts

@@ -16,9 +16,9 @@ from millstream.plan.nodes import Aggregate, AggregateCall
 from millstream.plan.sql_text import sql
 from millstream.plan.windows import BEGINNING, FOREVER, Instant, Sliding, end_from, end_until
 from millstream.share.dataflow import pane_length, stream_of
-from millstream.share.panes_together import PanesTogether, pane_places
 from millstream.share.predicate_index import bit_of, words_of
-from millstream.share.together import Place
+from millstream.share.shared_panes import PanesTogether, pane_places
+from millstream.share.shared_plan import Place
 from millstream.spark.frames import Frame, lower, multiples, order_struct, steady, time_bound
 from millstream.spark.operators.aggregates import finals, merge, names_of, partial, parts_of
 from millstream.spark.operators.base import Answer, Output, Step

@@ -1,7 +1,7 @@
 """Steps of several operators as one: the shared plan is evaluated by the operators' own logic.
 
 All steps of one call read the same new segments with the same tails; what differs is told apart by
-bits (`share.together`). The answer is one frame, and each operator's place in its rows.
+bits (`share.shared_plan`). The answer is one frame, and each operator's place in its rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,15 +13,15 @@ from millstream.engine.ports import Input
 from millstream.plan.nodes import Emit
 from millstream.share.dataflow import Operator, stream_of
 from millstream.share.groups import Candidate
-from millstream.share.panes_together import (
+from millstream.share.predicate_index import bit_of, words_of
+from millstream.share.shared_panes import (
     PaneMember,
     WindowMember,
     WindowsTogether,
     panes_together,
     windows_together,
 )
-from millstream.share.predicate_index import bit_of, words_of
-from millstream.share.together import (
+from millstream.share.shared_plan import (
     JoinMember,
     Member,
     Place,

@@ -28,7 +28,7 @@ from millstream.share.dataflow import Operator, compile_plan, is_core
 from millstream.share.groups import Candidate, candidate, split_by_sides
 from millstream.share.rowwise import TIME_US, Rowwise, rowwise
 from millstream.share.shapes import shape_of
-from millstream.share.together import (
+from millstream.share.shared_plan import (
     JoinMember,
     Member,
     Together,

@@ -16,7 +16,7 @@ from millstream.plan.windows import BEGINNING, Sliding, end_from
 from millstream.share.dataflow import pane_length
 from millstream.share.predicate_index import bit_of, has_bit, membership, words_of
 from millstream.share.rowwise import TIME_US, Rowwise
-from millstream.share.together import (
+from millstream.share.shared_plan import (
     NULL,
     Member,
     Place,
