@@ -24,8 +24,9 @@ from millstream.engine.ports import (
 )
 from millstream.share.dataflow import Operator, state_stream
 from millstream.store import faults, reach
-from millstream.store.appending import Appender
+from millstream.store.appending import FILE, REASON, RECORD, ROW, Appender
 from millstream.store.columns import columns_text
+from millstream.store.file_source import NUMBER
 from millstream.store.segments import EMPTY, Segment, SegmentStore, Written
 
 COLUMNS = columns_text({"_ts": "long", "c0": "long"})
@@ -92,7 +93,8 @@ class PlainEvaluator:
         return StepResult(written, {name: step.after}, replaced=(state_stream(name),))
 
     def try_out(self, job: TrainStep) -> None:
-        return None
+        (step,) = job.steps
+        self._compute(step, lambda segments: read(self._files, segments))
 
     def merge(self, rows: StreamRows, how: str, keys: int = 0) -> Written:
         raise AssertionError("small streams without changes are merged in memory")
@@ -104,7 +106,35 @@ class PlainEvaluator:
         return pa.table({"_ts": pa.array([], pa.int64()), "c0": pa.array([], pa.int64())})
 
     def data_error(self, error: Exception) -> str | None:
+        return str(error) if isinstance(error, ValueError) else None
+
+
+def arrived(rows: Rows, origin: str, **more: list[int]) -> pa.Table:
+    """Rows as an appender takes them; a negative value is malformed."""
+    count = len(rows)
+    wrong = ["a negative value" if v < 0 else None for _, v in rows]
+    columns = {
+        "c0": pa.array([v for _, v in rows], pa.int64()),
+        "_ts": pa.array([ts for ts, _ in rows], pa.int64()),
+        REASON: pa.array(wrong, pa.string()),
+        RECORD: pa.nulls(count, pa.string()),
+        FILE: pa.array([origin] * count, pa.string()),
+        ROW: pa.array(range(count), pa.int64()),
+    }
+    return pa.table(columns | {name: pa.array(v, pa.int64()) for name, v in more.items()})
+
+
+class PlainParser:
+    """Files of lines `time,value`."""
+
+    def check(self, files: Sequence[Path]) -> None:
         return None
+
+    def pieces(self, files: Sequence[Path], numbers: Sequence[int]) -> Iterator[pa.Table]:
+        for path, number in zip(files, numbers, strict=True):
+            cells = (line.split(",") for line in path.read_text().split())
+            rows = [(int(ts), int(v)) for ts, v in cells]
+            yield arrived(rows, path.name, **{NUMBER: [number] * len(rows)})
 
 
 def unknown(cql: str) -> CompiledQuery:
@@ -130,10 +160,10 @@ class PlainPlane:
         return PlainEvaluator(files, self._compute)
 
     def row_parser(self, definition: StreamDefinition) -> Any:
-        return None  # rows come otherwise
+        return lambda rows, producer: arrived([(r["ts"], r["c0"]) for r in rows], producer)
 
-    def file_parser(self, definition: StreamDefinition, kind: str, staging: Path) -> Any:
-        raise AssertionError("no files are read here")
+    def file_parser(self, definition: StreamDefinition, kind: str, staging: Path) -> "PlainParser":
+        return PlainParser()
 
     def open_stream(
         self, definition: StreamDefinition, appender: Appender, setting: SourceSetting

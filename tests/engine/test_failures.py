@@ -62,7 +62,7 @@ def engine(spark: Any, tmp_path: Path) -> Iterator[Engine]:
 
 @pytest.mark.spark
 def test_queries_that_fail_in_many_ways_fail_alone(engine: Engine) -> None:
-    engine.spark.udf.register("picky", lambda text: text.index("a"), "int")
+    engine.plane.spark.udf.register("picky", lambda text: text.index("a"), "int")
     engine.add_query("good", "SELECT name FROM s")
     reasons = {
         "SELECT name RLIKE name AS q FROM s": "Unclosed group",

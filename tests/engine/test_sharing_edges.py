@@ -284,7 +284,7 @@ def test_shared_segments_are_merged_and_let_go(engine: Engine) -> None:
     used = {s.tag for r in engine.ledger.streams() for s in tags(engine, r["id"])}
     assert layouts(engine) <= used, "what no file needs any more is forgotten"
     for number in before - used:
-        engine.layouts.places(number)  # a step under way may still ask
+        engine.streams.layouts.places(number)  # a step under way may still ask
     again = Engine(engine.home, engine.plane)
     assert layouts(again) <= {s.tag for r in again.ledger.streams() for s in tags(again, r["id"])}
     again.close()

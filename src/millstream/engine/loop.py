@@ -111,7 +111,11 @@ class Loop:
         while not self._stop.is_set():
             self._look_after_sources()
             with self._changed:
-                piece = self._next()
+                try:
+                    piece = self._next()
+                except BaseException as error:  # else nobody would hear of it
+                    self._fail(error)
+                    return
                 if piece is None:
                     if not (self._busy or self.scheduler.holding) and self._settled():
                         self.settled.set()

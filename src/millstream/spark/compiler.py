@@ -3,6 +3,7 @@
 Nothing runs here: Spark analyses expressions and plans over inputs without rows.
 """
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,22 +37,25 @@ SHAPES_KEPT_MAX = 10_000
 
 
 class SparkCompiler:
-    """`engine.ports.Compiler` over a Spark session."""
+    """`engine.ports.Compiler` over a Spark session. Engines in several threads may share it."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self.analyzer = SparkAnalyzer(spark)
         self._schemas = Schemas()
+        self._lock = threading.RLock()  # what is known of types is forgotten between two questions
         self._made: dict[tuple[str, ...], tuple[MadeStream, ...]] = {}
 
     def compile(self, cql: str, catalog: Catalog, start: int, reader: str = "") -> CompiledQuery:
-        plan = bind(parse_query(cql), catalog, self.analyzer, start=start)
+        with self._lock:
+            plan = bind(parse_query(cql), catalog, self.analyzer, start=start)
         if reader:
             plan = replace(plan, root=read_by(plan.root, reader))
         return CompiledQuery(plan, compile_plan(plan), result_stream(plan))
 
     def functions_changed(self) -> None:
-        self.analyzer.forget()
+        with self._lock:
+            self.analyzer.forget()
 
     def check(self, definition: StreamDefinition) -> None:
         self.analyzer.check_time(definition)
@@ -66,11 +70,12 @@ class SparkCompiler:
         """An operator of each shape is evaluated once over inputs without rows: Spark analyses it,
         nothing runs, and the columns of its streams are known from then on."""
         key = (shape_of(operator), *(inputs[s] for s in operator.inputs))
-        if key not in self._made:
-            if len(self._made) > SHAPES_KEPT_MAX:
-                self._made.clear()
-            self._made[key] = tuple(self._evaluated(operator, inputs))
-        return self._made[key]
+        with self._lock:
+            if key not in self._made:
+                if len(self._made) > SHAPES_KEPT_MAX:
+                    self._made.clear()
+                self._made[key] = tuple(self._evaluated(operator, inputs))
+            return self._made[key]
 
     def _evaluated(self, operator: Operator, columns: Mapping[str, str]) -> list[MadeStream]:
         inputs = {s: Input(s, (), (_without_rows(s),), BEGINNING, FOREVER) for s in operator.inputs}
