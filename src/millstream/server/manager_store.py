@@ -40,7 +40,7 @@ KINDS: Mapping[str, type[Any]] = {
     "above": Above,
     "goals": Goals,
 }
-VERSION = 1
+VERSION = 2
 
 
 class ManagerStore:
