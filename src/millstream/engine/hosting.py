@@ -6,9 +6,8 @@ works as if it were alone. All of it lies in the ledger: `restore` needs nothing
 what is hosted where.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from millstream.control.commands import Host
 from millstream.cql.catalog import StreamDefinition
@@ -55,11 +54,7 @@ class Hosting:
         """Everything again as the ledger has it."""
         for declared in self.ownership.declared().values():
             self._add_stream(declared.definition, ingest=declared.ingest, started=declared.started)
-        hosted = self.ownership.hosted()
-        rows = {row["name"]: row for row in self.ledger.queries()}
-        for query, operators in hosted.items():
-            row = rows[query]
-            text = Host(query, row["cql"], row["start"], operators)
+        for text in self.texts().values():
             self.run(text)
 
     # -- streams --------------------------------------------------------------------------------
@@ -371,17 +366,12 @@ class Hosting:
         """Whether nobody, here or elsewhere, reads a stream from this ledger."""
         return not self.ledger.consumers(stream)
 
-    def inventory(self) -> Mapping[str, Any]:
-        """What runs here, as plain values."""
-        rows = {row["name"]: row for row in self.ledger.queries()}
+    def texts(self) -> dict[str, Host]:
+        """What runs here, by query."""
+        rows = {row["name"]: (row["cql"], row["start"]) for row in self.ledger.queries()}
         kept = self.ownership.kept_results()
         return {
-            query: {
-                "cql": rows[query]["cql"],
-                "start": rows[query]["start"],
-                "operators": operators,
-                "result": query in kept,
-            }
+            query: Host(query, *rows[query], operators, query in kept)
             for query, operators in self.ownership.hosted().items()
         }
 
