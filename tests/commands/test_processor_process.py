@@ -142,7 +142,7 @@ def phase_of(daemon: Daemon, move: str) -> str:
 def move(name: str, host: Host, old: Daemon, new: Daemon, first: Daemon, kill: Any) -> None:
     """A move during which somebody may be killed before each step."""
     inputs = {} if new is first else {"s:s": first.client.peer(1)}
-    command = Prepare(name, (host,), inputs, old.client.peer(), {})
+    command = Prepare(name, (host,), inputs, old.client.peer())
     kill("prepare")
     insist(new, command)
     kill("copy")

@@ -27,7 +27,7 @@ EXAMPLES: tuple[c.Command, ...] = (
     c.Unexpect("o:1", "p2"),
     c.Connect("o:1", PEER),
     c.Disconnect("o:1"),
-    c.Prepare("m1", (c.Host("q", "t", 0, ("o:1",)),), {"s:a": PEER}, PEER, {"o:1": ("p3",)}),
+    c.Prepare("m1", (c.Host("q", "t", 0, ("o:1",)),), {"s:a": PEER}, PEER),
     c.Progress("m1"),
     c.Seal("m1", ("o:1",), PEER),
     c.TakeOver("m1"),

@@ -27,7 +27,7 @@ FAILED = Progressed(Phase.PREPARING, reason="no such stream")
 
 
 def begun() -> Handover:
-    prepare = Prepare("b-p0-1-1", (HOST,), {}, Peer("p0", "http://p0"), {})
+    prepare = Prepare("b-p0-1-1", (HOST,), {}, Peer("p0", "http://p0"))
     return Handover(prepare, "p0", Peer("p1", "http://p1"), ("p0", "p1", "p2"), 0.2, 0.5)
 
 

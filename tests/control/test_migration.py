@@ -43,7 +43,7 @@ from millstream.control.replies import (
 ID = "m1-1"
 HOST = Host("q", "SELECT 1", 0, ("o:a",), True)
 P1, P2 = Peer("p1", "http://p1"), Peer("p2", "http://p2")
-PREPARE = Prepare(ID, (HOST,), {"s:x": P1}, P1, {"o:a": ()})
+PREPARE = Prepare(ID, (HOST,), {"s:x": P1}, P1)
 SEAL = Seal(ID, ("o:a",), P2)
 SEALED = Sealed({"o:a": SealedStream(7, 2, {"s:x": 5})})
 READY = Progressed(Phase.READY)

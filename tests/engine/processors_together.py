@@ -240,11 +240,7 @@ class Cluster:
                 texts.append(Host(text.query, text.cql, text.start, chosen, result))
         reading = {s for o in operators for s in self.inputs[o]} - set(operators)
         inputs = {s: Peer(self.owner(s), "-") for s in reading}
-        consumers = {
-            o: tuple(sorted({self.where[r] for r, i in self.inputs.items() if o in i} - {to}))
-            for o in operators
-        }
-        return Prepare(f"m{self.moves:04d}", tuple(texts), inputs, Peer(old, "-"), consumers)
+        return Prepare(f"m{self.moves:04d}", tuple(texts), inputs, Peer(old, "-"))
 
     def any(self) -> Processor:
         return next(iter(self.alive.values()))

@@ -40,7 +40,7 @@ SEGMENT = Segment("o:2", 3, 4, None, None, 5, 60, -7, 8, 9, 10, 11.5)
 MOVE = Move(
     "m1", "new", reached(Phase.SEALED), ("o:1",), P1,
     Prepare("m1", (Host("q", "SELECT 1", 0, ("o:1",), True),), {"o:2": Peer("p2", "http://p2", 3)},
-            Peer("p1", "http://p1"), {"o:1": ("p3",)}),
+            Peer("p1", "http://p1")),
     ("o:2",), (("o:2", P1),),
     SealedRecord(
         Extent({"o:1": {"o:2": Cursor(4, -5)}},

@@ -74,10 +74,9 @@ def move(
     old: Control,
     new: Control,
     inputs: dict[str, Peer],
-    consumers: dict[str, tuple[str, ...]],
 ) -> None:
     """All steps of a move."""
-    command = Prepare(name, tuple(hosts), inputs, old.peer(), consumers)
+    command = Prepare(name, tuple(hosts), inputs, old.peer())
     for stream, peer in inputs.items():
         if peer.processor == old.name:
             old.do(Expect(stream, new.name))

@@ -97,11 +97,11 @@ def test_a_query_over_two_processors_moves_while_rows_come(controls: list[Contro
     post(first, 1, rows(0, 60))
     until(lambda: settled(*controls) and len(second.rows("join")) > 0)
     host = Host("join", JOIN, found["start"], tuple(ids), True)
-    move("m1", [host], second, first, {}, {})
+    move("m1", [host], second, first, {})
     post(first, 2, rows(60, 60))
     until(lambda: settled(*controls))
     host = Host("join", JOIN, found["start"], tuple(ids), True)
-    move("m2", [host], first, second, {"s:s": first.peer(1)}, {})
+    move("m2", [host], first, second, {"s:s": first.peer(1)})
     post(first, 3, rows(120, 60))
     first.client.http.post("/streams/s/end").raise_for_status()
     until(lambda: settled(*controls))
@@ -144,7 +144,7 @@ def test_an_operator_that_shares_its_job_and_files_moves_alone(controls: list[Co
     until(lambda: settled(*controls))
     (operator,) = found["mod1"]["places"]
     host = Host("mod1", texts["mod1"], found["mod1"]["start"], (operator,), True)
-    move("m3", [host], first, second, {"s:t": first.peer(1)}, {})
+    move("m3", [host], first, second, {"s:t": first.peer(1)})
     send(2, rows(50, 50))
     first.client.http.post("/streams/t/end").raise_for_status()
     until(lambda: settled(*controls))
@@ -186,7 +186,7 @@ def test_moves_back_and_forth_while_everything_runs(controls: list[Control]) -> 
                 Host(q, texts[q], found[q]["start"], tuple(found[q]["places"]), True) for q in texts
             ]
             inputs = {} if new is first else {"s:u": first.peer(1)}
-            move(f"b{number}", hosts, old, new, inputs, {})
+            move(f"b{number}", hosts, old, new, inputs)
     finally:
         done.set()
         poster.join()

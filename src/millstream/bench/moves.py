@@ -194,7 +194,7 @@ def _move(
         for stream in streams:
             (expected,) = source.do(Expect(f"s:{stream}", new.name))
             inputs[f"s:{stream}"] = source.peer(expected.epoch)
-    new.do(Prepare(name, (host,), inputs, old.peer(), {}))
+    new.do(Prepare(name, (host,), inputs, old.peer()))
     _until(lambda: new.do(Progress(name))[0].phase == "ready", flow, 240)
     ready = time.monotonic() - clock
     old.do(Seal(name, host.operators, new.peer()))

@@ -138,7 +138,6 @@ class Prepare:
     hosts: Annotated[tuple[Host, ...], Field(max_length=1000)]  # of every query that uses them
     inputs: Annotated[dict[Name, Peer], Many]  # the owners of what they read from outside
     old: Peer
-    consumers: Annotated[dict[Name, Names], Many]  # the processors that will read their streams
     do: Literal["prepare"] = "prepare"
 
     @property

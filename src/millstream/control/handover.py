@@ -90,7 +90,7 @@ class Handover:
 
 def resumed(move: str, operators: tuple[str, ...], me: str, target: Peer, story: Story) -> Handover:
     """A move found sealed after a restart: there is only forward."""
-    prepare = Prepare(move, (), {}, Peer(me, "-"), {})
+    prepare = Prepare(move, (), {}, Peer(me, "-"))
     sealed = dict.fromkeys(operators, 0)
     return Handover(prepare, me, target, (), story=story, sealed=sealed)
 

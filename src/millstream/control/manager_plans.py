@@ -31,7 +31,7 @@ from millstream.control.manager_events import Drop, Submit
 from millstream.control.manager_monitor import forget_figures
 from millstream.control.manager_state import NOBODY, ManagerState, OperatorRecord, Query
 from millstream.control.manager_turn import Turn
-from millstream.control.replies import Compiled, Held, Refusal, Reply, StreamMark
+from millstream.control.replies import Compiled, CompiledOperator, Held, Refusal, Reply, StreamMark
 from millstream.errors import UsageError
 from millstream.plan.operator_graph import OperatorGraph
 from millstream.plan.placement import Placement, problems
@@ -146,11 +146,7 @@ def _begin_hold(turn: Turn, query: Query, reply: Compiled) -> None:
 def _consider(turn: Turn, query: Query, reply: Compiled) -> None:
     """What would become of a query; nothing of it stays."""
     state = turn.state
-    records = {
-        o.id: state.operators.get(o.id)
-        or OperatorRecord(o.id, o.kind, o.label, o.inputs, o.row_bytes, dict(o.properties))
-        for o in reply.operators
-    }
+    records = {o.id: state.operators.get(o.id) or _record(o) for o in reply.operators}
     names = tuple(records)
     trial = replace(query, operators=names, result=reply.result)
     verdict = place_query(replace(state, operators={**state.operators, **records}), trial)
@@ -186,12 +182,13 @@ def _bound(turn: Turn, query: Query, reply: Compiled) -> None:
     )
     for found in mine:
         if found.id not in turn.state.operators:
-            turn.put(
-                OperatorRecord(
-                    found.id, found.kind, found.label, found.inputs, found.row_bytes,
-                    dict(found.properties),
-                )
-            )  # fmt: skip
+            turn.put(_record(found))
+
+
+def _record(found: CompiledOperator) -> OperatorRecord:
+    return OperatorRecord(
+        found.id, found.kind, found.label, found.inputs, found.row_bytes, dict(found.properties)
+    )
 
 
 # -- the start ------------------------------------------------------------------------------------

@@ -150,15 +150,7 @@ def _prepare(state: ManagerState, move: Move) -> Prepare:
         for s in outside_inputs(state, move)
         if owner_of(state, s) != move.target
     }
-    # Who reads a stream afterwards: those who do now, operators left behind included, and whoever
-    # has a copy that has not been ended yet and may be wanted again.
-    stay = {o for q in state.queries.values() for o in placed_operators(q)} - set(move.operators)
-    consumers: dict[str, tuple[str, ...]] = {}
-    for stream in move.operators:
-        left = {state.operators[o].processor for o in stay if stream in state.operators[o].inputs}
-        left |= {p for p, v in state.live.items() if v.actual and stream in v.actual.connected}
-        consumers[stream] = tuple(sorted(left - {move.target}))
-    return Prepare(move.id, tuple(hosts), inputs, _peer(state, move.source), consumers)
+    return Prepare(move.id, tuple(hosts), inputs, _peer(state, move.source))
 
 
 # -- what is heard --------------------------------------------------------------------------------

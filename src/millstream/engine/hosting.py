@@ -7,8 +7,7 @@ needs nothing else. Never decides what is hosted where.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from millstream.control.commands import Host
 from millstream.engine.dataflow import Dataflow
@@ -48,10 +47,8 @@ class Hosting(Declarations):
     def restore(self) -> None:
         """Everything again as the ledger has it."""
         self.restore_streams()
-        rows = {row["name"]: row for row in self.ledger.queries()}
-        for query, operators in self.ownership.hosted().items():
-            row = rows[query]
-            self.run(Host(query, row["cql"], row["start"], operators))
+        for text in self.texts().values():
+            self.run(text)
 
     # -- operators ------------------------------------------------------------------------------
 
@@ -300,17 +297,12 @@ class Hosting(Declarations):
         """Whether nobody, here or elsewhere, reads a stream from this ledger."""
         return not self.ledger.consumers(stream)
 
-    def inventory(self) -> Mapping[str, Any]:
-        """What runs here, as plain values."""
-        rows = {row["name"]: row for row in self.ledger.queries()}
+    def texts(self) -> dict[str, Host]:
+        """What runs here, by query."""
+        rows = {row["name"]: (row["cql"], row["start"]) for row in self.ledger.queries()}
         kept = self.ownership.kept_results()
         return {
-            query: {
-                "cql": rows[query]["cql"],
-                "start": rows[query]["start"],
-                "operators": operators,
-                "result": query in kept,
-            }
+            query: Host(query, *rows[query], operators, query in kept)
             for query, operators in self.ownership.hosted().items()
         }
 

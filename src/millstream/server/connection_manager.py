@@ -319,8 +319,8 @@ class ConnectionManager:
             {name: d.ingest for name, d in declared.items()},
             tuple(name for name, d in declared.items() if d.started),
             {
-                query: HostedQuery(**found)
-                for query, found in self.processor.hosting.inventory().items()
+                query: HostedQuery(text.cql, text.start, text.operators, text.result)
+                for query, text in self.processor.hosting.texts().items()
             },
             {o.stream: o.epoch for o in ownership.all_owned()},
             {q: tuple(streams) for q, streams in ledger.consumers_of("deployment").items()},

@@ -21,7 +21,7 @@ KINDS: Mapping[str, type[Any]] = {
     for kind, table in get_type_hints(ManagerState).items()
     if kind in DURABLE
 }
-VERSION = 1
+VERSION = 2
 
 
 class ManagerStore:

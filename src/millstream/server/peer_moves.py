@@ -168,7 +168,6 @@ class PeerMoves:
                 hosts_of(self.processor, operators),
                 {s: Peer(name, str(urls[name]), epoch) for s, (name, epoch) in sources.items()},
                 Peer(self.processor.id, self._url()),
-                {},
             )
             peer = Peer(target, str(urls[target]))
             chosen = Handover(

@@ -4,6 +4,7 @@ Read from the ledger and the engine when somebody asks for load; nothing is kept
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millstream.balance.running import (
@@ -69,8 +70,8 @@ def surroundings(processor: "Processor", entered_at: Mapping[str, str]) -> Surro
             for stream in operator.inputs:
                 readers.setdefault(stream, set()).add(operator.id)
     inputs: dict[str, tuple[str, ...]] = {}
-    for told in processor.hosting.inventory().values():
-        for compiled in processor.hosting.compile(told["cql"], told["start"]).operators:
+    for text in processor.hosting.texts().values():
+        for compiled in processor.hosting.compile(text.cql, text.start).operators:
             inputs[compiled.id] = tuple(compiled.inputs)
     here = {f"{BASE}{n}": processor.id for n, d in ownership.declared().items() if d.ingest}
     pulled = {s: p for s, p in copies.items() if s.startswith(BASE)}
@@ -95,12 +96,12 @@ def fragments_here(
 def hosts_of(processor: "Processor", operators: Collection[str]) -> tuple[Host, ...]:
     """The texts of every query that uses the operators, for a new owner to compile."""
     found = []
-    for query, told in processor.hosting.inventory().items():
-        chosen = tuple(o for o in told["operators"] if o in operators)
-        known = processor.engine.queries.get(query)
+    for text in processor.hosting.texts().values():
+        chosen = tuple(o for o in text.operators if o in operators)
+        known = processor.engine.queries.get(text.query)
         if chosen and known is not None:
-            result = bool(told["result"]) and known.stream in chosen
-            found.append(Host(query, told["cql"], told["start"], chosen, result))
+            result = text.result and known.stream in chosen
+            found.append(replace(text, operators=chosen, result=result))
     return tuple(found)
 
 

@@ -279,9 +279,8 @@ class VirtualProcessor(VirtualWork):
             }
             story = self._reached(Story(), Phase.PREPARING)
             self.ledger.moves[command.move] = HandOver(
-                "new", story, command.operators, command.old, hosts, dict(command.consumers),
-                tuple(command.inputs),
-            )  # fmt: skip
+                "new", story, command.operators, command.old, hosts, inputs=tuple(command.inputs)
+            )
         for host in command.hosts:
             for name in host.operators:
                 for stream in inputs_of(self.plans[host.cql], name):
@@ -333,8 +332,11 @@ class VirtualProcessor(VirtualWork):
                 if number == WHEREVER and source in ledger.pulls:
                     reads[source] = ledger.pulls[source].first
             move.cursors[name] = reads
-            read = (r[2:] for r in ledger.readers(name) if r.startswith("p:"))
-            move.consumers[name] = tuple(sorted(read))
+            readers = ledger.readers(name)
+            left = {f"op:{o}" for o in ledger.operators() - set(command.operators)}
+            read = {r[2:] for r in readers if r.startswith("p:")}
+            here = {self.name} if left & readers.keys() else set()  # it goes on with a copy
+            move.consumers[name] = tuple(sorted((read | here) - {command.to.processor}))
             stream.epoch = 0
             ledger.drop_reader(f"op:{name}")
             for source, number in reads.items():  # the rest of the tails stays until complete

@@ -211,8 +211,7 @@ class VirtualWork:
             stream = ledger.stream(stream_name)
             ledger.pulls.pop(stream_name, None)
             stream.following, stream.epoch, stream.since = following, epoch, following
-            told = (*move.consumers.get(stream_name, ()), *record.consumers.get(stream_name, ()))
-            for consumer in set(told) - {self.name}:
+            for consumer in record.consumers.get(stream_name, ()):
                 ledger.cursors.setdefault((f"p:{consumer}", stream_name), following)
         for operator in move.operators:
             ledger.states[operator] = record.states[operator]
