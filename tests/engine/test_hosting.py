@@ -70,7 +70,7 @@ def test_a_query_goes_on_where_it_was(tmp_path: Path) -> None:
     again.add_query("q", "1+2")
     fed(again, [(2, 20)])
     assert values(again, "q") == [13, 23]
-    assert again.hosting.inventory()["q"]["operators"] == ("s:a+1", "s:a+1+2")
+    assert again.hosting.texts()["q"].operators == ("s:a+1", "s:a+1+2")
     again.close()
 
 

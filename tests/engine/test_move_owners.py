@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from processors_together import LocalPeer
 from test_moves_interrupted import FIRST, MOVE, SECOND, begun
-from test_moves_without_spark import PureCluster, pure  # noqa: F401  (a fixture)
+from test_moves_without_spark import PureCluster
 
 from millstream.control.commands import Prepare
 from millstream.control.moves import Phase
@@ -52,7 +52,7 @@ WAY = ("needs", "ready", "seal", "taken", "complete")
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> PureCluster:
-    return PureCluster(None, tmp_path, 3)
+    return PureCluster(tmp_path, 3)
 
 
 def phase_at(processor: Processor) -> str:
