@@ -18,7 +18,7 @@ from millstream.engine.settings import PATIENCE_S, EngineSettings
 from millstream.errors import UsageError
 from millstream.schedule import TEMPLATES, Choice, ScheduleSettings, Switch
 from millstream.schedule.algorithms import ALGORITHMS
-from millstream.schedule.protocol import OperatorView, StepReport
+from millstream.schedule.facts import OperatorView, StepReport
 from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark

@@ -1,8 +1,17 @@
 """A node's start enters its fingerprint last: shapes are equal where only the start differs."""
 
 from millstream.plan.expressions import Call, Column, Literal
-from millstream.plan.fingerprint import canonical_order, starting
-from millstream.plan.nodes import Aggregate, AggregateCall, Filter, Join, Node, Source, Windowed
+from millstream.plan.nodes import (
+    Aggregate,
+    AggregateCall,
+    Filter,
+    Join,
+    Node,
+    Source,
+    Windowed,
+    canonical_order,
+    starting,
+)
 from millstream.plan.schema import Field
 from millstream.plan.windows import BEGINNING, Range, Running
 from millstream.share.dataflow import starting_at

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.schedule import TEMPLATES, Goal, Quality, Specification
-from millstream.schedule.protocol import Delivery, StepReport
+from millstream.schedule.facts import Delivery, StepReport
 from millstream.schedule.scoring import ScoreBoard, normalised, quality_score, standings
 from millstream.schedule.statistics import StatisticsGatherer
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from millstream.errors import UsageError
 from millstream.schedule.costs import CostLine
+from millstream.schedule.facts import Delivery, OperatorView, StepReport
 from millstream.schedule.measures import OperatorStatistic, PlanStatistic, Series
-from millstream.schedule.protocol import Delivery, OperatorView, StepReport
 from millstream.schedule.statistics import CURRENT, OVERALL, StatisticsGatherer, query_object
 
 

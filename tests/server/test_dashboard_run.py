@@ -14,7 +14,8 @@ from millstream.bench import browser as chromium
 from millstream.config import Job, load_job
 from millstream.runs.folder import RunFolder
 from millstream.runs.job_run import Interrupted, RunSettings, run_job
-from millstream.server.run_dashboard import Address, RunDashboard
+from millstream.server.run_dashboard import RunDashboard
+from millstream.server.serving import Address
 
 pytestmark = [*BROWSER_MARKS, pytest.mark.spark]
 STREAMS = ("requests", "speed", "occupancy", "trades")

@@ -4,7 +4,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from millstream.schedule.protocol import Choice, Switch
+from millstream.schedule.facts import Choice, Switch
 from millstream.server.decision_log import DecisionLog
 from millstream.server.scheduler_watch import SchedulerWatch
 

@@ -121,7 +121,7 @@ def manager(
             typer.echo(f"manager listens on {server.url}")
             if ui or ui_at is not None:
                 from millstream.server.manager_dashboard import manager_dashboard  # noqa: PLC0415
-                from millstream.server.run_dashboard import address  # noqa: PLC0415
+                from millstream.server.serving import address  # noqa: PLC0415
 
                 board = pages.enter_context(manager_dashboard(server, address(ui_at)))
                 typer.echo(f"dashboard: {board.url}")

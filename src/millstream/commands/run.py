@@ -153,7 +153,8 @@ def dashboard_of(
     if not wanted and at is None:
         yield None
         return
-    from millstream.server.run_dashboard import RunDashboard, address  # noqa: PLC0415
+    from millstream.server.run_dashboard import RunDashboard  # noqa: PLC0415
+    from millstream.server.serving import address  # noqa: PLC0415
 
     say = partial(typer.echo, err=True) if quiet else display.say
     with RunDashboard(title, address(at), say) as dashboard:
@@ -168,7 +169,7 @@ def _door(
     if listen is None and not posted:
         return None
     from millstream.server.run_api import run_endpoint  # noqa: PLC0415
-    from millstream.server.run_dashboard import address  # noqa: PLC0415
+    from millstream.server.serving import address  # noqa: PLC0415
 
     at = address(listen or "0")
 

@@ -20,7 +20,7 @@ from millstream.engine.reports import StepReport
 from millstream.engine.scheduling import StepScheduler
 from millstream.engine.trains import Unit
 from millstream.errors import MillstreamError
-from millstream.schedule.protocol import Choice
+from millstream.schedule.facts import Choice
 from millstream.store.delivery import Delivery, SinkError
 from millstream.store.machine_failures import disk_full
 

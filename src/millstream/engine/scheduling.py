@@ -16,8 +16,8 @@ from millstream.engine.reports import StepReport
 from millstream.engine.settings import PATIENCE_S
 from millstream.engine.trains import Trains, Unit
 from millstream.plan.operator_graph import OperatorGraph
-from millstream.schedule.protocol import Choice, Delivery, OperatorView
-from millstream.schedule.protocol import StepReport as Finished
+from millstream.schedule.facts import Choice, Delivery, OperatorView
+from millstream.schedule.facts import StepReport as Finished
 from millstream.schedule.scheduler import Scheduler
 from millstream.share.dataflow import Operator
 from millstream.store.segments import Segment

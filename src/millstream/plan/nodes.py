@@ -3,16 +3,28 @@
 Every node gives rows with columns by position, an event time, and an interval in which the row is
 in the relation (semantics: docs/CQL.md). Equality and hash are by fingerprint, a digest of what the
 node means; names, aliases and the order of conjuncts, of commutative operands and of joined inputs
-do not enter it (`fingerprint.py`).
+do not enter it (`keys.py`). A query's start enters last: a fingerprint is a digest of the shape and
+the start, so that who knows the shapes of a query's operators knows their fingerprints for every
+start.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice, permutations, product
 from typing import Literal as OneOf
 
-from millstream.plan.expressions import Expr
+from millstream.plan.expressions import Call, Expr, conjuncts
+from millstream.plan.keys import (
+    digest,
+    expression_key,
+    grouping_key,
+    predicate_key,
+    window_key,
+)
 from millstream.plan.schema import Field, Schema
-from millstream.plan.windows import BEGINNING, Grouping, Window
+from millstream.plan.windows import BEGINNING, Grouping, Running, Window
+
+ORDERS_TRIED_MAX = 720  # orders of equal inputs of a self-join that are compared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,12 +43,10 @@ class Node:
         return hash(self.fingerprint)
 
     def _seal(self, schema: Schema) -> None:
-        from millstream.plan import fingerprint  # noqa: PLC0415  (it matches on nodes)
-
         object.__setattr__(self, "schema", schema)
-        object.__setattr__(self, "start_of_all", fingerprint.start_of(self))
-        object.__setattr__(self, "shape", fingerprint.shape(self))
-        whole = fingerprint.starting(self.shape, self.start_of_all)
+        object.__setattr__(self, "start_of_all", start_of(self))
+        object.__setattr__(self, "shape", shape(self))
+        whole = starting(self.shape, self.start_of_all)
         object.__setattr__(self, "fingerprint", whole)
 
 
@@ -236,8 +246,6 @@ def windows_of(node: Node) -> Iterator[Window]:
 
 def is_relation(node: Node) -> bool:
     """Whether rows of this node are changes (`+`, `-`) of a table."""
-    from millstream.plan.windows import Running  # noqa: PLC0415
-
     match node:
         case Aggregate(grouping=Running()):
             return True
@@ -245,6 +253,132 @@ def is_relation(node: Node) -> bool:
             return any(is_relation(i) for i in inputs_of(node))
         case _:
             return False
+
+
+def start_of(node: Node) -> int | None:
+    """The one start of all that a node reads; None where its parts have several."""
+    starts = {child.start_of_all for child in inputs_of(node)}
+    if isinstance(node, Source | Aggregate):
+        starts.add(node.start)
+    return starts.pop() if len(starts) == 1 else None
+
+
+def starting(shape: str, start: int | None) -> str:
+    """The fingerprint of what has a shape, for rows from a start on."""
+    return shape if start in (None, BEGINNING) else digest(shape, str(start))
+
+
+def shape(node: Node) -> str:
+    """The digest of a node without its start, where it has one: equal for queries that differ in
+    their start alone."""
+    match node:
+        case Source():
+            types = ",".join(f.type for f in node.columns)
+            own = (node.reader,) if node.reader else ()
+            return digest("source", node.stream, types, str(BEGINNING), *own)
+        case Filter():
+            if isinstance(node.input, Filter):
+                return _merged_filter(node)
+            return digest("filter", _key(node, node.input), predicate_key(node.predicate))
+        case Project():
+            columns = (expression_key(c) for c in node.columns)
+            return digest("project", _key(node, node.input), *columns)
+        case Union():
+            return digest("union", *sorted(_key(node, i) for i in node.inputs))
+        case Windowed():
+            return digest("window", _key(node, node.input), window_key(node.window))
+        case Join():
+            return _join(node)
+        case Aggregate():
+            calls = (
+                f"{c.function}|{c.distinct}|{c.argument and expression_key(c.argument)}"
+                f"|{predicate_key(c.condition)}|{c.type}"
+                for c in node.calls
+            )
+            keys = ",".join(expression_key(k) for k in node.keys)
+            start = node.start if node.start_of_all is None else BEGINNING
+            return digest(
+                "aggregate", _key(node, node.input), grouping_key(node.grouping), str(start), keys,
+                *calls,
+            )  # fmt: skip
+        case Distinct():
+            return digest("distinct", _key(node, node.input))
+        case Emit():
+            return digest("emit", _key(node, node.input), node.kind, str(node.slide))
+        case _:
+            raise TypeError(f"not a plan node: {node!r}")
+
+
+def _key(node: Node, child: Node) -> str:
+    """What a child is to a node: its shape, unless the node's parts have several starts."""
+    return child.fingerprint if node.start_of_all is None else child.shape
+
+
+def _merged_filter(node: Filter) -> str:
+    """Filters on top of each other mean their conjunction, the inner one first."""
+    terms = conjuncts(node.predicate)
+    inner: Node = node.input
+    while isinstance(inner, Filter):
+        terms = conjuncts(inner.predicate) + terms
+        inner = inner.input
+    return digest("filter", _key(node, inner), predicate_key(Call("and", terms)))
+
+
+def canonical_order(node: Join) -> tuple[int, ...]:
+    """The positions of a join's inputs in the order that gives the least key.
+
+    Inputs are ordered by shape; equal ones (self-joins) by the order that makes the
+    predicate's text smallest, so that swapping them changes nothing.
+    """
+    return min(_orders(node), key=lambda order: _join_key(node, order))
+
+
+def symmetries(node: Join) -> tuple[tuple[int, ...], ...]:
+    """All orders of the inputs that give the very same join; one where there is no self-join."""
+    own = tuple(range(len(node.inputs)))
+    children = [_key(node, child) for child in node.inputs]
+    if len(set(children)) == len(own):
+        return (own,)
+    key = _join_key(node, own)
+    return tuple(
+        order
+        for order in _orders(node)
+        if [children[p] for p in order] == children and _join_key(node, order) == key
+    )
+
+
+def _orders(node: Join) -> Iterator[tuple[int, ...]]:
+    """Orders of the inputs by shape, equal ones in every way, up to a limit."""
+    groups: dict[str, list[int]] = {}
+    for position, child in enumerate(node.inputs):
+        groups.setdefault(_key(node, child), []).append(position)
+    choices = product(*(permutations(groups[name]) for name in sorted(groups)))
+    orders = (tuple(p for group in choice for p in group) for choice in choices)
+    return islice(orders, ORDERS_TRIED_MAX)
+
+
+def _join_key(node: Join, order: tuple[int, ...]) -> str:
+    starts, total_columns = [], 0
+    for child in node.inputs:
+        starts.append(total_columns)
+        total_columns += len(child.schema)
+    names = {
+        starts[position] + column: f"${place}.{column}"
+        for place, position in enumerate(order)
+        for column in range(len(node.inputs[position].schema))
+    }
+    return predicate_key(node.predicate, names)
+
+
+def _join(node: Join) -> str:
+    """The output's column order is part of the meaning: a permuted join is another stream.
+
+    Queries see a join through a projection; `rewrite` puts inputs into canonical order first, so
+    that joins written in another order become the same node under another projection.
+    """
+    order = canonical_order(node)
+    children = (_key(node, node.inputs[p]) for p in order)
+    return digest("join", *children, _join_key(node, order), ",".join(map(str, order)))
 
 
 __all__ = [
@@ -261,8 +395,11 @@ __all__ = [
     "Source",
     "Union",
     "Windowed",
+    "canonical_order",
     "inputs_of",
     "is_relation",
     "sources_of",
+    "starting",
+    "symmetries",
     "windows_of",
 ]

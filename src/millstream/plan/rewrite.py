@@ -19,12 +19,7 @@ from millstream.plan.expressions import (
     total,
     uses_time,
 )
-from millstream.plan.fingerprint import (
-    canonical_order,
-    expression_key,
-    predicate_key,
-    symmetries,
-)
+from millstream.plan.keys import expression_key, predicate_key
 from millstream.plan.nodes import (
     Aggregate,
     Distinct,
@@ -36,7 +31,9 @@ from millstream.plan.nodes import (
     Source,
     Union,
     Windowed,
+    canonical_order,
     is_relation,
+    symmetries,
 )
 from millstream.plan.windows import Rows
 

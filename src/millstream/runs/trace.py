@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.engine.scheduling_figures import units_named
 from millstream.errors import UsageError
-from millstream.schedule.protocol import Choice, Switch
+from millstream.schedule.facts import Choice, Switch
 
 if TYPE_CHECKING:
     from millstream.engine.loop import Loop

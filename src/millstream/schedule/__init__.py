@@ -1,6 +1,6 @@
 """Which operator runs next: statistics, QoS, one algorithm a module, selectors."""
 
-from millstream.schedule.protocol import Choice, Delivery, OperatorView, StepReport, Switch
+from millstream.schedule.facts import Choice, Delivery, OperatorView, StepReport, Switch
 from millstream.schedule.quality import TEMPLATES, Goal, Quality, Specification
 from millstream.schedule.scheduler import Scheduler
 from millstream.schedule.settings import ScheduleSettings, settings_from

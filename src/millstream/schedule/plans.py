@@ -6,7 +6,7 @@ Pure; a plan that changes is a new graph. Edges to operators not among the views
 from collections.abc import Sequence
 
 from millstream.plan.operator_graph import GraphOperator, PlanGraph
-from millstream.schedule.protocol import OperatorView
+from millstream.schedule.facts import OperatorView
 
 
 def graph_of(views: Sequence[OperatorView]) -> PlanGraph:

@@ -13,19 +13,9 @@ from random import Random
 from millstream.plan.operator_graph import PlanGraph
 from millstream.schedule import scoring
 from millstream.schedule.algorithms import ALGORITHMS
+from millstream.schedule.facts import Choice, OperatorView, StepReport, Switch
 from millstream.schedule.plans import graph_of
-from millstream.schedule.protocol import (
-    Algorithm,
-    Choice,
-    OperatorView,
-    Pick,
-    Review,
-    Selector,
-    Situation,
-    StepReport,
-    Switch,
-    Verdict,
-)
+from millstream.schedule.protocol import Algorithm, Pick, Review, Selector, Situation, Verdict
 from millstream.schedule.quality import DEFAULT, Quality, Specification, Standing
 from millstream.schedule.selectors import SELECTORS
 from millstream.schedule.settings import ScheduleSettings

@@ -12,6 +12,7 @@ from typing import Literal
 
 from millstream.errors import UsageError
 from millstream.schedule.costs import CostLine
+from millstream.schedule.facts import Delivery, OperatorView, StepReport
 from millstream.schedule.measures import (
     OPERATOR_STATISTICS,
     PLAN_STATISTICS,
@@ -21,7 +22,6 @@ from millstream.schedule.measures import (
     PlanStatistic,
     Series,
 )
-from millstream.schedule.protocol import Delivery, OperatorView, StepReport
 
 OVERALL = "overall"  # the historical view H of equation 5.1
 CURRENT = "current"  # the present state of queues

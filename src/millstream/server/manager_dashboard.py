@@ -8,7 +8,7 @@ from millstream.client.manager_client import ManagerClient
 from millstream.server.dashboard.serving import DashboardServer
 from millstream.server.manager_view import ManagerView
 from millstream.server.processor_poll import ProcessorPoll
-from millstream.server.run_dashboard import Address
+from millstream.server.serving import Address
 from millstream.server.system_feed import addresses
 
 if TYPE_CHECKING:

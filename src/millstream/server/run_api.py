@@ -9,32 +9,48 @@ It lives as long as the run. A stream whose rows are posted ends when somebody s
 comes to its end as it does for files.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
+from millstream.engine.engine import Engine
+from millstream.engine.loop import Loop
+from millstream.engine.push_source import PushSource
 from millstream.server.access import json_body
 from millstream.server.rows_api import RowsServer
 from millstream.server.serving import Application
 
-if TYPE_CHECKING:
-    from millstream.engine.push_source import PushSource
-    from millstream.runs.live_run import LiveRun
-
 WISH_BYTES_MAX = 1 << 16
+
+
+class LiveRun(Protocol):
+    """A run between its first and its last step."""
+
+    url: str  # of its endpoint, where it has one
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def loop(self) -> Loop: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+    def scheduling(self) -> dict[str, Any]: ...
+
+    def change_goals(self, wish: Mapping[str, Any]) -> dict[str, Any]: ...
 
 
 @contextmanager
 def run_endpoint(
-    live: "LiveRun", *, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+    live: LiveRun, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None
 ) -> Iterator[RowsServer]:
     """Serves a run for as long as the block lasts."""
-    from millstream.engine.push_source import PushSource  # noqa: PLC0415
 
-    def door(name: str) -> "PushSource | None":
+    def door(name: str) -> PushSource | None:
         found = live.engine.sources.get(name)
         return found if isinstance(found, PushSource) else None
 
@@ -55,7 +71,7 @@ def run_endpoint(
         server.stop()
 
 
-def add_routes(app: Application, live: "LiveRun") -> None:
+def add_routes(app: Application, live: LiveRun) -> None:
     """The routes of a run beside those for rows."""
 
     @app.get("/status")

@@ -10,8 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from millstream.control.snapshot import (
     DecisionSnapshot,
@@ -25,10 +23,8 @@ from millstream.errors import StateError
 from millstream.server.dashboard.serving import DashboardServer
 from millstream.server.engine_ending import forget_leftovers
 from millstream.server.engine_view import EngineView
-from millstream.server.serving import address_of
-
-if TYPE_CHECKING:
-    from millstream.runs.live_run import LiveRun
+from millstream.server.run_api import LiveRun
+from millstream.server.serving import Address
 
 TOKEN = "MILLSTREAM_TOKEN"
 
@@ -68,25 +64,6 @@ class PendingSource:
         return self._ready().results(query, after)
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where to listen; no port: the usual one, or any where that is taken."""
-
-    host: str = "127.0.0.1"
-    port: int | None = None
-
-
-def address(text: str | None) -> Address:
-    """`8400`, `0.0.0.0:8400`, `[::1]:8400` or nothing.
-
-    >>> address("8400"), address("[::1]:80"), address(None).port
-    (Address(host='127.0.0.1', port=8400), Address(host='::1', port=80), None)
-    """
-    if text is None:
-        return Address()
-    return Address(*address_of(text))
-
-
 class RunDashboard:
     """Serves one run; use as a context."""
 
@@ -110,7 +87,7 @@ class RunDashboard:
         self._server.stop()
 
     @contextmanager
-    def watch(self, live: "LiveRun") -> Iterator[None]:
+    def watch(self, live: LiveRun) -> Iterator[None]:
         """Shows a run for as long as its loop goes on, and its final figures afterwards."""
         forget_leftovers(live.engine)
         view = EngineView(live.engine, title=self._title, loop=live.loop, take_results=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from millstream.control.snapshot import ScorePoint
-from millstream.schedule.protocol import Switch
+from millstream.schedule.facts import Switch
 from millstream.server.decision_log import DecisionLog
 
 if TYPE_CHECKING:

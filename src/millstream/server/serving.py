@@ -60,6 +60,25 @@ def address_of(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen; no port: the usual one, or any where that is taken."""
+
+    host: str = "127.0.0.1"
+    port: int | None = None
+
+
+def address(text: str | None) -> Address:
+    """`8400`, `0.0.0.0:8400`, `[::1]:8400` or nothing.
+
+    >>> address("8400"), address("[::1]:80"), address(None).port
+    (Address(host='127.0.0.1', port=8400), Address(host='::1', port=80), None)
+    """
+    if text is None:
+        return Address()
+    return Address(*address_of(text))
+
+
 def demand_token(
     what: str, host: str, token: str | None, hint: str = "set a token, or listen on 127.0.0.1"
 ) -> None:

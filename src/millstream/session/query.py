@@ -8,22 +8,24 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from millstream.client.arrow_types import empty_table
-from millstream.client.system import QueryFailedError, RegisteredQuery, tables_of
+from millstream.client.system import (
+    QueryFailedError,
+    Reader,
+    RegisteredQuery,
+    System,
+    tables_of,
+)
 from millstream.errors import MillstreamError, UsageError
 from millstream.plan.explain import explain
+from millstream.session.arguments import Goals
 from millstream.session.live_table import follow
 from millstream.session.notebook import ROWS_SHOWN, query_html
 from millstream.store.delivery import FILE_FORMATS, CallbackSink, ConsoleSink, FileSink, Sink
-
-if TYPE_CHECKING:
-    from millstream.client.system import Reader
-    from millstream.session.arguments import Goals
-    from millstream.session.session import Session
 
 __all__ = ["QueryFailedError", "QueryHandle", "Row"]
 
@@ -48,10 +50,27 @@ def _unclosed(rows: Iterator[Row]) -> Iterator[Row]:
         yield row
 
 
+class HandleSession(Protocol):
+    """What a handle asks of its session."""
+
+    system: System
+
+    @property
+    def spark(self) -> Any: ...
+
+    def latest(self, query: str, rows_max: int) -> list[dict[str, Any]]: ...
+
+    def set_quality(
+        self, goals: Goals, query: str | None = None, *, weight: float | None = None
+    ) -> None: ...
+
+    def drop(self, name: str) -> None: ...
+
+
 class QueryHandle:
     """One query of a session."""
 
-    def __init__(self, session: "Session", name: str) -> None:
+    def __init__(self, session: HandleSession, name: str) -> None:
         self._session, self._system, self.name = session, session.system, name
         self._rows: Iterator[Row] | None = None
         self._reader: Reader | None = None
@@ -225,7 +244,7 @@ class QueryHandle:
         self._system.serve_sinks(self.name)
         return self
 
-    def set_quality(self, goals: "Goals", *, weight: float | None = None) -> None:
+    def set_quality(self, goals: Goals, *, weight: float | None = None) -> None:
         """What is wanted of this query, beside what is wanted of all; None forgets it."""
         self._session.set_quality(goals, self.name, weight=weight)
 

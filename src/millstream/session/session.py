@@ -21,8 +21,8 @@ from millstream.cql.types import canonical
 from millstream.engine.goals import register_statistic
 from millstream.errors import UsageError
 from millstream.runs.lock import FolderLock
+from millstream.schedule.facts import Choice, Switch
 from millstream.schedule.measures import OperatorStatistic, PlanStatistic
-from millstream.schedule.protocol import Choice, Switch
 from millstream.session.arguments import (
     Columns,
     Goals,

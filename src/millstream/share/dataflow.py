@@ -12,7 +12,7 @@ from math import gcd
 from typing import Literal as OneOf
 
 from millstream.errors import UsageError
-from millstream.plan.fingerprint import digest, expression_key, predicate_key, starting
+from millstream.plan.keys import digest, expression_key, predicate_key
 from millstream.plan.nodes import (
     Aggregate,
     Distinct,
@@ -27,6 +27,7 @@ from millstream.plan.nodes import (
     Windowed,
     inputs_of,
     is_relation,
+    starting,
 )
 from millstream.plan.windows import (
     Change,

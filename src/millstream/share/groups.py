@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from millstream.plan.expressions import total
-from millstream.plan.fingerprint import digest, expression_key
+from millstream.plan.keys import digest, expression_key
 from millstream.plan.nodes import Aggregate, Join, Source
 from millstream.plan.windows import Instant, Now, Range, Sliding, reach
 from millstream.share.dataflow import Operator, is_core, pane_length, stream_of

@@ -8,7 +8,7 @@ it. Conditions are conjunctions. Comparisons of one value with constants are set
 from collections.abc import Sequence
 
 from millstream.plan.expressions import Call, Expr, total
-from millstream.plan.fingerprint import expression_key
+from millstream.plan.keys import expression_key
 from millstream.plan.schema import Schema
 from millstream.share.constants import Constant, Test, test_of
 

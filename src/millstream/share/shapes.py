@@ -5,7 +5,7 @@ hundreds of queries that differ in a threshold.
 """
 
 from millstream.plan.expressions import COMPARISONS, Call, Expr, Literal, transform
-from millstream.plan.fingerprint import digest, expression_key, predicate_key, window_key
+from millstream.plan.keys import digest, expression_key, predicate_key, window_key
 from millstream.plan.nodes import (
     Aggregate,
     Distinct,

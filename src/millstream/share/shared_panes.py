@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from millstream.plan.expressions import Call, Column, Expr, Literal, conjunction, substitute, total
-from millstream.plan.fingerprint import expression_key, predicate_key
+from millstream.plan.keys import expression_key, predicate_key
 from millstream.plan.nodes import Aggregate, AggregateCall, Node
 from millstream.plan.schema import Field, Schema
 from millstream.plan.windows import BEGINNING, Sliding, end_from

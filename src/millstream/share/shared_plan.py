@@ -22,7 +22,7 @@ from millstream.plan.expressions import (
     total,
     uses_time,
 )
-from millstream.plan.fingerprint import expression_key
+from millstream.plan.keys import expression_key
 from millstream.plan.nodes import Emit, Filter, Join, Node, Project, Windowed
 from millstream.plan.schema import Field, Schema
 from millstream.plan.windows import Now, Range, Window, reach

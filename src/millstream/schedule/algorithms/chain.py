@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from millstream.schedule.algorithms.ranking import by_preference
-from millstream.schedule.protocol import OperatorView, Pick, Situation
+from millstream.schedule.facts import OperatorView
+from millstream.schedule.protocol import Pick, Situation
 
 
 def envelope_slopes(steps: Sequence[tuple[float, float]]) -> list[float]:

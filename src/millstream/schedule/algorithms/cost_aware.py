@@ -17,8 +17,9 @@ memory counts as much as delay not below what RATIO gives either: rows of a step
 from collections.abc import Iterator
 from math import inf
 
+from millstream.schedule.facts import OperatorView
 from millstream.schedule.holding import DELAY, MEMORY, awaited, outlook, weight_of
-from millstream.schedule.protocol import OperatorView, Pick, Situation
+from millstream.schedule.protocol import Pick, Situation
 from millstream.schedule.settings import ScheduleSettings
 from millstream.schedule.workload import workload
 

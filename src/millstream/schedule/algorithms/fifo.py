@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from math import inf
 
 from millstream.schedule.algorithms.ranking import by_preference
-from millstream.schedule.protocol import OperatorView, Pick, Situation
+from millstream.schedule.facts import OperatorView
+from millstream.schedule.protocol import Pick, Situation
 
 
 class Fifo:

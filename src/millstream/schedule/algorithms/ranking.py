@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from millstream.schedule.protocol import OperatorView, Pick, Situation
+from millstream.schedule.facts import OperatorView
+from millstream.schedule.protocol import Pick, Situation
 
 
 def by_preference(

@@ -16,8 +16,9 @@ No chance is involved, and nothing needs to be explored.
 
 from typing import cast
 
+from millstream.schedule.facts import OperatorView
 from millstream.schedule.holding import Outlook, outlook
-from millstream.schedule.protocol import Algorithm, OperatorView, Review, Situation, Verdict
+from millstream.schedule.protocol import Algorithm, Review, Situation, Verdict
 from millstream.schedule.workload import adapted_workload, workload
 
 # The cost-aware algorithm steers by the same costs and is the one to beat: models err, so another
