@@ -13,12 +13,12 @@ import pytest
 
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine import maintenance
-from millstream.engine.appending import FILE, REASON, RECORD, ROW
 from millstream.engine.engine import Engine, EngineSettings
-from millstream.engine.operators import SELF_READING
 from millstream.engine.trains import Trains
 from millstream.plan.schema import Field
 from millstream.plan.windows import BEGINNING
+from millstream.spark.operators import SELF_READING
+from millstream.store.appending import FILE, REASON, RECORD, ROW
 from oracle.harness import files_of
 from oracle.model import Stream
 

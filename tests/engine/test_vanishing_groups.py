@@ -26,8 +26,8 @@ from processors_together import Cluster, ClusterRunner
 from test_oracle_properties import agrees
 
 import millstream
-from millstream.engine import faults
 from millstream.engine.engine import Engine, EngineSettings
+from millstream.store import faults
 from oracle.generate_tables import table_examples
 from oracle.harness import Example, cut, files_of
 from oracle.model import Column, Row, Stream
