@@ -49,7 +49,7 @@ QUERIES = {
     "having": f"SELECT status, count(*) AS n FROM {INNER} GROUP BY status HAVING count(*) < 7",
     "over_having": "SELECT count(*) AS n FROM"
     f" (SELECT status, count(*) AS n FROM {INNER} GROUP BY status HAVING count(*) < 7) u",
-    "doubles": f"SELECT count(*) AS n, round(sum(x), 6) AS total, avg(x) > 0 AS any FROM {INNER}",
+    "doubles": f"SELECT count(*) AS n, sum(x) AS total, avg(x) AS mean FROM {INNER}",
 }
 
 
@@ -69,17 +69,20 @@ def arrivals(stream: Stream, size: int) -> list[pa.Table]:
 
 
 def answers_of(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[tuple[Any, ...]]]:
-    return {
-        name: sorted(tuple(v for c, v in row.items() if c != "ts") for row in rows)
-        for name, rows in found.items()
-    }
+    """Rows without their times; the last digits of a double are nobody's promise."""
+
+    def plain(row: dict[str, Any]) -> tuple[Any, ...]:
+        values = (v for c, v in row.items() if c != "ts")
+        return tuple(round(v, 6) if isinstance(v, float) else v for v in values)
+
+    return {name: sorted(map(plain, rows)) for name, rows in found.items()}
 
 
 def expected(stream: Stream) -> dict[str, list[tuple[Any, ...]]]:
     values: dict[int, list[float]] = {}
     for row in stream.rows:
         values.setdefault(row.values[0], []).append(row.values[2])
-    total = round(sum(sum(v) / len(v) for v in values.values()), 6)
+    total = sum(sum(v) / len(v) for v in values.values())
     count = len(values)
     return {
         "by_status": [("shipped", count)],
@@ -87,18 +90,19 @@ def expected(stream: Stream) -> dict[str, list[tuple[Any, ...]]]:
         "distinct": [("shipped",)],
         "having": [],
         "over_having": [],
-        "doubles": [(count, total, True)],
+        "doubles": [(count, round(total, 6), round(total / count, 6))],
     }
+
+
+def acknowledged(engine: Engine, _: int) -> Engine:
+    """After a round: users have taken all changes."""
+    acknowledge_kept(engine)
+    return engine
 
 
 def test_orders_that_pass_through_states(spark: Any, tmp_path: Path) -> None:
     """In batches of five, merged when enough has come together; what emptied is gone."""
     streams = (orders(ORDERS),)
-
-    def acknowledged(engine: Engine, _: int) -> Engine:
-        acknowledge_kept(engine)
-        return engine
-
     runner = EngineRunner(spark, tmp_path, after_round=acknowledged)
     chosen = {name: QUERIES[name] for name in MERGED}
     found = runner.run(streams, chosen, cut(streams, BATCH))
@@ -114,10 +118,10 @@ def test_with_compaction_between_any_two_steps(size: int, spark: Any, tmp_path: 
 
 
 def test_a_sum_of_doubles_is_taken_back_to_the_last_digit(spark: Any, tmp_path: Path) -> None:
-    """Without any compaction: the order in which doubles are added differs from step to step."""
+    """The order in which doubles are added differs from step to step, with the files."""
     streams = (orders(ORDERS),)
-    runner = EngineRunner(spark, tmp_path)
-    found = runner.run(streams, {"doubles": QUERIES["doubles"]}, cut(streams, 2 * BATCH))
+    runner = EngineRunner(spark, tmp_path, after_round=acknowledged)
+    found = runner.run(streams, {"doubles": QUERIES["doubles"]}, cut(streams, BATCH))
     assert answers_of(found) == {"doubles": expected(streams[0])["doubles"]}
 
 
