@@ -19,9 +19,9 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from millstream.engine.analyzer import spelling
 from millstream.errors import UsageError
 from millstream.plan.sql_text import dated_sql, quoted
+from millstream.spark.analyzer import spelling
 
 
 def as_written(declared: DataType, kind: str, options: Mapping[str, Any]) -> DataType:
