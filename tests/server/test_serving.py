@@ -10,10 +10,10 @@ import pytest
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
-from millstream.engine.transfer import RefusedError
 from millstream.errors import CqlError, MillstreamError, ResourceError, UsageError
 from millstream.server.access import json_body
 from millstream.server.serving import Application, Server, demand_token
+from millstream.store.transfer import RefusedError
 
 SOURCE = Path(__file__).parents[2] / "src" / "millstream"
 TOKEN = {"Authorization": "Bearer secret"}

@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import quote
 
 from millstream.client.http import HttpClient
-from millstream.engine.ownership import Place
-from millstream.engine.transfer import Page
 from millstream.errors import AwayError, MillstreamError, RefusedError, UsageError
+from millstream.store.ownership import Place
+from millstream.store.transfer import Page
 
 CONNECT_SECONDS = 3.0
 

@@ -18,12 +18,12 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from millstream.control.records import Count, Name, Names
-from millstream.engine.delivery import json_lines, user_table
-from millstream.engine.ownership import Place
-from millstream.engine.transfer import CHUNK, RefusedError
 from millstream.plan.windows import FOREVER
 from millstream.server.access import AnswerError, record_body
 from millstream.server.serving import Application
+from millstream.store.delivery import json_lines, user_table
+from millstream.store.ownership import Place
+from millstream.store.transfer import CHUNK, RefusedError
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
