@@ -109,10 +109,10 @@ def test_there_is_one_reply_for_each_message_of_its_kind() -> None:
     envelope = of_processor(ReadShare("t"), balancing.Probe(1), ReadShare("u"))
     share = TreeShare(("o",), {"MAP": 2}, 1, 3, 4)
     replies = (share, Done(), Refusal("busy", "later"))
-    assert read_replies(envelope, json.loads(json.dumps(written(replies)))) == replies
+    assert read_replies(envelope, json.loads(written(replies))) == replies
     placed = TreePlaced({"o": "p1"}, 2.0, None, 1, {"MAP": 2}, 1, 0)
     asking = Envelope(1, 0, "p", (PlaceTree(TREE, {}),))
-    assert read_replies(asking, written([placed])) == (placed,)
-    for answer in ({}, {"replies": None}, written(replies[:2]), [], None):
+    assert read_replies(asking, json.loads(written([placed]))) == (placed,)
+    for answer in ({}, {"replies": None}, json.loads(written(replies[:2])), [], None):
         with pytest.raises(UsageError, match="number of replies"):
             read_replies(envelope, answer)  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """A cluster as a person sees and changes it, over a made-up manager and processor."""
 
 import doctest
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -68,7 +69,7 @@ class Cluster:
             assert isinstance(command, Compile)
             wrong = Refusal("mistake", "unknown column x", MISTAKE, "columns: n")
             reply = wrong if "x" in command.cql else COMPILED
-            return Answer(written([reply]))
+            return Answer(json.loads(written([reply])))
         assert url == "http://p2/queries/a/rows", url
         after, limit = more["params"]["after"], more["params"]["limit"]
         rows, number = [], after

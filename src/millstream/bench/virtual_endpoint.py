@@ -142,7 +142,7 @@ class HttpProcessor:
             replies = self.virtual.control(from_json(Envelope, body))
             for _ in range(4):  # work goes on, as far as it has something to do
                 self.virtual.work()
-            return written(replies)
+            return dict(json.loads(written(replies)))
         stream, word = unquote(path.removeprefix("/streams/")).rsplit("/", 1)
         if word == "rows":
             return self._take(stream, body)

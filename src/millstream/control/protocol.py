@@ -21,12 +21,12 @@ from pydantic import Field
 
 from millstream.balance import protocol as balancing
 from millstream.control import coordinator_messages as placing
-from millstream.control.codec import EXACT
+from millstream.control.codec import EXACT, to_bytes
 from millstream.control.commands import QUESTIONS, Command
 from millstream.control.coordinator_zones import Tree
 from millstream.control.handover import PeerCommand
 from millstream.control.records import Amount, Count, Name, Names
-from millstream.control.replies import Reply, decode_reply, encode_reply
+from millstream.control.replies import Refusal, Reply, decode_reply
 from millstream.errors import UsageError
 
 MESSAGE_BYTES_MAX = 4 << 20
@@ -124,9 +124,13 @@ class Envelope:
         return cast("tuple[Command, ...]", self.messages)
 
 
-def written(replies: Sequence[Reply]) -> dict[str, Any]:
-    """The answer to an envelope."""
-    return {"replies": [encode_reply(reply) for reply in replies]}
+def written(replies: Sequence[Reply]) -> bytes:
+    """The answer to an envelope, as JSON text."""
+    told = (
+        b'{"%s":%s}' % (b"error" if isinstance(reply, Refusal) else b"ok", to_bytes(reply))
+        for reply in replies
+    )
+    return b'{"replies":[%s]}' % b",".join(told)
 
 
 def read_replies(envelope: Envelope, answer: Mapping[str, Any]) -> tuple[Reply, ...]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field
 
-from millstream.control.codec import from_json, to_json
+from millstream.control.codec import from_json
 from millstream.control.moves import Phase
 from millstream.control.records import (
     Amount,
@@ -222,10 +222,6 @@ class Said(Protocol):
 
     @property
     def do(self) -> str: ...
-
-
-def encode_reply(reply: Reply) -> dict[str, Any]:
-    return {"error": to_json(reply)} if isinstance(reply, Refusal) else {"ok": to_json(reply)}
 
 
 def decode_reply(said: Said, data: Mapping[str, Any]) -> Reply:

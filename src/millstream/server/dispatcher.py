@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse
+from fastapi.responses import Response
 
 from millstream.control.commands import Progress
 from millstream.control.protocol import MESSAGE_BYTES_MAX, PATH, Envelope, written
@@ -59,7 +59,7 @@ class Dispatcher:
     def add_route(self, app: Application) -> None:
         app.quick_post(PATH, self._answer)
 
-    async def _answer(self, request: Request) -> JSONResponse:
+    async def _answer(self, request: Request) -> Response:
         envelope = await record_body(request, Envelope, MESSAGE_BYTES_MAX)
         if self._before is not None:
             await self._before(envelope)
@@ -67,4 +67,4 @@ class Dispatcher:
             replies = self.receive(envelope)  # a look at the ledger; waits for nobody
         else:
             replies = await run_in_threadpool(self.receive, envelope)
-        return JSONResponse(written(replies))
+        return Response(written(replies), media_type="application/json")

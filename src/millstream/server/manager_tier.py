@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fastapi import Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 
 from millstream.client.http import AsyncHttpClient, json_of
 from millstream.control import tiers
@@ -44,9 +44,10 @@ def add_tier_routes(
         return found
 
     @app.post(PATH)
-    async def control(request: Request) -> dict[str, Any]:
+    async def control(request: Request) -> Response:
         envelope = await record_body(request, Envelope, MESSAGE_BYTES_MAX)
-        return written(await driver.from_above(envelope))
+        replies = await driver.from_above(envelope)
+        return Response(written(replies), media_type="application/json")
 
     @app.get("/streams/{stream:path}/segments")
     async def segments(stream: str, after: int) -> dict[str, Any]:

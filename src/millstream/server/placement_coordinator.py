@@ -139,7 +139,8 @@ class PlacementCoordinator:
                 line = self._lines[peer]
                 taken: list[Message] = []
                 size = 0
-                down, line.down = sorted(line.down), set()
+                down = sorted(line.down)[: MESSAGES_MAX // 2]
+                line.down.difference_update(down)
                 room = MESSAGES_MAX - 1 - len(down)
                 while line.waiting and len(taken) < room and size < ENVELOPE_BYTES_MAX:
                     message, more = line.waiting.popleft()

@@ -60,7 +60,8 @@ class Registration:
         try:
             self._client.ask("POST", self._url, self._joining())
         except AwayError as error:
-            self._tell(f"the manager does not answer: {type(error.__cause__).__name__}")
+            cause = type(error.__cause__).__name__ if error.__cause__ else error.message
+            self._tell(f"the manager does not answer: {cause}")
         except MillstreamError as error:
             self._tell(f"the manager refuses this processor: {error.message[:300]}")
             if isinstance(error, RefusedError):
