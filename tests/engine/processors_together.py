@@ -18,14 +18,14 @@ from engine_runner import arrived, rows_of
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.engine import EngineSettings
 from millstream.engine.hosting import HostedText
-from millstream.engine.move_request import MoveRequest
-from millstream.engine.ownership import Place
 from millstream.engine.processor import Processor
-from millstream.engine.transfer import Page, PeerAwayError, RefusedError
 from millstream.errors import MillstreamError
 from millstream.plan.nodes import sources_of
 from millstream.plan.schema import Field
 from millstream.share.dataflow import Operator
+from millstream.store.move_request import MoveRequest
+from millstream.store.ownership import Place
+from millstream.store.transfer import Page, PeerAwayError, RefusedError
 from oracle.harness import files_of
 from oracle.model import Stream
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from test_moves_without_spark import PureCluster, expected, pure  # noqa: F401  (a fixture)
 
-from millstream.engine import faults
-from millstream.engine.handing import ENDED, ENDED_KEPT
-from millstream.engine.ownership import Place
 from millstream.engine.processor import Processor
-from millstream.engine.transfer import RefusedError
+from millstream.store import faults
+from millstream.store.handing import ENDED, ENDED_KEPT
+from millstream.store.ownership import Place
+from millstream.store.transfer import RefusedError
 
 MOVE = "m0001"
 FIRST, SECOND = "o:double(s:a)", "o:sum(o:double(s:a))"

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.ledger import Ledger
-from millstream.engine.ownership import Copy, Handed, Ownership, Place, definition_of, remote
-from millstream.engine.ownership import definition_text as text_of
 from millstream.engine.path_times import PathTimes
-from millstream.engine.segments import EMPTY
-from millstream.engine.transfer import Distributor
 from millstream.errors import StateError
 from millstream.plan.schema import Field
+from millstream.store.ledger import Ledger
+from millstream.store.ownership import Copy, Handed, Ownership, Place, definition_of, remote
+from millstream.store.ownership import definition_text as text_of
+from millstream.store.segments import EMPTY
+from millstream.store.transfer import Distributor
 
 P1 = Place("p1", "http://127.0.0.1:1")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from millstream.engine.path_times import PathTime, PathTimes
-from millstream.engine.transfer import Page
+from millstream.store.transfer import Page
 
 
 def engine(**operators: tuple[str, ...]) -> Any:

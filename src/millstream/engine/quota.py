@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 from typing import Literal as OneOf
 
-from millstream.engine.ownership import REMOTE
 from millstream.share.dataflow import base_stream, late_stream, rejected_stream
+from millstream.store.ownership import REMOTE
 
 if TYPE_CHECKING:
-    from millstream.engine.delivery import Delivery
     from millstream.engine.engine import Engine, Query
+    from millstream.store.delivery import Delivery
 
 Verdict = OneOf["run", "park", "fail"]
 REVIEW_SECONDS = 1.0

@@ -13,7 +13,6 @@ from statistics import fmean, median
 from typing import Any
 
 from millstream.client.manager_client import ManagerClient
-from millstream.engine.ownership import Place
 from millstream.errors import MillstreamError
 from millstream.lab.dcape_cluster import (
     cluster,
@@ -29,6 +28,7 @@ from millstream.lab.experiment import EXPERIMENTS, Experiment, Finding, Outcome,
 from millstream.lab.plotting import mark_claim
 from millstream.server.local_cluster import LocalCluster
 from millstream.server.peers import PeerDirectory
+from millstream.store.ownership import Place
 
 DRAIN_S = 300.0
 BEAT_S = 0.3  # between reports: the end of a run is seen in them

@@ -55,10 +55,6 @@ from millstream.control.replies import (
     Reported,
     StreamMark,
 )
-from millstream.engine.handing import ENDED
-from millstream.engine.move_request import MoveRequest
-from millstream.engine.ownership import HELD, REMOTE, Place
-from millstream.engine.transfer import RefusedError
 from millstream.errors import MillstreamError, UsageError
 from millstream.plan.nodes import sources_of
 from millstream.schedule.settings import ScheduleSettings
@@ -73,6 +69,10 @@ from millstream.server.engine_records import (
 )
 from millstream.server.move_driver import MoveDriver
 from millstream.share.dataflow import base_stream, result_stream
+from millstream.store.handing import ENDED
+from millstream.store.move_request import MoveRequest
+from millstream.store.ownership import HELD, REMOTE, Place
+from millstream.store.transfer import RefusedError
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor

@@ -8,11 +8,11 @@ from millstream.control.commands import Declare, Host
 from millstream.control.replies import MoveRecord, Sealed, SealedStream
 from millstream.cql.catalog import StreamDefinition
 from millstream.engine.hosting import HostedText
-from millstream.engine.move_request import MoveRequest
-from millstream.engine.ownership import Move
 from millstream.errors import UsageError
 from millstream.share.dataflow import Operator
 from millstream.share.groups import candidate
+from millstream.store.move_request import MoveRequest
+from millstream.store.ownership import Move
 
 TYPE_BYTES = {"boolean": 1, "byte": 1, "short": 2, "int": 4, "float": 4, "date": 4}
 

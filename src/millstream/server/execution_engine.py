@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from millstream.engine.failures import first_line, java_process
 from millstream.engine.loop import Loop
 from millstream.engine.scheduling import StepScheduler
 from millstream.engine.steps import StepReport
 from millstream.errors import MillstreamError, StateError
 from millstream.schedule.costs import CostLine
+from millstream.spark.failures import first_line, java_process
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from millstream.engine.ownership import UNDER_WAY
-from millstream.engine.transfer import PeerAwayError, RefusedError
 from millstream.errors import MillstreamError
+from millstream.store.ownership import UNDER_WAY
+from millstream.store.transfer import PeerAwayError, RefusedError
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor

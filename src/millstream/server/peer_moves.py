@@ -27,11 +27,11 @@ from millstream.control.handover import (
 )
 from millstream.control.records import Peer
 from millstream.control.replies import Done, Progressed, Refusal, Reply
-from millstream.engine.failures import first_line
-from millstream.engine.move_request import MoveRequest
-from millstream.engine.ownership import REMOTE, UNDER_WAY
 from millstream.errors import MillstreamError
 from millstream.server.running_view import hosts_of, sources_of
+from millstream.spark.failures import first_line
+from millstream.store.move_request import MoveRequest
+from millstream.store.ownership import REMOTE, UNDER_WAY
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor

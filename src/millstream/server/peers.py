@@ -13,8 +13,8 @@ from urllib.parse import quote
 import httpx
 
 from millstream.client.addresses import UNREACHABLE
-from millstream.engine.ownership import Place
-from millstream.engine.transfer import Page, PeerAwayError, RefusedError
+from millstream.store.ownership import Place
+from millstream.store.transfer import Page, PeerAwayError, RefusedError
 
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 30.0

@@ -14,8 +14,8 @@ from millstream.balance.running import (
     running_fragments,
 )
 from millstream.control.commands import Host
-from millstream.engine.handing import ENDED
-from millstream.engine.ownership import REMOTE
+from millstream.store.handing import ENDED
+from millstream.store.ownership import REMOTE
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor

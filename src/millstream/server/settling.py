@@ -7,8 +7,8 @@ somebody watches them nothing would ever settle. Reads, and changes nothing.
 from typing import TYPE_CHECKING
 
 from millstream.cql.system_streams import PREFIX
-from millstream.engine.ownership import REMOTE
 from millstream.plan.nodes import sources_of
+from millstream.store.ownership import REMOTE
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine

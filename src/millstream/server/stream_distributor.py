@@ -17,11 +17,11 @@ from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from millstream.engine.delivery import json_lines, user_table
-from millstream.engine.ownership import Place
-from millstream.engine.transfer import CHUNK, RefusedError
 from millstream.plan.windows import FOREVER
 from millstream.server.access import AnswerError, authorise, json_body, number, text
+from millstream.store.delivery import json_lines, user_table
+from millstream.store.ownership import Place
+from millstream.store.transfer import CHUNK, RefusedError
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor

@@ -1,0 +1,26 @@
+"""Operators: one module a kind, each a pure function of new rows and reachable tails."""
+
+from millstream.share.dataflow import Kind
+from millstream.spark.operators.base import Logic
+from millstream.spark.operators.distinct import DistinctLogic
+from millstream.spark.operators.intervals import IntervalLogic
+from millstream.spark.operators.joining import JoinLogic
+from millstream.spark.operators.mapping import MapLogic
+from millstream.spark.operators.panes import CombineLogic, PartialLogic
+from millstream.spark.operators.running import RunningLogic
+from millstream.spark.operators.running_emit import RunningEmitLogic
+
+LOGIC: dict[Kind, Logic] = {
+    "map": MapLogic(),
+    "join": JoinLogic(),
+    "partial": PartialLogic(),
+    "combine": CombineLogic(),
+    "interval": IntervalLogic(),
+    "distinct": DistinctLogic(),
+    "running": RunningLogic(),
+    "running_emit": RunningEmitLogic(),
+}
+# Kinds that read their own output back: it is kept, and its compaction keeps what they need.
+SELF_READING: frozenset[Kind] = frozenset({"distinct", "running"})
+
+__all__ = ["LOGIC", "SELF_READING", "Logic"]

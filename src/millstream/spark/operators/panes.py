@@ -1,0 +1,272 @@
+"""Sliding aggregates: partial results by pane as rows arrive, windows as the watermark passes.
+
+A pane is as long as the greatest common divisor of range and slide. New rows become partials of
+their panes, a stream like any other; when the watermark reaches a window's end, its panes are
+combined and emitted. Where a window holds many panes, they are first merged into blocks of 2, 4,
+8, ... panes, so that a window needs a logarithmic number of them, and windows between two changes
+of a group are computed once: work grows with panes and results, not with range / slide.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from millstream.plan.nodes import Aggregate, AggregateCall
+from millstream.plan.sql_text import sql
+from millstream.plan.windows import BEGINNING, FOREVER, Instant, Sliding
+from millstream.share.dataflow import Operator, pane_length, stream_of
+from millstream.share.predicate_index import bit_of, words_of
+from millstream.share.shared_panes import PanesTogether, pane_places
+from millstream.share.shared_plan import Place
+from millstream.spark.frames import Frame, lower, multiples, order_struct, steady, time_bound
+from millstream.spark.operators.aggregates import finals, merge, names_of, partial, parts_of
+from millstream.spark.operators.base import Answer, Output, Step
+from millstream.store.segments import Segment
+
+DIRECT_WINDOWS_MAX = 32  # windows a pane is in, up to which it is simply copied to each
+
+
+class PartialLogic:
+    """Rows to partials of panes, on arrival."""
+
+    def evaluate(self, step: Step) -> Answer:
+        node = step.operator.core
+        assert isinstance(node, Aggregate)
+        outputs: tuple[Output, ...] = ()
+        if any(i.fresh for i in step.inputs.values()):
+            rows = lower(
+                node.input,
+                lambda leaf: step.read(stream_of(leaf), step.inputs[stream_of(leaf)].new),
+            )
+            outputs = (Output(step.operator.id, _partials(node, rows)),)
+        return Answer(outputs, step.after, {})
+
+    def reachable(self, operator: Operator, segment: Segment, marks: Mapping[str, int]) -> bool:
+        return False
+
+
+def _partials(node: Aggregate, rows: Frame) -> Frame:
+    length = pane_length(node)
+    keys = [("_pane", f"_ts - pmod(_ts, {length}L)")]
+    keys += [(f"k{i}", sql(key)) for i, key in enumerate(node.keys)]
+    data = partial(rows.data, keys, node.calls, order_struct(rows))
+    columns = [*(f"k{i}" for i in range(len(node.keys))), *names_of(node.calls)]
+    # a pane's partials carry its last instant, which no watermark has passed while rows may come
+    hidden = {"_ts": f"_pane + {length - 1}L", "_until": f"_pane + {length}L", "_pos": "_latest"}
+    return Frame(data, (), 0).select(hidden, columns)
+
+
+def panes_of_many(plan: PanesTogether, rows: Frame) -> tuple[Frame, dict[str, Place]]:
+    """Panes of all members at once: words of bits, keys, then the parts of all calls.
+
+    Where members have panes of other lengths, each row counts once for each length.
+    """
+    several = len(plan.lengths) > 1
+    length = "_length" if several else f"{plan.lengths[0]}L"
+    data = rows.data
+    keys = [("_pane", f"_ts - pmod(_ts, {length})")]
+    if several:
+        choices = ", ".join(f"{n}L" for n in plan.lengths)
+        data = data.selectExpr("*", f"explode(array({choices})) AS _length")
+        keys.append(("_length", "_length"))
+    names = [f"k{i}" for i in range(len(plan.keys))]
+    keys += [(name, sql(key)) for name, key in zip(names, plan.keys, strict=True)]
+    leaf = rows.width - len(plan.words)  # the bits stand behind the rows' own columns
+    order = order_struct(Frame(data, rows.hidden, leaf))
+    present = tuple(AggregateCall("bit_or", word, "bigint") for word in plan.words)
+    grouped = partial(data, keys, (*plan.calls, *present), order)
+    columns = [*_presence(plan), *names, *names_of(plan.calls)]
+    hidden = {
+        "_ts": f"_pane + {length} - 1L",
+        "_until": f"_pane + {length}",
+        "_pos": "_latest",
+    }
+    frame = Frame(grouped, (), 0).select(hidden, columns)
+    parts = [len(parts_of(call, "_ts")) for call in plan.calls]
+    return frame, pane_places(plan, parts, words_of(len(plan.bits)))
+
+
+def _presence(plan: PanesTogether) -> list[str]:
+    """The words of a pane's members from those of its rows' filters."""
+    filters = [f"a{len(plan.calls) + i}_0" for i in range(len(plan.words))]
+    if plan.bits == tuple((i, plan.lengths[0]) for i in range(len(plan.bits))):
+        return filters  # one length, and each filter is one member
+    words: list[list[str]] = [[] for _ in range(words_of(len(plan.bits)))]
+    for number, (filtered, pane) in enumerate(plan.bits):
+        word, bit = bit_of(number)
+        own, asked = bit_of(filtered)
+        there = f"({filters[own]} & {asked}L) <> 0L AND {pane}L = "
+        there += "_length" if len(plan.lengths) > 1 else f"{plan.lengths[0]}L"
+        words[word].append(f"IF({there}, {bit}L, 0L)")
+    return [" + ".join(parts) for parts in words]
+
+
+def parts_before(calls: Sequence[AggregateCall], position: int) -> int:
+    """How many partial columns stand before those of a call."""
+    return sum(len(parts_of(call, "_ts")) for call in calls[:position])
+
+
+class CombineLogic:
+    """Partials to windows, as the watermark passes their ends."""
+
+    def evaluate(self, step: Step) -> Answer:
+        node = step.operator.core
+        assert isinstance(node, Aggregate)
+        window = window_of(node)
+        (source,) = step.inputs.values()
+        after = source.after
+        answer = Answer((), _promise(window, after), {})
+        ends = _ends(window, source.before, after)
+        parts = [s for s in (*source.tail, *source.new) if s.rows]
+        if ends is None or not parts:
+            return answer
+        first, last = ends
+        parts = [s for s in parts if s.ts_min < last]  # whole panes only: ts is a pane's last us
+        if not parts:
+            return answer
+        partials = step.read(source.stream, parts)
+        oldest = max(first - window.length if first > BEGINNING else BEGINNING, node.start)
+        # on the stored time, which is a pane's last instant
+        last_instant = pane_length(node) - 1
+        rows = sum(s.rows for s in parts)
+        if oldest > BEGINNING:
+            partials = partials.where(f"_ts >= {time_bound(oldest + last_instant, rows)}")
+        if last < FOREVER:
+            partials = partials.where(f"_ts < {time_bound(last + last_instant, rows)}")
+        data = _as_partials(partials, node)
+        combined = _windows(data, node, window, first, last)
+        time = "_end - 1L" if isinstance(node.grouping, Instant) else "_end"
+        until = "_end" if isinstance(node.grouping, Instant) else f"_end + {window.slide}L"
+        keys = [f"k{i}" for i in range(len(node.keys))]
+        frame = Frame(combined, (), 0).select(
+            {"_ts": time, "_until": until}, finals(keys, node.calls)
+        )
+        frame = lower(step.operator.node, lambda _: frame)
+        return Answer((Output(step.operator.id, frame),), answer.watermark, {})
+
+    def reachable(self, operator: Operator, segment: Segment, marks: Mapping[str, int]) -> bool:
+        """A pane is needed until the watermark has passed the last window that holds it."""
+        node = operator.core
+        assert isinstance(node, Aggregate)
+        pane_start = segment.ts_max - (pane_length(node) - 1)
+        return pane_start + window_of(node).length > marks[segment.stream]
+
+
+def window_of(node: Aggregate) -> Sliding:
+    return node.grouping if isinstance(node.grouping, Sliding) else Sliding(1, 1)
+
+
+def _ends(window: Sliding, before: int, after: int) -> tuple[int, int] | None:
+    """The least and greatest window end that the watermark has newly reached; None without any."""
+    slide = window.slide
+    first = BEGINNING if before == BEGINNING else (before // slide + 1) * slide
+    last = FOREVER if after == FOREVER else (after // slide) * slide
+    return None if after == BEGINNING or last < first else (first, last)
+
+
+def _promise(window: Sliding, after: int) -> int:
+    """Every window up to `after` is out: the next one ends a slide later."""
+    if after in (BEGINNING, FOREVER):
+        return after
+    if window.slide == 1:
+        return after  # [NOW] emits at the instant itself
+    return (after // window.slide + 1) * window.slide
+
+
+def _as_partials(frame: Frame, node: Aggregate) -> DataFrame:
+    """Stored partials under their own names again."""
+    keys = [f"c{i} AS k{i}" for i in range(len(node.keys))]
+    values = [f"c{len(node.keys) + i} AS {name}" for i, name in enumerate(names_of(node.calls))]
+    pane = f"_ts - {pane_length(node) - 1}L AS _pane"
+    return frame.data.selectExpr(pane, "_pos AS _latest", *keys, *values)
+
+
+def _windows(data: DataFrame, node: Aggregate, window: Sliding, first: int, last: int) -> DataFrame:
+    """Merged partials by (_end, keys) for window ends in [first, last]."""
+    if -(-window.length // window.slide) > DIRECT_WINDOWS_MAX:
+        return _windows_by_blocks(data, node, window, first, last)
+    low, high = _ends_of_pane(node, window, first, last)
+    copied = data.selectExpr("*", f"{multiples(low, high, window.slide)} AS _end")
+    return merge(copied, ["_end", *_keys(node)], node.calls)
+
+
+def _keys(node: Aggregate) -> list[str]:
+    return [f"k{i}" for i in range(len(node.keys))]
+
+
+def _ends_of_pane(node: Aggregate, window: Sliding, first: int, last: int) -> tuple[str, str]:
+    """First and last end of the wanted windows that hold a pane, as SQL over `_pane`."""
+    slide, earliest = window.slide, first
+    if node.start > BEGINNING:
+        earliest = max(first, -(-(node.start + window.length) // slide) * slide)
+    low = _ceil(f"(_pane + {pane_length(node)}L)", slide)
+    high = _floor(f"(_pane + {window.length}L)", slide)
+    if earliest > BEGINNING:
+        low = f"greatest({low}, {steady(earliest, '_pane')})"
+    if last < FOREVER:
+        high = f"least({high}, {steady(last, '_pane')})"
+    return low, high
+
+
+def _ceil(text: str, step: int) -> str:
+    return f"({text} + pmod(-{text}, {step}L))"
+
+
+def _floor(text: str, step: int) -> str:
+    return f"({text} - pmod({text}, {step}L))"
+
+
+def _windows_by_blocks(
+    data: DataFrame, node: Aggregate, window: Sliding, first: int, last: int
+) -> DataFrame:
+    """The same for windows of very many panes.
+
+    A group's windows change only where a pane enters or leaves; they are computed there, from
+    blocks of panes, and repeated for the ends in between.
+    """
+    pane, slide, length = pane_length(node), window.slide, window.length
+    keys = _keys(node)
+    levels = (length // pane).bit_length()
+    data = merge(data, ["_pane", *keys], node.calls)
+    # blocks: level l holds 2^l panes and starts at a multiple of its length
+    size = f"shiftleft({pane}L, _level)"
+    leveled = data.selectExpr("*", f"explode(sequence(0, {levels - 1})) AS _level")
+    placed = leveled.selectExpr("*", f"_pane - pmod(_pane, {size}) AS _block")
+    blocks = merge(placed, ["_level", "_block", *keys], node.calls)
+    # ends at which a group's window changes: where a pane enters, and after it has left
+    low, high = _ends_of_pane(node, window, first, last)
+    left = f"({_floor(f'(_pane + {length}L)', slide)} + {slide}L)"
+    changes = data.where(f"{low} <= {high}").selectExpr(
+        *keys, f"explode(array({low}, {left})) AS _end"
+    )
+    changes = changes.where(f"_end <= {steady(last, '_end')}") if last < FOREVER else changes
+    by = f"PARTITION BY {', '.join(keys)} " if keys else ""
+    ends = changes.distinct().selectExpr("*", f"lead(_end) OVER ({by}ORDER BY _end) AS _next")
+    # each window as few blocks, joined with what the blocks hold
+    wanted = ends.selectExpr("*", f"inline({_cover(length, pane, levels)})")
+    same = ["w._level = b._level", "w._block = b._block", *(f"w.{k} <=> b.{k}" for k in keys)]
+    joined = wanted.alias("w").join(blocks.alias("b"), F.expr(" AND ".join(same)))
+    chosen = [*(f"w.{c}" for c in ("_end", "_next", *keys)), *names_of(node.calls), "_latest"]
+    merged = merge(joined.selectExpr(*chosen), ["_end", "_next", *keys], node.calls)
+    stop = f"_next - {slide}L"
+    stop = f"coalesce({stop}, {steady(last, '_end')})" if last < FOREVER else stop
+    kept = [*keys, *names_of(node.calls), "_latest"]
+    return merged.selectExpr(*kept, f"{multiples('_end', stop, slide)} AS _end")
+
+
+def _cover(length: int, pane: int, levels: int) -> str:
+    """The aligned blocks that make up [_end - length, _end), as an array of structs in SQL.
+
+    Walking up the levels, a block is taken at either edge that the next level cannot reach: the
+    usual decomposition of a range over a segment tree.
+    """
+    items = []
+    for level in range(levels):
+        span = pane << level
+        low = _ceil(f"(_end - {length}L)", span)
+        high = _floor("_end", span)
+        for edge, block in ((low, low), (high, f"({high} - {span}L)")):
+            taken = f"{low} < {high} AND pmod({edge}, {2 * span}L) <> 0"
+            items.append(f"IF({taken}, named_struct('_level', {level}, '_block', {block}), NULL)")
+    return f"filter(array({', '.join(items)}), x -> x IS NOT NULL)"

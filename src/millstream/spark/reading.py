@@ -1,0 +1,80 @@
+"""Segments as Spark frames."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType, LongType, StructField, StructType
+
+from millstream.errors import StateError
+from millstream.share.shared_plan import Place
+from millstream.spark.frames import Frame
+from millstream.store.ledger import Ledger
+from millstream.store.segments import Segment, SegmentStore
+
+
+class SegmentReader:
+    """Reads segments of a stream through Spark, with the columns the ledger has for it."""
+
+    def __init__(self, spark: SparkSession, ledger: Ledger, store: SegmentStore) -> None:
+        self._spark, self._ledger, self._store = spark, ledger, store
+        self._schemas: dict[str, StructType] = {}
+
+    def schema(self, stream: str) -> StructType:
+        if stream not in self._schemas:
+            text = self._ledger.columns(stream)
+            if not text:
+                raise StateError(f"the columns of stream {stream} are not known yet")
+            self._schemas[stream] = StructType.fromJson(json.loads(text))
+        return self._schemas[stream]
+
+    def forget(self, stream: str) -> None:
+        self._schemas.pop(stream, None)
+
+    def frame(self, stream: str, segments: Sequence[Segment]) -> Frame:
+        schema = self.schema(stream)
+        names = schema.names
+        hidden = tuple(n for n in names if n.startswith("_"))
+        plain = [self._store.path(s.file) for s in segments if s.file and s.tag is None]
+        frames: list[DataFrame] = []
+        if plain:
+            frames.append(self._spark.read.schema(schema).parquet(*plain))
+        for tag, paths in self._tagged(segments).items():
+            place = self._store.layouts(tag)[stream]
+            word = f"c{place.word}"
+            columns = {n: place.columns.get(n, n) for n in names}
+            fields = {w: schema[n].dataType for n, w in columns.items()} | {word: LongType()}
+            wide = StructType([StructField(n, kind) for n, kind in fields.items()])
+            rows = self._spark.read.schema(wide).parquet(*paths)
+            chosen = rows.where(f"({word} & {place.bit}L) <> 0L")
+            frames.append(chosen.selectExpr(*(f"{w} AS {n}" for n, w in columns.items())))
+        if not frames:
+            data = self._nothing(schema)
+        else:
+            data = frames[0]
+            for other in frames[1:]:
+                data = data.unionByName(other)
+        return Frame(data, hidden, len(names) - len(hidden))
+
+    def _tagged(self, segments: Sequence[Segment]) -> dict[int, list[str]]:
+        """Files that hold rows of many streams, by their layout."""
+        found: dict[int, list[str]] = {}
+        for s in segments:
+            if s.file and s.tag is not None:
+                found.setdefault(s.tag, []).append(self._store.path(s.file))
+        return found
+
+    def layout(self, tag: int) -> Mapping[str, Place]:
+        """Whose rows and columns are where in files of this layout."""
+        return self._store.layouts(tag)
+
+    def wide(self, files: Sequence[str], columns: Mapping[str, DataType]) -> DataFrame:
+        """Files of many streams as they are, with the named columns."""
+        fields = [StructField(name, kind) for name, kind in columns.items()]
+        paths = [self._store.path(file) for file in files]
+        return self._spark.read.schema(StructType(fields)).parquet(*paths)
+
+    def _nothing(self, schema: StructType) -> DataFrame:
+        """No rows, known as such to the optimiser; `createDataFrame` would start Python workers."""
+        columns = (f"CAST(NULL AS {f.dataType.simpleString()}) AS {f.name}" for f in schema.fields)
+        return self._spark.sql(f"SELECT {', '.join(columns)} WHERE FALSE")

@@ -1,0 +1,192 @@
+"""What the new owner of an operator needs of its inputs: kept at the sources, then copied here.
+
+First the sources keep what follows, then what the operator can still reach is fetched from the old
+owner, then the stream is pulled like any other copy. Every method may be called again; one that
+finds its move ended writes nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from millstream.engine.hosting import Hosting
+from millstream.plan.windows import BEGINNING
+from millstream.store import faults
+from millstream.store.handing import busy, holder
+from millstream.store.move_request import MoveRequest
+from millstream.store.ownership import MOVING, Copy, Move, Ownership, Place
+from millstream.store.receiving import Receiver
+from millstream.store.segments import Segment
+from millstream.store.tails import Lack, lack_of
+from millstream.store.transfer import Peers, RefusedError, segment_of
+
+
+def still_under_way(ownership: Ownership, known: Move) -> Move:
+    """The move as it is now (in a transaction); refused where it has ended meanwhile."""
+    present = ownership.move(known.id)
+    if present is None or present.phase != known.phase:
+        raise RefusedError("undone", f"move {known.id} has changed meanwhile")
+    return present
+
+
+class Copying:
+    """The inputs of operators that come to one processor."""
+
+    def __init__(self, me: str, hosting: Hosting, receiver: Receiver, peers: Peers) -> None:
+        self.me, self.hosting, self.receiver, self.peers = me, hosting, receiver, peers
+        self.ownership, self.ledger = hosting.ownership, hosting.ledger
+        self.missing: dict[str, int] = {}  # by move: rows, as last seen
+        self._expected: dict[str, set[tuple[str, str]]] = {}  # by move, of this process
+
+    def forget(self, move: str) -> None:
+        """What this process remembered of a move that is over."""
+        self.missing.pop(move, None)
+        self._expected.pop(move, None)
+
+    def expect(self, known: Move, request: MoveRequest, needs: Mapping[str, Any]) -> bool:
+        """Lets sources keep the streams that are to be copied; says whether that was news.
+
+        First they keep, then the old owner is asked how far it is: so nothing is merged between
+        its position and ours.
+        """
+        news = False
+        for stream, part in needs["inputs"].items():
+            if self.ownership.owned(stream) is not None or self.ownership.copy(stream) is not None:
+                continue
+            source, _, _ = self._origin(stream, part, request)
+            if (stream, source.processor) in self._expected.get(known.id, ()):
+                continue
+            with self.ledger.transaction():
+                present = still_under_way(self.ownership, known)
+                entry = [stream, asdict(source)]
+                if entry not in present.record["expected"]:
+                    record = {**present.record, "expected": [*present.record["expected"], entry]}
+                    self.ownership.set_move(known.id, "new", present.phase, record)
+            self.receiver.expect(stream, source)
+            self._leave_if_undone(known, stream, source)
+            self._expected.setdefault(known.id, set()).add((stream, source.processor))
+            faults.reach("prepare.expected")
+            news = True
+        return news
+
+    def _leave_if_undone(self, known: Move, stream: str, source: Place) -> None:
+        """Who undid the move while the source was asked could not know that it keeps the stream."""
+        with self.ledger.transaction():
+            present = self.ownership.move(known.id)
+            if present is not None and present.phase == known.phase:
+                return
+            self._part_from(stream, source)
+        self.receiver.say_farewells()
+
+    def _origin(
+        self, stream: str, part: Mapping[str, Any], request: MoveRequest
+    ) -> tuple[Place, int, int]:
+        """From whom a copy is pulled, with which epoch, from which number on.
+
+        Where the old owner pulls it, because our position is its position; where that is this
+        processor itself, which had the stream once, from whoever has had it after us.
+        """
+        source, epoch, following = Place(**part["source"]), part["epoch"], part["next"]
+        if source.processor == request.old.processor:
+            source = request.old
+        if source.processor == self.me:
+            after = [h for h in self.ownership.handed(stream) if h.next >= following]
+            later = [h for h in after if h.epoch > epoch]
+            if later:
+                chosen = min(later, key=lambda h: (h.next, h.epoch))
+                return chosen.to, chosen.epoch, chosen.next
+        return source, epoch, following
+
+    def copy(self, known: Move, request: MoveRequest, needs: Mapping[str, Any]) -> bool:
+        """Fetches what is missing of every stream; gives whether nothing is."""
+        missing = 0
+        complete = True
+        for stream, part in sorted(needs["inputs"].items()):
+            copy = self.ownership.copy(stream)
+            if copy is not None and copy.next is None:
+                complete = False  # it is for others here, and begins where they are to begin
+                continue
+            segments = [segment_of(stream, s) for s in part["segments"]]
+            cursors = [c[stream][0] for c in needs["cursors"].values() if stream in c]
+            self._hold(known, stream, min((s.first for s in segments), default=part["next"]))
+            lack = self._lack(known.id, stream, segments, cursors)
+            complete = complete and not lack.waiting
+            missing += lack.rows
+            self._fetch(known, request, stream, lack, part)
+        self.missing[known.id] = 0 if complete else max(missing, 1)
+        for stream in needs["inputs"]:
+            if self.ownership.copy(stream) is not None:
+                self.receiver.pull(stream)
+        return complete
+
+    def _hold(self, known: Move, stream: str, first: int) -> None:
+        if holder(known.id) not in self.ledger.consumers(stream):
+            with self.ledger.transaction() as ledger:
+                still_under_way(self.ownership, known)
+                ledger.set_cursor(holder(known.id), stream, first, BEGINNING)
+            faults.reach("prepare.held")
+
+    def _lack(
+        self, move: str, stream: str, segments: Sequence[Segment], cursors: Sequence[int]
+    ) -> Lack:
+        owned, copy = self.ownership.owned(stream), self.ownership.copy(stream)
+        head = self.ledger.stream(stream)
+        position = copy.next if copy is not None else None
+        if owned is not None:
+            position = int(head["next"]) if head else 1
+        others = [
+            n
+            for name, (n, _) in self.ledger.consumers(stream).items()
+            if not name.startswith(MOVING)
+        ]
+        return lack_of(
+            segments,
+            self.ledger.segments(stream),
+            cursors=cursors,
+            position=position,
+            passed=min(others, default=1 << 62),
+        )
+
+    def _fetch(
+        self, known: Move, request: MoveRequest, stream: str, lack: Lack, part: Mapping[str, Any]
+    ) -> None:
+        """Copies segments from the old owner; where there was no copy yet, there is one then."""
+        fresh = self.ownership.owned(stream) is None and self.ownership.copy(stream) is None
+        if not lack.fetch and not fresh:
+            return
+        with self.receiver.downloaded(lack.fetch, self.peers(request.old)) as (size, stored):
+            faults.reach("prepare.written")
+            with self.ledger.transaction() as ledger:
+                still_under_way(self.ownership, known)
+                present = ledger.segments(stream)
+                if any(s not in present for s in lack.replaced):
+                    raise busy(f"stream {stream} has changed meanwhile")
+                gone = ledger.replace(lack.replaced, None) if lack.replaced else []
+                ledger.adopt(stored, past=not fresh)
+                ledger.count(f"copied_bytes:{stream}", size)
+                if fresh:
+                    self._begin_copy(known.id, stream, self._origin(stream, part, request))
+        self.hosting.remove(gone)
+        faults.reach("prepare.copied")
+
+    def _begin_copy(self, move: str, stream: str, origin: tuple[Place, int, int]) -> None:
+        """From now on the stream is pulled, from where the old owner is (in a transaction)."""
+        place, epoch, following = origin
+        self.ownership.set_copy(Copy(stream, place, epoch, 0, following, kept=False))
+        known = self.ownership.move(move)
+        assert known is not None
+        copied = [*known.record["copied"], stream]
+        self.ownership.set_move(move, "new", known.phase, {**known.record, "copied": copied})
+        self.ledger.change(
+            "UPDATE streams SET next = max(next, ?) WHERE id = ?", (following, stream)
+        )
+
+    def part(self, known: Move) -> None:
+        """Leaves sources that were asked to keep a stream and are not needed (in a transaction)."""
+        for stream, told in known.record["expected"]:
+            self._part_from(stream, Place(**told))
+
+    def _part_from(self, stream: str, place: Place) -> None:
+        copy = self.ownership.copy(stream)
+        if copy is None or copy.source.processor != place.processor:
+            self.ownership.leave(stream, place)

@@ -1,0 +1,391 @@
+"""The ledger: what a processor knows to be true, in one SQLite file.
+
+Segments, cursors, operators' progress, queries, deliveries. A step publishes its outputs, advances
+its cursors and records its statistics in one transaction. Nothing else in the engine is durable.
+"""
+
+import json
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from millstream.errors import StateError
+from millstream.plan.windows import BEGINNING
+from millstream.store.ledger_file import LedgerFile
+from millstream.store.segments import Segment, Written
+
+HOLD = "hold:"  # consumers that hold streams while a query is being registered
+# A stream that was handed over and has not come back: nothing is published here any more.
+FENCED = (
+    "SELECT 1 FROM handed h WHERE h.stream = ? "
+    "AND NOT EXISTS (SELECT 1 FROM owned o WHERE o.stream = h.stream) LIMIT 1"
+)
+
+
+class Ledger(LedgerFile):
+    """What is asked and said of streams, consumers, operators and queries."""
+
+    def _forget(self) -> None:
+        """Empties the copies in memory of what is asked at every choice; they fill on demand."""
+        self._segments: dict[str, list[Segment]] = {}
+        self._heads: dict[str, sqlite3.Row | None] = {}
+        self._cursors: dict[str, dict[str, tuple[int, int]]] | None = None  # by stream, consumer
+
+    # -- streams and segments -------------------------------------------------------------------
+
+    def add_stream(self, stream: str, kind: str) -> None:
+        self._heads.pop(stream, None)
+        self._db.execute(
+            "INSERT OR IGNORE INTO streams VALUES (?, ?, 1, ?, ?, 0, ?, '')",
+            (stream, kind, BEGINNING, BEGINNING, BEGINNING),
+        )
+
+    def set_columns(self, stream: str, columns: str) -> None:
+        """Records a stream's columns, hidden ones included, as Spark's JSON schema."""
+        self._heads.pop(stream, None)
+        self._db.execute("UPDATE streams SET columns = ? WHERE id = ?", (columns, stream))
+
+    def columns(self, stream: str) -> str:
+        row = self.stream(stream)
+        return str(row["columns"]) if row else ""
+
+    def drop_stream(self, stream: str) -> list[str]:
+        """Forgets a stream; gives the files that nobody names any more."""
+        files = [
+            r["file"]
+            for r in self._rows(
+                "SELECT DISTINCT file FROM segments WHERE stream = ? AND file IS NOT NULL",
+                (stream,),
+            )
+        ]
+        self._segments.pop(stream, None)
+        self._heads.pop(stream, None)
+        self._db.execute("DELETE FROM segments WHERE stream = ?", (stream,))
+        self._db.execute("DELETE FROM streams WHERE id = ?", (stream,))
+        for listener in self.on_drop:
+            listener(stream)
+        return self._unnamed(files)
+
+    def stream(self, stream: str) -> sqlite3.Row | None:
+        with self._lock:
+            if stream not in self._heads:
+                rows = self._rows("SELECT * FROM streams WHERE id = ?", (stream,))
+                self._heads[stream] = rows[0] if rows else None
+            return self._heads[stream]
+
+    def stream_names(self) -> list[str]:
+        return [r["id"] for r in self._rows("SELECT id FROM streams")]
+
+    def streams(self) -> list[sqlite3.Row]:
+        return self._rows("SELECT * FROM streams")
+
+    def publish(
+        self,
+        stream: str,
+        written: Sequence[Written],
+        watermark: int,
+        arrived: float | None = None,
+    ) -> None:
+        """Appends segments to a stream; without rows, a segment that only carries the watermark.
+
+        `arrived` is when the oldest rows behind them entered the system; now, if not given.
+        """
+        head = self.stream(stream)
+        if head is None:
+            raise StateError(f"stream {stream} is not in the ledger")
+        if self._rows(FENCED, (stream,)):
+            raise StateError(f"stream {stream} was handed to another processor")
+        self._heads.pop(stream, None)
+        full = [w for w in written if w.rows]
+        number, rows, ts_max = head["next"], head["rows"], head["ts_max"]
+        now = time.time() if arrived is None else arrived
+        if not full:
+            if watermark <= head["watermark"]:
+                return
+            self._insert(
+                Segment(
+                    stream,
+                    number,
+                    number,
+                    None,
+                    None,
+                    0,
+                    0,
+                    BEGINNING,
+                    BEGINNING,
+                    BEGINNING,
+                    watermark,
+                    now,
+                )
+            )
+            number += 1
+        for position, part in enumerate(full):
+            # only the last one may promise: the others precede rows of the same step
+            promise = watermark if position == len(full) - 1 else head["watermark"]
+            self._insert(
+                Segment(
+                    stream,
+                    number,
+                    number,
+                    part.file,
+                    part.tag,
+                    part.rows,
+                    part.size,
+                    part.ts_min,
+                    part.ts_max,
+                    part.until_max,
+                    promise,
+                    now,
+                )
+            )
+            number, rows, ts_max = number + 1, rows + part.rows, max(ts_max, part.ts_max)
+        self._db.execute(
+            "UPDATE streams SET next = ?, watermark = max(watermark, ?), ts_max = ?, rows = ? "
+            "WHERE id = ?",
+            (number, watermark, ts_max, rows, stream),
+        )
+
+    def adopt(self, segments: Sequence[Segment], *, past: bool = False) -> None:
+        """Adds segments of a stream that is made elsewhere, under the numbers they have there.
+
+        What is `past` lies before the stream's head, which stays as it is.
+        """
+        for segment in segments:
+            self._insert(segment)
+            if past:
+                continue
+            self._heads.pop(segment.stream, None)
+            self._db.execute(
+                "UPDATE streams SET next = max(next, ?), watermark = max(watermark, ?), "
+                "ts_max = max(ts_max, ?), rows = rows + ? WHERE id = ?",
+                (
+                    segment.last + 1,
+                    segment.watermark,
+                    segment.ts_max,
+                    segment.rows,
+                    segment.stream,
+                ),
+            )
+
+    def set_head(self, stream: str, following: int, watermark: int, ts_max: int, rows: int) -> None:
+        """Lets a stream go on where another processor left it."""
+        self._heads.pop(stream, None)
+        self._db.execute(
+            "UPDATE streams SET next = ?, watermark = ?, ts_max = ?, rows = ? WHERE id = ?",
+            (following, watermark, ts_max, rows, stream),
+        )
+
+    def last_row(self, base: str) -> int:
+        """The greatest time of a row in a base stream, as far as it is known here."""
+        head = self.stream(base)
+        told = self._rows("SELECT ts_max FROM last_rows WHERE stream = ?", (base,))
+        here = int(head["ts_max"]) if head else BEGINNING
+        return max(here, int(told[0]["ts_max"]) if told else BEGINNING)
+
+    def note_last_row(self, base: str, ts_max: int) -> None:
+        """What another processor says of a base stream that is not read here."""
+        self._db.execute(
+            "INSERT INTO last_rows VALUES (?, ?) ON CONFLICT (stream) DO UPDATE SET "
+            "ts_max = max(ts_max, excluded.ts_max)",
+            (base, ts_max),
+        )
+
+    def _insert(self, s: Segment) -> None:
+        self._published.add(s.stream)
+        self._segments.pop(s.stream, None)
+        self._db.execute(
+            "INSERT INTO segments VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+            (
+                s.stream,
+                s.first,
+                s.last,
+                s.file,
+                s.tag,
+                s.rows,
+                s.size,
+                s.ts_min,
+                s.ts_max,
+                s.until_max,
+                s.watermark,
+                s.arrived,
+            ),
+        )
+
+    def segments(self, stream: str, since: int = 0) -> list[Segment]:
+        """A stream's segments in order, from a sequence number on."""
+        with self._lock:
+            if stream not in self._segments:
+                rows = self._rows(
+                    "SELECT * FROM segments WHERE stream = ? ORDER BY first", (stream,)
+                )
+                self._segments[stream] = [Segment(*row) for row in rows]
+            return [s for s in self._segments[stream] if s.last >= since]
+
+    def replace(self, old: Sequence[Segment], new: Segment | None) -> list[str]:
+        """Swaps neighbours for one with the same rows, or for nothing; gives unnamed files."""
+        for segment in old:
+            self._segments.pop(segment.stream, None)
+        self._db.executemany(
+            "DELETE FROM segments WHERE stream = ? AND first = ?",
+            [(s.stream, s.first) for s in old],
+        )
+        if new is not None:
+            self._insert(new)
+        return self._unnamed([s.file for s in old if s.file])
+
+    def retained_from(self, stream: str, ts: int) -> None:
+        """Remembers that rows before `ts` are no longer all there."""
+        self._heads.pop(stream, None)
+        self._db.execute(
+            "UPDATE streams SET retained_from = max(retained_from, ?) WHERE id = ?", (ts, stream)
+        )
+
+    def _unnamed(self, files: Sequence[str]) -> list[str]:
+        return [
+            file
+            for file in set(files)
+            if not self._rows("SELECT 1 FROM segments WHERE file = ? LIMIT 1", (file,))
+        ]
+
+    def named_files(self) -> set[str]:
+        return {
+            r["file"]
+            for r in self._rows("SELECT DISTINCT file FROM segments WHERE file IS NOT NULL")
+        }
+
+    # -- consumers ------------------------------------------------------------------------------
+
+    def cursor(self, consumer: str, stream: str) -> tuple[int, int]:
+        """The next sequence number a consumer reads, and the watermark it has reached."""
+        return self.consumers(stream).get(consumer, (1, BEGINNING))
+
+    def consumers(self, stream: str) -> dict[str, tuple[int, int]]:
+        """Who reads a stream, with the next number and the watermark of each."""
+        with self._lock:
+            if self._cursors is None:
+                self._cursors = {}
+                for row in self._rows("SELECT * FROM cursors"):
+                    place = (row["next"], row["watermark"])
+                    self._cursors.setdefault(row["stream"], {})[row["consumer"]] = place
+            return dict(self._cursors.get(stream, {}))
+
+    def set_cursor(self, consumer: str, stream: str, following: int, watermark: int) -> None:
+        self.consumers(stream)  # the copy in memory is there from now on
+        assert self._cursors is not None
+        self._cursors.setdefault(stream, {})[consumer] = (following, watermark)
+        self._db.execute(
+            "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?)",
+            (consumer, stream, following, watermark),
+        )
+
+    def held(self) -> dict[tuple[str, str], int]:
+        """Bytes of segments that each consumer has yet to take, by (consumer, stream)."""
+        rows = self._rows(
+            "SELECT c.consumer, c.stream, sum(s.size) AS size FROM cursors c JOIN segments s "
+            "ON s.stream = c.stream AND s.last >= c.next GROUP BY c.consumer, c.stream"
+        )
+        return {(r["consumer"], r["stream"]): r["size"] for r in rows}
+
+    def drop_consumer(self, consumer: str) -> None:
+        self._cursors = None
+        self._db.execute("DELETE FROM cursors WHERE consumer = ?", (consumer,))
+        self._db.execute("DELETE FROM operators WHERE id = ?", (consumer,))
+
+    def drop_cursor(self, consumer: str, stream: str) -> None:
+        self._cursors = None
+        self._db.execute(
+            "DELETE FROM cursors WHERE consumer = ? AND stream = ?", (consumer, stream)
+        )
+
+    def cursors(self, consumer: str) -> dict[str, tuple[int, int]]:
+        """All that one consumer reads."""
+        rows = self._rows("SELECT * FROM cursors WHERE consumer = ?", (consumer,))
+        return {r["stream"]: (int(r["next"]), int(r["watermark"])) for r in rows}
+
+    def drop_holds(self) -> None:
+        """Forgets holds of registrations that a crash has cut short."""
+        self._cursors = None
+        self._db.execute("DELETE FROM cursors WHERE consumer LIKE ?", (f"{HOLD}%",))
+
+    # -- operators ------------------------------------------------------------------------------
+
+    def progress(self, operator: str) -> dict[str, Any]:
+        rows = self._rows("SELECT progress FROM operators WHERE id = ?", (operator,))
+        return dict(json.loads(rows[0]["progress"])) if rows else {}
+
+    def record_step(
+        self,
+        operator: str,
+        progress: Mapping[str, Any],
+        rows_in: int,
+        rows_out: int,
+        seconds: float,
+        *,
+        shared: bool = False,
+    ) -> None:
+        """Counts a step; `seconds` are the operator's part of a job that it shared."""
+        self._db.execute(
+            "INSERT INTO operators VALUES (?, ?, ?, ?, 1, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+            "progress = excluded.progress, rows_in = rows_in + excluded.rows_in, "
+            "rows_out = rows_out + excluded.rows_out, steps = steps + 1, "
+            "seconds = seconds + excluded.seconds, shared = shared + excluded.shared",
+            (operator, json.dumps(progress), rows_in, rows_out, seconds, seconds * shared),
+        )
+
+    def set_statistics(
+        self, operator: str, progress: Mapping[str, Any], figures: Mapping[str, float]
+    ) -> None:
+        """Lets an operator go on with the notes and counts it had elsewhere."""
+        names = ("rows_in", "rows_out", "steps", "seconds", "shared")
+        counts = [figures.get(k, 0) for k in names]
+        self._db.execute(
+            "INSERT OR REPLACE INTO operators VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (operator, json.dumps(progress), *counts),
+        )
+
+    def operator_statistics(self) -> dict[str, sqlite3.Row]:
+        return {r["id"]: r for r in self._rows("SELECT * FROM operators")}
+
+    # -- queries --------------------------------------------------------------------------------
+
+    def add_query(self, name: str, cql: str, start: int, stream: str) -> None:
+        self._db.execute(
+            "INSERT INTO queries VALUES (?, ?, ?, ?, 'running', '', ?)",
+            (name, cql, start, stream, time.time()),
+        )
+
+    def set_query_state(self, name: str, state: str, reason: str = "") -> None:
+        self._db.execute(
+            "UPDATE queries SET state = ?, reason = ? WHERE name = ?", (state, reason, name)
+        )
+
+    def drop_query(self, name: str) -> None:
+        self._db.execute("DELETE FROM queries WHERE name = ?", (name,))
+
+    def queries(self) -> list[sqlite3.Row]:
+        return self._rows("SELECT * FROM queries ORDER BY registered, name")
+
+    # -- ingest ---------------------------------------------------------------------------------
+
+    def ingest_position(self, stream: str) -> dict[str, Any]:
+        rows = self._rows("SELECT position FROM ingests WHERE stream = ?", (stream,))
+        return dict(json.loads(rows[0]["position"])) if rows else {}
+
+    def set_ingest_position(self, stream: str, position: Mapping[str, Any]) -> None:
+        self._db.execute(
+            "INSERT OR REPLACE INTO ingests VALUES (?, ?)", (stream, json.dumps(position))
+        )
+
+    def source_files(self, stream: str) -> list[tuple[str, str]]:
+        rows = self._rows(
+            "SELECT path, identity FROM source_files WHERE stream = ? ORDER BY number", (stream,)
+        )
+        return [(r["path"], r["identity"]) for r in rows]
+
+    def add_source_files(self, stream: str, files: Sequence[tuple[str, str]]) -> None:
+        have = len(self.source_files(stream))
+        self._db.executemany(
+            "INSERT INTO source_files VALUES (?, ?, ?, ?)",
+            [(stream, have + i, path, identity) for i, (path, identity) in enumerate(files)],
+        )

@@ -1,0 +1,277 @@
+"""The new owner of a running operator: copies, warms up, takes over.
+
+It copies what the operator can still reach, warms up and waits for the seal; then it fetches the
+sealed record, commits that it owns the streams, and runs. Every method may be called again and goes
+on from what the ledger has, so that a crash anywhere is only a delay. Decides nothing about what
+moves where.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from millstream.engine.hosting import Hosting
+from millstream.engine.warming import ROUNDS, warm_up
+from millstream.errors import MillstreamError
+from millstream.plan.windows import BEGINNING
+from millstream.share.dataflow import Operator
+from millstream.store import faults
+from millstream.store.copying import Copying, still_under_way
+from millstream.store.handing import ENDED, ENDED_KEPT, busy, holder
+from millstream.store.move_request import MoveRequest
+from millstream.store.ownership import Move, Place, remote
+from millstream.store.receiving import Receiver
+from millstream.store.segments import Segment
+from millstream.store.transfer import Peers, RefusedError, segment_of
+
+
+class NewOwner:
+    """The side that takes over; `advance` does what can be done now."""
+
+    def __init__(self, me: str, hosting: Hosting, receiver: Receiver, peers: Peers) -> None:
+        self.me, self.hosting, self.receiver, self.peers = me, hosting, receiver, peers
+        self.engine, self.ownership = hosting.engine, hosting.ownership
+        self.ledger = hosting.ledger
+        self.warm: set[str] = set()  # moves for which this process has warmed up
+        self.warm_rounds = ROUNDS
+        self.cold: dict[str, str] = {}  # operators that could not be tried out, and why
+        self.copying = Copying(me, hosting, receiver, peers)
+        # when the old owner last committed a step, and when this processor became the owner
+        self.handed_at: dict[str, tuple[float, float]] = {}
+        self.on_owner: list[Callable[[str], None]] = []
+
+    def prepare(self, request: MoveRequest) -> None:
+        """Begins, or is told again."""
+        known = self.ownership.move(request.move)
+        if known is not None:
+            if known.phase in ENDED:
+                raise RefusedError("unknown", f"move {request.move} is {known.phase}")
+            return
+        with self.engine.lock:
+            for text in request.texts:
+                self.hosting.chosen(text)
+            with self.ledger.transaction():
+                for text in request.texts:
+                    self.hosting.install(text)
+                record = {"request": request.to_json(), "copied": [], "expected": []}
+                self.ownership.set_move(request.move, "new", "preparing", record)
+        faults.reach("prepare.committed")
+
+    def operators(self, request: MoveRequest) -> dict[str, Operator]:
+        return {o.id: o for text in request.texts for o in self.hosting.chosen(text)}
+
+    def advance(self, move: str, wait: float = 0.0) -> bool:
+        """Goes on with a move; gives whether anything came of it."""
+        known = self.ownership.move(move)
+        if known is None or known.role != "new":
+            return False
+        request = MoveRequest.from_json(known.record["request"])
+        match known.phase:
+            case "preparing":
+                return self._prepare(known, request)
+            case "ready":
+                return self._await_seal(known, request, wait)
+            case "taking":
+                return self._take(known, request)
+            case _:
+                return False
+
+    # -- before the seal ------------------------------------------------------------------------
+
+    def _prepare(self, known: Move, request: MoveRequest) -> bool:
+        old = self.peers(request.old)
+        needs = old.needs(known.id, request.operators, Place(self.me))
+        if self.copying.expect(known, request, needs):
+            return True  # sources keep from now on what follows: how far is the old owner now?
+        if not self.copying.copy(known, request, needs):
+            return False
+        if known.id not in self.warm:
+            for operator in self.operators(request).values():
+                problem = warm_up(self.engine, operator, self.warm_rounds)
+                if problem:
+                    self.cold[operator.id] = problem
+            self.warm.add(known.id)
+            faults.reach("prepare.warm")
+            return True  # time has passed: look again at what is missing
+        old.ready(known.id)
+        faults.reach("prepare.told")
+        self._set_phase(known, "ready")
+        faults.reach("ready.committed")
+        return True
+
+    def _set_phase(self, known: Move, phase: str, **more: Any) -> None:
+        with self.ledger.transaction():
+            present = still_under_way(self.ownership, known)
+            self.ownership.set_move(known.id, "new", phase, {**present.record, **more})
+
+    # -- after the seal -------------------------------------------------------------------------
+
+    def _await_seal(self, known: Move, request: MoveRequest, wait: float) -> bool:
+        record = self.peers(request.old).sealed(known.id, wait)
+        if record is None:
+            return False
+        self._set_phase(known, "taking", sealed=record)
+        faults.reach("take.recorded")
+        return True
+
+    def take_over(self, move: str) -> None:
+        """Asks for the sealed record and takes over as far as that is possible now."""
+        known = self.ownership.move(move)
+        if known is None or known.phase in ENDED:
+            raise RefusedError("unknown", f"move {move} is not under way here")
+        while self.advance(move):
+            pass
+
+    def _take(self, known: Move, request: MoveRequest) -> bool:
+        record = known.record["sealed"]
+        operators = self.operators(request)
+        if not self.copying.copy(known, request, record) or not self._caught_up(request, record):
+            return False
+        old = self.peers(request.old)
+        wanted = [
+            segment_of(name, s)
+            for part in record["streams"].values()
+            for name, state in part["states"].items()
+            for s in state["segments"]
+        ]
+        with self.receiver.downloaded(wanted, old) as (_, states):
+            faults.reach("take.written")
+            with self.engine.lock:
+                with self.ledger.transaction():
+                    gone = self._own(known, request, record, states)
+                self.handed_at |= {
+                    name: (part["committed"], time.time())
+                    for name, part in record["streams"].items()
+                    if part["committed"] is not None
+                }
+                for text in request.texts:
+                    self.hosting.run(text)
+        for listener in self.on_owner:
+            listener(known.id)
+        faults.reach("take.committed")
+        self.hosting.remove(gone)
+        self.receiver.say_farewells()
+        self._forget(known.id)
+        for name in operators:
+            self.hosting.tidy(name)
+        with suppress(MillstreamError):  # `complete` says so again
+            old.taken(known.id)
+        faults.reach("take.told")
+        return True
+
+    def _caught_up(self, request: MoveRequest, record: Mapping[str, Any]) -> bool:
+        """Pulls until every cursor lies within what is here; says whether it does."""
+        least = {
+            stream: max(c[stream][0] for c in record["cursors"].values() if stream in c)
+            for stream in record["inputs"]
+            if any(stream in c for c in record["cursors"].values())
+        }
+        for name, part in record["streams"].items():
+            if self.ownership.copy(name) is not None:
+                least[name] = part["next"]  # all that the old owner made comes first
+        for stream, following in least.items():
+            while (copy := self.ownership.copy(stream)) is not None:
+                if copy.next is not None and copy.next >= following:
+                    break
+                if not self.receiver.pull(stream):
+                    return False
+        return True
+
+    def _own(
+        self,
+        known: Move,
+        request: MoveRequest,
+        record: Mapping[str, Any],
+        states: Sequence[Segment],
+    ) -> list[str]:
+        """One transaction: owner of the streams, at the sealed cursors, from the sealed number."""
+        ledger = self.ledger
+        gone: list[str] = []
+        for name, part in record["streams"].items():
+            self.ownership.drop_copy(name)
+            self.ownership.forget_former_life(name, part["epoch"])
+            self.ownership.own(name, part["epoch"], part["next"])
+            ledger.set_head(name, part["next"], part["watermark"], part["ts_max"], part["rows"])
+            for stream, (following, watermark) in record["cursors"][name].items():
+                ledger.set_cursor(name, stream, following, watermark)
+            ledger.set_statistics(name, part["progress"], part["statistics"])
+            for state, told in part["states"].items():
+                gone += ledger.drop_stream(state)
+                ledger.add_stream(state, "state")
+                ledger.set_columns(state, told["columns"])
+                ledger.adopt([s for s in states if s.stream == state])
+                ledger.set_head(state, told["next"], BEGINNING, BEGINNING, 0)
+            present = ledger.consumers(name)
+            # those of the sealed record: who has left since the move was asked for is not in it
+            for consumer in set(part["consumers"]) - {self.me}:
+                if remote(consumer) not in present:
+                    ledger.set_cursor(remote(consumer), name, part["next"], BEGINNING)
+            for subscriber, (following, watermark) in part["subscribers"].items():
+                ledger.set_cursor(subscriber, name, following, watermark)
+        for text in request.texts:
+            self.hosting.install(text)
+            self.hosting.register(text)
+            state = record["queries"].get(text.query)
+            if state is not None:
+                ledger.set_query_state(text.query, *state)
+        ledger.drop_consumer(holder(known.id))
+        self.copying.part(known)
+        slim = {"request": known.record["request"], "copied": [], "expected": [], "sealed": {}}
+        self.ownership.set_move(known.id, "new", "owner", slim)
+        return gone
+
+    # -- ends -----------------------------------------------------------------------------------
+
+    def complete(self, move: str) -> None:
+        known = self.ownership.move(move)
+        if known is None or known.phase in ENDED:
+            return
+        if known.phase != "owner":
+            raise busy(f"move {move} is not taken over yet")
+        with self.ledger.transaction():
+            self.ownership.set_move(move, "new", "done", known.record)
+            self.ownership.forget_ended(ENDED, ENDED_KEPT)
+        faults.reach("complete.committed")
+
+    def undo(self, move: str) -> None:
+        """Forgets the copy, once the old owner has said that it will not seal."""
+        known = self.ownership.move(move)
+        if known is None:
+            with self.ledger.transaction():
+                self.ownership.set_move(move, "new", "undone", {"request": None})
+            return
+        if known.phase in ENDED:
+            return
+        if known.phase in ("taking", "owner"):
+            raise RefusedError("sealed", f"move {move} is sealed")
+        request = MoveRequest.from_json(known.record["request"])
+        self.peers(request.old).undo(move)
+        faults.reach("undo.asked")
+        gone: list[str] = []
+        with self.engine.lock, self.ledger.transaction() as ledger:
+            known = self.ownership.move(move)  # more may have been copied while we asked
+            assert known is not None
+            if known.phase in ENDED:
+                return
+            ledger.drop_consumer(holder(move))
+            for stream in known.record["copied"]:
+                copy = self.ownership.copy(stream)
+                if copy is not None and not copy.kept and self.hosting.unread(stream):
+                    self.ownership.drop_copy(stream)
+                    gone += self.hosting.reset_stream(stream)
+            for text in request.texts:
+                self.hosting.leave(text.query)
+            self.copying.part(known)
+            over = {"request": known.record["request"], "copied": [], "expected": []}
+            self.ownership.set_move(move, "new", "undone", over)
+            self.ownership.forget_ended(ENDED, ENDED_KEPT)
+        self.hosting.remove(gone)
+        self.receiver.say_farewells()
+        self._forget(move)
+        faults.reach("undo.committed")
+
+    def _forget(self, move: str) -> None:
+        """What this process remembered of a move that is over."""
+        self.warm.discard(move)
+        self.copying.forget(move)

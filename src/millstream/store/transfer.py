@@ -1,0 +1,262 @@
+"""Segments for other processors: pages of a stream, files, and who owns it from where on.
+
+The distributor answers from the ledger what follows a number; the receiver (`receiving.py`) asks.
+Neither knows a network: `Peer` is another processor, however it is reached.
+"""
+
+import io
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+import pyarrow.parquet as pq
+
+from millstream.engine.path_times import PathTime
+from millstream.errors import MillstreamError, StateError
+from millstream.plan.windows import BEGINNING
+from millstream.store.ownership import Handed, Ownership, Place, remote
+from millstream.store.segments import Segment
+
+if TYPE_CHECKING:
+    from millstream.engine.engine import Engine
+
+PAGE_SEGMENTS_MAX = 200
+PAGE_BYTES_MAX = 64 << 20
+CHUNK = 1 << 20
+
+
+class PeerAwayError(MillstreamError):
+    """Another processor does not answer; asked again later."""
+
+
+class RefusedError(StateError):
+    """Another processor, or this one, will not: `code` says why to programs."""
+
+    def __init__(self, code: str, message: str, *, detail: str = "", hint: str = "") -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What follows a number of a stream, as one processor tells another."""
+
+    stream: str
+    epoch: int
+    home_epoch: int
+    segments: tuple[Segment, ...] = ()
+    moved: Handed | None = None  # nothing more here: ask there
+    behind_rows: int = 0  # rows after this page
+    retained_from: int = BEGINNING
+    last_rows: Mapping[str, int] = field(default_factory=dict)  # of base streams
+    path: PathTime = field(default_factory=PathTime)  # what the rows have cost on their way
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "stream": self.stream,
+            "epoch": self.epoch,
+            "home_epoch": self.home_epoch,
+            "segments": [segment_json(s) for s in self.segments],
+            "moved": None if self.moved is None else asdict(self.moved),
+            "behind_rows": self.behind_rows,
+            "retained_from": self.retained_from,
+            "last_rows": dict(self.last_rows),
+            "path": [self.path.evaluation_s, self.path.communication_s],
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> "Page":
+        moved = data["moved"]
+        return Page(
+            data["stream"],
+            data["epoch"],
+            data["home_epoch"],
+            tuple(segment_of(data["stream"], s) for s in data["segments"]),
+            None if moved is None else Handed(**{**moved, "to": Place(**moved["to"])}),
+            data["behind_rows"],
+            data["retained_from"],
+            data["last_rows"],
+            PathTime(*data.get("path", ())),
+        )
+
+
+def segment_json(segment: Segment) -> dict[str, Any]:
+    """A segment as it travels: where its file lies is each processor's own business."""
+    data = asdict(segment)
+    del data["stream"], data["file"], data["tag"]
+    return data
+
+
+def segment_of(stream: str, data: Mapping[str, Any]) -> Segment:
+    return Segment(stream=stream, file=None, tag=None, **data)
+
+
+class Peer(Protocol):
+    """Another processor. Every method may raise PeerAwayError or RefusedError."""
+
+    def page(self, stream: str, after: int, consumer: str, epoch: int, wait: float) -> Page: ...
+
+    def fetch(self, stream: str, first: int, last: int) -> Iterable[bytes]:
+        """One segment's rows as a Parquet file of that stream alone."""
+        ...
+
+    def acknowledge(self, stream: str, consumer: str, following: int) -> None: ...
+
+    def expect(self, stream: str, consumer: str) -> tuple[int, int]:
+        """Keeps the stream for a consumer; gives the first number it can have, and the epoch."""
+        ...
+
+    def unexpect(self, stream: str, consumer: str) -> Place | None:
+        """Keeps it no longer; gives the later owner, who may know the consumer from here."""
+        ...
+
+    def needs(self, move: str, operators: tuple[str, ...], to: Place) -> Mapping[str, Any]: ...
+
+    def sealed(self, move: str, wait: float) -> Mapping[str, Any] | None: ...
+
+    def ready(self, move: str) -> None: ...
+
+    def taken(self, move: str) -> None: ...
+
+    def undo(self, move: str) -> None: ...
+
+
+Peers = Callable[[Place], Peer]
+
+
+class Distributor:
+    """The answering side: serves segments of streams that are made here, or were."""
+
+    def __init__(self, engine: "Engine", ownership: Ownership) -> None:
+        self.engine, self.ownership, self.ledger = engine, ownership, engine.ledger
+        self.on_acknowledged: list[Callable[[str], None]] = []
+
+    def page(self, stream: str, after: int, consumer: str, epoch: int) -> Page:
+        """Segments from a number on; or, where another owns the stream from there, who."""
+        known = self.ownership.epoch(stream)
+        if epoch > known or (self.ledger.stream(stream) is None and not known):
+            raise RefusedError(
+                "not_owner",
+                f"stream {stream} is not made here",
+                detail=f"asked for epoch {epoch}, known is {known}",
+            )
+        moved = self._successor(stream, after, epoch)
+        segments = self.ledger.segments(stream, after)
+        if moved is not None:
+            segments = [s for s in segments if s.last < moved.next]
+            if after >= moved.next or not segments:
+                return Page(stream, moved.epoch, self.ledger.epoch, moved=moved)
+            known = moved.epoch - 1  # these are from the time before
+        if segments and segments[0].first < after:
+            raise RefusedError("gap", f"stream {stream} was merged across number {after}")
+        taken = _bounded(segments)
+        head = self.ledger.stream(stream)
+        return Page(
+            stream,
+            known,
+            self.ledger.epoch,
+            tuple(taken),
+            behind_rows=sum(s.rows for s in segments[len(taken) :]),
+            retained_from=int(head["retained_from"]) if head else BEGINNING,
+            last_rows=self._last_rows(),
+            path=self.engine.path_times.path(stream),
+        )
+
+    def _successor(self, stream: str, after: int, epoch: int) -> Handed | None:
+        """Who owns the stream from where on, as seen by a consumer that has all below `after`.
+
+        Streams come back: hand-overs up to the consumer's epoch are behind it.
+        """
+        owned = self.ownership.owned(stream)
+        if owned is not None and after >= owned.since:
+            return None
+        handed = self.ownership.handed(stream)
+        later = [h for h in handed if h.next >= after and h.epoch > epoch]
+        if later:
+            return min(later, key=lambda h: (h.next, h.epoch))
+        return max(handed, key=lambda h: h.epoch) if handed and owned is None else None
+
+    def _last_rows(self) -> dict[str, int]:
+        known = {
+            r["id"]: int(r["ts_max"])
+            for r in self.ledger.rows("SELECT id, ts_max FROM streams WHERE kind = 'base'")
+        }
+        for row in self.ledger.rows("SELECT * FROM last_rows"):
+            known[row["stream"]] = max(known.get(row["stream"], BEGINNING), int(row["ts_max"]))
+        return {name: ts for name, ts in known.items() if ts > BEGINNING}
+
+    def open(self, stream: str, first: int, last: int) -> IO[bytes]:
+        """One segment as a Parquet file. An open file outlives its removal."""
+        with self.engine.runner.removals.reading():
+            found = [
+                s for s in self.ledger.segments(stream, first) if (s.first, s.last) == (first, last)
+            ]
+            if not found or not found[0].rows or found[0].file is None:
+                raise RefusedError("gone", f"stream {stream} has no segment {first} to {last}")
+            segment = found[0]
+            if segment.tag is None:
+                return open(self.engine.store.path(str(segment.file)), "rb")
+            alone = io.BytesIO()
+            pq.write_table(self.engine.store.read(segment), alone, compression="zstd")
+            alone.seek(0)
+            return alone
+
+    def expect(self, stream: str, consumer: str, *, ahead: bool = False) -> tuple[int, int]:
+        """Keeps segments for another processor, from the first that is still there.
+
+        `ahead` allows for a stream that is about to be made here: a manager says who will read it
+        before it says that it is to be made, so that not even the first rows can be missed.
+        """
+        if self.ledger.stream(stream) is None and not ahead:
+            raise RefusedError("not_owner", f"stream {stream} is not known here")
+        with self.ledger.transaction() as ledger:
+            ledger.add_stream(stream, "base" if stream.startswith("s:") else "copy")
+            if remote(consumer) not in ledger.consumers(stream):
+                self.engine.hold(remote(consumer), stream)
+            following, _ = ledger.cursor(remote(consumer), stream)
+        return following, self.ownership.epoch(stream)
+
+    def unexpect(self, stream: str, consumer: str) -> Place | None:
+        """Keeps a stream no longer for a consumer; gives who has taken it over, with its cursor."""
+        if stream in self.ownership.arriving():
+            raise RefusedError("busy", f"stream {stream} is on its way here, with its consumers")
+        with self.ledger.transaction() as ledger:
+            ledger.drop_cursor(remote(consumer), stream)
+        self._passed(stream)
+        if self.ownership.owned(stream) is not None:
+            return None
+        handed = self.ownership.handed(stream)
+        return max(handed, key=lambda h: h.epoch).to if handed else None
+
+    def acknowledge(self, stream: str, consumer: str, following: int) -> None:
+        """A consumer has all below a number, durably."""
+        name = remote(consumer)
+        with self.ledger.transaction() as ledger:
+            place = ledger.consumers(stream).get(name)
+            if place is None:
+                return
+            if following > place[0]:
+                ledger.set_cursor(name, stream, following, BEGINNING)
+            handed = self.ownership.handed(stream)
+            last = max(handed, key=lambda h: h.epoch) if handed else None
+            if last and self.ownership.owned(stream) is None and following >= last.next:
+                ledger.drop_cursor(name, stream)  # it has all of it; the pointer stays
+        self._passed(stream)
+
+    def _passed(self, stream: str) -> None:
+        if self.ledger.consumers(stream):
+            self.engine.maintenance.retain([stream])
+        for listener in self.on_acknowledged:
+            listener(stream)
+
+
+def _bounded(segments: list[Segment]) -> list[Segment]:
+    """A page's worth of segments, one at least."""
+    taken: list[Segment] = []
+    size = 0
+    for segment in segments:
+        size += segment.size
+        if taken and (size > PAGE_BYTES_MAX or len(taken) >= PAGE_SEGMENTS_MAX):
+            break
+        taken.append(segment)
+    return taken
