@@ -33,8 +33,8 @@ from millstream.control.manager_state import NOBODY, ManagerState, OperatorRecor
 from millstream.control.manager_turn import Turn
 from millstream.control.replies import Compiled, CompiledOperator, Held, Refusal, Reply, StreamMark
 from millstream.errors import UsageError
-from millstream.plan.operator_graph import OperatorGraph
-from millstream.plan.placement import Placement, problems
+from millstream.plan.operator_graph import GraphOperator, OperatorGraph
+from millstream.plan.placement import problems
 
 QUERIES_MAX = 20_000
 
@@ -248,11 +248,13 @@ def _fix_start(turn: Turn, query: Query, reading: Mapping[str, set[str]]) -> Non
 # -- places ---------------------------------------------------------------------------------------
 
 
-def validity(state: ManagerState, query: Query, table: Placement) -> tuple[str, ...]:
-    """Why a placement of a query cannot be used: an operator without a processor, one that the
+def validity(state: ManagerState, query: Query, table: Mapping[str, str]) -> tuple[str, ...]:
+    """Why a distribution of a query cannot be used: an operator without a processor, one that the
     query does not have, a processor that does not answer; a running operator may not change place.
     """
-    graph = OperatorGraph(state.operators[o] for o in query.operators)
+    graph = OperatorGraph(
+        tuple(GraphOperator(o, state.operators[o].inputs) for o in query.operators)
+    )
     alive = [p for p in state.processors if answers(state, p)]
     moved = [
         f"{o} runs on {state.operators[o].processor} and was put on {p}"
@@ -295,7 +297,7 @@ def _place(turn: Turn, query: Query) -> None:
     reason = "; ".join(wrong) or getattr(verdict, "sentence", "")
     attempts = query.attempts + 1
     if attempts >= state.settings.attempts_max:
-        message = f"no valid placement in {attempts} tries"
+        message = f"no valid distribution in {attempts} tries"
         turn.refuse(query.name, Refusal("invalid", message, reason))
         return
     later = turn.now_s + state.settings.beat_s

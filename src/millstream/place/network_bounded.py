@@ -103,17 +103,16 @@ def _first_placement(planner: str, problem: NetworkTree, reach: Reach, options: 
     if isinstance(heuristic, Placed):
         return judged(planner, problem, descend(problem, heuristic.placement))
     root = len(problem.tree) - 1
-    at = {root: int(np.argmin(reach.below[root] + reach.above[root]))}
-    fastest: dict[str, str] = {}
-    for position in range(root, -1, -1):
-        vertex = problem.tree[position]
-        if vertex.node is not None:
-            continue
-        fastest[vertex.id] = problem.nodes[at[position]]
-        for child in vertex.children:
-            if problem.tree[child].node is None:
-                arriving = reach.below[child] + problem.distance[:, at[position]]
-                at[child] = int(np.argmin(arriving))
+
+    def nearest(position: int, node: int, child: int) -> int:
+        below = reach.below[problem.tree[position].children[child]]
+        return int(np.argmin(below + problem.distance[:, node]))
+
+    first = int(np.argmin(reach.below[root] + reach.above[root]))
+    fastest = {
+        problem.tree[position].id: problem.nodes[node]
+        for position, node in problem.unrolled(first, nearest)
+    }
     return judged(planner, problem, descend(problem, fastest))
 
 

@@ -39,14 +39,8 @@ def cheapest_placement(problem: NetworkTree) -> dict[str, str]:
     if root.node is not None:
         return {}
     total = costs[-1] + root.rate * problem.distance[:, problem.proxy_index]
-    at = {len(problem.tree) - 1: int(np.argmin(total))}
-    placement: dict[str, str] = {}
-    for position in range(len(problem.tree) - 1, -1, -1):
-        vertex = problem.tree[position]
-        if vertex.node is not None:
-            continue
-        placement[vertex.id] = problem.nodes[at[position]]
-        for child in vertex.children:
-            if child in chosen:
-                at[child] = int(chosen[child][at[position]])
-    return placement
+    placed = problem.unrolled(
+        int(np.argmin(total)),
+        lambda position, node, child: int(chosen[problem.tree[position].children[child]][node]),
+    )
+    return {problem.tree[position].id: problem.nodes[node] for position, node in placed}

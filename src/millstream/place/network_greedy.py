@@ -168,17 +168,10 @@ def cheapest(table: Table, candidates: Sequence[int] | Indices) -> int:
 
 def resolve(problem: NetworkTree, tables: Sequence[Table], scope: Scope) -> dict[str, str]:
     """Follows the rows that were chosen from the root down."""
-    at: dict[int, int] = {len(tables) - 1: tables[-1].best}
-    placement: dict[str, str] = {}
-    for position in range(len(tables) - 1, -1, -1):
-        table = tables[position]
-        if table.vertex.node is not None:
-            continue
-        row = at[position]
-        placement[table.vertex.id] = problem.nodes[int(scope.nodes[row])]
-        for child, choice in zip(table.vertex.children, table.child_at, strict=True):
-            at[child] = int(choice[row])
-    return placement
+    rows = problem.unrolled(
+        tables[-1].best, lambda position, row, child: int(tables[position].child_at[child][row])
+    )
+    return {problem.tree[p].id: problem.nodes[int(scope.nodes[row])] for p, row in rows}
 
 
 def improve_row(

@@ -180,15 +180,12 @@ def _joined(arrivals: Sequence[Arrival]) -> tuple[Vector, Vector, Indices]:
 
 def _trace(candidates: Candidates, labels: Sequence[Labels], best: int) -> dict[str, str]:
     problem = candidates.problem
-    at = {len(labels) - 1: best}
-    placement: dict[str, str] = {}
-    for position in range(len(labels) - 1, -1, -1):
-        vertex = problem.tree[position]
-        if vertex.node is not None:
-            continue
-        label = at[position]
-        node = int(candidates.nodes[position][labels[position].row[label]])
-        placement[vertex.id] = problem.nodes[node]
-        for number, child in enumerate(vertex.children):
-            at[child] = int(labels[position].origin[label, number])
-    return placement
+    chosen = problem.unrolled(
+        best, lambda position, label, child: int(labels[position].origin[label, child])
+    )
+    return {
+        problem.tree[position].id: problem.nodes[
+            int(candidates.nodes[position][labels[position].row[label]])
+        ]
+        for position, label in chosen
+    }

@@ -8,7 +8,7 @@ the proxy, which its objective (1) leaves out. Refuses what is no tree; decides 
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -72,6 +72,24 @@ class NetworkTree:
     def rates(self) -> dict[str, float]:
         """The rate of every stream, by the source or operator it leaves."""
         return {stream.id: stream.rate for stream in self.problem.streams}
+
+    def unrolled(
+        self, row: int, child_row: Callable[[int, int, int], int]
+    ) -> Iterator[tuple[int, int]]:
+        """(position, row) of every operator, from the root at `row` down.
+
+        A row is what a planner has chosen for a vertex; `child_row` gives that of a child from its
+        parent's position and row, and the child's number.
+        """
+        rows = {len(self.tree) - 1: row}
+        for position in range(len(self.tree) - 1, -1, -1):
+            vertex = self.tree[position]
+            if vertex.node is not None:
+                continue
+            yield position, rows[position]
+            for number, child in enumerate(vertex.children):
+                if self.tree[child].node is None:
+                    rows[child] = child_row(position, rows[position], number)
 
     def with_bound(self, latency_bound: float | None) -> "NetworkTree":
         """The same tree under another latency bound."""
