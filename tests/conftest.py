@@ -21,7 +21,7 @@ os.environ.setdefault("MILLSTREAM_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+U
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """The session of the test run; starting one costs seconds."""
-    from millstream.engine.spark import session  # noqa: PLC0415  (only Spark tests pay)
+    from millstream.spark.session import session  # noqa: PLC0415  (only Spark tests pay)
 
     running = session("local[2]")
     yield running

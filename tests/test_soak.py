@@ -17,11 +17,11 @@ import pyarrow as pa
 import pytest
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.appending import FILE, REASON, RECORD, ROW
-from millstream.engine.delivery import CallbackSink
 from millstream.engine.engine import Engine, EngineSettings
 from millstream.engine.loop import Loop
 from millstream.plan.schema import Field
+from millstream.store.appending import FILE, REASON, RECORD, ROW
+from millstream.store.delivery import CallbackSink
 
 SECONDS = float(os.environ.get("MILLSTREAM_SOAK_SECONDS", "3600"))
 QUERIES = int(os.environ.get("MILLSTREAM_SOAK_QUERIES", "300"))

@@ -14,10 +14,10 @@ from millstream.client import arrow_types, relation
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
 from millstream.client.results import Batch, ResultReader
 from millstream.config import stream_json
-from millstream.engine.delivery import Result
 from millstream.errors import ResourceError, StateError, UsageError
 from millstream.plan.schema import Field
 from millstream.plan.windows import FOREVER
+from millstream.store.delivery import Result
 
 MANAGER, OLD, NEW = "http://manager", "http://old", "http://new"
 

@@ -29,9 +29,9 @@ from millstream.control.commands import (
     Stop,
     TakeOver,
 )
-from millstream.engine.transfer import PeerAwayError, RefusedError
 from millstream.server.kept_port import KeptPort
 from millstream.server.processor_client import ProcessorClient
+from millstream.store.transfer import PeerAwayError, RefusedError
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 

@@ -151,7 +151,7 @@ def test_a_job_to_its_end_and_once_more(run: Run, job: Path, tmp_path: Path) -> 
 def test_a_crash_at_every_point_and_the_same_result(
     run: Run, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from millstream.engine import faults  # noqa: PLC0415
+    from millstream.store import faults  # noqa: PLC0415
 
     out = tmp_path / "out"
     crashed: list[str] = []
@@ -299,7 +299,7 @@ def test_bad_input_loses_no_good_row(run: Run, tmp_path: Path) -> None:
 def test_a_full_disk_is_told_and_nothing_is_lost(
     run: Run, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from millstream.engine import delivery  # noqa: PLC0415
+    from millstream.store import delivery  # noqa: PLC0415
 
     real, failed = delivery.write_file, []
 

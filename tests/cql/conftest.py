@@ -10,7 +10,7 @@ from millstream.cql.analyzer import Analyzer
 @pytest.fixture(scope="session")
 def analyzer(spark: Any) -> Analyzer:
     """Spark's own analyser, with one user function registered."""
-    from millstream.engine.analyzer import SparkAnalyzer  # noqa: PLC0415
+    from millstream.spark.analyzer import SparkAnalyzer  # noqa: PLC0415
 
     spark.udf.register("mask", lambda text: "*" * len(text), "string")
     return SparkAnalyzer(spark)

@@ -8,10 +8,10 @@ from millstream.cql.analyzer import AnalysisFailure
 from millstream.cql.functions import unrepeatable
 from millstream.cql.known_types import known_type
 from millstream.cql.literals import number, string
-from millstream.engine.analyzer import SparkAnalyzer, sentence
 from millstream.plan.expressions import Call, Column, Expr
 from millstream.plan.schema import Field
 from millstream.plan.sql_text import sql
+from millstream.spark.analyzer import SparkAnalyzer, sentence
 
 pytestmark = pytest.mark.spark
 

@@ -104,7 +104,7 @@ def test_an_example_gives_its_rows(example: Example, results: dict[str, list[str
 
 @pytest.mark.spark
 def test_the_plan_and_the_error_shown_are_real(spark: Any, tmp_path: Path) -> None:
-    from millstream.engine.analyzer import SparkAnalyzer  # noqa: PLC0415
+    from millstream.spark.analyzer import SparkAnalyzer  # noqa: PLC0415
 
     ((_, streams),) = blocks("toml")
     (tmp_path / "job.toml").write_text(f'{streams}\n[queries.q]\ncql = "SELECT 1"\n')

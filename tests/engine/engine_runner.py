@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.appending import FILE, REASON, RECORD, ROW
 from millstream.engine.engine import Engine, EngineSettings
 from millstream.engine.trains import Trains
 from millstream.plan.schema import Field
+from millstream.store.appending import FILE, REASON, RECORD, ROW
 from oracle.harness import files_of
 from oracle.model import Stream
 

@@ -21,11 +21,11 @@ from millstream.cql.catalog import StreamDefinition
 from millstream.engine.engine import EngineSettings
 from millstream.engine.move_records import Extent, Place, SealedRecord
 from millstream.engine.processor import Processor
-from millstream.engine.transfer import Page, PeerAwayError, RefusedError
 from millstream.errors import MillstreamError
 from millstream.plan.nodes import sources_of
 from millstream.plan.schema import Field
 from millstream.share.dataflow import Operator
+from millstream.store.transfer import Page, PeerAwayError, RefusedError
 from oracle.harness import files_of
 from oracle.model import Stream
 

@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from small_engines import base_rows, rejected, stream
 
-from millstream.engine import file_ingest, file_parsing
+from millstream.engine import file_ingest
 from millstream.engine.engine import Engine, EngineSettings
 from millstream.engine.loop import Loop
 from millstream.errors import MillstreamError, ResourceError, StateError, UsageError
+from millstream.spark import file_parsing
 
 pytestmark = pytest.mark.spark
 

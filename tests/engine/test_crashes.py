@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from small_engines import bag, file_rows, rejected, stream
 
-from millstream.engine import faults
-from millstream.engine.delivery import FileSink
 from millstream.engine.engine import Engine, EngineSettings
 from millstream.engine.loop import Loop
+from millstream.store import faults
+from millstream.store.delivery import FileSink
 
 pytestmark = pytest.mark.spark
 

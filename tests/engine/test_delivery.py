@@ -13,17 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 from small_engines import bag, file_rows, stream
 
-from millstream.engine import delivery as deliveries
-from millstream.engine import faults
 from millstream.engine.consumers import subscriber
-from millstream.engine.delivery import CallbackSink, ConsoleSink, FileSink, Result, write_file
 from millstream.engine.engine import Engine, EngineSettings
 from millstream.engine.loop import Loop
 from millstream.engine.push_source import PushSource
 from millstream.engine.quota import review, verdict
-from millstream.engine.spark_sink import SparkSink
 from millstream.errors import ResourceError, UsageError
 from millstream.plan.schema import Field
+from millstream.spark.spark_sink import SparkSink
+from millstream.store import delivery as deliveries
+from millstream.store import faults
+from millstream.store.delivery import CallbackSink, ConsoleSink, FileSink, Result, write_file
 
 pytestmark = pytest.mark.spark
 

@@ -8,9 +8,9 @@ import pytest
 from small_engines import stream
 
 from millstream.engine.engine import Engine
-from millstream.engine.failures import data_error
 from millstream.engine.loop import Loop
 from millstream.engine.push_source import PushSource
+from millstream.spark.failures import data_error
 
 ABORTED = "An error occurred while calling o1.f.\n: org.apache.spark.SparkException: Job aborted\n"
 IN_EXPRESSION = "\tat org.apache.spark.sql.catalyst.expressions.GeneratedClass$G.processNext(?)"

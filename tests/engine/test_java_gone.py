@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from millstream.engine import failures
 from millstream.engine.loop import Loop
+from millstream.spark import failures
 
 
 def spark_with(process: Any) -> Any:

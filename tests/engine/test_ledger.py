@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from millstream.engine.consumers import Consumer, hold_of
-from millstream.engine.ledger import Ledger
-from millstream.engine.ledger_file import VERSION
-from millstream.engine.segments import Written
 from millstream.errors import ResourceError, StateError
 from millstream.plan.windows import BEGINNING, FOREVER
+from millstream.store.ledger import Ledger
+from millstream.store.ledger_file import VERSION
+from millstream.store.segments import Written
 
 
 @pytest.fixture

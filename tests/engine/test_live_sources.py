@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from small_engines import base_rows, rejected, stream
 
-from millstream.engine import faults
 from millstream.engine.engine import Engine, EngineSettings
 from millstream.engine.idleness import Standing, follow_others, wanted
 from millstream.engine.loop import Loop
 from millstream.engine.push_source import GapError, PushSource
-from millstream.engine.stream_source import StreamSource, decide
 from millstream.errors import StateError, UsageError
 from millstream.plan.windows import BEGINNING
+from millstream.spark.stream_source import StreamSource, decide
+from millstream.store import faults
 
 pytestmark = pytest.mark.spark
 SECOND = 1_000_000

@@ -71,14 +71,14 @@ def test_collected_and_written_results_are_equal(spark: Any, tmp_path: Path) -> 
     for name, rows in collected.items():
         assert rows, f"{name} has no rows to compare"
         assert written[name] == rows, name
-    from millstream.engine.operators import LOGIC  # noqa: PLC0415
+    from millstream.spark.operators import LOGIC  # noqa: PLC0415
 
     assert kinds == set(LOGIC), "every kind of operator has run"
 
 
 def main(folder: Path) -> None:
     """What the other process does: both ways on executors of their own."""
-    from millstream.engine.spark import session  # noqa: PLC0415
+    from millstream.spark.session import session  # noqa: PLC0415
 
     spark = session("local-cluster[2,1,1024]", {"spark.executor.memory": "1g"})
     chosen = {name: QUERIES[name] for name in ("join", "combine", "running", "times")}

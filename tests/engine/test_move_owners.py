@@ -14,7 +14,7 @@ from millstream.control.commands import Prepare
 from millstream.control.moves import Phase
 from millstream.engine.move_records import Place
 from millstream.engine.processor import Processor
-from millstream.engine.transfer import RefusedError
+from millstream.store.transfer import RefusedError
 
 NAMES, P1 = (FIRST, SECOND), Place("p1")
 # by phase: the phase after a message, or the code with which it is refused

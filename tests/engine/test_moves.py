@@ -8,10 +8,10 @@ import pytest
 from engine_runner import arrived
 from processors_together import FIRST, Cluster, ClusterRunner, CrashPlan
 
-from millstream.engine import faults
 from millstream.engine.move_records import Place
-from millstream.engine.transfer import RefusedError
 from millstream.engine.warming import try_out
+from millstream.store import faults
+from millstream.store.transfer import RefusedError
 from oracle.harness import Example, cut, files_of, judge
 from oracle.model import (
     SECOND,

@@ -10,11 +10,11 @@ import pytest
 from test_moves_without_spark import PureCluster, expected, pure  # noqa: F401  (a fixture)
 
 from millstream.control.moves import ENDED
-from millstream.engine import faults
 from millstream.engine.move_records import Place
-from millstream.engine.ownership import ENDED_KEPT
 from millstream.engine.processor import Processor
-from millstream.engine.transfer import RefusedError
+from millstream.store import faults
+from millstream.store.ownership import ENDED_KEPT
+from millstream.store.transfer import RefusedError
 
 MOVE = "m0001"
 FIRST, SECOND = "o:double(s:a)", "o:sum(o:double(s:a))"

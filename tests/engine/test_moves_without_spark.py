@@ -19,16 +19,17 @@ from processors_together import FIRST, Cluster, CrashPlan, LocalPeer
 from pyspark.sql.types import LongType, StructField, StructType
 from test_moves import Disturbance
 
-from millstream.engine import faults, hosting
+from millstream.engine import hosting
 from millstream.engine.consumers import remote
 from millstream.engine.move_records import Place
-from millstream.engine.operators import LOGIC, SELF_READING
-from millstream.engine.ownership import Handed
 from millstream.engine.processor import Processor
-from millstream.engine.segments import EMPTY, Segment
-from millstream.engine.transfer import Page
 from millstream.plan.windows import BEGINNING, FOREVER
 from millstream.share.dataflow import Operator, state_stream
+from millstream.spark.operators import LOGIC, SELF_READING
+from millstream.store import faults
+from millstream.store.ownership import Handed
+from millstream.store.segments import EMPTY, Segment
+from millstream.store.transfer import Page
 
 WINDOW = 40
 COLUMNS = StructType([StructField(n, LongType()) for n in ("_ts", "c0")]).json()

@@ -10,9 +10,7 @@ from millstream.control.commands import Host, Prepare
 from millstream.control.moves import Phase, Story
 from millstream.control.records import Peer
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine import ownership as ownership_module
 from millstream.engine.consumers import Consumer, Cursor, remote, subscriber
-from millstream.engine.ledger import Ledger
 from millstream.engine.move_records import (
     Extent,
     HandedStream,
@@ -22,13 +20,15 @@ from millstream.engine.move_records import (
     SealedRecord,
     StateRecord,
 )
-from millstream.engine.ownership import Copy, Handed, Ownership, definition_of
-from millstream.engine.ownership import definition_text as text_of
 from millstream.engine.path_times import PathTimes
-from millstream.engine.segments import EMPTY, Segment
-from millstream.engine.transfer import Distributor
 from millstream.errors import StateError
 from millstream.plan.schema import Field
+from millstream.store import ownership as ownership_module
+from millstream.store.ledger import Ledger
+from millstream.store.ownership import Copy, Handed, Ownership, definition_of
+from millstream.store.ownership import definition_text as text_of
+from millstream.store.segments import EMPTY, Segment
+from millstream.store.transfer import Distributor
 
 P1 = Place("p1", "http://127.0.0.1:1")
 

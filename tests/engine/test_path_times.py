@@ -8,7 +8,7 @@ import pytest
 
 from millstream.control.records import from_json, to_json
 from millstream.engine.path_times import PathTime, PathTimes
-from millstream.engine.transfer import Page
+from millstream.store.transfer import Page
 
 
 def engine(**operators: tuple[str, ...]) -> Any:

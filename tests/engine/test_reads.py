@@ -13,9 +13,10 @@ import pytest
 from engine_runner import arrived
 from small_engines import stream
 
-from millstream.engine import frames, operators, segments
 from millstream.engine.engine import Engine, EngineSettings
 from millstream.engine.maintenance import FAN_IN
+from millstream.spark import frames, operators
+from millstream.store import segments
 
 pytestmark = pytest.mark.spark
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from millstream.engine import segments
-from millstream.engine.segments import EMPTY, Segment, SegmentStore, Written
 from millstream.engine.steps import Removals
 from millstream.errors import StateError
 from millstream.share.together import Place
+from millstream.store import segments
+from millstream.store.segments import EMPTY, Segment, SegmentStore, Written
 
 
 def table(*times: int, ends: list[int] | None = None) -> pa.Table:

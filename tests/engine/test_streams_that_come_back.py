@@ -11,8 +11,8 @@ from test_moves_without_spark import (
     pure,  # noqa: F401  (a fixture: kinds of operators without Spark)
 )
 
-from millstream.engine import faults
-from millstream.engine.transfer import RefusedError
+from millstream.store import faults
+from millstream.store.transfer import RefusedError
 
 Rows = list[tuple[int, int]]
 DOUBLE, PAIRS = "o:double(s:a)", "o:pairs(o:double(s:a))"

@@ -9,9 +9,9 @@ from engine_runner import settle
 from small_engines import stream
 
 from millstream.engine.engine import Engine, EngineSettings
-from millstream.engine.failures import result_too_large
-from millstream.engine.spark import collected_max
 from millstream.engine.steps import StepRunner
+from millstream.spark.failures import result_too_large
+from millstream.spark.session import collected_max
 
 pytestmark = pytest.mark.spark
 ROWS = 40_000

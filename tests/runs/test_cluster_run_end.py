@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-from millstream.engine.delivery import Result
 from millstream.runs.cluster_run import ClusterRun, Output
 from millstream.runs.display import Silent
+from millstream.store.delivery import Result
 
 
 class Client:

@@ -21,10 +21,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from millstream.control.commands import Host
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine import hosting, moving
+from millstream.engine import hosting
 from millstream.engine.engine import EngineSettings
-from millstream.engine.operators import LOGIC
-from millstream.engine.segments import EMPTY, Segment
 from millstream.engine.steps import StepReport
 from millstream.plan.nodes import Source
 from millstream.plan.schema import Field
@@ -33,6 +31,9 @@ from millstream.server import processor_app
 from millstream.server.balancing import BalanceSettings
 from millstream.server.processor_app import ProcessorServer, ProcessorSettings
 from millstream.share.dataflow import state_stream
+from millstream.spark.operators import LOGIC
+from millstream.store import moving
+from millstream.store.segments import EMPTY, Segment
 
 COLUMNS = StructType([StructField(n, LongType()) for n in ("_ts", "c0")]).json()
 STREAM = StreamDefinition(

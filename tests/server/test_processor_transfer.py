@@ -17,13 +17,13 @@ from millstream.client.manager_client import ManagerClient
 from millstream.client.results import StreamReader
 from millstream.control.commands import Configure, Connect, Disconnect, Report, Stop, TakeInventory
 from millstream.engine.consumers import remote
-from millstream.engine.ledger_file import HomeTakenOverError
 from millstream.engine.move_records import Place
-from millstream.engine.transfer import PeerAwayError, RefusedError
 from millstream.errors import ResourceError
 from millstream.server import execution_engine, stream_receiver
 from millstream.server.peers import PeerDirectory
 from millstream.server.processor_app import ProcessorServer, ProcessorSettings
+from millstream.store.ledger_file import HomeTakenOverError
+from millstream.store.transfer import PeerAwayError, RefusedError
 
 NO_SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
 STREAM = "o:1"

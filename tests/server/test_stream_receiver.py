@@ -6,8 +6,8 @@ from typing import Any
 
 from control_calls import until
 
-from millstream.engine.transfer import RefusedError
 from millstream.server.stream_receiver import StreamReceiver
+from millstream.store.transfer import RefusedError
 
 
 class Source:

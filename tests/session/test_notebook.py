@@ -23,7 +23,7 @@ STREAM = StreamDefinition("s", (Field("at", "long"), Field("n", "int")), "timest
 
 @pytest.fixture
 def plan(spark: Any) -> Plan:
-    from millstream.engine.analyzer import SparkAnalyzer  # noqa: PLC0415
+    from millstream.spark.analyzer import SparkAnalyzer  # noqa: PLC0415
 
     text = "SELECT a.n FROM s [RANGE 1 MINUTE] a JOIN s [ROWS 2] b ON a.n = b.n WHERE a.n < 5"
     return bind(parse_query(text), Catalog((STREAM,)), SparkAnalyzer(spark))

@@ -34,10 +34,10 @@ from millstream.control.commands import (
     StartStream,
     TakeInventory,
 )
-from millstream.engine.transfer import PeerAwayError
 from millstream.errors import ResourceError
 from millstream.server.kept_port import KeptPort
 from millstream.server.processor_client import ProcessorClient
+from millstream.store.transfer import PeerAwayError
 
 PROCESSORS = 3
 JOINS, COUNTS = 6, 3

@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from millstream.engine.transfer import PeerAwayError
 from millstream.errors import ResourceError
 from millstream.server.kept_port import KeptPort
 from millstream.server.processor_client import ProcessorClient
+from millstream.store.transfer import PeerAwayError
 
 START_SECONDS = 180.0
 STOP_SECONDS = 60.0

@@ -19,16 +19,16 @@ import numpy as np
 import pyarrow as pa
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.appending import FILE, REASON, RECORD, ROW
 from millstream.engine.engine import Engine, EngineSettings
 from millstream.engine.loop import Loop
-from millstream.engine.spark import session
 from millstream.engine.steps import StepReport
 from millstream.plan.schema import Field
 from millstream.schedule import TEMPLATES, Quality, ScheduleSettings
 from millstream.schedule.algorithms import ALGORITHMS
 from millstream.schedule.settings import THESIS_CANDIDATES
 from millstream.sim.arrivals import worldcup_counts
+from millstream.spark.session import session
+from millstream.store.appending import FILE, REASON, RECORD, ROW
 
 Progress = Callable[[str], None]
 STREAMS = ("a", "b")

@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millstream.bench.mix import Ask, batch, definition, mix, plain
 from millstream.bench.resources import Meter
-from millstream.engine.delivery import FileSink
 from millstream.engine.engine import Engine, EngineSettings
 from millstream.engine.loop import Loop
-from millstream.engine.spark import session
+from millstream.spark.session import session
+from millstream.store.delivery import FileSink
 
 FILES_A_TRIGGER = 2
 

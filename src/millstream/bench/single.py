@@ -20,12 +20,12 @@ import pyarrow as pa
 
 from millstream.bench.workload import COLUMNS, cql, definition, plain_query, write_stream
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.appending import FILE, REASON, RECORD, ROW
-from millstream.engine.delivery import FileSink
 from millstream.engine.engine import Engine, EngineSettings
 from millstream.engine.loop import Loop
-from millstream.engine.spark import session
 from millstream.engine.steps import StepReport
+from millstream.spark.session import session
+from millstream.store.appending import FILE, REASON, RECORD, ROW
+from millstream.store.delivery import FileSink
 
 Progress = Callable[[str], None]
 KINDS = ("filter", "average", "join")

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from millstream.engine.delivery import Result
+from millstream.store.delivery import Result
 
 PLAIN: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
-from millstream.engine.delivery import user_table
 from millstream.errors import StateError
 from millstream.plan.windows import FOREVER
+from millstream.store.delivery import user_table
 
 LOOK_AGAIN_S = 1.0
 DEPLOYED_S_MAX = 60.0

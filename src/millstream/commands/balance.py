@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from millstream.engine.transfer import PeerAwayError
+from millstream.store.transfer import PeerAwayError
 
 SILENT_CODE = 3
 LINES = 5  # of what happened lately

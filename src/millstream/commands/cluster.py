@@ -266,7 +266,7 @@ def tail(
 ) -> None:
     """Print a query's rows as they come, one JSON object a line; takes nothing from anybody."""
     from millstream.client.results import ResultReader  # noqa: PLC0415
-    from millstream.engine.delivery import json_lines  # noqa: PLC0415
+    from millstream.store.delivery import json_lines  # noqa: PLC0415
 
     with ManagerClient(manager_url(manager)) as client:
         reader = ResultReader(client, query)

@@ -189,8 +189,8 @@ def _shown(plans: dict[str, Plan]) -> dict[str, Any]:
 @contextmanager
 def analyzer() -> Iterator[Analyzer]:
     """Spark's analyser; uses the session that runs, or starts a small one and ends it."""
-    from millstream.engine.analyzer import SparkAnalyzer  # noqa: PLC0415
-    from millstream.engine.spark import active, session  # noqa: PLC0415
+    from millstream.spark.analyzer import SparkAnalyzer  # noqa: PLC0415
+    from millstream.spark.session import active, session  # noqa: PLC0415
 
     running = active()
     with tempfile.TemporaryDirectory(prefix="millstream-") as scratch:

@@ -141,7 +141,7 @@ def _stop(server: Any, session: Any, say: Callable[..., None]) -> None:
     next process of this home. Where even that does not help, the output says where every thread
     stands, and the process goes: threads of the endpoint would keep it for ever.
     """
-    from millstream.engine.failures import java_gone  # noqa: PLC0415
+    from millstream.spark.failures import java_gone  # noqa: PLC0415
 
     faulthandler.dump_traceback_later(TELL_S)
     ended = threading.Event()
@@ -198,7 +198,7 @@ def _pace(given: float | None, balance: Any) -> float:
 
 
 def _session(master: str, heap: str, home: Path) -> Any:
-    from millstream.engine.spark import session  # noqa: PLC0415
+    from millstream.spark.session import session  # noqa: PLC0415
 
     cores = re.fullmatch(r"local\[(\d+)\]", master)
     own = {"spark.driver.memory": heap}

@@ -260,7 +260,7 @@ class StreamReader:
             if kind != "file" or format_ is not None:
                 self._note((), f"stream {self.name} has no columns", COLUMNS_HINT)
             return None
-        from millstream.engine.parquet_footer import parquet_columns  # noqa: PLC0415
+        from millstream.spark.parquet_footer import parquet_columns  # noqa: PLC0415
 
         try:
             return parquet_columns(_files(Path(source["path"])))

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from millstream.engine.failures import data_error
-from millstream.engine.operators import LOGIC
-from millstream.engine.operators.base import Input, Step
-from millstream.engine.segments import Segment, SegmentStore
 from millstream.share.dataflow import base_stream
+from millstream.spark.failures import data_error
+from millstream.spark.operators import LOGIC
+from millstream.spark.operators.base import Input, Step
+from millstream.store.segments import Segment, SegmentStore
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine

@@ -18,20 +18,11 @@ from pyspark.sql import SparkSession
 from millstream.cql.binder import bind
 from millstream.cql.catalog import Catalog, StreamDefinition
 from millstream.cql.parser import parse_query
-from millstream.engine.analyzer import SparkAnalyzer
-from millstream.engine.appending import REJECTED_NAMES, Appender
-from millstream.engine.collecting import collected
 from millstream.engine.consumers import Consumer, hold_of, subscriber
 from millstream.engine.culprits import Culprit, dumped, with_culprits
-from millstream.engine.delivery import Delivery, Result, Sink, user_table
 from millstream.engine.file_ingest import FileIngest
-from millstream.engine.frames import Frame
-from millstream.engine.layouts import Layouts
-from millstream.engine.ledger import Ledger
 from millstream.engine.maintenance import Maintenance
-from millstream.engine.operators.running import table as relation_table
 from millstream.engine.path_times import PathTimes
-from millstream.engine.segments import SegmentStore, parquet_pieces
 from millstream.engine.sources import SOURCES, LiveSource, kind_of
 from millstream.engine.steps import COLLECT_BYTES_MAX, StepReport, StepRunner
 from millstream.engine.system_source import open_used
@@ -56,6 +47,15 @@ from millstream.share.dataflow import (
 )
 from millstream.share.matching import DEFAULT as DEFAULT_SHARING
 from millstream.share.matching import MATCHINGS, Match, Running, match_all
+from millstream.spark.analyzer import SparkAnalyzer
+from millstream.spark.collecting import collected
+from millstream.spark.frames import Frame
+from millstream.spark.operators.running import table as relation_table
+from millstream.store.appending import REJECTED_NAMES, Appender
+from millstream.store.delivery import Delivery, Result, Sink, user_table
+from millstream.store.layouts import Layouts
+from millstream.store.ledger import Ledger
+from millstream.store.segments import SegmentStore, parquet_pieces
 
 # Without goals of the user's own, one algorithm that makes the most of each step.
 # Admission counts on a turn for everybody within a cycle (docs/design/0006-planning-with-reuse.md).

@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.appending import ROW, Appended, Appender
-from millstream.engine.file_parsing import NUMBER, FileParser
-from millstream.engine.file_source import (
+from millstream.errors import UsageError
+from millstream.spark.file_parsing import NUMBER, FileParser
+from millstream.store.appending import ROW, Appended, Appender
+from millstream.store.file_source import (
     expanded_size,
     format_of,
     gone,
@@ -26,7 +27,6 @@ from millstream.engine.file_source import (
     verify_complete,
     verify_unchanged,
 )
-from millstream.errors import UsageError
 
 POLL_SECONDS = 0.5
 SETTLE_SECONDS = 1.0  # a file of a watched folder is read when it has not changed for this long

@@ -14,9 +14,7 @@ from millstream.cql.catalog import StreamDefinition
 from millstream.engine.consumers import Consumer, subscriber
 from millstream.engine.engine import LIVE, Engine, Query, culprits_of
 from millstream.engine.file_ingest import FileIngest
-from millstream.engine.ownership import Ownership, definition_text
 from millstream.engine.sources import LiveSource
-from millstream.engine.transfer import RefusedError
 from millstream.errors import UsageError
 from millstream.plan.nodes import Plan
 from millstream.plan.windows import BEGINNING
@@ -27,6 +25,8 @@ from millstream.share.dataflow import (
     result_stream,
     state_stream,
 )
+from millstream.store.ownership import Ownership, definition_text
+from millstream.store.transfer import RefusedError
 
 FIRST_EPOCH = 1
 POINTERS_KEPT = 100  # to later owners of a stream: who was away for long may still ask

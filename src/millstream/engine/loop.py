@@ -13,9 +13,7 @@ from math import ceil
 from typing import Literal as OneOf
 
 from millstream.engine.culprits import find_culprits
-from millstream.engine.delivery import Delivery, SinkError
 from millstream.engine.engine import Engine
-from millstream.engine.failures import data_error, disk_full, java_gone
 from millstream.engine.idleness import follow_others
 from millstream.engine.quota import REVIEW_SECONDS, review
 from millstream.engine.scheduling import StepScheduler
@@ -24,6 +22,8 @@ from millstream.engine.trains import Unit
 from millstream.errors import MillstreamError
 from millstream.schedule.protocol import Choice
 from millstream.share.dataflow import Operator
+from millstream.spark.failures import data_error, disk_full, java_gone
+from millstream.store.delivery import Delivery, SinkError
 
 IDLE_SECONDS = 0.05
 LOOK_SECONDS = 0.2

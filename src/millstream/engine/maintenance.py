@@ -10,17 +10,17 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from millstream.engine import faults
 from millstream.engine.consumers import consumer_of
-from millstream.engine.frames import Frame
-from millstream.engine.operators import LOGIC, SELF_READING
-from millstream.engine.operators.running import latest, table
-from millstream.engine.segments import Segment, Written
-from millstream.engine.shared_compaction import longest_shared, merge_shared, shared_run
 from millstream.engine.steps import StepRunner
 from millstream.plan.nodes import Aggregate
 from millstream.plan.windows import FOREVER
 from millstream.share.dataflow import Operator
+from millstream.spark.frames import Frame
+from millstream.spark.operators import LOGIC, SELF_READING
+from millstream.spark.operators.running import latest, table
+from millstream.store import faults
+from millstream.store.segments import Segment, Written
+from millstream.store.shared_compaction import longest_shared, merge_shared, shared_run
 
 RUN_OF_ITS_OWN = 16  # segments of a stream that get a file of its own if there is no other way
 FAN_IN = 4  # neighbours of one size class that are merged

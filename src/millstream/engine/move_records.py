@@ -10,7 +10,7 @@ from typing import Any, Literal
 from millstream.control.commands import Prepare
 from millstream.control.moves import Phase, Story
 from millstream.engine.consumers import Cursor
-from millstream.engine.segments import Segment
+from millstream.store.segments import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from millstream.control.moves import ARRIVING
 from millstream.engine.engine import Engine, EngineSettings
-from millstream.engine.handing import OldOwner
 from millstream.engine.hosting import Hosting
-from millstream.engine.moving import NewOwner
-from millstream.engine.ownership import Ownership
-from millstream.engine.receiving import Receiver
 from millstream.engine.steps import StepReport
-from millstream.engine.transfer import Distributor, Peers
 from millstream.errors import MillstreamError, StateError
+from millstream.store.handing import OldOwner
+from millstream.store.moving import NewOwner
+from millstream.store.ownership import Ownership
+from millstream.store.receiving import Receiver
+from millstream.store.transfer import Distributor, Peers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

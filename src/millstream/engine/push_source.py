@@ -19,12 +19,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType, _parse_datatype_string
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.appending import FILE, REASON, RECORD, ROW, Appended, Appender
-from millstream.engine.collecting import collected
-from millstream.engine.declared import CORRUPT, with_time
-from millstream.engine.malformed import json_reason
 from millstream.errors import StateError, UsageError
 from millstream.plan.sql_text import quoted
+from millstream.spark.collecting import collected
+from millstream.spark.declared_columns import CORRUPT, with_time
+from millstream.store.appending import FILE, REASON, RECORD, ROW, Appended, Appender
+from millstream.store.malformed import json_reason
 
 NAME_MAX = 200  # characters of a producer's name
 ROWS_MAX = 500_000  # of a batch

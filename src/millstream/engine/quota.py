@@ -15,8 +15,8 @@ from millstream.engine.consumers import Consumer, subscriber
 from millstream.share.dataflow import base_stream, late_stream, rejected_stream
 
 if TYPE_CHECKING:
-    from millstream.engine.delivery import Delivery
     from millstream.engine.engine import Engine, Query
+    from millstream.store.delivery import Delivery
 
 Verdict = OneOf["run", "park", "fail"]
 REVIEW_SECONDS = 1.0

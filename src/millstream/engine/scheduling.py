@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from millstream.engine.engine import PATIENCE_S, Engine
 from millstream.engine.goals import take_wishes
 from millstream.engine.pacing import Pacing
-from millstream.engine.segments import Segment
 from millstream.engine.steps import StepReport
 from millstream.engine.trains import Trains, Unit
 from millstream.schedule.protocol import Choice, Delivery, OperatorView
 from millstream.schedule.protocol import StepReport as Finished
 from millstream.schedule.scheduler import Scheduler
+from millstream.store.segments import Segment
 
 # What a step on Spark costs before anything was measured (docs/design/0002-engine.md).
 FIXED_COST_S = 0.1

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.appending import Appender
 from millstream.engine.file_ingest import FileIngest
 from millstream.engine.push_source import PushSource
-from millstream.engine.stream_source import StreamSource
 from millstream.engine.system_door import SystemDoor, about_the_system
 from millstream.engine.system_source import SystemSource
 from millstream.errors import UsageError
 from millstream.registry import Registry
+from millstream.spark.stream_source import StreamSource
+from millstream.store.appending import Appender
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine

@@ -13,17 +13,17 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
-from millstream.engine import faults
-from millstream.engine.collecting import collected
-from millstream.engine.ledger import Ledger
-from millstream.engine.operators import LOGIC, SELF_READING
-from millstream.engine.operators.base import Answer, Input, Output, Step
-from millstream.engine.reading import SegmentReader
-from millstream.engine.segments import EMPTY, Segment, SegmentStore, Written
 from millstream.plan.nodes import sources_of
 from millstream.plan.windows import BEGINNING, FOREVER
 from millstream.share.dataflow import Operator, base_stream, state_stream
 from millstream.share.shapes import shape_of
+from millstream.spark.collecting import collected
+from millstream.spark.operators import LOGIC, SELF_READING
+from millstream.spark.operators.base import Answer, Input, Output, Step
+from millstream.spark.reading import SegmentReader
+from millstream.store import faults
+from millstream.store.ledger import Ledger
+from millstream.store.segments import EMPTY, Segment, SegmentStore, Written
 
 COLLECT_BYTES_MAX = 32 << 20  # input of a step below which its result is collected by the driver
 RECORDS_OF_A_FILE = 1_000_000  # written by executors: a delivery reads a segment at a time

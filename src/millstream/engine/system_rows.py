@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from millstream.cql.catalog import StreamDefinition
 from millstream.cql.system_streams import PREFIX, SOURCE
-from millstream.engine.appending import FILE, REASON, RECORD, ROW
 from millstream.engine.steps import StepReport
 from millstream.plan.nodes import sources_of
+from millstream.store.appending import FILE, REASON, RECORD, ROW
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.cql.catalog import StreamDefinition
 from millstream.cql.system_streams import PREFIX
-from millstream.engine.appending import Appender
 from millstream.engine.steps import StepReport
 from millstream.engine.system_rows import (
     operator_rows,
@@ -25,6 +24,7 @@ from millstream.engine.system_rows import (
 )
 from millstream.plan.nodes import Plan, sources_of
 from millstream.share.dataflow import base_stream
+from millstream.store.appending import Appender
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine

@@ -7,13 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from millstream.engine import faults
-from millstream.engine.collecting import collected
-from millstream.engine.frames import Frame
-from millstream.engine.layouts import Layouts
-from millstream.engine.operators.base import Input, Step
-from millstream.engine.operators.shared import SharedAnswer, evaluate_together
-from millstream.engine.segments import Segment, Written
 from millstream.engine.steps import (
     RECORDS_OF_A_FILE,
     StepReport,
@@ -22,6 +15,13 @@ from millstream.engine.steps import (
     with_nullable_parts,
 )
 from millstream.engine.trains import Unit
+from millstream.spark.collecting import collected
+from millstream.spark.frames import Frame
+from millstream.spark.operators.base import Input, Step
+from millstream.spark.operators.shared import SharedAnswer, evaluate_together
+from millstream.store import faults
+from millstream.store.layouts import Layouts
+from millstream.store.segments import Segment, Written
 
 EVERYTHING = 1 << 62  # rows: the limits say where to stop
 

@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from millstream.engine.operators import LOGIC
 from millstream.share.dataflow import Operator
 from millstream.share.groups import Candidate, candidate, split_by_sides
 from millstream.share.matching import MATCHINGS
+from millstream.spark.operators import LOGIC
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine

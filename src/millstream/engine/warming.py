@@ -6,12 +6,12 @@ result is thrown away. Changes nothing.
 
 from typing import TYPE_CHECKING
 
-from millstream.engine.failures import first_line
-from millstream.engine.operators import LOGIC, SELF_READING
-from millstream.engine.operators.base import Input, Step
-from millstream.engine.segments import Segment
 from millstream.plan.windows import BEGINNING, FOREVER
 from millstream.share.dataflow import Operator
+from millstream.spark.failures import first_line
+from millstream.spark.operators import LOGIC, SELF_READING
+from millstream.spark.operators.base import Input, Step
+from millstream.store.segments import Segment
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine

@@ -28,8 +28,6 @@ from millstream.config import Job
 from millstream.config.qos_table import table_of as quality_table
 from millstream.config.stream_json import table_of
 from millstream.cql.system_streams import PREFIX
-from millstream.engine.appending import REJECTED_NAMES
-from millstream.engine.delivery import FileSink, Result, user_table, write_file
 from millstream.errors import MillstreamError, StateError, UsageError
 from millstream.plan.schema import Field
 from millstream.runs.display import Display, Silent
@@ -38,6 +36,8 @@ from millstream.runs.statistics_export import cluster_statistics, keep_statistic
 from millstream.runs.summary import counted, summarise
 from millstream.schedule.quality import Quality
 from millstream.share.dataflow import late_stream, rejected_stream
+from millstream.store.appending import REJECTED_NAMES
+from millstream.store.delivery import FileSink, Result, user_table, write_file
 
 LOOK_S = 2.0  # between questions to the manager
 REST_S = 0.1  # when nothing has come

@@ -29,9 +29,9 @@ from millstream.runs.trace import tracing
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from millstream.engine.delivery import Result, Sink
     from millstream.engine.engine import Engine
     from millstream.engine.loop import Loop
+    from millstream.store.delivery import Result, Sink
 
 FORMATS = ("parquet", "csv", "json")
 Preview = Callable[[str, "pa.Table"], None]
@@ -140,7 +140,7 @@ def _tell_troubles(engine: "Engine", told: dict[str, str], shown: Display) -> No
 def open_engine(job: Job, folder: RunFolder, settings: RunSettings, shown: Display) -> "Engine":
     """An engine with the job's streams and queries; mistakes show before anything runs."""
     from millstream.engine.engine import Engine, EngineSettings  # noqa: PLC0415
-    from millstream.engine.spark import active, session  # noqa: PLC0415
+    from millstream.spark.session import active, session  # noqa: PLC0415
 
     spark = active()
     if spark is None:
@@ -197,8 +197,8 @@ def attach_sinks(
     engine: "Engine", job: Job, path: Path, kind: str, preview: Preview | None = None
 ) -> None:
     """Files for every result, and for rows that were late or malformed."""
-    from millstream.engine.delivery import FileSink, Sink  # noqa: PLC0415
-    from millstream.engine.operators import SELF_READING  # noqa: PLC0415
+    from millstream.spark.operators import SELF_READING  # noqa: PLC0415
+    from millstream.store.delivery import FileSink, Sink  # noqa: PLC0415
 
     def results(folder: Path) -> Sink:
         return PreviewedSink(FileSink(folder, kind), preview)
@@ -224,7 +224,7 @@ def _complete(
     engine: "Engine", job: Job, path: Path, kind: str, started: float, steps: int
 ) -> dict[str, Any]:
     """Final tables, folders of results without rows, and the summary."""
-    from millstream.engine.delivery import write_file  # noqa: PLC0415
+    from millstream.store.delivery import write_file  # noqa: PLC0415
 
     tables: dict[str, int] = {}
     for query in job.queries:
@@ -244,7 +244,7 @@ def _complete(
 
 def _write_table(engine: "Engine", name: str, folder: Path, kind: str) -> int:
     """A relation's final table as files; gives the number of rows."""
-    from millstream.engine.delivery import write_file  # noqa: PLC0415
+    from millstream.store.delivery import write_file  # noqa: PLC0415
 
     folder.mkdir(parents=True, exist_ok=True)
     for file in folder.iterdir():  # of an attempt that was killed
@@ -266,8 +266,8 @@ def verify_input(job: Job, folder: RunFolder) -> None:
     """Refuses to report or go on over other input than was read; starts no Spark."""
     import sqlite3  # noqa: PLC0415
 
-    from millstream.engine.file_source import list_files, verify_unchanged  # noqa: PLC0415
     from millstream.share.dataflow import base_stream  # noqa: PLC0415
+    from millstream.store.file_source import list_files, verify_unchanged  # noqa: PLC0415
 
     ledger = folder.home / "ledger.db"
     if not ledger.exists():

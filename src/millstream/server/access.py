@@ -12,8 +12,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 
-from millstream.engine.transfer import PeerAwayError, RefusedError
 from millstream.errors import MillstreamError, ResourceError, StateError, UsageError
+from millstream.store.transfer import PeerAwayError, RefusedError
 
 BODY_BYTES_MAX = 4 << 20
 Body = TypeVar("Body", bound=BaseModel)

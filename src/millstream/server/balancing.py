@@ -35,13 +35,13 @@ from millstream.balance.selection import SELECTIONS
 from millstream.control.estimates import CYCLE_S
 from millstream.control.handover import Handover, PeerEnvelope
 from millstream.control.replies import Reply, encode_reply
-from millstream.engine.failures import first_line
 from millstream.engine.priming import prime
 from millstream.errors import MillstreamError, UsageError
 from millstream.server.measured_load import Costs, MeasuredLoad
 from millstream.server.peer_book import PeerBook
 from millstream.server.peer_moves import PREFIX, PeerMoves
 from millstream.server.running_view import fragments_here, operators_here, surroundings
+from millstream.spark.failures import first_line
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor

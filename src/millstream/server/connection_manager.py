@@ -56,7 +56,6 @@ from millstream.control.replies import (
     Reported,
     StreamMark,
 )
-from millstream.engine.handing import not_under_way
 from millstream.engine.move_records import Place
 from millstream.errors import MillstreamError, UsageError
 from millstream.plan.nodes import sources_of
@@ -71,6 +70,7 @@ from millstream.server.engine_records import (
 )
 from millstream.server.move_driver import MoveDriver
 from millstream.share.dataflow import base_stream, result_stream
+from millstream.store.handing import not_under_way
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor

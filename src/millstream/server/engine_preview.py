@@ -104,8 +104,8 @@ def _read_file(scratch: "Engine", definition: StreamDefinition) -> int:
 
 def _run(scratch: "Engine") -> None:
     """Steps until nothing is left to do; a data error is the user's to read."""
-    from millstream.engine.failures import data_error  # noqa: PLC0415
     from millstream.errors import UsageError  # noqa: PLC0415
+    from millstream.spark.failures import data_error  # noqa: PLC0415
 
     for _ in range(STEPS_MAX):
         worked = False

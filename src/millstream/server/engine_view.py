@@ -123,7 +123,7 @@ class EngineView:
                     self._keep_rows(query)
 
     def _keep_rows(self, query: "Query") -> None:
-        from millstream.engine.delivery import user_table  # noqa: PLC0415
+        from millstream.store.delivery import user_table  # noqa: PLC0415
 
         names = [f.name for f in query.plan.columns]
         with self._lock, self.engine.runner.removals.reading():
@@ -341,7 +341,7 @@ class EngineView:
         return preview_rows(self.engine, cql, rows_max)
 
     def register(self, name: str, cql: str) -> DecisionSnapshot:
-        from millstream.engine.delivery import CallbackSink  # noqa: PLC0415
+        from millstream.store.delivery import CallbackSink  # noqa: PLC0415
 
         self._refuse_when_closed()
         if not name.strip():

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from millstream.engine.failures import first_line, java_process
-from millstream.engine.ledger_file import HomeTakenOverError
 from millstream.engine.loop import Loop
 from millstream.engine.scheduling import StepScheduler
 from millstream.engine.steps import StepReport
 from millstream.errors import MillstreamError
 from millstream.schedule.costs import CostLine
+from millstream.spark.failures import first_line, java_process
+from millstream.store.ledger_file import HomeTakenOverError
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor

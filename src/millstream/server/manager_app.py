@@ -49,7 +49,6 @@ from millstream.control.manager_events import (
 from millstream.control.manager_state import ManagerState
 from millstream.control.records import from_json
 from millstream.cql.system_streams import PREFIX
-from millstream.engine.transfer import RefusedError
 from millstream.errors import UsageError
 from millstream.runs.lock import FolderLock
 from millstream.server import manager_answers as answers
@@ -63,6 +62,7 @@ from millstream.server.manager_store import ManagerStore
 from millstream.server.manager_tier import add_tier_routes
 from millstream.server.registration import Registration
 from millstream.server.system_feed import SystemFeed
+from millstream.store.transfer import RefusedError
 
 WAIT_S_MAX = 300.0
 Name = Annotated[str, Field(min_length=1, max_length=200)]

@@ -19,12 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from millstream.client.addresses import UNREACHABLE
 from millstream.control.manager_events import RequestMove
 from millstream.control.manager_state import ManagerState
-from millstream.engine.transfer import PeerAwayError, RefusedError
 from millstream.errors import UsageError
 from millstream.server import manager_answers as answers
 from millstream.server.access import authorise, json_body, validated
 from millstream.server.manager_driver import ManagerDriver
 from millstream.server.placement_messages import Wish, tree_json
+from millstream.store.transfer import PeerAwayError, RefusedError
 
 if TYPE_CHECKING:
     from millstream.control.query_tree import Promise, QueryTree

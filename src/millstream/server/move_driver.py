@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from millstream.control.moves import ARRIVING, Phase
-from millstream.engine.transfer import PeerAwayError, RefusedError
 from millstream.errors import MillstreamError
+from millstream.store.transfer import PeerAwayError, RefusedError
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor

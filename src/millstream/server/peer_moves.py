@@ -28,9 +28,9 @@ from millstream.control.handover import (
 from millstream.control.moves import ARRIVING, COMMITTED, ENDED, RUNNING, UNDER_WAY, Phase
 from millstream.control.records import Peer
 from millstream.control.replies import Done, Progressed, Refusal, Reply
-from millstream.engine.failures import first_line
 from millstream.errors import MillstreamError
 from millstream.server.running_view import hosts_of, sources_of
+from millstream.spark.failures import first_line
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor

@@ -15,7 +15,7 @@ import httpx
 from millstream.client.addresses import UNREACHABLE
 from millstream.control.records import from_json
 from millstream.engine.move_records import Extent, Place, SealedRecord
-from millstream.engine.transfer import Page, PeerAwayError, RefusedError
+from millstream.store.transfer import Page, PeerAwayError, RefusedError
 
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 30.0

@@ -27,7 +27,6 @@ from millstream.control.coordinator_driver import PlacementDriver
 from millstream.control.coordinator_messages import Settings
 from millstream.control.coordinator_state import Refuse, Report, Timing
 from millstream.control.coordinator_zones import Tree
-from millstream.engine.transfer import PeerAwayError
 from millstream.server.access import BODY_BYTES_MAX, authorise, json_body
 from millstream.server.placement_messages import (
     MESSAGES_MAX,
@@ -39,6 +38,7 @@ from millstream.server.placement_messages import (
     read_share,
     read_wish,
 )
+from millstream.store.transfer import PeerAwayError
 
 TICK_S = 0.5
 SENDERS, WORKERS = 8, 4

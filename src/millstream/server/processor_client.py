@@ -13,7 +13,7 @@ from millstream.client.addresses import UNREACHABLE
 from millstream.control.commands import QUESTIONS, Command, Envelope, encode
 from millstream.control.records import Peer
 from millstream.control.replies import Refusal, Reply, decode_reply
-from millstream.engine.transfer import PeerAwayError, RefusedError
+from millstream.store.transfer import PeerAwayError, RefusedError
 
 ANSWER_SECONDS = 120.0
 _numbers = itertools.count(1)

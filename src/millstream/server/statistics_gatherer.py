@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from millstream.engine.failures import java_process
 from millstream.server.settling import settled
+from millstream.spark.failures import java_process
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
@@ -124,7 +124,7 @@ class StatisticsGatherer:
 
     def reached(self, operator: Any) -> list[Any]:
         """What an operator's windows can still reach: its state."""
-        from millstream.engine.operators import LOGIC  # noqa: PLC0415
+        from millstream.spark.operators import LOGIC  # noqa: PLC0415
 
         engine = self.processor.engine
         marks = engine.runner.marks(operator)

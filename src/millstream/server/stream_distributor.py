@@ -19,11 +19,11 @@ from fastapi.responses import StreamingResponse
 
 from millstream.control.records import to_json
 from millstream.engine.consumers import subscriber
-from millstream.engine.delivery import json_lines, user_table
 from millstream.engine.move_records import Place
-from millstream.engine.transfer import CHUNK, RefusedError
 from millstream.plan.windows import FOREVER
 from millstream.server.access import AnswerError, authorise, json_body, number, text
+from millstream.store.delivery import json_lines, user_table
+from millstream.store.transfer import CHUNK, RefusedError
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor

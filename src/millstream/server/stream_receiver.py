@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from millstream.control.moves import Phase
-from millstream.engine.failures import first_line
-from millstream.engine.transfer import PeerAwayError, RefusedError
 from millstream.errors import MillstreamError
+from millstream.spark.failures import first_line
+from millstream.store.transfer import PeerAwayError, RefusedError
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor

@@ -25,7 +25,6 @@ from millstream.config.stream_json import table_of
 from millstream.cql.catalog import StreamDefinition
 from millstream.cql.parser import CreateStream, parse, split
 from millstream.cql.system_streams import PREFIX
-from millstream.engine.delivery import FileSink, Result, user_table
 from millstream.errors import StateError, UsageError
 from millstream.plan.schema import Field
 from millstream.plan.windows import BEGINNING
@@ -39,6 +38,7 @@ from millstream.session.arguments import (
 )
 from millstream.session.query import EPOCH, QueryFailedError, Row
 from millstream.session.rows import as_mappings
+from millstream.store.delivery import FileSink, Result, user_table
 
 POLL_S = 0.2
 

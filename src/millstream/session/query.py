@@ -19,10 +19,10 @@ from millstream.plan.windows import BEGINNING
 from millstream.session.notebook import ROWS_SHOWN, query_html
 
 if TYPE_CHECKING:
-    from millstream.engine.delivery import Sink
     from millstream.engine.engine import Query
     from millstream.session.arguments import Goals
     from millstream.session.session import Session
+    from millstream.store.delivery import Sink
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 POLL_SECONDS = 0.05
@@ -73,7 +73,7 @@ class QueryHandle:
 
     def _latest(self, rows_max: int) -> list[dict[str, Any]]:
         """The last rows that are retained, oldest first; reads no more files than it must."""
-        from millstream.engine.delivery import user_table  # noqa: PLC0415
+        from millstream.store.delivery import user_table  # noqa: PLC0415
 
         engine, query = self._engine, self._query
         names = [f.name for f in query.plan.columns]
@@ -182,7 +182,7 @@ class QueryHandle:
 
     def _pending(self) -> tuple[pa.Table, int, int] | None:
         """What has arrived since the last acknowledgement."""
-        from millstream.engine.delivery import user_table  # noqa: PLC0415
+        from millstream.store.delivery import user_table  # noqa: PLC0415
 
         engine, query = self._engine, self._query
         following, _ = engine.ledger.cursor(subscriber(self.name), query.stream)
@@ -242,7 +242,7 @@ class QueryHandle:
 
     def on_batch(self, function: Callable[[pa.Table, int], Any]) -> "QueryHandle":
         """Calls a function with each batch and its id, at least once, in order of arrival."""
-        from millstream.engine.delivery import CallbackSink  # noqa: PLC0415
+        from millstream.store.delivery import CallbackSink  # noqa: PLC0415
 
         return self._attach(CallbackSink(function))
 
@@ -257,8 +257,8 @@ class QueryHandle:
         Other formats are those of Spark's batch writer, with its options; each batch comes at least
         once with its id in a column `batch`, and in options that say `{batch}`.
         """
-        from millstream.engine.delivery import FILE_FORMATS, FileSink  # noqa: PLC0415
-        from millstream.engine.spark_sink import SparkSink  # noqa: PLC0415
+        from millstream.spark.spark_sink import SparkSink  # noqa: PLC0415
+        from millstream.store.delivery import FILE_FORMATS, FileSink  # noqa: PLC0415
 
         if format in FILE_FORMATS and path is not None and not options:
             return self._attach(FileSink(Path(path).absolute(), format))
@@ -267,7 +267,7 @@ class QueryHandle:
 
     def print(self, rows_max: int = 20) -> "QueryHandle":
         """Prints rows as they appear, of each batch at most so many."""
-        from millstream.engine.delivery import ConsoleSink  # noqa: PLC0415
+        from millstream.store.delivery import ConsoleSink  # noqa: PLC0415
 
         return self._attach(ConsoleSink(print, rows_max))
 

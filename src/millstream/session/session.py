@@ -63,7 +63,7 @@ class Session:
         spark: Mapping[str, str] | None = None,
     ) -> None:
         from millstream.engine.engine import Engine, EngineSettings  # noqa: PLC0415
-        from millstream.engine.spark import active, session  # noqa: PLC0415
+        from millstream.spark.session import active, session  # noqa: PLC0415
 
         self._scratch = Path(tempfile.mkdtemp(prefix="millstream-")) if home is None else None
         self.home = Path(home).absolute() if home is not None else self._scratch or Path()
@@ -238,7 +238,7 @@ class Session:
 
     def _hold_table(self, name: str, stream: str) -> None:
         """`table()` needs the whole changelog where the operator does not keep it for itself."""
-        from millstream.engine.operators import SELF_READING  # noqa: PLC0415
+        from millstream.spark.operators import SELF_READING  # noqa: PLC0415
 
         operator = self.engine.operators.get(stream)
         if operator is None or operator.kind in SELF_READING:

@@ -9,14 +9,6 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.types import LongType
 
-from millstream.engine.frames import Frame, lower
-from millstream.engine.operators.aggregates import parts_of
-from millstream.engine.operators.base import Input, Step
-from millstream.engine.operators.joining import JoinLogic
-from millstream.engine.operators.mapping import MapLogic
-from millstream.engine.operators.panes import CombineLogic, panes_of_many, parts_before
-from millstream.engine.reading import SegmentReader
-from millstream.engine.segments import Segment
 from millstream.plan.nodes import Emit
 from millstream.share.dataflow import Operator, stream_of
 from millstream.share.groups import Candidate
@@ -36,6 +28,14 @@ from millstream.share.together import (
     joins_together,
     maps_together,
 )
+from millstream.spark.frames import Frame, lower
+from millstream.spark.operators.aggregates import parts_of
+from millstream.spark.operators.base import Input, Step
+from millstream.spark.operators.joining import JoinLogic
+from millstream.spark.operators.mapping import MapLogic
+from millstream.spark.operators.panes import CombineLogic, panes_of_many, parts_before
+from millstream.spark.reading import SegmentReader
+from millstream.store.segments import Segment
 
 
 @dataclass(frozen=True, slots=True)

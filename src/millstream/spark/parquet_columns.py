@@ -15,9 +15,9 @@ from pyspark.sql.types import DataType, DecimalType, LongType, StructField, Stru
 
 from millstream.cql.catalog import StreamDefinition, lookup
 from millstream.cql.suggestions import did_you_mean
-from millstream.engine.declared import Value
 from millstream.errors import UsageError
 from millstream.plan.sql_text import quoted
+from millstream.spark.declared_columns import Value
 
 PROBED_MAX = 20  # files that are looked into when a stream is declared
 UNSIGNED = {"uint8": "smallint", "uint16": "int", "uint32": "bigint"}  # as Spark reads them

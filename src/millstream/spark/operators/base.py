@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
 
-from millstream.engine.frames import Frame
-from millstream.engine.segments import Segment
 from millstream.plan.windows import FOREVER
 from millstream.share.dataflow import Operator
+from millstream.spark.frames import Frame
+from millstream.store.segments import Segment
 
 
 @dataclass(frozen=True, slots=True)

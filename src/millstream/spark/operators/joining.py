@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.engine.frames import Frame, Leaf, lower, outermost_window, time_bound
-from millstream.engine.operators.base import Answer, Input, Output, Step
-from millstream.engine.segments import Segment
 from millstream.plan.expressions import (
     Call,
     Expr,
@@ -26,6 +23,9 @@ from millstream.plan.nodes import Filter, Join, Node, Project, Union
 from millstream.plan.sql_text import predicate_sql, sql
 from millstream.plan.windows import BEGINNING, FOREVER, Now, Range, reach
 from millstream.share.dataflow import Operator, leaves, stream_of
+from millstream.spark.frames import Frame, Leaf, lower, outermost_window, time_bound
+from millstream.spark.operators.base import Answer, Input, Output, Step
+from millstream.store.segments import Segment
 
 OLD = "_old"  # hidden column: the row was there before this step
 BROADCAST_BYTES = 16 << 20  # new rows below this are sent to all tasks instead of shuffled

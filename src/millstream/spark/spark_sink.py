@@ -12,9 +12,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.engine.delivery import Result
-from millstream.engine.failures import first_line
 from millstream.errors import UsageError
+from millstream.spark.failures import first_line
+from millstream.store.delivery import Result
 
 BATCH = "{batch}"
 MODES = ("append", "overwrite", "ignore")

@@ -7,9 +7,9 @@ its number.
 import json
 from collections.abc import Mapping
 
-from millstream.engine.ledger import Ledger
 from millstream.errors import StateError
 from millstream.share.together import Place
+from millstream.store.ledger import Ledger
 
 REMEMBERED_MAX = 1_000
 

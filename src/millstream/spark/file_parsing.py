@@ -23,19 +23,26 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType, _parse_datatype_string
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.appending import FILE, REASON, RECORD, ROW
-from millstream.engine.declared import CORRUPT, LOST, SURPLUS, converted, valid_text, with_time
-from millstream.engine.failures import disk_full, first_line, read_failure, result_too_large
-from millstream.engine.file_source import cells_most, expanded_size, gone, header_problem
-from millstream.engine.malformed import CsvForm, csv_reason, json_reason
-from millstream.engine.parquet_columns import (
+from millstream.errors import UsageError
+from millstream.plan.sql_text import quoted
+from millstream.spark.declared_columns import (
+    CORRUPT,
+    LOST,
+    SURPLUS,
+    converted,
+    valid_text,
+    with_time,
+)
+from millstream.spark.failures import disk_full, first_line, read_failure, result_too_large
+from millstream.spark.parquet_columns import (
     FileColumns,
     UnreadableError,
     check_columns,
     columns_of,
 )
-from millstream.errors import UsageError
-from millstream.plan.sql_text import quoted
+from millstream.store.appending import FILE, REASON, RECORD, ROW
+from millstream.store.file_source import cells_most, expanded_size, gone, header_problem
+from millstream.store.malformed import CsvForm, csv_reason, json_reason
 
 NUMBER = "_number"  # of the file in the stream's list
 STAGE_BYTES_MIN = 64 << 20  # a file above this is parsed into a staging folder by the executors

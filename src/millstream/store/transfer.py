@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 
 from millstream.engine.consumers import remote
 from millstream.engine.move_records import Extent, Place, SealedRecord, as_sent
-from millstream.engine.ownership import Handed, Ownership
 from millstream.engine.path_times import PathTime
-from millstream.engine.segments import Segment
 from millstream.errors import MillstreamError, StateError
 from millstream.plan.windows import BEGINNING
+from millstream.store.ownership import Handed, Ownership
+from millstream.store.segments import Segment
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine

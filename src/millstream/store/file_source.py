@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.malformed import CsvForm
 from millstream.errors import StateError, UsageError
+from millstream.store.malformed import CsvForm
 
 FORMATS = ("csv", "json", "parquet", "text")
 BY_EXTENSION = {

@@ -8,10 +8,8 @@ method may be called again; all it knows lies in the ledger.
 from collections.abc import Callable, Sequence
 
 from millstream.control.moves import COMMITTED, ENDED, RUNNING, Phase, Story
-from millstream.engine import faults
 from millstream.engine.consumers import holder, remote
 from millstream.engine.hosting import Hosting
-from millstream.engine.ledger import STATISTICS
 from millstream.engine.move_records import (
     Extent,
     HandedStream,
@@ -22,12 +20,14 @@ from millstream.engine.move_records import (
     StateRecord,
     as_sent,
 )
-from millstream.engine.operators import LOGIC, SELF_READING
-from millstream.engine.ownership import Copy
-from millstream.engine.segments import Segment
-from millstream.engine.transfer import RefusedError
 from millstream.plan.windows import BEGINNING
 from millstream.share.dataflow import Operator, state_stream
+from millstream.spark.operators import LOGIC, SELF_READING
+from millstream.store import faults
+from millstream.store.ledger import STATISTICS
+from millstream.store.ownership import Copy
+from millstream.store.segments import Segment
+from millstream.store.transfer import RefusedError
 
 
 def busy(text: str) -> RefusedError:

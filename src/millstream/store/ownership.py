@@ -14,9 +14,9 @@ from typing import Any
 from millstream.control.moves import ARRIVING, ENDED, Phase
 from millstream.control.records import from_json, to_json
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine.ledger import Ledger
 from millstream.engine.move_records import Move, Place
 from millstream.plan.schema import Field
+from millstream.store.ledger import Ledger
 
 ENDED_KEPT = 200  # records of moves that have ended, so that late messages are known as such
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from millstream.engine.frames import lower
-from millstream.engine.operators.base import Answer, Output, Step
-from millstream.engine.segments import Segment
 from millstream.share.dataflow import Operator, stream_of
+from millstream.spark.frames import lower
+from millstream.spark.operators.base import Answer, Output, Step
+from millstream.store.segments import Segment
 
 
 class MapLogic:

@@ -24,12 +24,12 @@ from pyspark.sql.types import (
 )
 
 from millstream.cql.catalog import StreamDefinition
-from millstream.engine import faults
-from millstream.engine.ledger import Ledger
-from millstream.engine.segments import SegmentStore, Written
 from millstream.errors import StateError
 from millstream.plan.windows import BEGINNING, FOREVER
 from millstream.share.dataflow import base_stream, late_stream, rejected_stream
+from millstream.store import faults
+from millstream.store.ledger import Ledger
+from millstream.store.segments import SegmentStore, Written
 
 REASON, RECORD, FILE, ROW = "_reason", "_record", "_file", "_row"
 REJECTED = StructType(

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
-from millstream.engine.frames import Frame
-from millstream.engine.ledger import Ledger
-from millstream.engine.segments import Segment, SegmentStore
 from millstream.errors import StateError
 from millstream.share.together import Place
+from millstream.spark.frames import Frame
+from millstream.store.ledger import Ledger
+from millstream.store.segments import Segment, SegmentStore
 
 
 class SegmentReader:

@@ -5,7 +5,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from millstream.engine.failures import result_too_large
+from millstream.spark.failures import result_too_large
 
 
 def collected(data: DataFrame) -> pa.Table | None:

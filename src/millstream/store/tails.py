@@ -9,7 +9,7 @@ which is when compaction might have merged them as well. Until then the answer i
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from millstream.engine.segments import Segment
+from millstream.store.segments import Segment
 
 
 @dataclass(frozen=True, slots=True)

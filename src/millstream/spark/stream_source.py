@@ -25,12 +25,12 @@ from pyspark.sql.types import StringType, StructField, StructType, _parse_dataty
 
 from millstream.cql.catalog import StreamDefinition, lookup
 from millstream.cql.suggestions import did_you_mean
-from millstream.engine.appending import FILE, REASON, RECORD, ROW, Appender
-from millstream.engine.collecting import collected
-from millstream.engine.declared import CORRUPT, LOST, Value, converted, valid_text, with_time
-from millstream.engine.failures import disk_full, first_line
 from millstream.errors import StateError, UsageError
 from millstream.plan.sql_text import quoted
+from millstream.spark.collecting import collected
+from millstream.spark.declared_columns import CORRUPT, LOST, Value, converted, valid_text, with_time
+from millstream.spark.failures import disk_full, first_line
+from millstream.store.appending import FILE, REASON, RECORD, ROW, Appender
 
 FILE_FORMATS = ("csv", "json", "parquet", "text", "orc")  # their schema is the declared one
 TRIGGERS = ("available_now",)

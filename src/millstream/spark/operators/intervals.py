@@ -11,18 +11,6 @@ from dataclasses import dataclass
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.engine.frames import (
-    Frame,
-    lower,
-    multiples,
-    order_struct,
-    order_text,
-    outermost_window,
-)
-from millstream.engine.operators.aggregates import finals, partial
-from millstream.engine.operators.base import Answer, Output, Step
-from millstream.engine.operators.joining import combine, member_end
-from millstream.engine.segments import Segment
 from millstream.plan.nodes import (
     Aggregate,
     Distinct,
@@ -48,6 +36,18 @@ from millstream.share.dataflow import (
     state_stream,
     stream_of,
 )
+from millstream.spark.frames import (
+    Frame,
+    lower,
+    multiples,
+    order_struct,
+    order_text,
+    outermost_window,
+)
+from millstream.spark.operators.aggregates import finals, partial
+from millstream.spark.operators.base import Answer, Output, Step
+from millstream.spark.operators.joining import combine, member_end
+from millstream.store.segments import Segment
 
 
 @dataclass(frozen=True, slots=True)

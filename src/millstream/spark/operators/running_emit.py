@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.engine.frames import Frame, lower, multiples, order_struct
-from millstream.engine.operators.aggregates import finals, merge, names_of, partial
-from millstream.engine.operators.base import Answer, Output, Step
-from millstream.engine.segments import Segment
 from millstream.plan.nodes import Aggregate, Emit, Node, inputs_of, is_relation
 from millstream.plan.sql_text import sql
 from millstream.plan.windows import BEGINNING, FOREVER
 from millstream.share.dataflow import Operator, running_under, state_stream, stream_of
+from millstream.spark.frames import Frame, lower, multiples, order_struct
+from millstream.spark.operators.aggregates import finals, merge, names_of, partial
+from millstream.spark.operators.base import Answer, Output, Step
+from millstream.store.segments import Segment
 
 
 class RunningEmitLogic:

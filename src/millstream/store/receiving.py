@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream.control.moves import ARRIVING
-from millstream.engine import faults
 from millstream.engine.move_records import Place
-from millstream.engine.ownership import Copy, Ownership
-from millstream.engine.segments import Segment, disk_errors, sync
-from millstream.engine.transfer import Page, Peer, Peers, RefusedError
 from millstream.errors import MillstreamError
+from millstream.store import faults
+from millstream.store.ownership import Copy, Ownership
+from millstream.store.segments import Segment, disk_errors, sync
+from millstream.store.transfer import Page, Peer, Peers, RefusedError
 
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.engine.frames import Frame, lower, order_struct
-from millstream.engine.operators.aggregates import finals, merge, names_of, partial
-from millstream.engine.operators.base import Answer, Output, Step
-from millstream.engine.segments import Segment
 from millstream.plan.nodes import Aggregate, is_relation
 from millstream.plan.sql_text import sql
 from millstream.share.dataflow import Operator, stream_of
+from millstream.spark.frames import Frame, lower, order_struct
+from millstream.spark.operators.aggregates import finals, merge, names_of, partial
+from millstream.spark.operators.base import Answer, Output, Step
+from millstream.store.segments import Segment
 
 PLUS, MINUS = "CAST(1 AS TINYINT)", "CAST(-1 AS TINYINT)"
 

@@ -8,17 +8,17 @@ finds its move ended writes nothing.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from millstream.engine import faults
 from millstream.engine.consumers import holder
-from millstream.engine.handing import busy
 from millstream.engine.hosting import Hosting
 from millstream.engine.move_records import Extent, InputExtent, Move, Place
-from millstream.engine.ownership import Copy, Ownership
-from millstream.engine.receiving import Receiver
-from millstream.engine.segments import Segment
-from millstream.engine.tails import Lack, lack_of
-from millstream.engine.transfer import Peers, RefusedError
 from millstream.plan.windows import BEGINNING
+from millstream.store import faults
+from millstream.store.handing import busy
+from millstream.store.ownership import Copy, Ownership
+from millstream.store.receiving import Receiver
+from millstream.store.segments import Segment
+from millstream.store.tails import Lack, lack_of
+from millstream.store.transfer import Peers, RefusedError
 
 
 def still_under_way(ownership: Ownership, known: Move) -> Move:

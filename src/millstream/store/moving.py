@@ -12,19 +12,19 @@ from contextlib import suppress
 
 from millstream.control.commands import Prepare
 from millstream.control.moves import COMMITTED, ENDED, Phase, Story
-from millstream.engine import faults
 from millstream.engine.consumers import holder, remote, subscriber
-from millstream.engine.copying import Copying, still_under_way
-from millstream.engine.handing import busy, not_under_way
 from millstream.engine.hosting import Hosting
 from millstream.engine.move_records import Move, Place, SealedRecord
-from millstream.engine.receiving import Receiver
-from millstream.engine.segments import Segment
-from millstream.engine.transfer import Peers, RefusedError
 from millstream.engine.warming import ROUNDS, warm_up
 from millstream.errors import MillstreamError
 from millstream.plan.windows import BEGINNING
 from millstream.share.dataflow import Operator
+from millstream.store import faults
+from millstream.store.copying import Copying, still_under_way
+from millstream.store.handing import busy, not_under_way
+from millstream.store.receiving import Receiver
+from millstream.store.segments import Segment
+from millstream.store.transfer import Peers, RefusedError
 
 
 class NewOwner:

@@ -12,10 +12,6 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.engine.frames import Frame, lower, multiples, order_struct, steady, time_bound
-from millstream.engine.operators.aggregates import finals, merge, names_of, partial, parts_of
-from millstream.engine.operators.base import Answer, Output, Step
-from millstream.engine.segments import Segment
 from millstream.plan.nodes import Aggregate, AggregateCall
 from millstream.plan.sql_text import sql
 from millstream.plan.windows import BEGINNING, FOREVER, Instant, Sliding
@@ -23,6 +19,10 @@ from millstream.share.dataflow import Operator, pane_length, stream_of
 from millstream.share.panes_together import PanesTogether, pane_places
 from millstream.share.predicate_index import bit_of, words_of
 from millstream.share.together import Place
+from millstream.spark.frames import Frame, lower, multiples, order_struct, steady, time_bound
+from millstream.spark.operators.aggregates import finals, merge, names_of, partial, parts_of
+from millstream.spark.operators.base import Answer, Output, Step
+from millstream.store.segments import Segment
 
 DIRECT_WINDOWS_MAX = 32  # windows a pane is in, up to which it is simply copied to each
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from millstream.engine.ledger import Ledger
-from millstream.engine.segments import Segment, SegmentStore, Written
 from millstream.share.together import Place
+from millstream.store.ledger import Ledger
+from millstream.store.segments import Segment, SegmentStore, Written
 
 
 @dataclass(frozen=True, slots=True)

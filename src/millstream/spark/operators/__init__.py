@@ -1,14 +1,14 @@
 """Operators: one module a kind, each a pure function of new rows and reachable tails."""
 
-from millstream.engine.operators.base import Logic
-from millstream.engine.operators.distinct import DistinctLogic
-from millstream.engine.operators.intervals import IntervalLogic
-from millstream.engine.operators.joining import JoinLogic
-from millstream.engine.operators.mapping import MapLogic
-from millstream.engine.operators.panes import CombineLogic, PartialLogic
-from millstream.engine.operators.running import RunningLogic
-from millstream.engine.operators.running_emit import RunningEmitLogic
 from millstream.share.dataflow import Kind
+from millstream.spark.operators.base import Logic
+from millstream.spark.operators.distinct import DistinctLogic
+from millstream.spark.operators.intervals import IntervalLogic
+from millstream.spark.operators.joining import JoinLogic
+from millstream.spark.operators.mapping import MapLogic
+from millstream.spark.operators.panes import CombineLogic, PartialLogic
+from millstream.spark.operators.running import RunningLogic
+from millstream.spark.operators.running_emit import RunningEmitLogic
 
 LOGIC: dict[Kind, Logic] = {
     "map": MapLogic(),

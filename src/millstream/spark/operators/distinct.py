@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.engine.frames import Frame, lower
-from millstream.engine.operators.base import Answer, Output, Step
-from millstream.engine.segments import Segment
 from millstream.plan.nodes import Distinct
 from millstream.plan.windows import BEGINNING
 from millstream.share.dataflow import Operator, stream_of
+from millstream.spark.frames import Frame, lower
+from millstream.spark.operators.base import Answer, Output, Step
+from millstream.store.segments import Segment
 
 
 class DistinctLogic:

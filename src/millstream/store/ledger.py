@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from millstream.engine.consumers import Consumer, Cursor, Kind, consumer_of
-from millstream.engine.ledger_file import LedgerFile
-from millstream.engine.segments import Segment, Written
 from millstream.errors import StateError
 from millstream.plan.windows import BEGINNING
+from millstream.store.ledger_file import LedgerFile
+from millstream.store.segments import Segment, Written
 
 STATISTICS = ("rows_in", "rows_out", "steps", "seconds", "shared")  # of an operator
 FIRST = Cursor(1, BEGINNING)

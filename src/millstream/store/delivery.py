@@ -21,14 +21,14 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from millstream.engine import faults
 from millstream.engine.consumers import Consumer
-from millstream.engine.failures import first_line
-from millstream.engine.ledger import Ledger
 from millstream.engine.quota import Retry
-from millstream.engine.segments import Segment, SegmentStore, disk_errors, repeating, sync
 from millstream.errors import MillstreamError, UsageError
 from millstream.plan.schema import Schema
+from millstream.spark.failures import first_line
+from millstream.store import faults
+from millstream.store.ledger import Ledger
+from millstream.store.segments import Segment, SegmentStore, disk_errors, repeating, sync
 
 FILE_FORMATS = ("parquet", "csv", "json")
 BATCH_ROWS_MAX = 500_000  # of a delivery
