@@ -89,8 +89,8 @@ def settled(*controls: Control) -> bool:
 def test_a_query_over_two_processors_moves_while_rows_come(controls: list[Control]) -> None:
     first, second = controls
     declare(controls, TABLE)
-    ids = [o.id for o in first.do(Compile(JOIN))[0].operators]
     found = deploy("join", JOIN, lambda o: second, first, ["s:s"])
+    ids = [o.id for o in second.do(Compile(JOIN))[0].starting(found["start"]).operators]
     deploy("count", COUNT, lambda o: first, first, ["s:s"])
     assert ids == list(found["places"]), "ids are the same wherever a text is compiled"
     start(first, "s")

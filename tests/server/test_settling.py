@@ -4,6 +4,8 @@ count; everything else does, on the way to other processors too."""
 from types import SimpleNamespace
 from typing import Any
 
+from millstream.engine.consumers import Cursor, remote, subscriber
+
 from millstream.plan.nodes import Source
 from millstream.plan.schema import Field
 from millstream.server.settling import about_the_system, settled
@@ -60,11 +62,12 @@ def test_rows_on_their_way_count_unless_they_tell_of_the_system() -> None:
     given.receiver.behind["s:a"] = 1
     assert not settled(given)
     given.receiver.behind = {}
-    given.consumers |= {"o:2": {"p:p2": (4, 0)}, "s:sys.steps": {"p:p2": (4, 0)}}
+    given.consumers |= {"o:2": {remote("p2"): Cursor(4, 0)}}
+    given.consumers |= {"s:sys.steps": {remote("p2"): Cursor(4, 0)}}
     assert settled(given)
-    given.consumers["o:1"] = {"p:p2": (5, 0), "q:mine": (1, 0)}
+    given.consumers["o:1"] = {remote("p2"): Cursor(5, 0), subscriber("mine"): Cursor(1, 0)}
     assert settled(given)
-    given.consumers["o:1"]["p:p3"] = (4, 0)
+    given.consumers["o:1"][remote("p3")] = Cursor(4, 0)
     assert not settled(given)
 
 

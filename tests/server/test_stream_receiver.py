@@ -34,7 +34,8 @@ class Source:
 def test_a_stream_that_cannot_be_pulled_is_told_while_it_lasts() -> None:
     source, said = Source(), list[str]()
     copy = SimpleNamespace(stream="s:a")
-    ownership = SimpleNamespace(copies=lambda: [copy], copy=lambda _: copy, moves=tuple)
+    ownership = SimpleNamespace(copies=lambda: [copy], copy=lambda _: copy)
+    ownership.moves = lambda _role, _phases: []
     processor: Any = SimpleNamespace(receiver=source, ownership=ownership)
     receiver = StreamReceiver(processor, said.append)
     receiver.start()

@@ -19,6 +19,7 @@ from millstream.control.manager_state import (
     Query,
     StreamRecord,
 )
+from millstream.control.moves import Phase, Story
 from millstream.control.system_streams import ADMISSIONS, MOVES, OPERATORS, STEPS, table_of
 from millstream.server import system_feed
 from millstream.server.system_feed import SystemFeed
@@ -156,7 +157,8 @@ def test_restarts_of_a_processor_and_of_the_manager() -> None:
 def test_what_a_manager_decides_is_told_and_not_again_after_its_restart() -> None:
     before = state_of(ADMISSIONS, MOVES)
     refused = Decision(2, 2.0, "refusal", "query big is refused: no room", "cpu", "query", "big")
-    done = Move("m-3", ("o:1",), "p1", "p2", "p1 is full", "done")
+    story = Story().through(Phase.DONE, "manager", 1.0)
+    done = Move("m-3", ("o:1",), "p1", "p2", "p1 is full", story)
     after = state_of(ADMISSIONS, MOVES, more=(refused,), moves={"m-3": done})
     world, states = World(), [before]
     feed = feed_of(states)

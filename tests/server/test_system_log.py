@@ -10,6 +10,7 @@ from test_system_feed import World, feed_of, rounds, state_of, step
 
 from millstream.client.http import AsyncHttpClient
 from millstream.control.manager_state import Live, ManagerState, Move, Processor
+from millstream.control.moves import Phase, Story
 from millstream.control.system_streams import ADMISSIONS, MOVES, OPERATORS, STEPS
 from millstream.server import system_log
 from millstream.server.system_log import SystemLog
@@ -93,7 +94,8 @@ def above(*streams: str) -> ManagerState:
 
 
 def test_a_manager_above_gets_everything_once_whatever_is_lost() -> None:
-    done = Move("m-3", ("o:1",), "p1", "p2", "p1 is full", "done")
+    story = Story().through(Phase.DONE, "manager", 1.0)
+    done = Move("m-3", ("o:1",), "p1", "p2", "p1 is full", story)
     below = Below([state_of()])
     states = [above()]
     top = feed_of(states)

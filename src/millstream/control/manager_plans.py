@@ -3,9 +3,9 @@
 A query is compiled once, by a living processor; what it reads is held wherever there is a copy, its
 start follows from the marks and gives its operators their ids, it is placed by the decision maker,
 checked (every operator exactly once, every processor alive), deployed by the connection manager,
-and runs. An invalid placement goes back to the
-decision maker, a bounded number of times. An operator that several queries share stays while any of
-them uses it; one that nobody uses is gone before a new query may have it again.
+and runs. An invalid placement goes back to the decision maker, a bounded number of times. An
+operator that several queries share stays while any of them uses it; one that nobody uses is gone
+before a new query may have it again.
 """
 
 from collections.abc import Mapping
