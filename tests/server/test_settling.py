@@ -4,7 +4,7 @@ count; everything else does, on the way to other processors too."""
 from types import SimpleNamespace
 from typing import Any
 
-from millstream.engine.consumers import Cursor, remote, subscriber
+from millstream.store.consumers import Cursor, remote, subscriber
 
 from millstream.plan.nodes import Source
 from millstream.plan.schema import Field
