@@ -3,6 +3,7 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+CODE   := src lab bench tests
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test fmt check golden soak sweep bench constraints clean
@@ -12,7 +13,7 @@ help: ## list the targets
 
 setup: $(STAMP) ## make .venv with the pinned versions (the other targets do it themselves)
 
-$(STAMP): constraints.txt pyproject.toml
+$(STAMP): constraints.txt pyproject.toml lab/pyproject.toml bench/pyproject.toml
 	@PYTHON="$(PYTHON)" sh scripts/setup.sh $(VENV)
 	@touch $(STAMP)
 
@@ -24,13 +25,13 @@ test: $(STAMP) ## everything CI runs: style, types, unit, golden, oracle, fault 
 	@$(BIN)/python -m pytest -m "not soak"
 
 check: $(STAMP) ## ruff and mypy
-	@$(BIN)/ruff check src tests
-	@$(BIN)/ruff format --check src tests
+	@$(BIN)/ruff check $(CODE)
+	@$(BIN)/ruff format --check $(CODE)
 	@$(BIN)/mypy
 
 fmt: $(STAMP) ## format and sort imports
-	@$(BIN)/ruff check --fix src tests
-	@$(BIN)/ruff format src tests
+	@$(BIN)/ruff check --fix $(CODE)
+	@$(BIN)/ruff format $(CODE)
 
 golden: $(STAMP) ## rewrite the expected texts of golden tests; read the diff
 	@MILLSTREAM_GOLDEN=write $(BIN)/python -m pytest tests -k golden

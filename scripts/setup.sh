@@ -22,4 +22,4 @@ trap 'rm -f "$tools"' EXIT
 awk '/^[a-zA-Z0-9]/ {keep = /^setuptools==/} keep' constraints.txt >"$tools"
 install --require-hashes -r "$tools"
 install --no-build-isolation --require-hashes -r constraints.txt
-install --no-build-isolation --no-deps -e .
+install --no-build-isolation --no-deps -e . -e ./lab -e ./bench

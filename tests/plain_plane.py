@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from millstream.cql.catalog import Catalog, StreamDefinition
 from millstream.engine.ports import (
     CompiledQuery,
     MadeStream,
@@ -22,11 +21,12 @@ from millstream.engine.ports import (
     StreamRows,
     TrainStep,
 )
-from millstream.share.dataflow import Operator, state_stream
+from millstream.language.cql.catalog import Catalog, StreamDefinition
+from millstream.language.share.dataflow import Operator, state_stream
 from millstream.store import faults, reach
-from millstream.store.appending import FILE, REASON, RECORD, ROW, Appender
+from millstream.store.arrivals.appending import FILE, REASON, RECORD, ROW, Appender
+from millstream.store.arrivals.file_source import NUMBER
 from millstream.store.columns import columns_text
-from millstream.store.file_source import NUMBER
 from millstream.store.segments import EMPTY, Segment, SegmentStore, Written
 
 COLUMNS = columns_text({"_ts": "long", "c0": "long"})

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from millstream.control.snapshot_changes import KEYED
+from millstream.control.snapshot.changes import KEYED
 
 
 def apply_changes(old: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millstream.cql.catalog import StreamDefinition
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.settings import EngineSettings
-from millstream.plan.schema import Field
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.plan.schema import Field
 from millstream.spark.plane import SparkPlane
-from millstream.store.appending import FILE, REASON, RECORD, ROW
+from millstream.store.arrivals.appending import FILE, REASON, RECORD, ROW
 from millstream.store.delivery import CallbackSink
 
 SECONDS = float(os.environ.get("MILLSTREAM_SOAK_SECONDS", "3600"))

@@ -7,8 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from millstream.lab.namespaces import why_impossible
-from millstream.lab.network_processors import compare
+from millstream_lab.namespaces import why_impossible
+from millstream_lab.network.processors import compare
 
 
 def main() -> int:

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.errors import CqlError, MillstreamError
+from millstream.core.errors import CqlError, MillstreamError
 
 if TYPE_CHECKING:
-    from millstream.server.session_dashboard import dashboard
-    from millstream.session import Session
+    from millstream.app.session import Session
+    from millstream.app.session.dashboard import dashboard
 
 __version__ = "0.1.0"
 __all__ = ["CqlError", "MillstreamError", "Session", "__version__", "dashboard"]
@@ -15,11 +15,11 @@ __all__ = ["CqlError", "MillstreamError", "Session", "__version__", "dashboard"]
 def __getattr__(name: str) -> Any:
     """Imported when asked for: both are slow to load. Spark comes when an engine is started."""
     if name == "Session":
-        from millstream.session import Session  # noqa: PLC0415
+        from millstream.app.session import Session  # noqa: PLC0415
 
         return Session
     if name == "dashboard":
-        from millstream.server.session_dashboard import dashboard  # noqa: PLC0415
+        from millstream.app.session.dashboard import dashboard  # noqa: PLC0415
 
         return dashboard
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from millstream.app.runs.statistics_export import statistics_of
 from millstream.client.cluster_system import ClusterSystem
 from millstream.client.pulled_delivery import Positions, PulledDelivery
 from millstream.client.system import ResultPage, tables_of
-from millstream.cql.catalog import StreamDefinition
-from millstream.errors import StateError
-from millstream.plan.schema import Field
-from millstream.runs.statistics_export import statistics_of
+from millstream.core.errors import StateError
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.plan.schema import Field
 from millstream.store.delivery import FileSink, Result
 
 STREAM = StreamDefinition("a", (Field("x", "int"),), "x")

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from millstream.client.http import AsyncHttpClient, HttpClient, checked_url
-from millstream.errors import (
+from millstream.core.errors import (
     AwayError,
     CqlError,
     MillstreamError,

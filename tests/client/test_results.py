@@ -14,10 +14,10 @@ from millstream.client import arrow_types, relation
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
 from millstream.client.results import ResultReader
 from millstream.client.system import ResultPage
-from millstream.config import stream_table
-from millstream.errors import ResourceError, StateError, UsageError
-from millstream.plan.schema import Field
-from millstream.plan.windows import FOREVER
+from millstream.control.definitions import stream_table
+from millstream.core.errors import ResourceError, StateError, UsageError
+from millstream.language.plan.schema import Field
+from millstream.language.plan.windows import FOREVER
 from millstream.store.delivery import Result
 
 MANAGER, OLD, NEW = "http://manager", "http://old", "http://new"

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from millstream.plan.windows import FOREVER
+from millstream.language.plan.windows import FOREVER
 
 FORBID = """
 import sys
@@ -48,7 +48,7 @@ except ImportError as error:
     print(error)
 """
 RUN = """
-from millstream.cli import run
+from millstream.app.cli import run
 print(run(["run", sys.argv[2], "--out", sys.argv[3], "--manager", sys.argv[1], "--format", "csv"]))
 """
 JOB = """

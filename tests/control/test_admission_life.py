@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from millstream.control.manager_events import Submit
-from millstream.sim.managed_cluster import QUICK, ManagedCluster, tree
+from millstream.control.manager.events import Submit
+from millstream.sim.managed.managed_cluster import QUICK, ManagedCluster, tree
 from sim.managed_checkers import in_the_end
 
 PLANS = {

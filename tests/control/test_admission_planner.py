@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from millstream.control.admission import Placed, Refused, Wait
-from millstream.control.admission_planner import by_reuse
-from millstream.control.distances import distances_ms
-from millstream.control.estimates import CYCLE_S, estimates
-from millstream.control.manager_state import (
+from millstream.control.admission.distances import distances_ms
+from millstream.control.admission.estimates import CYCLE_S, estimates
+from millstream.control.admission.planner import by_reuse
+from millstream.control.admission.rules import Placed, Refused, Wait
+from millstream.control.manager.state import (
     Figures,
     Live,
     ManagerState,

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from millstream.control.cluster_snapshot import laid_over
-from millstream.control.snapshot import (
+from millstream.control.snapshot.model import (
     Alarm,
     DecisionSnapshot,
     EdgeSnapshot,
@@ -16,6 +15,7 @@ from millstream.control.snapshot import (
     Snapshot,
     StreamSnapshot,
 )
+from millstream.control.snapshot.of_cluster import laid_over
 
 WHOLE = Snapshot(
     10.0,

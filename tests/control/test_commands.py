@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.control import codec, protocol, records
-from millstream.control import commands as c
-from millstream.control import replies as r
-from millstream.control.moves import Phase
-from millstream.errors import UsageError
+from millstream.control.moves.table import Phase
+from millstream.control.protocol import commands as c
+from millstream.control.protocol import envelope as protocol
+from millstream.control.protocol import records
+from millstream.control.protocol import replies as r
+from millstream.core import codec
+from millstream.core.errors import UsageError
 
 PEER = records.Peer("p2", "http://127.0.0.1:7002", 3)
 EXAMPLES: tuple[c.Command, ...] = (

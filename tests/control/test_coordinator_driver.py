@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from millstream.control.codec import from_json, to_bytes
-from millstream.control.coordinator_driver import PlacementDriver, zone_owner
-from millstream.control.coordinator_messages import Message, Settings
-from millstream.control.coordinator_state import Refuse, Report
-from millstream.control.coordinator_zones import tree_of
-from millstream.control.protocol import Envelope
-from millstream.errors import UsageError
-from millstream.place.check import cost_and_delay
-from millstream.place.network_outcome import Options, Placed
-from millstream.place.network_planner import plan
-from millstream.place.network_tree import NetworkTree, network_tree
-from millstream.place.problem import Stream
+from millstream.control.coordinators.driver import PlacementDriver, zone_owner
+from millstream.control.coordinators.state import Refuse, Report
+from millstream.control.coordinators.zones import tree_of
+from millstream.control.protocol.coordinator_messages import Message, Settings
+from millstream.control.protocol.envelope import Envelope
+from millstream.core.codec import from_json, to_bytes
+from millstream.core.errors import UsageError
+from millstream.decide.place.check import cost_and_delay
+from millstream.decide.place.network.outcome import Options, Placed
+from millstream.decide.place.network.planner import plan
+from millstream.decide.place.network.tree import NetworkTree, network_tree
+from millstream.decide.place.problem import Stream
 
 
 def problem(seed: int, latency_bound: float | None = None) -> NetworkTree:

@@ -7,20 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.control.codec import from_json, to_json
-from millstream.control.coordinator import step
-from millstream.control.coordinator_mapping import Table, map_operator, places
-from millstream.control.coordinator_messages import (
-    Configuration,
-    InvalidateMap,
-    Map,
-    Measured,
-    OperatorMapped,
-    OperatorRemapped,
-    Settings,
-    ZoneOperator,
-)
-from millstream.control.coordinator_state import (
+from millstream.control.coordinators.coordinator import step
+from millstream.control.coordinators.mapping import Table, map_operator, places
+from millstream.control.coordinators.state import (
     PeerState,
     Received,
     Refuse,
@@ -32,24 +21,35 @@ from millstream.control.coordinator_state import (
     ToPeer,
     Withdraw,
 )
-from millstream.control.coordinator_zones import Tree, TreeOperator, TreeSource, tree_of, zones
-from millstream.control.protocol import Envelope
-from millstream.errors import UsageError
-from millstream.place.network_outcome import Options, Placed
-from millstream.place.network_planner import plan
-from millstream.place.network_tree import NetworkTree
-from millstream.place.problem import within
-from millstream.sim.overlay import Overlay
-from millstream.sim.overlay_run import (
+from millstream.control.coordinators.zones import Tree, TreeOperator, TreeSource, tree_of, zones
+from millstream.control.protocol.coordinator_messages import (
+    Configuration,
+    InvalidateMap,
+    Map,
+    Measured,
+    OperatorMapped,
+    OperatorRemapped,
+    Settings,
+    ZoneOperator,
+)
+from millstream.control.protocol.envelope import Envelope
+from millstream.core.codec import from_json, to_json
+from millstream.core.errors import UsageError
+from millstream.decide.place.network.outcome import Options, Placed
+from millstream.decide.place.network.planner import plan
+from millstream.decide.place.network.tree import NetworkTree
+from millstream.decide.place.problem import within
+from millstream.sim.topologies.arrangements import SCENARIOS, arrange
+from millstream.sim.topologies.families import Topology, transit_stub
+from millstream.sim.topologies.transit_stub import TransitStub
+from millstream.sim.topologies.trees import TreeModel, random_tree
+from millstream_lab.network.overlay import Overlay
+from millstream_lab.network.overlay_run import (
     Distributed,
     Faults,
     OverlayRun,
     place_distributed,
 )
-from millstream.sim.topologies import Topology, transit_stub
-from millstream.sim.topology_arrangements import SCENARIOS, arrange
-from millstream.sim.topology_transit_stub import TransitStub
-from millstream.sim.topology_trees import TreeModel, random_tree
 
 ALGORITHMS = ("edge", "edge_plus", "in_network")
 SMALL = TransitStub(transit_domains=5, stub_nodes=(2, 3))

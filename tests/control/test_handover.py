@@ -4,9 +4,7 @@ import random
 
 import pytest
 
-from millstream.control.codec import from_json, to_json
-from millstream.control.commands import Complete, Host, Prepare, Progress, Seal, Undo
-from millstream.control.handover import (
+from millstream.control.moves.handover import (
     Disengage,
     Engage,
     Handover,
@@ -14,11 +12,13 @@ from millstream.control.handover import (
     resumed,
     said,
 )
-from millstream.control.moves import Phase, Story
-from millstream.control.protocol import Envelope
-from millstream.control.records import Peer
-from millstream.control.replies import Done, Progressed, Refusal, Sealed, SealedStream
-from millstream.errors import UsageError
+from millstream.control.moves.table import Phase, Story
+from millstream.control.protocol.commands import Complete, Host, Prepare, Progress, Seal, Undo
+from millstream.control.protocol.envelope import Envelope
+from millstream.control.protocol.records import Peer
+from millstream.control.protocol.replies import Done, Progressed, Refusal, Sealed, SealedStream
+from millstream.core.codec import from_json, to_json
+from millstream.core.errors import UsageError
 
 HOST = Host("q", "SELECT 1", 0, ("o:a",), True)
 BUSY = Refusal("busy", "not now")

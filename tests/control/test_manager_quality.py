@@ -1,7 +1,7 @@
 """Goals of a cluster in virtual time: they reach whom they concern, and outlive everybody."""
 
-from millstream.control.manager_events import Drop, RequestMove, SetGoals, SetSchedule, Submit
-from millstream.sim.managed_cluster import ManagedCluster, tree
+from millstream.control.manager.events import Drop, RequestMove, SetGoals, SetSchedule, Submit
+from millstream.sim.managed.managed_cluster import ManagedCluster, tree
 from sim.managed_checkers import in_the_end
 
 PLANS = {

@@ -4,10 +4,7 @@ import doctest
 import json
 from dataclasses import replace
 
-from millstream.control import manager_snapshot
-from millstream.control.codec import to_json
-from millstream.control.manager_snapshot import snapshot_of
-from millstream.control.manager_state import (
+from millstream.control.manager.state import (
     Decision,
     Figures,
     Live,
@@ -19,8 +16,11 @@ from millstream.control.manager_state import (
     Statistics,
     StreamRecord,
 )
-from millstream.control.moves import Phase, Story
-from millstream.control.system_streams import table_of
+from millstream.control.manager.system_streams import table_of
+from millstream.control.moves.table import Phase, Story
+from millstream.control.snapshot import of_manager as manager_snapshot
+from millstream.control.snapshot.of_manager import snapshot_of
+from millstream.core.codec import to_json
 
 PREPARING = Story().through(Phase.PREPARING, "manager", 0.0)
 NOW = 1000.0

@@ -4,8 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from millstream.control import migration
-from millstream.control.commands import (
+from millstream.control.manager.events import RequestMove
+from millstream.control.manager.reconciliation import reconcile
+from millstream.control.manager.state import (
+    Live,
+    ManagerState,
+    Move,
+    OperatorRecord,
+    Processor,
+    Query,
+    StreamRecord,
+)
+from millstream.control.manager.turn import Turn
+from millstream.control.moves import migration
+from millstream.control.moves.table import Phase
+from millstream.control.protocol.commands import (
     Command,
     Complete,
     Host,
@@ -15,21 +28,8 @@ from millstream.control.commands import (
     TakeOver,
     Undo,
 )
-from millstream.control.manager_events import RequestMove
-from millstream.control.manager_state import (
-    Live,
-    ManagerState,
-    Move,
-    OperatorRecord,
-    Processor,
-    Query,
-    StreamRecord,
-)
-from millstream.control.manager_turn import Turn
-from millstream.control.moves import Phase
-from millstream.control.reconciliation import reconcile
-from millstream.control.records import Peer
-from millstream.control.replies import (
+from millstream.control.protocol.records import Peer
+from millstream.control.protocol.replies import (
     Done,
     Inventory,
     MoveRecord,

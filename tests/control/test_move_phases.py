@@ -4,8 +4,7 @@ from itertools import product
 
 import pytest
 
-from millstream.control.codec import from_json, to_json
-from millstream.control.moves import (
+from millstream.control.moves.table import (
     ARRIVING,
     BEFORE_SEAL,
     COMMITTED,
@@ -18,6 +17,7 @@ from millstream.control.moves import (
     Phase,
     Story,
 )
+from millstream.core.codec import from_json, to_json
 
 LEGAL = {
     ("requested", "preparing"), ("requested", "undone"),

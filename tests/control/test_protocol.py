@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.balance import protocol as balancing
-from millstream.control.codec import from_json, to_bytes, to_json
-from millstream.control.coordinator_zones import Tree, TreeOperator, TreeSource
-from millstream.control.protocol import (
+from millstream.control.coordinators.zones import Tree, TreeOperator, TreeSource
+from millstream.control.protocol.envelope import (
     OF_MANAGERS,
     OF_PROCESSORS,
     Envelope,
@@ -24,8 +22,10 @@ from millstream.control.protocol import (
     read_replies,
     written,
 )
-from millstream.control.replies import Done, Refusal, TreePlaced, TreeShare
-from millstream.errors import UsageError
+from millstream.control.protocol.replies import Done, Refusal, TreePlaced, TreeShare
+from millstream.core.codec import from_json, to_bytes, to_json
+from millstream.core.errors import UsageError
+from millstream.decide.balance import protocol as balancing
 
 TREE = Tree("t", (TreeSource("s", "p1", 1.0),), (TreeOperator("o", ("s",), 0.5),), "o")
 loads = st.floats()

@@ -5,7 +5,8 @@ from itertools import product
 
 import pytest
 
-from millstream.control.manager_state import (
+from millstream.control.admission.query_tree import promise, query_tree
+from millstream.control.manager.state import (
     Figures,
     Live,
     ManagerState,
@@ -15,10 +16,9 @@ from millstream.control.manager_state import (
     Statistics,
     StreamRecord,
 )
-from millstream.control.query_tree import promise, query_tree
-from millstream.errors import UsageError
-from millstream.place.check import cost_and_delay
-from millstream.place.network_outcome import Placed
+from millstream.core.errors import UsageError
+from millstream.decide.place.check import cost_and_delay
+from millstream.decide.place.network.outcome import Placed
 
 NODES = ("p1", "p2", "p3")
 FAR = {("p1", "p2"): 10.0, ("p2", "p3"): 4.0, ("p1", "p3"): 12.0}

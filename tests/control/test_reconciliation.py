@@ -4,19 +4,19 @@ from itertools import permutations
 
 import pytest
 
-from millstream.control.commands import Host
-from millstream.control.manager_connections import blueprint, increments
-from millstream.control.manager_state import (
+from millstream.control.manager.connections import blueprint, increments
+from millstream.control.manager.reconciliation import reconcile
+from millstream.control.manager.state import (
     Live,
     ManagerState,
     OperatorRecord,
     Processor,
     Query,
 )
-from millstream.control.manager_turn import Turn
-from millstream.control.reconciliation import reconcile
-from millstream.control.records import Peer
-from millstream.control.replies import HostedQuery, Inventory
+from millstream.control.manager.turn import Turn
+from millstream.control.protocol.commands import Host
+from millstream.control.protocol.records import Peer
+from millstream.control.protocol.replies import HostedQuery, Inventory
 
 CQL = "SELECT 1"
 

@@ -7,10 +7,11 @@ from datetime import datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.control import diagnosis, snapshot_changes
-from millstream.control.codec import from_json, to_json
-from millstream.control.diagnosis import alarms, cause_of, costs_of, slowest
-from millstream.control.snapshot import (
+from millstream.control.snapshot import changes as snapshot_changes
+from millstream.control.snapshot import diagnosis
+from millstream.control.snapshot.changes import changes
+from millstream.control.snapshot.diagnosis import alarms, cause_of, costs_of, slowest
+from millstream.control.snapshot.model import (
     Connection,
     DecisionSnapshot,
     EdgeSnapshot,
@@ -25,7 +26,7 @@ from millstream.control.snapshot import (
     Snapshot,
     StreamSnapshot,
 )
-from millstream.control.snapshot_changes import changes
+from millstream.core.codec import from_json, to_json
 from snapshot_pages import apply_changes
 
 names = st.sampled_from(["a", "b", "c", "d"])

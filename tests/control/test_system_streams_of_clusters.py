@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from millstream.control import system_streams
-from millstream.control.manager_events import Drain, Drop, Remove, RequestMove, Submit
-from millstream.control.manager_state import ManagerState
-from millstream.control.system_streams import (
+from millstream.control.manager import system_streams
+from millstream.control.manager.events import Drain, Drop, Remove, RequestMove, Submit
+from millstream.control.manager.state import ManagerState
+from millstream.control.manager.system_streams import (
     Row,
     asked_of,
     known,
@@ -14,7 +14,7 @@ from millstream.control.system_streams import (
     told_now,
     wanted,
 )
-from millstream.sim.managed_cluster import QUICK, ManagedCluster, Trouble, tree
+from millstream.sim.managed.managed_cluster import QUICK, ManagedCluster, Trouble, tree
 from sim.managed_checkers import in_the_end
 from sim.tiered_cluster import TieredCluster
 

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from millstream import cli
-from millstream.cql.parser import parse
+from millstream.app import cli
+from millstream.language.cql.parsing.parser import parse
 
 FENCE = re.compile(
     r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
@@ -102,7 +102,7 @@ def _surroundings() -> Iterator[None]:
 
 def _in_background(words: list[str], place: str) -> str:
     """Starts a command that goes on; comes back when it has said that it is there."""
-    program = [sys.executable, "-c", "from millstream.cli import main; main()", *words[1:]]
+    program = [sys.executable, "-c", "from millstream.app.cli import main; main()", *words[1:]]
     process = subprocess.Popen(
         program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=Path.cwd()
     )

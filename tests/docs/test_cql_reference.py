@@ -16,14 +16,14 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from millstream.config import load_job
-from millstream.cql.binder import bind
-from millstream.cql.catalog import Catalog
-from millstream.cql.parser import parse_query
-from millstream.errors import CqlError
-from millstream.plan.explain import explain
-from millstream.runs.folder import RunFolder
-from millstream.runs.job_run import RunSettings, run_job
+from millstream.app.config import load_job
+from millstream.app.runs.folder import RunFolder
+from millstream.app.runs.job_run import RunSettings, run_job
+from millstream.core.errors import CqlError
+from millstream.language.cql.binding.binder import bind
+from millstream.language.cql.catalog import Catalog
+from millstream.language.cql.parsing.parser import parse_query
+from millstream.language.plan.explain import explain
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "CQL.md"
 FENCE = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)

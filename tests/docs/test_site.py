@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from doc_runner import REASON, blocks_of
 
-from millstream import cli
+from millstream.app import cli
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from millstream.cql.catalog import StreamDefinition
 from millstream.engine import maintenance
 from millstream.engine.engine import Engine
 from millstream.engine.settings import EngineSettings
-from millstream.engine.trains import Trains
-from millstream.plan.schema import Field
-from millstream.plan.windows import BEGINNING
+from millstream.engine.steps.trains import Trains
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.plan.schema import Field
+from millstream.language.plan.windows import BEGINNING
 from millstream.spark.plane import SparkPlane
-from millstream.store.appending import FILE, REASON, RECORD, ROW
+from millstream.store.arrivals.appending import FILE, REASON, RECORD, ROW
 from millstream.store.consumers import subscriber
 from millstream.store.reach import SELF_READING
 from oracle.harness import files_of

@@ -15,21 +15,21 @@ from typing import Any
 
 from engine_runner import arrived, rows_of
 
-from millstream.control.codec import from_json, to_json
-from millstream.control.commands import Host, Prepare
-from millstream.control.records import Peer
-from millstream.cql.catalog import StreamDefinition
+from millstream.control.protocol.commands import Host, Prepare
+from millstream.control.protocol.records import Peer
+from millstream.core.codec import from_json, to_json
+from millstream.core.errors import MillstreamError
 from millstream.engine.ports import DataPlane
 from millstream.engine.processor import Processor
 from millstream.engine.settings import EngineSettings
-from millstream.engine.trains import alone
-from millstream.errors import MillstreamError
-from millstream.plan.nodes import sources_of
-from millstream.plan.schema import Field
-from millstream.share.dataflow import Operator
+from millstream.engine.steps.trains import alone
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.plan.nodes import sources_of
+from millstream.language.plan.schema import Field
+from millstream.language.share.dataflow import Operator
 from millstream.spark.plane import SparkPlane
-from millstream.store.move_records import Extent, Place, SealedRecord
-from millstream.store.transfer import Page, PeerAwayError, RefusedError
+from millstream.store.moves.records import Extent, Place, SealedRecord
+from millstream.store.moves.transfer import Page, PeerAwayError, RefusedError
 from oracle.harness import files_of
 from oracle.model import Stream
 

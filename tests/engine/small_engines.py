@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from millstream.cql.catalog import StreamDefinition
 from millstream.engine.engine import Engine
-from millstream.plan.schema import Field
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.plan.schema import Field
 
 COLUMNS = {"at": "long", "name": "string", "n": "int"}
 

@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from small_engines import base_rows, rejected, stream
 
-from millstream.engine import file_ingest
+from millstream.core.errors import MillstreamError, ResourceError, StateError, UsageError
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.settings import EngineSettings
-from millstream.errors import MillstreamError, ResourceError, StateError, UsageError
-from millstream.spark import file_parsing
+from millstream.engine.sources import file_ingest
+from millstream.spark.ingest import file_parsing
 from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark

@@ -2,8 +2,8 @@
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from millstream.share.dataflow import REJECTED_NAMES
-from millstream.store.appending import REJECTED
+from millstream.language.share.dataflow import REJECTED_NAMES
+from millstream.store.arrivals.appending import REJECTED
 from millstream.store.columns import column_names, columns_text
 
 

@@ -11,9 +11,9 @@ from millstream.engine import culprits
 from millstream.engine.culprits import find_culprits, halved
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
-from millstream.engine.push_source import PushSource
 from millstream.engine.query import Query
-from millstream.engine.trains import alone
+from millstream.engine.sources.push_source import PushSource
+from millstream.engine.steps.trains import alone
 from millstream.spark.plane import SparkPlane
 
 Rows = Sequence[dict[str, Any]]

@@ -13,16 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 from small_engines import bag, file_rows, stream
 
+from millstream.core.errors import ResourceError, UsageError
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
-from millstream.engine.push_source import PushSource
 from millstream.engine.quota import review, verdict
 from millstream.engine.settings import EngineSettings
-from millstream.engine.trains import alone
-from millstream.errors import ResourceError, UsageError
-from millstream.plan.schema import Field
+from millstream.engine.sources.push_source import PushSource
+from millstream.engine.steps.trains import alone
+from millstream.language.plan.schema import Field
 from millstream.spark.plane import SparkPlane
-from millstream.spark.spark_sink import SparkSink
+from millstream.spark.sink import SparkSink
 from millstream.store import delivery as deliveries
 from millstream.store import faults
 from millstream.store.consumers import subscriber

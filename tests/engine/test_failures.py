@@ -9,7 +9,7 @@ from small_engines import stream
 
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
-from millstream.engine.push_source import PushSource
+from millstream.engine.sources.push_source import PushSource
 from millstream.spark.failures import data_error
 from millstream.spark.plane import SparkPlane
 

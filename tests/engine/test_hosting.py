@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from millstream.cql.catalog import StreamDefinition
 from millstream.engine.culprits import Culprit
 from millstream.engine.engine import Engine
 from millstream.engine.ports import CompiledQuery, Step
-from millstream.engine.trains import alone
-from millstream.plan.nodes import Plan, Source
-from millstream.plan.schema import Field
-from millstream.share.dataflow import Operator
+from millstream.engine.steps.trains import alone
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.plan.nodes import Plan, Source
+from millstream.language.plan.schema import Field
+from millstream.language.share.dataflow import Operator
 from plain_plane import PlainPlane, Read, Rows, read, write
 
 STREAM = StreamDefinition("a", (Field("c0", "bigint"),), "ts", 0, source={"source": "push"})

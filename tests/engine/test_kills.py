@@ -40,7 +40,7 @@ def write_job(folder: Path) -> Path:
 
 
 def started(job: Path, out: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", "from millstream.cli import main; main()"]
+    command = [sys.executable, "-c", "from millstream.app.cli import main; main()"]
     return subprocess.Popen(
         [*command, "run", str(job), "--out", str(out), "--master", "local[1]", "--json"],
         stdout=subprocess.PIPE,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from millstream.share.shared_plan import Place
+from millstream.language.share.shared_plan import Place
 from millstream.store.layouts import Layouts
 from millstream.store.ledger import Ledger
 

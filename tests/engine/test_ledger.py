@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.errors import ResourceError, StateError
-from millstream.plan.windows import BEGINNING, FOREVER
+from millstream.core.errors import ResourceError, StateError
+from millstream.language.plan.windows import BEGINNING, FOREVER
 from millstream.store.consumers import Consumer, hold_of
 from millstream.store.ledger import Ledger
 from millstream.store.ledger_file import VERSION

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from small_engines import base_rows, rejected, stream
 
+from millstream.core.errors import StateError, UsageError
 from millstream.engine.engine import Engine
-from millstream.engine.idleness import Standing, follow_others, wanted
 from millstream.engine.loop import Loop
-from millstream.engine.push_source import GapError, PushSource
+from millstream.engine.scheduling.idleness import Standing, follow_others, wanted
 from millstream.engine.settings import EngineSettings
-from millstream.engine.trains import alone
-from millstream.errors import StateError, UsageError
-from millstream.plan.windows import BEGINNING
+from millstream.engine.sources.push_source import GapError, PushSource
+from millstream.engine.steps.trains import alone
+from millstream.language.plan.windows import BEGINNING
+from millstream.spark.ingest.stream_source import StreamSource, decide
 from millstream.spark.plane import SparkPlane
-from millstream.spark.stream_source import StreamSource, decide
 from millstream.store import faults
 
 pytestmark = pytest.mark.spark

@@ -7,13 +7,13 @@ import pytest
 from test_hosting import compiled
 from test_hosting import compute as added
 
-from millstream.cql.catalog import Catalog, StreamDefinition
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.ports import Step
-from millstream.engine.push_source import GapError, PushSource
 from millstream.engine.settings import EngineSettings
-from millstream.plan.schema import Field
+from millstream.engine.sources.push_source import GapError, PushSource
+from millstream.language.cql.catalog import Catalog, StreamDefinition
+from millstream.language.plan.schema import Field
 from millstream.store import faults
 from millstream.store.delivery import CallbackSink
 from plain_plane import PlainPlane, Read, Rows

@@ -13,7 +13,7 @@ from small_engines import bag, stream
 from millstream.engine.engine import Engine
 from millstream.engine.maintenance import Maintenance
 from millstream.engine.settings import EngineSettings
-from millstream.plan.windows import BEGINNING
+from millstream.language.plan.windows import BEGINNING
 from millstream.spark.plane import SparkPlane
 from millstream.store.consumers import hold_of
 

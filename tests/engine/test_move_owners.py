@@ -1,6 +1,6 @@
 """Both owners of a move, in every phase: what each message makes of it, and what they say.
 
-Operators in plain Python; the table of phases is `control/moves.py`."""
+Operators in plain Python; the table of phases is `control/moves/table.py`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +10,11 @@ from processors_together import LocalPeer
 from test_moves_interrupted import FIRST, MOVE, SECOND, begun
 from test_moves_without_spark import PureCluster
 
-from millstream.control.commands import Prepare
-from millstream.control.moves import Phase
+from millstream.control.moves.table import Phase
+from millstream.control.protocol.commands import Prepare
 from millstream.engine.processor import Processor
-from millstream.store.move_records import Place
-from millstream.store.transfer import RefusedError
+from millstream.store.moves.records import Place
+from millstream.store.moves.transfer import RefusedError
 
 NAMES, P1 = (FIRST, SECOND), Place("p1")
 # by phase: the phase after a message, or the code with which it is refused

@@ -8,11 +8,11 @@ import pytest
 from engine_runner import arrived
 from processors_together import FIRST, Cluster, ClusterRunner, CrashPlan
 
-from millstream.engine.warming import try_out
+from millstream.engine.steps.warming import try_out
 from millstream.spark.plane import SparkPlane
 from millstream.store import faults
-from millstream.store.move_records import Place
-from millstream.store.transfer import RefusedError
+from millstream.store.moves.records import Place
+from millstream.store.moves.transfer import RefusedError
 from oracle.harness import Example, cut, files_of, judge
 from oracle.model import (
     SECOND,

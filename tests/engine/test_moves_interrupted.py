@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from test_moves_without_spark import PureCluster, expected, pure  # noqa: F401  (a fixture)
 
-from millstream.control.moves import ENDED
+from millstream.control.moves.table import ENDED
 from millstream.engine.processor import Processor
 from millstream.store import faults
-from millstream.store.move_records import Place
-from millstream.store.ownership import ENDED_KEPT
-from millstream.store.transfer import RefusedError
+from millstream.store.moves.ownership import ENDED_KEPT
+from millstream.store.moves.records import Place
+from millstream.store.moves.transfer import RefusedError
 
 MOVE = "m0001"
 FIRST, SECOND = "o:double(s:a)", "o:sum(o:double(s:a))"

@@ -18,15 +18,15 @@ from test_moves import Disturbance
 from millstream.engine.ports import CompiledQuery, Step
 from millstream.engine.processor import Processor
 from millstream.engine.settings import EngineSettings
-from millstream.plan.nodes import Plan, Source
-from millstream.plan.schema import Field
-from millstream.plan.windows import FOREVER
-from millstream.share.dataflow import Operator
+from millstream.language.plan.nodes import Plan, Source
+from millstream.language.plan.schema import Field
+from millstream.language.plan.windows import FOREVER
+from millstream.language.share.dataflow import Operator
 from millstream.store import faults
 from millstream.store.consumers import remote
-from millstream.store.move_records import Place
-from millstream.store.ownership import Handed
-from millstream.store.transfer import Page
+from millstream.store.moves.ownership import Handed
+from millstream.store.moves.records import Place
+from millstream.store.moves.transfer import Page
 from plain_plane import COLUMNS, PlainPlane, Read, Rows, reaching, read, write
 
 WINDOW = 40

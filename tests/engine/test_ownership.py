@@ -4,16 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from millstream.control.commands import Host, Prepare
-from millstream.control.moves import Phase, Story
-from millstream.control.records import Peer
-from millstream.cql.catalog import StreamDefinition
-from millstream.errors import StateError
-from millstream.plan.schema import Field
-from millstream.store import ownership as ownership_module
+from millstream.control.moves.table import Phase, Story
+from millstream.control.protocol.commands import Host, Prepare
+from millstream.control.protocol.records import Peer
+from millstream.core.errors import StateError
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.plan.schema import Field
 from millstream.store.consumers import Consumer, Cursor, remote, subscriber
 from millstream.store.ledger import Ledger
-from millstream.store.move_records import (
+from millstream.store.moves import ownership as ownership_module
+from millstream.store.moves.ownership import Copy, Handed, Ownership, definition_of
+from millstream.store.moves.ownership import definition_text as text_of
+from millstream.store.moves.records import (
     Extent,
     HandedStream,
     InputExtent,
@@ -22,12 +24,10 @@ from millstream.store.move_records import (
     SealedRecord,
     StateRecord,
 )
-from millstream.store.ownership import Copy, Handed, Ownership, definition_of
-from millstream.store.ownership import definition_text as text_of
+from millstream.store.moves.transfer import Distributor
 from millstream.store.retention import Retention
 from millstream.store.segments import EMPTY, Segment
 from millstream.store.streams import Streams
-from millstream.store.transfer import Distributor
 
 P1 = Place("p1", "http://127.0.0.1:1")
 

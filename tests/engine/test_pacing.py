@@ -9,8 +9,8 @@ from small_engines import stream
 
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
-from millstream.engine.push_source import PushSource
 from millstream.engine.settings import EngineSettings
+from millstream.engine.sources.push_source import PushSource
 from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark

@@ -5,7 +5,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type
 
-from millstream.spark.parquet_footer import spark_name
+from millstream.control.definitions.parquet_footer import spark_name
 
 KINDS = (
     pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float16(), pa.float32(),

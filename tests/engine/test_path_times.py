@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from millstream.control.codec import from_json, to_json
-from millstream.engine.path_times import PathTimes
-from millstream.store.transfer import Page, PathTime
+from millstream.core.codec import from_json, to_json
+from millstream.engine.steps.path_times import PathTimes
+from millstream.store.moves.transfer import Page, PathTime
 
 
 def engine(**operators: tuple[str, ...]) -> Any:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from millstream.engine import priming
 from millstream.engine.engine import Engine
+from millstream.engine.steps import priming
 from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark

@@ -16,7 +16,7 @@ from small_engines import stream
 from millstream.engine.engine import Engine
 from millstream.engine.maintenance import FAN_IN
 from millstream.engine.settings import EngineSettings
-from millstream.engine.trains import alone
+from millstream.engine.steps.trains import alone
 from millstream.spark import frames, operators
 from millstream.spark.plane import SparkPlane
 from millstream.store import segments

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from small_engines import bag, stream
 
+from millstream.core.errors import UsageError
+from millstream.decide.schedule import TEMPLATES, Choice, ScheduleSettings, Switch
+from millstream.decide.schedule.algorithms import ALGORITHMS
+from millstream.decide.schedule.facts import OperatorView, StepReport
 from millstream.engine.engine import Engine
-from millstream.engine.goals import change_goals
 from millstream.engine.loop import Loop
-from millstream.engine.push_source import PushSource
-from millstream.engine.scheduling import StepScheduler
-from millstream.engine.scheduling_figures import scheduling_figures
+from millstream.engine.scheduling.figures import scheduling_figures
+from millstream.engine.scheduling.goals import change_goals
+from millstream.engine.scheduling.step_scheduler import StepScheduler
 from millstream.engine.settings import PATIENCE_S, EngineSettings
-from millstream.errors import UsageError
-from millstream.schedule import TEMPLATES, Choice, ScheduleSettings, Switch
-from millstream.schedule.algorithms import ALGORITHMS
-from millstream.schedule.facts import OperatorView, StepReport
+from millstream.engine.sources.push_source import PushSource
 from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from millstream.errors import StateError
-from millstream.share.shared_plan import Place
+from millstream.core.errors import StateError
+from millstream.language.share.shared_plan import Place
 from millstream.store import segments
 from millstream.store.removals import Removals
 from millstream.store.segments import EMPTY, Segment, SegmentStore, Written

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 from engine_runner import arrived, settle
 
-from millstream.cql.catalog import StreamDefinition
 from millstream.engine.engine import Engine
-from millstream.engine.trains import Trains
-from millstream.plan.schema import Field
+from millstream.engine.steps.trains import Trains
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.plan.schema import Field
 from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark

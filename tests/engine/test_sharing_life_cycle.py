@@ -17,7 +17,7 @@ from sharing_traps import JOINS, OTHERS, READINGS, SELECTIONS, SLIDING, WINDOWED
 
 from millstream.engine.engine import Engine
 from millstream.engine.settings import EngineSettings
-from millstream.plan.windows import BEGINNING
+from millstream.language.plan.windows import BEGINNING
 from millstream.spark.plane import SparkPlane
 from oracle.compare import difference
 from oracle.evaluate import Oracle

@@ -12,7 +12,7 @@ from test_moves_without_spark import (
 )
 
 from millstream.store import faults
-from millstream.store.transfer import RefusedError
+from millstream.store.moves.transfer import RefusedError
 
 Rows = list[tuple[int, int]]
 DOUBLE, PAIRS = "o:double(s:a)", "o:pairs(o:double(s:a))"

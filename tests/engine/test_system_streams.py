@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from small_engines import stream
 
-from millstream.cql.catalog import Catalog, StreamDefinition
-from millstream.cql.parser import parse_query
-from millstream.cql.system_streams import COLUMNS
-from millstream.engine import system_rows, system_source
+from millstream.core.errors import CqlError, UsageError
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
-from millstream.engine.push_source import PushSource
+from millstream.engine.sources import system_rows, system_source
+from millstream.engine.sources.push_source import PushSource
+from millstream.engine.sources.system_source import SystemSource
 from millstream.engine.status import status
-from millstream.engine.system_source import SystemSource
-from millstream.engine.trains import alone
-from millstream.errors import CqlError, UsageError
+from millstream.engine.steps.trains import alone
+from millstream.language.cql.catalog import Catalog, StreamDefinition
+from millstream.language.cql.parsing.parser import parse_query
+from millstream.language.cql.system_streams import COLUMNS
 from millstream.spark.plane import SparkPlane
 
 ROWS = [{"at": t, "name": "ab"[t % 2], "n": t} for t in range(1, 11)]

@@ -5,8 +5,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.store.moves.tails import lack_of
 from millstream.store.segments import Segment
-from millstream.store.tails import lack_of
 
 FAR = 1 << 40
 

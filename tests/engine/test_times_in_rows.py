@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from small_engines import base_rows, rejected, stream
 
+from millstream.core.errors import UsageError
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.settings import EngineSettings
-from millstream.errors import UsageError
-from millstream.plan.windows import BEGINNING
+from millstream.language.plan.windows import BEGINNING
 from millstream.spark.plane import SparkPlane
 
 pytestmark = pytest.mark.spark

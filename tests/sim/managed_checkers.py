@@ -6,7 +6,7 @@ with them; they share no code with the manager. Each gives sentences, none where
 
 from collections.abc import Iterator
 
-from millstream.sim.managed_cluster import ManagedCluster
+from millstream.sim.managed.managed_cluster import ManagedCluster
 
 
 def always(cluster: ManagedCluster) -> list[str]:

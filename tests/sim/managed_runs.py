@@ -2,9 +2,9 @@
 
 from random import Random
 
-from millstream.control.manager_events import Drain, Drop, RequestMove, StartStreams, Submit
-from millstream.control.replies import Compiled
-from millstream.sim.managed_cluster import ManagedCluster, Trouble, tree
+from millstream.control.manager.events import Drain, Drop, RequestMove, StartStreams, Submit
+from millstream.control.protocol.replies import Compiled
+from millstream.sim.managed.managed_cluster import ManagedCluster, Trouble, tree
 from sim.managed_checkers import always, in_the_end
 
 STREAMS = ("a", "b", "c")

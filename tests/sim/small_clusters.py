@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from millstream.balance.dataflow import Stream, build
-from millstream.balance.fragments import Fragment, fragment_query, single_operators
-from millstream.sim.cluster import Setting
-from millstream.sim.network import NetworkModel
+from millstream.decide.balance.model.dataflow import Stream, build
+from millstream.decide.balance.model.fragments import Fragment, fragment_query, single_operators
+from millstream.sim.cluster.cluster import Setting
+from millstream.sim.cluster.network import NetworkModel
 from millstream.sim.workloads import Workload, random_queries
 
 

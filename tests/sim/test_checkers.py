@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from small_clusters import setting
 
-from millstream.sim.checkers import CHECKERS, View, all_checkers
-from millstream.sim.cluster import Cluster
-from millstream.sim.moves import MoveRecord
+from millstream.sim.cluster.checkers import CHECKERS, View, all_checkers
+from millstream.sim.cluster.cluster import Cluster
+from millstream.sim.cluster.moves import MoveRecord
 
 
 class Grab:

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from small_clusters import setting
 
-from millstream.balance.balancer import Settings
-from millstream.balance.central_policy import CENTRAL
-from millstream.balance.correlation import CorrelationBased
+from millstream.decide.balance.balancer import Settings
+from millstream.decide.balance.model.central_policy import CENTRAL
+from millstream.decide.balance.model.correlation import CorrelationBased
 from millstream.sim.centralised import Centralised
-from millstream.sim.checkers import all_checkers
-from millstream.sim.cluster import Cluster, RateChange, Run, Setting, load_deviation
+from millstream.sim.cluster.checkers import all_checkers
+from millstream.sim.cluster.cluster import Cluster, RateChange, Run, Setting, load_deviation
+from millstream.sim.cluster.network import NetworkModel
 from millstream.sim.decentralised import Decentralised
 from millstream.sim.faults import Fault
-from millstream.sim.network import NetworkModel
 
 
 def run(setting: Setting, seed: int = 1, selection: str = "flow_aware") -> Run:

@@ -2,13 +2,13 @@
 
 import json
 
-from millstream.control.codec import to_json
-from millstream.control.manager_events import RequestMove, StartStreams, Submit
-from millstream.control.manager_snapshot import snapshot_of
-from millstream.control.snapshot import Snapshot
-from millstream.control.snapshot_changes import changes
-from millstream.server.dashboard.layout import place, shape_of
-from millstream.sim.managed_cluster import ManagedCluster, Trouble, tree
+from millstream.control.manager.events import RequestMove, StartStreams, Submit
+from millstream.control.snapshot.changes import changes
+from millstream.control.snapshot.model import Snapshot
+from millstream.control.snapshot.of_manager import snapshot_of
+from millstream.core.codec import to_json
+from millstream.edge.dashboard.layout import place, shape_of
+from millstream.sim.managed.managed_cluster import ManagedCluster, Trouble, tree
 from snapshot_pages import apply_changes
 
 PLANS = {

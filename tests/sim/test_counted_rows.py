@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millstream.sim.counted_rows import Costs, CountedQueue, WindowState, unary, window_join
+from millstream_lab.dcape.counted_rows import Costs, CountedQueue, WindowState, unary, window_join
 
 COSTS = Costs(omega_s=1.0, rho_s=10.0, pair_s=100.0, psi_s=1000.0, step_s=0.0)
 

@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from millstream.balance.cost_models import COST_MODELS
-from millstream.balance.redistribution import POLICIES, Move, Parameters
-from millstream.lab.dcape_plans import plan_1, plan_2, plan_3, plan_4
-from millstream.place.patterns import PATTERNS, distribute
-from millstream.plan.placement import ProcessorDescription, problems
-from millstream.sim.connected_processor import Machine
-from millstream.sim.distributed_plan import (
+from millstream.core.placement import ProcessorDescription, problems
+from millstream.decide.balance.cost_models import COST_MODELS
+from millstream.decide.balance.redistribution import POLICIES, Move, Parameters
+from millstream.decide.place.patterns import PATTERNS, distribute
+from millstream_lab.dcape.connected_processor import Machine
+from millstream_lab.dcape.distributed_plan import (
     DistributedPlan,
     Environment,
     PlanRecord,
     Redistribution,
     VirtualPlan,
 )
+from millstream_lab.dcape.plans import plan_1, plan_2, plan_3, plan_4
 
 IDS = ("p1", "p2", "p3")
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from millstream.errors import UsageError
+from millstream.core.errors import UsageError
+from millstream.sim.cluster.hosts import Hosts
+from millstream.sim.cluster.network import Network, NetworkModel
 from millstream.sim.faults import KINDS, Fault, Weather
-from millstream.sim.hosts import Hosts
-from millstream.sim.network import Network, NetworkModel
 
 NAMES = ("a", "b", "c", "d")
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from small_clusters import fragments
 
-from millstream.balance.dataflow import build
-from millstream.sim.cluster import Cluster, Setting
-from millstream.sim.exact import RowSimulation
-from millstream.sim.network import NetworkModel
+from millstream.decide.balance.model.dataflow import build
+from millstream.sim.cluster.cluster import Cluster, Setting
+from millstream.sim.cluster.network import NetworkModel
+from millstream_lab.placement.exact import RowSimulation
 
 LATENCY_MS = 0.1
 WIDE = NetworkModel("switched", 1e6, LATENCY_MS)

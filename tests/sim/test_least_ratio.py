@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from small_clusters import setting
 
-from millstream.balance.balancer import Settings
-from millstream.balance.central_policy import Observation
-from millstream.balance.dataflow import Ints
-from millstream.balance.least_ratio import LeastRatio, Settled
-from millstream.balance.ratio_model import RatioModel
+from millstream.decide.balance.balancer import Settings
+from millstream.decide.balance.model.central_policy import Observation
+from millstream.decide.balance.model.dataflow import Ints
+from millstream.decide.balance.model.least_ratio import LeastRatio, Settled
+from millstream.decide.balance.model.ratio_model import RatioModel
 from millstream.sim.centralised import Centralised
-from millstream.sim.checkers import all_checkers
-from millstream.sim.cluster import Cluster, Controller, Run
+from millstream.sim.cluster.checkers import all_checkers
+from millstream.sim.cluster.cluster import Cluster, Controller, Run
 from millstream.sim.decentralised import Decentralised
 from millstream.sim.faults import Fault
 

@@ -3,10 +3,10 @@
 import pytest
 from managed_runs import random_run
 
-from millstream.control.commands import Command, Seal
-from millstream.control.manager_events import Drain, Drop, Remove, RequestMove, StartStreams, Submit
-from millstream.sim.managed_cluster import ManagedCluster, Trouble, tree
-from millstream.sim.virtual_processor import VirtualProcessor
+from millstream.control.manager.events import Drain, Drop, Remove, RequestMove, StartStreams, Submit
+from millstream.control.protocol.commands import Command, Seal
+from millstream.sim.managed.managed_cluster import ManagedCluster, Trouble, tree
+from millstream.sim.managed.virtual_processor import VirtualProcessor
 from sim.managed_checkers import always, in_the_end
 
 PLANS = {

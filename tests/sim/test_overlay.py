@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from millstream.sim.overlay import Overlay, digits
-from millstream.sim.topologies import transit_stub
+from millstream.sim.topologies.families import transit_stub
+from millstream_lab.network.overlay import Overlay, digits
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from millstream.schedule import Scheduler, ScheduleSettings
-from millstream.sim.pages import PageLine
+from millstream.decide.schedule import Scheduler, ScheduleSettings
+from millstream_lab.raindrop.pages import PageLine
 
 
 def page_line(algorithm: str, *, rate: float = 1.0, cap: float | None = None) -> PageLine:

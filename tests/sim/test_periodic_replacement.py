@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import pytest
 
-from millstream.control import commands as c
-from millstream.control import replies as r
-from millstream.control.manager_events import Change, DeclareStream, RequestMove, Submit
-from millstream.control.replacement import proposals
-from millstream.sim.managed_cluster import QUICK, ManagedCluster, tree
-from millstream.sim.virtual_processor import VirtualProcessor
+from millstream.control.admission.replacement import proposals
+from millstream.control.manager.events import Change, DeclareStream, RequestMove, Submit
+from millstream.control.protocol import commands as c
+from millstream.control.protocol import replies as r
+from millstream.sim.managed.managed_cluster import QUICK, ManagedCluster, tree
+from millstream.sim.managed.virtual_processor import VirtualProcessor
 
 NAMES = ("p1", "p2", "p3")
 PLANS = {

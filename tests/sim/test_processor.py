@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.schedule import Scheduler, ScheduleSettings
-from millstream.schedule.algorithms import ALGORITHMS
-from millstream.schedule.selectors import SELECTORS
+from millstream.decide.schedule import Scheduler, ScheduleSettings
+from millstream.decide.schedule.algorithms import ALGORITHMS
+from millstream.decide.schedule.selectors import SELECTORS
 from millstream.sim.arrivals import ChangingPoisson, Constant
 from millstream.sim.kernel import Kernel
-from millstream.sim.operators import OperatorSpec, PlanSpec, VirtualOperator
-from millstream.sim.processor import Record, VirtualProcessor
-from millstream.sim.rows import NO_ROWS, Queue, Rows, SourceQueue
+from millstream_lab.raindrop.operators import OperatorSpec, PlanSpec, VirtualOperator
+from millstream_lab.raindrop.processor import Record, VirtualProcessor
+from millstream_lab.raindrop.rows import NO_ROWS, Queue, Rows, SourceQueue
 
 PLAN = PlanSpec(
     "join",

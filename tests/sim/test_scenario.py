@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from millstream.errors import UsageError
+from millstream.core.errors import UsageError
 from millstream.sim.policies import DEFAULT, POLICIES
 from millstream.sim.report import summary
 from millstream.sim.scenario import Scenario, load_scenario, parse_scenario

@@ -2,8 +2,8 @@
 
 import pytest
 
-from millstream.control import tiers
-from millstream.control.manager_events import (
+from millstream.control.manager import tiers
+from millstream.control.manager.events import (
     DeclareStream,
     Drop,
     Event,
@@ -11,8 +11,8 @@ from millstream.control.manager_events import (
     StartStreams,
     Submit,
 )
-from millstream.errors import UsageError
-from millstream.sim.managed_cluster import Trouble, tree
+from millstream.core.errors import UsageError
+from millstream.sim.managed.managed_cluster import Trouble, tree
 from sim.tiered_cluster import TieredCluster
 
 PLANS = {

@@ -5,25 +5,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from millstream.errors import UsageError
-from millstream.place.network_distances import shortest_paths
-from millstream.place.network_planner import plan
-from millstream.sim.topologies import (
+from millstream.core.errors import UsageError
+from millstream.decide.place.network.distances import shortest_paths
+from millstream.decide.place.network.planner import plan
+from millstream.sim.topologies.arrangements import SCENARIOS, arrange
+from millstream.sim.topologies.families import (
     TOPOLOGIES,
     load_topology,
     topology_from_links,
     transit_stub,
 )
-from millstream.sim.topology_arrangements import SCENARIOS, arrange
-from millstream.sim.topology_files import (
+from millstream.sim.topologies.files import (
     Links,
     read_alt,
     read_cloud_regions,
     read_zoo,
     shipped_data,
 )
-from millstream.sim.topology_transit_stub import TransitStub, transit_stub_links
-from millstream.sim.topology_trees import TreeModel, random_tree
+from millstream.sim.topologies.transit_stub import TransitStub, transit_stub_links
+from millstream.sim.topologies.trees import TreeModel, random_tree
 
 SMALL = TransitStub(transit_domains=4, stub_nodes=(2, 4))
 SIZES = {

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from small_clusters import setting
 
-from millstream.sim.checkers import all_checkers
-from millstream.sim.cluster import Cluster
+from millstream.sim.cluster.checkers import all_checkers
+from millstream.sim.cluster.cluster import Cluster
+from millstream.sim.cluster.network import NetworkModel
 from millstream.sim.faults import Fault
-from millstream.sim.network import NetworkModel
 
 
 class Mover:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from millstream.errors import UsageError
+from millstream.core.errors import UsageError
 from millstream.sim.workloads import Workload, random_queries
 
 STREAMS = [f"s{n}" for n in range(96)]

@@ -7,15 +7,15 @@ one network and one log of commits, so that the checkers judge rows across all t
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from millstream.control import tiers
-from millstream.control.commands import Compile, Expect
-from millstream.control.manager_events import Event, FromAbove, Introduced, Joined
-from millstream.control.protocol import Envelope
-from millstream.control.records import Peer
-from millstream.control.replies import Compiled, Refusal, Reply
-from millstream.sim.managed_cluster import ManagedCluster, Target, Trouble
-from millstream.sim.virtual_processor import VirtualProcessor
-from millstream.sim.virtual_work import VirtualWork
+from millstream.control.manager import tiers
+from millstream.control.manager.events import Event, FromAbove, Introduced, Joined
+from millstream.control.protocol.commands import Compile, Expect
+from millstream.control.protocol.envelope import Envelope
+from millstream.control.protocol.records import Peer
+from millstream.control.protocol.replies import Compiled, Refusal, Reply
+from millstream.sim.managed.managed_cluster import ManagedCluster, Target, Trouble
+from millstream.sim.managed.virtual_processor import VirtualProcessor
+from millstream.sim.managed.virtual_work import VirtualWork
 
 LOOK_S = 0.1
 EVERYTHING = 1 << 60  # acknowledged: nothing is kept for the manager itself

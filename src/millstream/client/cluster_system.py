@@ -20,15 +20,15 @@ from millstream.client.pulled_delivery import Positions, PulledDelivery
 from millstream.client.relation import summed
 from millstream.client.results import RejectReader, ResultReader
 from millstream.client.system import POLL_S, Figures, RegisteredQuery, Submission, tables_of
-from millstream.config.qos_table import specification_table
-from millstream.config.stream_table import table_of
-from millstream.cql.catalog import StreamDefinition
-from millstream.cql.system_streams import PREFIX
-from millstream.errors import StateError, UsageError
-from millstream.plan.schema import Field
-from millstream.plan.windows import BEGINNING
-from millstream.schedule.quality import Specification
-from millstream.share.dataflow import REJECTED_NAMES, late_stream, rejected_stream
+from millstream.control.definitions.qos_table import specification_table
+from millstream.control.definitions.stream_table import table_of
+from millstream.core.errors import StateError, UsageError
+from millstream.decide.schedule.quality import Specification
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.system_streams import PREFIX
+from millstream.language.plan.schema import Field
+from millstream.language.plan.windows import BEGINNING
+from millstream.language.share.dataflow import REJECTED_NAMES, late_stream, rejected_stream
 from millstream.store.delivery import FileSink, Result, Sink
 
 LOOK_S = 2.0  # between questions to the manager

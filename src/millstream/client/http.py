@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from millstream.control.codec import to_bytes
-from millstream.errors import (
+from millstream.core.codec import to_bytes
+from millstream.core.errors import (
     AwayError,
     CqlError,
     MillstreamError,

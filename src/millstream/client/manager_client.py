@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from millstream.client.http import HttpClient, checked_url
-from millstream.errors import AwayError, StateError, UsageError
+from millstream.core.errors import AwayError, StateError, UsageError
 
 MANAGER = "MILLSTREAM_MANAGER"
 TOKEN = "MILLSTREAM_TOKEN"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.client.system import Reader
-from millstream.config.json_files import read_json, write_whole
+from millstream.core.json_files import read_json, write_whole
 from millstream.store.delivery import Result, Sink
 
 POSITIONS = "positions.json"

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
 from millstream.client.system import ResultPage
-from millstream.errors import MillstreamError, StateError
-from millstream.plan.schema import Field
-from millstream.plan.windows import FOREVER
+from millstream.core.errors import MillstreamError, StateError
+from millstream.language.plan.schema import Field
+from millstream.language.plan.windows import FOREVER
 from millstream.store.delivery import Result
 
 LOOK_AGAIN_S = 1.0

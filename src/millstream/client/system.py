@@ -1,6 +1,6 @@
 """A running system as sessions, runs and commands ask it, wherever it runs.
 
-`LocalSystem` (runs/local_system.py) is an engine in this process, `ClusterSystem`
+`LocalSystem` (app/runs/local_system.py) is an engine in this process, `ClusterSystem`
 (client/cluster_system.py) a manager over HTTP. Whoever holds a `System` need not know which one.
 How a person looks at a system is another question: `control.snapshot.SnapshotSource`.
 """
@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from millstream.cql.catalog import StreamDefinition
-from millstream.errors import MillstreamError
-from millstream.plan.nodes import Plan
-from millstream.plan.schema import Schema
-from millstream.schedule.quality import Specification
+from millstream.core.errors import MillstreamError
+from millstream.decide.schedule.quality import Specification
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.plan.nodes import Plan
+from millstream.language.plan.schema import Schema
 from millstream.store.delivery import Result, Sink
 
 POLL_S = 0.2  # to wait for rows before anything else is looked at

@@ -1,1 +1,1 @@
-"""The manager's and the processor's decisions, pure: events in, commands out."""
+"""State machines: events in, messages out. Knows no HTTP, SQLite or Spark."""

@@ -1,1 +1,1 @@
-"""What a processor does next, through two ports: one compiles a query, one evaluates a step."""
+"""What a processor does next, through two ports; how rows are computed is behind them."""

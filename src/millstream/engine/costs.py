@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from millstream.engine.dataflow import Dataflow
-from millstream.plan.explain import explain
-from millstream.plan.nodes import Plan
-from millstream.share.dataflow import Operator
-from millstream.share.groups import candidate
-from millstream.share.matching import Match
+from millstream.language.plan.explain import explain
+from millstream.language.plan.nodes import Plan
+from millstream.language.share.dataflow import Operator
+from millstream.language.share.groups import candidate
+from millstream.language.share.matching import Match
 
 
 @dataclass(frozen=True, slots=True)

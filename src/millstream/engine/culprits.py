@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from millstream.engine.dataflow import Dataflow
 from millstream.engine.ports import Evaluator, Input, Step, TrainStep
-from millstream.engine.steps import StepRunner
-from millstream.engine.trains import Unit
-from millstream.share.dataflow import base_stream
+from millstream.engine.steps.runner import StepRunner
+from millstream.engine.steps.trains import Unit
+from millstream.language.share.dataflow import base_stream
 from millstream.store.segments import Segment, SegmentStore
 
 JOBS_MAX = 60  # of two inputs with half a million new rows each, about 20 halvings an input

@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from millstream.cql.catalog import Catalog
-from millstream.engine.file_ingest import FileIngest
-from millstream.engine.path_times import PathTimes
+from millstream.decide.schedule.measures import OperatorStatistic, PlanStatistic
 from millstream.engine.ports import LiveSource
 from millstream.engine.query import Query
-from millstream.engine.reports import StepReport
 from millstream.engine.settings import EngineSettings
-from millstream.plan.nodes import Plan
-from millstream.schedule.measures import OperatorStatistic, PlanStatistic
-from millstream.share.dataflow import Operator, compile_plan
-from millstream.share.matching import MATCHINGS, Match, Running, match_all
-from millstream.store.appending import Appender
+from millstream.engine.sources.file_ingest import FileIngest
+from millstream.engine.steps.path_times import PathTimes
+from millstream.engine.steps.reports import StepReport
+from millstream.language.cql.catalog import Catalog
+from millstream.language.plan.nodes import Plan
+from millstream.language.share.dataflow import Operator, compile_plan
+from millstream.language.share.matching import MATCHINGS, Match, Running, match_all
+from millstream.store.arrivals.appending import Appender
 from millstream.store.delivery import Delivery
 from millstream.store.reach import pending
 from millstream.store.segments import Segment

@@ -8,17 +8,17 @@ come: those who read them must have begun before.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from millstream.cql.catalog import StreamDefinition
+from millstream.core.errors import UsageError
 from millstream.engine.dataflow import Dataflow
-from millstream.engine.file_ingest import FileIngest
 from millstream.engine.ports import DataPlane, LiveSource, SourceSetting
-from millstream.engine.sources import SOURCES, Opening, kind_of
-from millstream.errors import UsageError
-from millstream.share.dataflow import base_stream
-from millstream.store.appending import Appender
+from millstream.engine.sources.file_ingest import FileIngest
+from millstream.engine.sources.kinds import SOURCES, Opening, kind_of
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.share.dataflow import base_stream
+from millstream.store.arrivals.appending import Appender
 from millstream.store.consumers import Consumer
-from millstream.store.ownership import Ownership, definition_text
-from millstream.store.transfer import RefusedError
+from millstream.store.moves.ownership import Ownership, definition_text
+from millstream.store.moves.transfer import RefusedError
 
 FIRST_EPOCH = 1
 

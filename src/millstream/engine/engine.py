@@ -11,9 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from millstream.control.commands import Host
-from millstream.cql.catalog import StreamDefinition
-from millstream.cql.system_streams import PREFIX
+from millstream.control.protocol.commands import Host
+from millstream.core.errors import UsageError
 from millstream.engine.culprits import Culprit, dumped, with_culprits
 from millstream.engine.dataflow import Dataflow
 from millstream.engine.hosting import Hosting
@@ -22,12 +21,13 @@ from millstream.engine.ports import DataPlane, StreamRows
 from millstream.engine.query import Query, culprits_of
 from millstream.engine.settings import EngineSettings
 from millstream.engine.status import status
-from millstream.engine.steps import StepRunner
-from millstream.errors import UsageError
-from millstream.plan.nodes import Plan, sources_of
-from millstream.plan.schema import Field
-from millstream.plan.windows import BEGINNING
-from millstream.share.dataflow import (
+from millstream.engine.steps.runner import StepRunner
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.system_streams import PREFIX
+from millstream.language.plan.nodes import Plan, sources_of
+from millstream.language.plan.schema import Field
+from millstream.language.plan.windows import BEGINNING
+from millstream.language.share.dataflow import (
     REJECTED_NAMES,
     base_stream,
     late_stream,
@@ -35,7 +35,7 @@ from millstream.share.dataflow import (
 )
 from millstream.store.consumers import Consumer, hold_of, subscriber
 from millstream.store.delivery import Delivery, Result, Sink, user_table
-from millstream.store.ownership import Ownership
+from millstream.store.moves.ownership import Ownership
 from millstream.store.streams import Streams
 
 

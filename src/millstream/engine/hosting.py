@@ -9,20 +9,20 @@ needs nothing else. Never decides what is hosted where.
 import json
 from collections.abc import Callable, Sequence
 
-from millstream.control.commands import Host
+from millstream.control.protocol.commands import Host
+from millstream.core.errors import UsageError
 from millstream.engine.dataflow import Dataflow
 from millstream.engine.declarations import Declarations
 from millstream.engine.ports import CompiledQuery, DataPlane
 from millstream.engine.query import LIVE, Query, culprits_of
-from millstream.engine.steps import StepRunner
-from millstream.engine.warming import warm_up
-from millstream.errors import UsageError
-from millstream.plan.windows import BEGINNING
-from millstream.share.dataflow import Operator, state_stream
-from millstream.share.matching import MATCHINGS
+from millstream.engine.steps.runner import StepRunner
+from millstream.engine.steps.warming import warm_up
+from millstream.language.plan.windows import BEGINNING
+from millstream.language.share.dataflow import Operator, state_stream
+from millstream.language.share.matching import MATCHINGS
 from millstream.store.consumers import subscriber
-from millstream.store.ownership import Ownership
-from millstream.store.transfer import RefusedError
+from millstream.store.moves.ownership import Ownership
+from millstream.store.moves.transfer import RefusedError
 
 COMPILED_KEPT_MAX = 1_000
 POINTERS_KEPT = 100  # to later owners of a stream: who was away for long may still ask

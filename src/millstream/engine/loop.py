@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal as OneOf
 
+from millstream.core.errors import MillstreamError
+from millstream.decide.schedule.facts import Choice
 from millstream.engine.culprits import find_culprits
 from millstream.engine.engine import Engine
-from millstream.engine.idleness import follow_others
 from millstream.engine.quota import REVIEW_SECONDS, review
-from millstream.engine.reports import StepReport
-from millstream.engine.scheduling import StepScheduler
-from millstream.engine.trains import Unit
-from millstream.errors import MillstreamError
-from millstream.schedule.facts import Choice
+from millstream.engine.scheduling.idleness import follow_others
+from millstream.engine.scheduling.step_scheduler import StepScheduler
+from millstream.engine.steps.reports import StepReport
+from millstream.engine.steps.trains import Unit
 from millstream.store.delivery import Delivery, SinkError
 from millstream.store.machine_failures import disk_full
 

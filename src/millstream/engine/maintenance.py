@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from millstream.engine.ports import Evaluator, StreamRows
-from millstream.share.dataflow import Operator
+from millstream.language.share.dataflow import Operator
 from millstream.store import faults
 from millstream.store.columns import column_names
 from millstream.store.reach import SELF_READING

@@ -13,14 +13,14 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from millstream.cql.analyzer import Analyzer
-from millstream.cql.catalog import Catalog, StreamDefinition
-from millstream.errors import MillstreamError
-from millstream.plan.nodes import Plan
-from millstream.share.dataflow import Operator
-from millstream.share.groups import Candidate
-from millstream.share.shared_plan import Place
-from millstream.store.appending import Appender
+from millstream.core.errors import MillstreamError
+from millstream.language.cql.analyzer import Analyzer
+from millstream.language.cql.catalog import Catalog, StreamDefinition
+from millstream.language.plan.nodes import Plan
+from millstream.language.share.dataflow import Operator
+from millstream.language.share.groups import Candidate
+from millstream.language.share.shared_plan import Place
+from millstream.store.arrivals.appending import Appender
 from millstream.store.segments import Segment, SegmentStore, Written
 
 Layout = Mapping[str, Place]  # by stream: which rows and columns of a shared file are its own

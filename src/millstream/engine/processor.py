@@ -9,16 +9,16 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from millstream.control.moves import ARRIVING
+from millstream.control.moves.table import ARRIVING
+from millstream.core.errors import MillstreamError, StateError
 from millstream.engine.engine import Engine
 from millstream.engine.ports import DataPlane
-from millstream.engine.reports import StepReport
 from millstream.engine.settings import EngineSettings
-from millstream.errors import MillstreamError, StateError
-from millstream.store.handing import OldOwner
-from millstream.store.moving import NewOwner
-from millstream.store.receiving import Receiver
-from millstream.store.transfer import Distributor, Peers
+from millstream.engine.steps.reports import StepReport
+from millstream.store.moves.new_owner import NewOwner
+from millstream.store.moves.old_owner import OldOwner
+from millstream.store.moves.receiving import Receiver
+from millstream.store.moves.transfer import Distributor, Peers
 
 WHO = "processor"  # where the ledger keeps the processor's id
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.plan.nodes import Plan
+from millstream.language.plan.nodes import Plan
 
 LIVE = ("running", "parked")  # states of queries whose operators are kept
 

@@ -11,7 +11,7 @@ from typing import Literal as OneOf
 
 from millstream.engine.engine import Engine
 from millstream.engine.query import Query
-from millstream.share.dataflow import base_stream, late_stream, rejected_stream
+from millstream.language.share.dataflow import base_stream, late_stream, rejected_stream
 from millstream.store.consumers import Consumer, subscriber
 from millstream.store.delivery import Delivery
 

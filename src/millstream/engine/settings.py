@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from millstream.schedule.quality import DEFAULT as DEFAULT_QUALITY
-from millstream.schedule.quality import Quality
-from millstream.schedule.settings import ScheduleSettings
-from millstream.share.matching import DEFAULT as DEFAULT_SHARING
+from millstream.decide.schedule.quality import DEFAULT as DEFAULT_QUALITY
+from millstream.decide.schedule.quality import Quality
+from millstream.decide.schedule.settings import ScheduleSettings
+from millstream.language.share.matching import DEFAULT as DEFAULT_SHARING
 
 COLLECT_BYTES_MAX = 32 << 20  # input of a step below which its result is collected by the driver
 # Without goals of the user's own, one algorithm that makes the most of each step.

@@ -6,8 +6,8 @@ from typing import Any
 
 from millstream.engine.costs import query_costs
 from millstream.engine.dataflow import Dataflow
-from millstream.plan.windows import BEGINNING, FOREVER
-from millstream.share.dataflow import base_stream
+from millstream.language.plan.windows import BEGINNING, FOREVER
+from millstream.language.share.dataflow import base_stream
 from millstream.store.consumers import Consumer
 
 

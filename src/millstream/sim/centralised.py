@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from millstream.balance.central_policy import CentralPolicy, Observation
-from millstream.balance.dataflow import Floats
-from millstream.sim.cluster import Cluster
+from millstream.decide.balance.model.central_policy import CentralPolicy, Observation
+from millstream.decide.balance.model.dataflow import Floats
+from millstream.sim.cluster.cluster import Cluster
 
 STATISTICS_BYTES = 24  # of one unit's figures in one report
 SLOWLY = 0.05  # weight of a new sample while rates only scatter

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from millstream.balance import balancer
-from millstream.balance.balancer import Node, Settings
-from millstream.balance.fragments import neighbouring_factors
-from millstream.balance.partners import by_factor
-from millstream.balance.protocol import (
+from millstream.decide.balance import balancer
+from millstream.decide.balance.balancer import Node, Settings
+from millstream.decide.balance.model.fragments import neighbouring_factors
+from millstream.decide.balance.partners import by_factor
+from millstream.decide.balance.protocol import (
     Command,
     Event,
     FragmentsRead,
@@ -29,7 +29,7 @@ from millstream.balance.protocol import (
     Send,
     WindowClosed,
 )
-from millstream.sim.cluster import Cluster
+from millstream.sim.cluster.cluster import Cluster
 
 MESSAGE_BYTES = 120  # a control message with its headers
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from millstream.balance.dataflow import Ints
-from millstream.errors import UsageError
-from millstream.sim.hosts import Hosts
-from millstream.sim.network import Network, SlowLink
+from millstream.core.errors import UsageError
+from millstream.decide.balance.model.dataflow import Ints
+from millstream.sim.cluster.hosts import Hosts
+from millstream.sim.cluster.network import Network, SlowLink
 
 KINDS = ("crash", "slow_host", "slow_link", "cut_link", "partition", "clock", "loss", "repeat")
 LINK_KINDS = ("slow_link", "cut_link")

@@ -9,15 +9,15 @@ from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import Any
 
-from millstream.balance import correlation, least_ratio  # noqa: F401  (they register themselves)
-from millstream.balance.balancer import Settings
-from millstream.balance.central_policy import CENTRAL
-from millstream.balance.partners import Limits
-from millstream.balance.selection import SELECTIONS
-from millstream.errors import UsageError
-from millstream.registry import Registry
+from millstream.core.errors import UsageError
+from millstream.core.registry import Registry
+from millstream.decide.balance.balancer import Settings
+from millstream.decide.balance.model import correlation, least_ratio  # noqa: F401  (they register themselves)
+from millstream.decide.balance.model.central_policy import CENTRAL
+from millstream.decide.balance.partners import Limits
+from millstream.decide.balance.selection import SELECTIONS
 from millstream.sim.centralised import Centralised
-from millstream.sim.cluster import Controller
+from millstream.sim.cluster.cluster import Controller
 from millstream.sim.decentralised import Decentralised
 
 DEFAULT = "least_ratio"

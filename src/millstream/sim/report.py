@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from millstream.sim.cluster import load_deviation
+from millstream.sim.cluster.cluster import load_deviation
 from millstream.sim.scenario_run import Outcome
 
 Row = dict[str, Any]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from millstream.errors import UsageError
+from millstream.core.errors import UsageError
 from millstream.sim.policies import DEFAULT
 
 # Far beyond anything real, and near enough that no product of them leaves the range of numbers.

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millstream.balance.arrangement import steady_rows
-from millstream.balance.dataflow import Dataflow, Floats, Stream, build
-from millstream.balance.fragments import Fragment, fragment_query, single_operators
-from millstream.balance.operator_tree import Operator, QueryTree
-from millstream.errors import UsageError
-from millstream.sim.checkers import Problem, all_checkers
-from millstream.sim.cluster import Cluster, RateChange, Run, Setting, load_deviation
+from millstream.core.errors import UsageError
+from millstream.decide.balance.model.arrangement import steady_rows
+from millstream.decide.balance.model.dataflow import Dataflow, Floats, Stream, build
+from millstream.decide.balance.model.fragments import Fragment, fragment_query, single_operators
+from millstream.decide.balance.model.operator_tree import Operator, QueryTree
+from millstream.sim.cluster.checkers import Problem, all_checkers
+from millstream.sim.cluster.cluster import Cluster, RateChange, Run, Setting, load_deviation
+from millstream.sim.cluster.network import NetworkModel
 from millstream.sim.faults import Fault
 from millstream.sim.kernel import stream_seed
-from millstream.sim.network import NetworkModel
 from millstream.sim.policies import POLICIES
 from millstream.sim.scenario import ChangePart, Scenario
 from millstream.sim.what_if import Variant, host_names

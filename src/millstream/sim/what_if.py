@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from millstream.errors import UsageError
+from millstream.core.errors import UsageError
 from millstream.sim.scenario import HOSTS_MAX, FaultPart, PolicyPart, Scenario, Strict
 
 FORMS = (

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millstream.balance.operator_tree import Operator, QueryTree
-from millstream.errors import UsageError
+from millstream.core.errors import UsageError
+from millstream.decide.balance.model.operator_tree import Operator, QueryTree
 
 CHOICES = ("uniform", "zipf", "dealt")
 

@@ -1,1 +1,1 @@
-"""How rows are computed: Spark compiles queries, evaluates steps and parses what comes in."""
+"""The ports of the engine on Spark."""

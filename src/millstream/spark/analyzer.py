@@ -16,15 +16,15 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from millstream.cql.analyzer import AnalysisFailure
-from millstream.cql.catalog import StreamDefinition
-from millstream.cql.functions import WHY_UNREPEATABLE
-from millstream.cql.streams import guarded_time
-from millstream.cql.suggestions import did_you_mean
-from millstream.cql.times_of_text import becomes_time
-from millstream.errors import UsageError
-from millstream.plan.schema import Schema
-from millstream.plan.sql_text import quoted
+from millstream.core.errors import UsageError
+from millstream.core.suggestions import did_you_mean
+from millstream.language.cql.analyzer import AnalysisFailure
+from millstream.language.cql.binding.streams import guarded_time
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.functions import WHY_UNREPEATABLE
+from millstream.language.cql.times_of_text import becomes_time
+from millstream.language.plan.schema import Schema
+from millstream.language.plan.sql_text import quoted
 
 FRAMES_KEPT_MAX = 256
 ANSWERS_KEPT_MAX = 50_000
@@ -254,7 +254,7 @@ def spelling(kind: DataType) -> str:
 def sentence(message: str, columns: Schema) -> str:
     """Spark's message as one sentence over the user's column names.
 
-    >>> from millstream.plan.schema import Field
+    >>> from millstream.language.plan.schema import Field
     >>> sentence('[A.B] Cannot resolve "(c0 + 1)" due to x: y. SQLSTATE: 42; line 1 pos 0;\\n...',
     ...          (Field("speed", "string"),))
     'cannot resolve "(speed + 1)" due to x: y'

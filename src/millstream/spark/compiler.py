@@ -18,15 +18,15 @@ from pyspark.sql.types import (
     _parse_datatype_string,
 )
 
-from millstream.cql.binder import bind
-from millstream.cql.catalog import Catalog, StreamDefinition
-from millstream.cql.parser import parse_query
 from millstream.engine.ports import CompiledQuery, Input, MadeStream
 from millstream.engine.ports import Step as PlannedStep
-from millstream.plan.rewrite import read_by
-from millstream.plan.windows import BEGINNING, FOREVER
-from millstream.share.dataflow import Operator, compile_plan, result_stream
-from millstream.share.shapes import shape_of
+from millstream.language.cql.binding.binder import bind
+from millstream.language.cql.catalog import Catalog, StreamDefinition
+from millstream.language.cql.parsing.parser import parse_query
+from millstream.language.plan.rewrite import read_by
+from millstream.language.plan.windows import BEGINNING, FOREVER
+from millstream.language.share.dataflow import Operator, compile_plan, result_stream
+from millstream.language.share.shapes import shape_of
 from millstream.spark.analyzer import SparkAnalyzer
 from millstream.spark.operators import LOGIC
 from millstream.spark.operators.base import Step

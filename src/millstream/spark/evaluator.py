@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from millstream.engine.ports import StepResult, StreamRows, TrainStep
-from millstream.share.shared_plan import Place
+from millstream.language.share.shared_plan import Place
 from millstream.spark.collecting import collected
 from millstream.spark.compiler import nullable
 from millstream.spark.failures import data_error

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.errors import AnalysisException, PySparkException
 
-from millstream.errors import ResourceError
+from millstream.core.errors import ResourceError
 from millstream.store.machine_failures import shortened
 
 # SQLSTATE classes of what a query does with its rows: data exceptions, a key twice in a map, a

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from millstream.plan.nodes import (
+from millstream.language.plan.nodes import (
     Emit,
     Filter,
     Node,
@@ -20,9 +20,9 @@ from millstream.plan.nodes import (
     Union,
     Windowed,
 )
-from millstream.plan.sql_text import predicate_sql, sql
-from millstream.plan.windows import BEGINNING, FOREVER, Now, Range, Rows, Unbounded, reach
-from millstream.share.dataflow import is_core
+from millstream.language.plan.sql_text import predicate_sql, sql
+from millstream.language.plan.windows import BEGINNING, FOREVER, Now, Range, Rows, Unbounded, reach
+from millstream.language.share.dataflow import is_core
 
 SKIPPED_ROWS_MIN = 200_000  # below, reading them all costs less than generated code of its own
 

@@ -7,17 +7,17 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from millstream.cql.catalog import StreamDefinition
+from millstream.core.errors import MillstreamError
 from millstream.engine.ports import RowParser, SourceSetting
-from millstream.errors import MillstreamError
+from millstream.language.cql.catalog import StreamDefinition
 from millstream.spark.compiler import SparkCompiler
 from millstream.spark.evaluator import SparkEvaluator
 from millstream.spark.failures import java_gone, java_process
-from millstream.spark.file_parsing import SparkFileParser
+from millstream.spark.ingest.file_parsing import SparkFileParser
+from millstream.spark.ingest.row_parsing import SparkRowParser
+from millstream.spark.ingest.stream_source import StreamSource
 from millstream.spark.reading import Schemas
-from millstream.spark.row_parsing import SparkRowParser
-from millstream.spark.stream_source import StreamSource
-from millstream.store.appending import Appender
+from millstream.store.arrivals.appending import Appender
 from millstream.store.segments import SegmentStore
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
-from millstream.errors import StateError
-from millstream.share.shared_plan import Place
+from millstream.core.errors import StateError
+from millstream.language.share.shared_plan import Place
 from millstream.spark.frames import Frame
 from millstream.store.segments import Segment
 

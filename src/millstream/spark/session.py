@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from millstream.errors import UsageError
+from millstream.core.errors import UsageError
 
 JAVA_HINT = (
     "install Java 17 (Debian/Ubuntu: sudo apt-get install openjdk-17-jre-headless; "

@@ -1,1 +1,1 @@
-"""Streams on one processor, without Spark: ledger, segments, cursors, retention, copies, moves."""
+"""Streams on one processor, without Spark: ledger, segments, cursors, retention, moves."""

@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from millstream.errors import MillstreamError, UsageError
-from millstream.plan.schema import Schema
+from millstream.core.errors import MillstreamError, UsageError
+from millstream.language.plan.schema import Schema
 from millstream.store import faults
 from millstream.store.consumers import Consumer
 from millstream.store.ledger import Ledger

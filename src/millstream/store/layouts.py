@@ -7,8 +7,8 @@ its number.
 import json
 from collections.abc import Mapping
 
-from millstream.errors import StateError
-from millstream.share.shared_plan import Place
+from millstream.core.errors import StateError
+from millstream.language.share.shared_plan import Place
 from millstream.store.ledger import Ledger
 
 REMEMBERED_MAX = 1_000

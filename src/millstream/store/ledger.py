@@ -12,8 +12,8 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
-from millstream.errors import StateError
-from millstream.plan.windows import BEGINNING
+from millstream.core.errors import StateError
+from millstream.language.plan.windows import BEGINNING
 from millstream.store.consumers import Consumer, Cursor, Kind, consumer_of
 from millstream.store.ledger_file import LedgerFile
 from millstream.store.segments import EMPTY, Segment, Written

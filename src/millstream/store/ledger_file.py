@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from millstream.errors import ResourceError, StateError
+from millstream.core.errors import ResourceError, StateError
 
 VERSION = 2
 SCHEMA = """

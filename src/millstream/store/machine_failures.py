@@ -3,7 +3,7 @@
 import errno
 import re
 
-from millstream.errors import ResourceError
+from millstream.core.errors import ResourceError
 
 VALUE_MAX, MESSAGE_MAX = 120, 600  # characters of a message that people read
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)

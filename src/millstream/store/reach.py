@@ -7,7 +7,7 @@ and the watermarks at its cursors, never from the head's.
 
 from collections.abc import Callable, Mapping
 
-from millstream.plan.nodes import (
+from millstream.language.plan.nodes import (
     Aggregate,
     Emit,
     Filter,
@@ -19,8 +19,8 @@ from millstream.plan.nodes import (
     inputs_of,
     is_relation,
 )
-from millstream.plan.windows import FOREVER, Rows, Sliding, reach
-from millstream.share.dataflow import (
+from millstream.language.plan.windows import FOREVER, Rows, Sliding, reach
+from millstream.language.share.dataflow import (
     Kind,
     Operator,
     has_rows,

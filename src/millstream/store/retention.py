@@ -5,8 +5,8 @@ Removal is committed first; the file goes when every step that began before has 
 
 from collections.abc import Callable, Iterable, Mapping
 
-from millstream.plan.windows import FOREVER
-from millstream.share.dataflow import Operator
+from millstream.language.plan.windows import FOREVER
+from millstream.language.share.dataflow import Operator
 from millstream.store import faults
 from millstream.store.consumers import consumer_of
 from millstream.store.reach import SELF_READING, marks, reachable

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millstream.errors import StateError
-from millstream.plan.windows import BEGINNING
-from millstream.share.shared_plan import Place
+from millstream.core.errors import StateError
+from millstream.language.plan.windows import BEGINNING
+from millstream.language.share.shared_plan import Place
 from millstream.store.machine_failures import disk_full
 
 RECENT_BYTES = 256 << 20  # of files with rows of many streams that are kept at hand

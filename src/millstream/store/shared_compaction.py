@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from millstream.share.shared_plan import Place
+from millstream.language.share.shared_plan import Place
 from millstream.store.ledger import Ledger
 from millstream.store.segments import Segment, SegmentStore, Written
 

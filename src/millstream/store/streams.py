@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from millstream.plan.windows import BEGINNING
-from millstream.share.shared_plan import Place
+from millstream.language.plan.windows import BEGINNING
+from millstream.language.share.shared_plan import Place
 from millstream.store import faults
 from millstream.store.consumers import Consumer
 from millstream.store.layouts import Layouts

@@ -1,6 +1,6 @@
 """Operators: one module a kind, each a pure function of new rows and reachable tails."""
 
-from millstream.share.dataflow import Kind
+from millstream.language.share.dataflow import Kind
 from millstream.spark.operators.base import Logic
 from millstream.spark.operators.distinct import DistinctLogic
 from millstream.spark.operators.intervals import IntervalLogic

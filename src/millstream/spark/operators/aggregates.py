@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.errors import UsageError
-from millstream.plan.expressions import Call, conjunction, conjuncts, total
-from millstream.plan.nodes import AggregateCall
-from millstream.plan.sql_text import predicate_sql, sql
+from millstream.core.errors import UsageError
+from millstream.language.plan.expressions import Call, conjunction, conjuncts, total
+from millstream.language.plan.nodes import AggregateCall
+from millstream.language.plan.sql_text import predicate_sql, sql
 
 VARIANCES = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
 FUNCTIONS = ("count", "sum", "avg", "min", "max", "first", "last", *VARIANCES)

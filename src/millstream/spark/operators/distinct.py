@@ -5,9 +5,9 @@ Which values were seen is in the operator's own output.
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.plan.nodes import Distinct
-from millstream.plan.windows import BEGINNING
-from millstream.share.dataflow import stream_of
+from millstream.language.plan.nodes import Distinct
+from millstream.language.plan.windows import BEGINNING
+from millstream.language.share.dataflow import stream_of
 from millstream.spark.frames import Frame, lower
 from millstream.spark.operators.base import Answer, Output, Step
 

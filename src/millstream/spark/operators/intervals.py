@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.plan.nodes import (
+from millstream.language.plan.nodes import (
     Aggregate,
     Distinct,
     Emit,
@@ -20,8 +20,8 @@ from millstream.plan.nodes import (
     Project,
     Windowed,
 )
-from millstream.plan.sql_text import sql
-from millstream.plan.windows import (
+from millstream.language.plan.sql_text import sql
+from millstream.language.plan.windows import (
     BEGINNING,
     FOREVER,
     Change,
@@ -33,7 +33,7 @@ from millstream.plan.windows import (
     end_until,
     reach,
 )
-from millstream.share.dataflow import (
+from millstream.language.share.dataflow import (
     change_below,
     distinct_input,
     has_rows,

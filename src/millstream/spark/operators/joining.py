@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from millstream.engine.ports import Input
-from millstream.plan.expressions import (
+from millstream.language.plan.expressions import (
     Call,
     Expr,
     columns_of,
@@ -20,10 +20,10 @@ from millstream.plan.expressions import (
     conjuncts,
     total,
 )
-from millstream.plan.nodes import Join, Node
-from millstream.plan.sql_text import predicate_sql, sql
-from millstream.plan.windows import BEGINNING, FOREVER, Now, Range, reach
-from millstream.share.dataflow import leaves, stream_of
+from millstream.language.plan.nodes import Join, Node
+from millstream.language.plan.sql_text import predicate_sql, sql
+from millstream.language.plan.windows import BEGINNING, FOREVER, Now, Range, reach
+from millstream.language.share.dataflow import leaves, stream_of
 from millstream.spark.frames import Frame, Leaf, lower, time_bound
 from millstream.spark.operators.base import Answer, Output, Step
 from millstream.store.reach import outermost_window

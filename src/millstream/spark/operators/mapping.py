@@ -1,6 +1,6 @@
 """Select, project, union: each new row by itself."""
 
-from millstream.share.dataflow import stream_of
+from millstream.language.share.dataflow import stream_of
 from millstream.spark.frames import lower
 from millstream.spark.operators.base import Answer, Output, Step
 

@@ -12,13 +12,20 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.plan.nodes import Aggregate, AggregateCall
-from millstream.plan.sql_text import sql
-from millstream.plan.windows import BEGINNING, FOREVER, Instant, Sliding, end_from, end_until
-from millstream.share.dataflow import pane_length, stream_of
-from millstream.share.predicate_index import bit_of, words_of
-from millstream.share.shared_panes import PanesTogether, pane_places
-from millstream.share.shared_plan import Place
+from millstream.language.plan.nodes import Aggregate, AggregateCall
+from millstream.language.plan.sql_text import sql
+from millstream.language.plan.windows import (
+    BEGINNING,
+    FOREVER,
+    Instant,
+    Sliding,
+    end_from,
+    end_until,
+)
+from millstream.language.share.dataflow import pane_length, stream_of
+from millstream.language.share.predicate_index import bit_of, words_of
+from millstream.language.share.shared_panes import PanesTogether, pane_places
+from millstream.language.share.shared_plan import Place
 from millstream.spark.frames import Frame, lower, multiples, order_struct, steady, time_bound
 from millstream.spark.operators.aggregates import finals, merge, names_of, partial, parts_of
 from millstream.spark.operators.base import Answer, Output, Step

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.plan.nodes import Aggregate, is_relation
-from millstream.plan.sql_text import sql
-from millstream.share.dataflow import stream_of
+from millstream.language.plan.nodes import Aggregate, is_relation
+from millstream.language.plan.sql_text import sql
+from millstream.language.share.dataflow import stream_of
 from millstream.spark.frames import Frame, lower, order_struct
 from millstream.spark.operators.aggregates import finals, merge, names_of, partial
 from millstream.spark.operators.base import Answer, Output, Step

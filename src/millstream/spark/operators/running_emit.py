@@ -8,10 +8,10 @@ partials at the last multiple decided are the state.
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.plan.nodes import Aggregate, Emit, Node, inputs_of, is_relation
-from millstream.plan.sql_text import sql
-from millstream.plan.windows import BEGINNING, FOREVER
-from millstream.share.dataflow import running_under, state_stream, stream_of
+from millstream.language.plan.nodes import Aggregate, Emit, Node, inputs_of, is_relation
+from millstream.language.plan.sql_text import sql
+from millstream.language.plan.windows import BEGINNING, FOREVER
+from millstream.language.share.dataflow import running_under, state_stream, stream_of
 from millstream.spark.frames import Frame, lower, multiples, order_struct
 from millstream.spark.operators.aggregates import finals, merge, names_of, partial
 from millstream.spark.operators.base import Answer, Output, Step

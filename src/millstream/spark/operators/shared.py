@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 from pyspark.sql.types import LongType
 
 from millstream.engine.ports import Input
-from millstream.plan.nodes import Emit
-from millstream.share.dataflow import Operator, stream_of
-from millstream.share.groups import Candidate
-from millstream.share.predicate_index import bit_of, words_of
-from millstream.share.shared_panes import (
+from millstream.language.plan.nodes import Emit
+from millstream.language.share.dataflow import Operator, stream_of
+from millstream.language.share.groups import Candidate
+from millstream.language.share.predicate_index import bit_of, words_of
+from millstream.language.share.shared_panes import (
     PaneMember,
     WindowMember,
     WindowsTogether,
     panes_together,
     windows_together,
 )
-from millstream.share.shared_plan import (
+from millstream.language.share.shared_plan import (
     JoinMember,
     Member,
     Place,

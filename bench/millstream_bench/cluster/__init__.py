@@ -1,0 +1,1 @@
+"""Moves, balancing, admission and control on real processes."""

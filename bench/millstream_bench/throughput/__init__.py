@@ -1,0 +1,1 @@
+"""Rows a second: ours, plain Structured Streaming, Flink."""

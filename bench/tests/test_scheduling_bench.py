@@ -1,0 +1,50 @@
+"""The scheduling benchmark: its arrivals, its order of contenders, and what it tells; no Spark."""
+
+import numpy as np
+
+from millstream.decide.schedule.algorithms import ALGORITHMS
+from millstream_bench.throughput.scheduling import (
+    RATE,
+    STREAMS,
+    _Record,
+    arrivals,
+    burstiest,
+    contenders,
+    peak_to_mean,
+    told,
+)
+
+
+def test_arrivals_repeat_by_seed_and_burst() -> None:
+    one, again, other = arrivals(4.0, 1), arrivals(4.0, 1), arrivals(4.0, 2)
+    assert one == again
+    assert one != other
+    rows = sum(table.num_rows for tick in one for table in tick)
+    assert abs(rows / (4.0 * RATE * len(STREAMS)) - 1) < 0.1
+    assert peak_to_mean(arrivals(10.0, 1)) > 2
+    for tables in zip(*one, strict=True):  # times never go back
+        times = np.concatenate([table["_ts"].to_numpy() for table in tables])
+        assert (np.diff(times) >= 0).all()
+
+
+def test_the_burst_is_found() -> None:
+    assert burstiest([1, 1, 1, 9, 1, 5, 5], 3) == 1
+    assert burstiest([2.0] * 10, 4) == 0
+
+
+def test_every_algorithm_and_both_selectors_contend() -> None:
+    assert set(contenders()) == {*ALGORITHMS.names(), "roulette", "foresight"}
+
+
+def test_figures_weigh_delays_by_rows() -> None:
+    record = _Record(
+        delays=[(1.0, 90), (5.0, 5), (9.0, 5)], queues=[10.0, 30.0], in_time=50, steps=3,
+        step_s=2.0, choosing_s=0.01, results={"q": 100},
+    )  # fmt: skip
+    figures = record.figures(10.0)
+    assert figures["delay_s_mean"] == 1.6
+    assert figures["delay_s_p95"] == 5.0
+    assert (figures["queue_rows_mean"], figures["queue_rows_peak"]) == (20, 30)
+    assert figures["output_rows_per_s"] == 5.0
+    assert figures["choosing_share"] == 0.005
+    assert "choosing 0.50%" in told("fifo", figures)

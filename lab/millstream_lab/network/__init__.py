@@ -1,0 +1,1 @@
+"""Network-aware query processing (seed 003)."""

@@ -1,0 +1,1 @@
+"""Dynamic operator placement (seed 002)."""

@@ -1,0 +1,1 @@
+"""Adaptive scheduling (seed 001)."""

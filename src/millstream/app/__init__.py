@@ -1,0 +1,1 @@
+"""Job files, runs, the Python API, the shell and the command line."""

@@ -1,0 +1,1 @@
+"""Commands that start a cluster and steer it."""

@@ -1,0 +1,130 @@
+"""`millstream manager`: the distribution manager as a daemon, until it is told to stop.
+
+Exit codes: 0 after SIGTERM or SIGINT; 2 for a mistake in the settings; 3 where the port is taken.
+"""
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millstream.app.commands.cluster.credentials import existing_file, token_of
+from millstream.app.runs.json_log import speaker
+
+
+def register(app: typer.Typer) -> None:
+    app.command("manager")(manager)
+
+
+def manager(
+    home: Annotated[Path, typer.Option(help="Folder of what it remembers; made if missing.")],
+    host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8360,
+    placer: Annotated[
+        str,
+        typer.Option(
+            help="How new queries are placed: sqpr admits what fits, pattern refuses nothing. "
+            "Without it: sqpr, or pattern where one is given."
+        ),
+    ] = "",
+    pattern: Annotated[
+        str | None, typer.Option(help="Distribution pattern: round_robin, grouping, ...")
+    ] = None,
+    cost_model: Annotated[
+        str, typer.Option(help="Cost model: network_output_rate, tuples_in_memory, cpu_time.")
+    ] = "network_output_rate",
+    policy: Annotated[
+        str, typer.Option(help="Redistribution policy: balance, degradation.")
+    ] = "degradation",
+    redistribute: Annotated[
+        bool, typer.Option("--redistribute", help="Carry out the policy's moves.")
+    ] = False,
+    percent: Annotated[
+        float, typer.Option(min=0, max=100, help="Difference of costs that is accepted, in %.")
+    ] = 10.0,
+    check: Annotated[float, typer.Option(min=1, help="Seconds between looks at costs.")] = 60.0,
+    replace_every: Annotated[
+        float,
+        typer.Option(min=0, help="Seconds between looks at distances; 0: queries stay placed."),
+    ] = 0.0,
+    replace_gain: Annotated[
+        float,
+        typer.Option(min=0, max=100, help="Traffic x distance that placing anew must save, in %."),
+    ] = 10.0,
+    replace_dry_run: Annotated[
+        bool,
+        typer.Option("--replace-dry-run", help="Only tell what would be placed anew."),
+    ] = False,
+    beat: Annotated[float, typer.Option(min=0.1, help="Seconds between reports.")] = 5.0,
+    above: Annotated[
+        str | None, typer.Option(metavar="URL", help="A manager above: be a processor of it.")
+    ] = None,
+    name: Annotated[str, typer.Option("--id", help="Its id for the manager above.")] = "manager",
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token; required beyond loopback.")
+    ] = None,
+    certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")] = None,
+    key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
+    authority: Annotated[
+        Path | None, typer.Option(help="Certificates that are believed (PEM).")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No decisions on stderr.")] = False,
+    log_format: Annotated[
+        str, typer.Option(help="Decisions as text or as json: one object a line.")
+    ] = "text",
+    ui: Annotated[bool, typer.Option("--ui", help="Serve the dashboard.")] = False,
+    ui_at: Annotated[
+        str | None,
+        typer.Option(metavar="PORT", help="Serve the dashboard on this port (or host:port)."),
+    ] = None,
+) -> None:
+    """Run the manager of a cluster."""
+    from millstream.control.manager.decisions import SQPR  # noqa: PLC0415
+    from millstream.control.manager.state import Settings  # noqa: PLC0415
+    from millstream.decide.balance.redistribution import Parameters  # noqa: PLC0415
+    from millstream.decide.place.patterns import DEFAULT_PATTERN  # noqa: PLC0415
+    from millstream.edge.manager.app import ManagerServer  # noqa: PLC0415
+    from millstream.edge.manager.settings import ManagerSettings  # noqa: PLC0415
+
+    settings = ManagerSettings(
+        host=host,
+        port=port,
+        token=token_of(token_file),
+        certificate=existing_file(certificate),
+        key=existing_file(key),
+        authority=existing_file(authority),
+        name=name,
+        above=above,
+        deciding=Settings(
+            placer=placer or (SQPR if pattern is None else "pattern"),
+            pattern=pattern or DEFAULT_PATTERN,
+            cost_model=cost_model,
+            policy=policy,
+            redistribute=redistribute,
+            parameters=Parameters(percent_difference=percent, check_s=check),
+            replace_s=replace_every,
+            replace_gain=replace_gain / 100,
+            replace=not replace_dry_run,
+            beat_s=beat,
+            silent_after_s=max(3 * beat, 6.0),
+        ),
+    )
+    say = speaker(log_format, "decision")
+    home.mkdir(parents=True, exist_ok=True)
+    server = ManagerServer(home, settings, (lambda _: None) if quiet else say)
+
+    with ExitStack() as pages:
+
+        def ready() -> None:
+            typer.echo(f"manager listens on {server.url}")
+            if ui or ui_at is not None:
+                from millstream.edge.http.serving import address  # noqa: PLC0415
+                from millstream.edge.manager.dashboard import manager_dashboard  # noqa: PLC0415
+
+                board = pages.enter_context(manager_dashboard(server, address(ui_at)))
+                typer.echo(f"dashboard: {board.url}")
+            sys.stdout.flush()
+
+        server.run(ready)

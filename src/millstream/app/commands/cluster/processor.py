@@ -1,0 +1,232 @@
+"""`millstream processor`: a query processor as a daemon, until it is told to stop.
+
+Exit codes: 0 after SIGTERM, SIGINT or a manager's `stop`; 2 for a mistake in the settings; 3 where
+another process has the home by now; 70 for a fault of ours while it stopped.
+"""
+
+import faulthandler
+import os
+import re
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from millstream.app.commands.cluster.credentials import existing_file, token_of
+from millstream.app.runs.json_log import speaker
+from millstream.core.errors import UsageError
+
+ENDED_CODE = 3
+INTERNAL_CODE = 70
+PATIENCE_S = 12.0  # for steps in hand, when the processor is to stop
+CUT_S = 2.0  # between cuts
+TELL_S = 25.0  # after which it tells where it stands
+
+
+def register(app: typer.Typer) -> None:
+    app.command("processor")(processor)
+
+
+def processor(
+    home: Annotated[Path, typer.Option(help="Folder of its ledger and segments; made if missing.")],
+    manager: Annotated[
+        str | None, typer.Option(help="URL of the manager; it also goes on without one.")
+    ] = None,
+    spark: Annotated[str, typer.Option(help="Spark master of its session.")] = "local[2]",
+    heap: Annotated[str, typer.Option(help="Heap of its Spark driver.")] = "1g",
+    name: Annotated[
+        str, typer.Option("--id", help="Its id; kept in the home, made up for a new one.")
+    ] = "",
+    host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 0,
+    advertise: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where others reach it, if elsewhere.")
+    ] = None,
+    prop: Annotated[
+        list[str] | None,
+        typer.Option("--property", help="What it says of itself: KEY=VALUE; may be repeated."),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token; required beyond loopback.")
+    ] = None,
+    certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")] = None,
+    key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
+    authority: Annotated[
+        Path | None, typer.Option(help="Certificates that are believed (PEM).")
+    ] = None,
+    slots: Annotated[int, typer.Option(min=1, help="Steps in flight at once.")] = 2,
+    pace: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="No operator runs again before, while no row waits for longer; "
+            "0 with nobody to balance with, else 1.",
+        ),
+    ] = None,
+    balance: Annotated[
+        str,
+        typer.Option(
+            help="Balance load with its peers while no manager leads: placement (seed 002), "
+            "or a load selection by name; off."
+        ),
+    ] = "off",
+    peers: Annotated[
+        str, typer.Option(help="Addresses of other processors, with commas between them.")
+    ] = "",
+    shared_storage: Annotated[
+        bool, typer.Option("--shared-storage", help="The home lies on a network file system.")
+    ] = False,
+    log_format: Annotated[
+        str, typer.Option(help="Notices as text or as json: one object a line.")
+    ] = "text",
+) -> None:
+    """Run a query processor."""
+    from millstream.edge.processor.app import ProcessorServer, ProcessorSettings  # noqa: PLC0415
+    from millstream.engine.settings import EngineSettings  # noqa: PLC0415
+    from millstream.spark.plane import SparkPlane  # noqa: PLC0415
+
+    settings = ProcessorSettings(
+        host=host,
+        port=port,
+        token=token_of(token_file),
+        certificate=existing_file(certificate),
+        key=existing_file(key),
+        authority=existing_file(authority),
+        manager=manager,
+        advertise=advertise,
+        properties=properties_of(prop or ()),
+        balance=_balance(balance, peers),
+    )
+    engine = EngineSettings(
+        slots=slots, pace_s=_pace(pace, settings.balance), local_disk=not shared_storage
+    )
+    say = speaker(log_format, "notice")
+    home.mkdir(parents=True, exist_ok=True)
+    session = _session(spark, heap, home)
+    server = ProcessorServer(
+        name,
+        home,
+        SparkPlane(session),
+        settings,
+        engine,
+        say=say,
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: setattr(server, "asked_to_stop", True))
+    server.start()
+    typer.echo(f"processor {server.processor.id} listens on {server.url}")
+    sys.stdout.flush()
+    reason = server.wait()
+    if server.engine.lost.is_set() and not server.asked_to_stop:  # nothing is left to be stopped
+        say(f"error: {reason}", "error")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ENDED_CODE)
+    _stop(server, session, say)
+    if reason:
+        say(f"error: {reason}", "error")
+        raise typer.Exit(ENDED_CODE)
+
+
+def _stop(server: Any, session: Any, say: Callable[..., None]) -> None:
+    """Ends everything in bounded time.
+
+    What takes longer than a while is cut off: it has committed nothing, and is done again by the
+    next process of this home. Where even that does not help, the output says where every thread
+    stands, and the process goes: threads of the endpoint would keep it for ever.
+    """
+    from millstream.spark.failures import java_gone  # noqa: PLC0415
+
+    faulthandler.dump_traceback_later(TELL_S)
+    ended = threading.Event()
+    threading.Thread(
+        target=_cut_off, args=(ended, session, say), name="millstream-impatience", daemon=True
+    ).start()
+    try:
+        server.stop()
+        ended.set()
+        session.stop()
+    except BaseException:
+        ended.set()
+        told = java_gone(session) is None
+        if told:
+            traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(INTERNAL_CODE if told else 0)  # a signal to a whole service ends Java too
+    faulthandler.cancel_dump_traceback_later()
+
+
+def _cut_off(ended: threading.Event, session: Any, say: Callable[..., None]) -> None:
+    """Cancels Spark's jobs, those in hand and those begun since, until all parts have ended."""
+    wait_s = PATIENCE_S
+    while not ended.wait(wait_s):
+        say("what is under way takes too long and is cut off", "warning")
+        session.sparkContext.cancelAllJobs()
+        wait_s = CUT_S
+
+
+def _balance(scheme: str, peers: str) -> Any:
+    from millstream.client.http import checked_url  # noqa: PLC0415
+    from millstream.edge.peers.balancing import BalanceSettings  # noqa: PLC0415
+
+    addresses = tuple(
+        checked_url(url.strip(), "--peers") for url in peers.split(",") if url.strip()
+    )
+    if scheme == "off":
+        if addresses:
+            raise UsageError("peers are for balancing", hint="--balance placement")
+        return None
+    settings = BalanceSettings(scheme, addresses)
+    settings.node_settings()  # a name that does not exist is told before Spark starts
+    return settings
+
+
+def _pace(given: float | None, balance: Any) -> float:
+    from millstream.edge.peers.balancing import PACE_SECONDS  # noqa: PLC0415
+
+    if given is not None:
+        if not isfinite(given):
+            raise UsageError(f"a pace of {given} seconds never ends", hint="--pace 1")
+        return given
+    return PACE_SECONDS if balance is not None else 0.0
+
+
+def _session(master: str, heap: str, home: Path) -> Any:
+    from millstream.spark.session import session  # noqa: PLC0415
+
+    cores = re.fullmatch(r"local\[(\d+)\]", master)
+    own = {"spark.driver.memory": heap}
+    if cores:
+        own["spark.sql.shuffle.partitions"] = cores[1]
+    return session(master, own, log=home / "spark.log")
+
+
+def properties_of(given: Sequence[str]) -> dict[str, str | int | float]:
+    """KEY=VALUE pairs; values that are numbers become numbers.
+
+    >>> properties_of(["cpu=3.0", "os=Linux"])
+    {'cpu': 3.0, 'os': 'Linux'}
+    """
+    found: dict[str, str | int | float] = {}
+    for pair in given:
+        key, sign, value = pair.partition("=")
+        if not key or not sign:
+            raise UsageError(f"{pair!r} is no property", hint="--property KEY=VALUE")
+        found[key] = _value(value)
+    return found
+
+
+def _value(text: str) -> str | int | float:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,90 @@
+"""`millstream up`: a manager and processors on this machine, until Ctrl-C or SIGTERM.
+
+Exit codes: 0 after a signal; 2 for a mistake; 3 where something could not be started.
+"""
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millstream.app.config import load_job
+
+WATCH_S = 0.5
+
+
+def register(app: typer.Typer) -> None:
+    app.command("up")(up)
+
+
+def up(
+    job: Annotated[
+        Path | None, typer.Argument(help="A job file whose queries are submitted at once.")
+    ] = None,
+    processors: Annotated[int, typer.Option(min=1, max=64, help="How many processors.")] = 2,
+    home: Annotated[Path, typer.Option(help="Folder of all homes; found again later.")] = Path(
+        "millstream-cluster"
+    ),
+    port: Annotated[int, typer.Option(help="The manager's port; 0 takes a free one.")] = 0,
+    spark: Annotated[str, typer.Option(help="Spark master of every processor.")] = "local[2]",
+    heap: Annotated[str, typer.Option(help="Heap of every Spark driver.")] = "1g",
+    pattern: Annotated[
+        str | None,
+        typer.Option(help="Place queries by this distribution pattern, without admission."),
+    ] = None,
+    ui: Annotated[bool, typer.Option(help="Serve the dashboard.")] = True,
+    ui_port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.")] = 0,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print where everything is as one JSON object.")
+    ] = False,
+) -> None:
+    """Start a cluster on this machine; stop it with Ctrl-C."""
+    from millstream.edge.http.kept_port import KeptPort  # noqa: PLC0415
+    from millstream.edge.peers.local_cluster import LocalCluster, submit_job  # noqa: PLC0415
+
+    wanted = load_job(job) if job is not None else None
+    signals: list[int] = []  # no event: a handler may interrupt whoever holds its lock
+    for wished in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(wished, lambda number, _: signals.append(number))
+
+    def say(text: str) -> None:
+        typer.echo(text, err=True)
+
+    pages = KeptPort(ui_port)
+    options = (
+        *(("--pattern", pattern) if pattern else ()),
+        *(("--ui-at", str(pages.number)) if ui else ()),
+    )
+    cluster = LocalCluster(
+        home, processors, port=port, spark=spark, heap=heap, manager_options=options, say=say,
+    )  # fmt: skip
+    try:
+        say(f"starting a manager and {processors} processors in {cluster.folder}")
+        cluster.start()
+        told = cluster.describe()
+        if ui:
+            told["dashboard"] = f"http://127.0.0.1:{pages.number}/"
+        if json_output:
+            typer.echo(json.dumps(told))
+        else:
+            typer.echo(f"manager    {told['manager']}")
+            for name, url in told["processors"].items():
+                typer.echo(f"processor  {name}  {url}")
+            if ui:
+                typer.echo(f"dashboard  {told['dashboard']}")
+            typer.echo(f"try: millstream status --manager {told['manager']}")
+        sys.stdout.flush()
+        if wanted is not None:
+            for query in submit_job(cluster.client, wanted):
+                say(f"query {query['name']} is {query['state']}")
+        while not signals:
+            cluster.watch()
+            time.sleep(WATCH_S)
+        say("stopping")
+    finally:
+        cluster.stop()
+        pages.close()

@@ -1,0 +1,1 @@
+"""Commands that plan, place and simulate without running anything."""

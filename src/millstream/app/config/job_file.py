@@ -1,0 +1,374 @@
+"""A job file: what `millstream run` reads.
+
+From TOML text to stream definitions, queries and settings (formats.md, 'Job file'). All mistakes
+of a file are found in one go, each with its line, column and a hint. Whether a query is right is
+the binder's to say; `JobQuery.located` puts its words at the right place of the file.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any, TypeVar
+
+from millstream.app.config.toml_places import Places, places_of
+from millstream.control.definitions.qos_table import TableError, quality_of, schedule_of
+from millstream.control.definitions.stream_table import StreamReader
+from millstream.core.errors import CqlError, UsageError
+from millstream.core.names import problem_of
+from millstream.core.suggestions import did_you_mean
+from millstream.decide.schedule.settings import ScheduleSettings
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.share.matching import MATCHINGS
+
+T = TypeVar("T")
+SECTIONS = ("streams", "queries", "engine", "qos", "schedule")
+QUERY_KEYS = ("cql", "from_beginning")
+ENGINE_KEYS: Mapping[str, type] = {
+    "batch_rows": int,
+    "step_rows_max": int,
+    "backlog_rows_max": int,
+    "collect_bytes_max": int,
+    "quota_bytes": int,
+    "slots": int,
+    "pace_s": float,
+    "local_disk": bool,
+    "sharing": str,
+    "spark": dict,
+}
+KIND_WORDS: Mapping[type, str] = {
+    int: "a whole number",
+    float: "a number of seconds",
+    bool: "true or false",
+    str: "a word",
+    dict: "a table",
+}
+AT_LEAST: Mapping[type, int] = {int: 1, float: 0}
+LEAST, GREATEST = -(2**63), 2**63 - 1  # the whole numbers that TOML promises to hold
+TOO_LARGE = ("a whole number is too large", "whole numbers of TOML have 64 bits")
+RESERVED_ENDINGS = (".changes", ".rejected", ".late")
+
+
+class JobFileError(UsageError):
+    """One or more mistakes in a job file; the first line of each is `file:line:column: what`."""
+
+    def __init__(self, mistakes: Sequence[UsageError]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("\n\n".join(str(m) for m in mistakes))
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuery:
+    """A query of a job file and where its text stands."""
+
+    name: str
+    cql: str
+    job: "JobText"
+    from_beginning: bool = False
+
+    def located(self, error: UsageError) -> UsageError:
+        """The same error, told with the place in the job file."""
+        path = ("queries", self.name, "cql")
+        if not isinstance(error, CqlError):
+            return self.job.mistake(
+                path, f"query {self.name}: {error.message}", error.hint, detail=error.detail
+            )
+        lines = error.source.split("\n")
+        offset = sum(len(line) + 1 for line in lines[: error.line - 1]) + error.column - 1
+        at = self.job.places.inside(path, offset)
+        return self.job.at(at, error.length, f"query {self.name}: {error.message}", error.hint)
+
+
+@dataclass(frozen=True, slots=True)
+class JobText:
+    """A job file's text with the places in it."""
+
+    path: Path
+    shown: str  # the file's name as the user gave it
+    places: Places
+
+    def at(self, offset: int, length: int, message: str, hint: str = "") -> CqlError:
+        line, column = self.places.line_column(offset)
+        return CqlError(
+            f"{self.shown}:{line}:{column}: {message}",
+            source=self.places.text,
+            line=line,
+            column=column,
+            length=length,
+            hint=hint,
+        )
+
+    def mistake(
+        self,
+        path: tuple[str, ...],
+        message: str,
+        hint: str = "",
+        *,
+        detail: str = "",
+        value: bool = True,
+    ) -> CqlError:
+        """An error at a value, or at its key."""
+        offset, length = self.places.value(path) if value else self.places.key(path)
+        error = self.at(offset, length, message, hint)
+        if detail:
+            error.detail = f"{error.detail}\n{detail}"
+        return error
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job file without mistakes."""
+
+    path: Path
+    text: JobText
+    streams: tuple[StreamDefinition, ...]
+    queries: tuple[JobQuery, ...]
+    engine: Mapping[str, Any] = field(default_factory=dict)  # as EngineSettings takes it
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+    def stream_mistake(self, stream: str, error: UsageError) -> UsageError:
+        """An error of a stream as a whole, told with its place in the file."""
+        path = ("streams", stream)
+        return self.text.mistake(path, error.message, error.hint, detail=error.detail, value=False)
+
+    def time_mistake(self, stream: str, error: UsageError) -> UsageError:
+        """An error of a stream's time, told with its place in the file."""
+        path = ("streams", stream, "time")
+        return self.text.mistake(path, error.message, error.hint, detail=error.detail)
+
+
+def load_job(path: Path) -> Job:
+    """The job of a file; JobFileError with all its mistakes."""
+    job, mistakes = inspect_job(path)
+    if job is None or mistakes:
+        raise JobFileError(mistakes)
+    return job
+
+
+def inspect_job(path: Path) -> tuple[Job | None, list[UsageError]]:
+    """The job, or what is wrong with the file."""
+    try:
+        return _inspected(path)
+    except RecursionError:  # wherever it was: in TOML's parser, among the places, in a table
+        hint = "a job file needs few levels of tables and lists"
+        return None, [UsageError(f"{path} is nested too deeply", hint=hint)]
+
+
+def _inspected(path: Path) -> tuple[Job | None, list[UsageError]]:
+    try:
+        text = path.read_bytes().decode("utf-8").replace("\r\n", "\n")
+        data = tomllib.loads(text)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        reason += did_you_mean(path.name, _jobs_beside(path))
+        hint = "give the path of a job file (TOML)"
+        return None, [UsageError(f"cannot read {path}: {reason}", hint=hint)]
+    except UnicodeDecodeError as error:
+        return None, [UsageError(f"{path} is not UTF-8 text", detail=f"at byte {error.start}")]
+    except tomllib.TOMLDecodeError as error:
+        return None, [_syntax_error(path, text, error)]
+    except ValueError:  # Python reads no whole number of thousands of digits
+        return None, [_endless_number(path, text)]
+    written = JobText(path, str(path), places_of(text))
+    if too_large := [at for at, value in _integers((), data) if not LEAST <= value <= GREATEST]:
+        return None, [written.mistake(at, *TOO_LARGE) for at in too_large]
+    reader = _JobReader(written, data)
+    job = reader.job()
+    return (None if reader.mistakes else job), reader.mistakes
+
+
+def _jobs_beside(path: Path) -> list[str]:
+    """Job files that may have been meant instead of one that is not there."""
+    try:
+        return [] if path.exists() else [found.name for found in path.parent.glob("*.toml")]
+    except OSError:
+        return []
+
+
+def _integers(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Every whole number of a table or list, with its path."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _integers((*path, key), inner)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _integers((*path, str(index)), inner)
+    elif isinstance(value, int):
+        yield path, value
+
+
+def _endless_number(path: Path, text: str) -> CqlError:
+    """A number too long for the parser, which does not say where it stands."""
+    found = re.search(r"(?<![\w.\"'])\d[\d_]{4000,}", text)
+    offset, length = (found.start(), len(found[0])) if found else (0, 1)
+    return JobText(path, str(path), Places(text)).at(offset, length, *TOO_LARGE)
+
+
+def _syntax_error(path: Path, text: str, error: tomllib.TOMLDecodeError) -> CqlError:
+    """TOML's own complaint, at its place."""
+    words = str(error)
+    found = re.search(r"\(at line (\d+), column (\d+)\)", words)
+    if found:
+        line, column = int(found[1]), int(found[2])
+    else:  # at end of document
+        lines = text.splitlines() or [""]
+        line, column = len(lines), len(lines[-1]) + 1
+    what = re.sub(r"\s*\(at .*\)$", "", words)
+    what = what[:1].lower() + what[1:]
+    return CqlError(
+        f"{path}:{line}:{column}: {what}",
+        source=text,
+        line=line,
+        column=column,
+        hint='the file is TOML: [table], key = "text", key = 12, key = { a = "x" }',
+    )
+
+
+class _JobReader:
+    """Turns the parsed values into a job, noting every mistake."""
+
+    def __init__(self, text: JobText, data: Mapping[str, Any]) -> None:
+        self.text, self.data = text, data
+        self.mistakes: list[UsageError] = []
+
+    def job(self) -> Job:
+        for key in self.data:
+            if key not in SECTIONS:
+                self._note((key,), f"unknown section {key}", SECTIONS)
+        streams = self._streams()
+        queries = self._queries()
+        engine = self._engine()
+        spark = {str(k): _spark_value(v) for k, v in dict(engine.pop("spark", {})).items()}
+        names = [q.name for q in queries]
+        quality = self._wishes("qos", lambda table: quality_of(table, names))
+        schedule = self._wishes("schedule", schedule_of)
+        if quality is not None:
+            engine["quality"] = quality
+            engine["schedule"] = ScheduleSettings()  # who has goals has the selector as well
+        if schedule is not None:
+            engine["schedule"] = schedule
+        return Job(self.text.path, self.text, streams, queries, engine, spark)
+
+    def _wishes(self, name: str, read: Callable[[Mapping[str, Any]], T]) -> T | None:
+        """A table that another module reads; its mistakes stand at their place."""
+        table = self.data.get(name)
+        if table is None:
+            return None
+        if not isinstance(table, dict):
+            self.mistakes.append(self.text.mistake((name,), f"{name} is a table", f"[{name}]"))
+            return None
+        try:
+            return read(table)
+        except TableError as error:
+            self.mistakes.append(self.text.mistake((name, *error.path), error.message, error.hint))
+            return None
+
+    def _note(self, path: tuple[str, ...], message: str, choices: Sequence[str]) -> None:
+        near = did_you_mean(path[-1], choices)
+        hint = "" if near else f"one of {', '.join(choices)}"
+        self.mistakes.append(self.text.mistake(path, message + near, hint, value=False))
+
+    def _section(self, name: str, example: str) -> list[tuple[str, dict[str, Any]]]:
+        """The named tables of a section."""
+        section = self.data.get(name, {})
+        if not isinstance(section, dict):
+            self.mistakes.append(self.text.mistake((name,), f"{name} is a table", example))
+            return []
+        if not section:
+            self.mistakes.append(
+                self.text.mistake((name,), f"the job has no {name}", f"add {example}", value=False)
+            )
+        found = []
+        for key, value in section.items():
+            if not isinstance(value, dict):
+                self.mistakes.append(
+                    self.text.mistake((name, key), f"{name}.{key} is a table", example)
+                )
+            elif problem := _bad_name(key):
+                hint = "results are written to a folder of that name"
+                self.mistakes.append(self.text.mistake((name, key), problem, hint, value=False))
+            else:
+                found.append((key, value))
+        return found
+
+    def _streams(self) -> tuple[StreamDefinition, ...]:
+        found = []
+        for name, table in self._section("streams", '[streams.NAME] with path = "..."'):
+            reader = StreamReader(name, table, self.text.path.parent)
+            definition = reader.definition()
+            for mistake in reader.mistakes:
+                path = ("streams", name, *mistake.path)
+                self.mistakes.append(
+                    self.text.mistake(path, mistake.message, mistake.hint, value=mistake.value)
+                )
+            if definition is not None:
+                found.append(definition)
+        return tuple(found)
+
+    def _queries(self) -> tuple[JobQuery, ...]:
+        found = []
+        for name, table in self._section("queries", '[queries.NAME] with cql = "SELECT ..."'):
+            for key in table:
+                if key not in QUERY_KEYS:
+                    self._note(("queries", name, key), f"unknown key {key}", QUERY_KEYS)
+            cql, beginning = table.get("cql"), table.get("from_beginning", False)
+            path = ("queries", name)
+            if cql is None:
+                self.mistakes.append(
+                    self.text.mistake(path, f"query {name} has no cql", 'cql = "SELECT ..."')
+                )
+            elif not isinstance(cql, str):
+                self.mistakes.append(
+                    self.text.mistake((*path, "cql"), "cql is a text", 'cql = "SELECT ..."')
+                )
+            elif not isinstance(beginning, bool):
+                self.mistakes.append(
+                    self.text.mistake((*path, "from_beginning"), "true or false is expected")
+                )
+            else:
+                found.append(JobQuery(name, cql, self.text, beginning))
+        return tuple(found)
+
+    def _engine(self) -> dict[str, Any]:
+        section = self.data.get("engine", {})
+        if not isinstance(section, dict):
+            self.mistakes.append(self.text.mistake(("engine",), "engine is a table", "[engine]"))
+            return {}
+        found = {}
+        for key, value in section.items():
+            path = ("engine", key)
+            kind = ENGINE_KEYS.get(key)
+            if kind is None:
+                self._note(path, f"unknown setting {key}", tuple(ENGINE_KEYS))
+            elif not _is_a(kind, value):
+                self.mistakes.append(self.text.mistake(path, f"{key} is {KIND_WORDS[kind]}"))
+            elif kind in AT_LEAST and not AT_LEAST[kind] <= value < inf:
+                least = f"at least {AT_LEAST[kind]}"
+                self.mistakes.append(self.text.mistake(path, f"{key} is {value}", least))
+            elif key == "sharing" and value not in MATCHINGS.names():
+                names = MATCHINGS.names()
+                message = f"unknown sharing {value!r}{did_you_mean(value, names)}"
+                hint = f"one of {', '.join(names)}"
+                self.mistakes.append(self.text.mistake(path, message, hint))
+            else:
+                found[key] = value
+        return found
+
+
+def _is_a(kind: type, value: Any) -> bool:
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+def _bad_name(name: str) -> str:
+    """What is wrong with a name that becomes a folder's."""
+    if name.endswith(RESERVED_ENDINGS):
+        return f"{name} ends like a folder that Millstream itself writes"
+    return problem_of(name)
+
+
+def _spark_value(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

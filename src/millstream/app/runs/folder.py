@@ -1,0 +1,187 @@
+"""The output folder of a run: whose it is, what job it belongs to, whether it is finished.
+
+`DIR/.millstream` holds the engine's home, a lock, the job's digest and, at the end, the summary.
+Decides whether a run may begin, goes on, or was finished before; never starts Spark.
+"""
+
+import hashlib
+import json
+import shutil
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from millstream.app.config import Job
+from millstream.core.errors import StateError, UsageError
+from millstream.core.json_files import write_whole
+from millstream.core.lock import FolderLock
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.share.dataflow import base_stream
+from millstream.store.arrivals.file_source import list_files, verify_unchanged
+
+STATE = ".millstream"
+NEW_RUN = "choose an empty --out folder for a new run, or undo the change"
+
+
+class RunFolder:
+    """One output folder, locked while this object is open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.home = self.path / STATE
+        self._lock = FolderLock(self.home, self.path)
+
+    def __enter__(self) -> "RunFolder":
+        self._lock.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.__exit__()
+
+    # -- whose job ------------------------------------------------------------------------------
+
+    def claim(self, job: Job, kind: str) -> None:
+        """Checks that the folder is the job's own, or nobody's."""
+        parts = job_parts(job, kind)
+        record = self._read("job.json")
+        if record is None:
+            self._refuse_foreign(job)
+            self.forget()
+            return
+        changed = _first_difference(record["parts"], parts)
+        if changed:
+            raise StateError(
+                f"{self.path} holds a run of another job: {changed} since it began", hint=NEW_RUN
+            )
+
+    def record(self, job: Job, kind: str) -> None:
+        """Makes the folder the job's own, before its first row is read."""
+        if not self.recorded():
+            write_whole(self.home / "job.json", {"parts": job_parts(job, kind)})
+
+    def recorded(self) -> bool:
+        return (self.home / "job.json").exists()
+
+    def forget(self) -> None:
+        """Removes the state of a job that never began."""
+        for file in self.home.glob("ledger.db*"):
+            file.unlink()
+        self._remove_state()
+
+    def _remove_state(self) -> None:
+        for name in ("segments", "staging", "warehouse"):
+            shutil.rmtree(self.home / name, ignore_errors=True)
+
+    def _refuse_foreign(self, job: Job) -> None:
+        """Never writes among files of somebody else."""
+        names = [f"{q.name}{end}" for q in job.queries for end in ("", ".changes")]
+        names += [f"{s.name}{end}" for s in job.streams for end in (".rejected", ".late")]
+        for name in names:
+            target = self.path / name
+            if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+                raise UsageError(
+                    f"{target} exists and was not written by this job",
+                    hint="choose an empty --out folder",
+                )
+
+    def verify_input(self, job: Job) -> None:
+        """Refuses to report or go on over other input than was read; starts no Spark."""
+        ledger = self.home / "ledger.db"
+        if not ledger.exists():
+            return
+        db = sqlite3.connect(f"{ledger.as_uri()}?mode=ro", uri=True)
+        try:
+            for stream in job.streams:
+                if stream.source.get("source", "file") != "file":
+                    continue
+                found = "SELECT path, identity FROM source_files WHERE stream = ? ORDER BY number"
+                recorded = db.execute(found, (base_stream(stream.name),)).fetchall()
+                verify_unchanged(stream.name, recorded)
+                begun = "SELECT 1 FROM ingests WHERE stream = ?"
+                seen = recorded or db.execute(begun, (base_stream(stream.name),)).fetchall()
+                if not seen or stream.source.get("follow"):
+                    continue
+                known = {path for path, _ in recorded}
+                fresh = [p for p in list_files(stream) if str(p) not in known]
+                if fresh:
+                    raise StateError(
+                        f"stream {stream.name}: {fresh[0]} was not there when this run began",
+                        hint=NEW_RUN,
+                    )
+        except sqlite3.OperationalError:
+            return  # killed before the ledger had its tables: nothing was read
+        finally:
+            db.close()
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def finished(self, job: Job) -> dict[str, Any] | None:
+        """The summary of a run that came to its end before; None where it has to go on."""
+        summary = self._read("summary.json")
+        if summary is None:
+            return None
+        for query in job.queries:
+            done = summary["queries"].get(query.name, {}).get("state") == "done"
+            if done and not (self.path / query.name).is_dir():
+                raise StateError(
+                    f"this run is finished, but its results {self.path / query.name} are gone",
+                    hint=f"remove {self.home} to compute them again",
+                )
+        return summary
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Records the end; what was only needed to go on is removed."""
+        write_whole(self.home / "summary.json", summary)
+        self._remove_state()
+
+    # -- files ----------------------------------------------------------------------------------
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            return dict(json.loads((self.home / name).read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise StateError(
+                f"{self.home / name} cannot be read: {error}",
+                hint="choose an empty --out folder for a new run",
+            ) from None
+
+
+def job_parts(job: Job, kind: str) -> dict[str, str]:
+    """What a run's result depends on, part by part, as digests.
+
+    Comments, order and engine settings are not part of a job's meaning.
+    """
+    parts = {"the output format (--format)": kind}
+    for stream in job.streams:
+        parts[f"stream {stream.name}"] = _digest(_stream_meaning(stream))
+    for query in job.queries:
+        parts[f"query {query.name}"] = _digest([query.cql, query.from_beginning])
+    return parts
+
+
+def _stream_meaning(stream: StreamDefinition) -> list[Any]:
+    source = {k: v for k, v in stream.source.items() if k != "rate"}  # when, not what
+    columns = [[f.name, f.type] for f in stream.columns]
+    limits = [stream.lateness_us, stream.idle_us, stream.max_ahead_us]
+    return [columns, stream.time, limits, source]
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _first_difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """What changed, in words; empty where nothing did."""
+    for name in before:
+        if name not in now:
+            return f"{name} was removed"
+        if before[name] != now[name]:
+            return f"{name} has changed"
+    for name in now:
+        if name not in before:
+            return f"{name} was added"
+    return ""

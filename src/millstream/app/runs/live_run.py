@@ -1,0 +1,203 @@
+"""A run while it goes on, as others may look at it and steer it.
+
+Goals of quality of service can be changed in three ways: by editing `[qos]` of the job file, by
+`millstream qos DIR` (wishes are small files in the run's folder, answered by files), and by whoever
+holds this object, such as the HTTP endpoint. Changed goals are kept in the folder and hold when the
+run goes on after a stop, until the job file's own `[qos]` changes. Never changes a result.
+"""
+
+import os
+import time
+import tomllib
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.app.config import Job
+from millstream.app.runs.display import Display
+from millstream.control.definitions.qos_table import quality_of, specification_of, table_of
+from millstream.core.errors import MillstreamError, UsageError
+from millstream.core.json_files import read_json, write_whole
+from millstream.decide.schedule.quality import DEFAULT, Quality
+from millstream.engine.scheduling.figures import scheduling_figures
+from millstream.engine.scheduling.goals import change_goals, set_quality
+
+if TYPE_CHECKING:
+    from millstream.engine.engine import Engine
+    from millstream.engine.loop import Loop
+
+KEPT = "qos.json"
+LIVE = "live.json"
+WISHES = "wishes"
+WISH_KEYS = ("goals", "template", "query", "weight", "forget")
+LOOK_SECONDS = 0.5
+LIVE_SECONDS = 2.0
+
+
+class LiveRun:
+    """One run between its first and its last step."""
+
+    def __init__(
+        self, job: Job, home: Path, engine: "Engine", loop: "Loop", shown: Display
+    ) -> None:
+        self.job, self.home, self.engine, self.loop = job, home, engine, loop
+        self.url = ""  # of its endpoint, where it has one
+        self._shown = shown
+        self._file_seen = _modified(job.path)
+        self._file_goals: Quality = job.engine.get("quality", DEFAULT)
+        self._told: dict[str, bool | None] = {}
+        self._starving: frozenset[str] = frozenset()
+        self._next_look = self._next_live = 0.0
+        for unread in (home / WISHES).glob("*.answer"):  # whoever asked has given up
+            unread.unlink(missing_ok=True)
+        self._restore()
+
+    def status(self) -> dict[str, Any]:
+        """The engine's figures and those of its scheduling."""
+        return {**self.engine.status(), "scheduling": self.scheduling()}
+
+    def scheduling(self) -> dict[str, Any]:
+        return scheduling_figures(self.loop, time.time())
+
+    # -- goals ----------------------------------------------------------------------------------
+
+    def change_goals(self, wish: Mapping[str, Any]) -> dict[str, Any]:
+        """Goals as `{"goals": "delay <= 2s", "query": "errors", "weight": 2}`; gives how all stand.
+
+        `template` or a list of goals in place of the line; `forget` drops a query's own goals.
+        """
+        query, weight = _checked_wish(wish)
+        given = {k: v for k, v in wish.items() if k in ("goals", "template")}
+        specification = specification_of(given) if given else None
+        with self.engine.lock:
+            quality = change_goals(self.engine, specification, query, weight)
+            self._keep(quality)
+        return self.scheduling()
+
+    def _keep(self, quality: Quality) -> None:
+        kept = {"qos": table_of(quality), "instead_of": table_of(self._file_goals)}
+        write_whole(self.home / KEPT, kept)
+
+    def _restore(self) -> None:
+        """Goals that were changed before a stop, unless the job file's have changed since."""
+        kept = read_json(self.home / KEPT)
+        if kept is None or kept.get("instead_of") != table_of(self._file_goals):
+            return
+        names = [q.name for q in self.job.queries]
+        set_quality(self.engine, quality_of(kept["qos"], names))
+        self._shown.say("goals of quality as they were changed before the stop")
+
+    def _look_at_job_file(self) -> None:
+        """Takes over `[qos]` of the job file when somebody has edited it."""
+        seen = _modified(self.job.path)
+        if seen == self._file_seen:
+            return
+        self._file_seen = seen
+        try:
+            table = tomllib.loads(self.job.path.read_text(encoding="utf-8")).get("qos")
+            names = [q.name for q in self.job.queries]
+            quality = DEFAULT if table is None else quality_of(table, names)
+            if quality == self._file_goals:
+                return
+            set_quality(self.engine, quality)
+        except (OSError, ValueError, AttributeError, MillstreamError) as error:
+            first = str(error).split("\n", maxsplit=1)[0]
+            self._shown.say(f"[qos] of {self.job.path.name} was not taken over: {first}")
+            return
+        self._file_goals = quality
+        (self.home / KEPT).unlink(missing_ok=True)
+        self._shown.say(f"goals of quality taken over from {self.job.path.name}")
+
+    # -- now and then ---------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Called by the run: wishes, the job file, limits met or not, somebody starving."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_SECONDS
+        self._look_at_job_file()
+        self._answer_wishes()
+        figures = self.scheduling()
+        self._tell_goals(figures)
+        if now >= self._next_live:
+            self._next_live = now + LIVE_SECONDS
+            write_whole(self.home / LIVE, self._live(figures))
+
+    def _live(self, figures: Mapping[str, Any]) -> dict[str, Any]:
+        return {"pid": os.getpid(), "url": self.url, "at": time.time(), "scheduling": figures}
+
+    def _answer_wishes(self) -> None:
+        for file in sorted((self.home / WISHES).glob("*.wish")):
+            try:
+                answer: dict[str, Any] = self.change_goals(read_json(file) or {})
+                self._shown.say("goals of quality changed")
+            except MillstreamError as error:
+                answer = {"error": error.message, "detail": error.detail, "hint": error.hint}
+                self._shown.say(f"goals that were asked for are refused: {error.message}")
+            write_whole(file.with_suffix(".answer"), answer)
+            file.unlink(missing_ok=True)
+
+    def _tell_goals(self, figures: Mapping[str, Any]) -> None:
+        """Says once when a limit is met or no longer, and who begins to starve."""
+        for goal in figures["goals"]:
+            whose = f" of query {goal['query']}" if goal["query"] else ""
+            key = f"{goal['query']}/{goal['statistic']}/{goal['limit']}"
+            before = self._told.get(key)
+            if goal["met"] is not None and goal["met"] != before:
+                self._told[key] = goal["met"]
+                if before is not None or not goal["met"]:
+                    self._shown.say(f"goal{whose}: {goal['told']}")
+        starving = frozenset(figures["starving"])
+        for label in sorted(starving - self._starving):
+            waited = figures["starving"][label]
+            self._shown.say(f"operator {label} starves: its rows were passed over for {waited:g} s")
+        self._starving = starving
+
+    def close(self) -> None:
+        """The run ends or stops: nobody answers here any more."""
+        (self.home / LIVE).unlink(missing_ok=True)
+
+
+# -- from another process -----------------------------------------------------------------------
+
+
+def leave_wish(home: Path, wish: Mapping[str, Any]) -> Path:
+    """Puts a wish into a run's folder; gives the file that will hold the answer."""
+    _checked_wish(wish)
+    folder = home / WISHES
+    folder.mkdir(exist_ok=True)
+    name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
+    write_whole(folder / f"{name}.wish", wish)
+    return folder / f"{name}.answer"
+
+
+def live_figures(home: Path) -> dict[str, Any] | None:
+    """What a run has last told of itself; None where none goes on."""
+    return read_json(home / LIVE)
+
+
+def _checked_wish(wish: Mapping[str, Any]) -> tuple[str | None, float | None]:
+    """The query and the weight of a wish; UsageError where it is none."""
+    for key in wish:
+        if key not in WISH_KEYS:
+            raise UsageError(f"unknown key {key}", hint=f"one of {', '.join(WISH_KEYS)}")
+    query, weight, forget = wish.get("query"), wish.get("weight"), wish.get("forget", False)
+    if query is not None and not isinstance(query, str):
+        raise UsageError("query is the name of a query")
+    if weight is not None and (isinstance(weight, bool) or not isinstance(weight, int | float)):
+        raise UsageError("weight is a number")
+    given = "goals" in wish or "template" in wish
+    if forget is True and (given or query is None):
+        raise UsageError("forget takes a query and no goals")
+    if not given and forget is not True and (weight is None or query is not None):
+        raise UsageError("no goals are given", hint='"delay <= 2s", or the name of a template')
+    return query, None if weight is None else float(weight)
+
+
+def _modified(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

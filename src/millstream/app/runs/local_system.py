@@ -1,0 +1,289 @@
+"""An engine in this process as `System`, driven by a loop in the background.
+
+Importing this module brings Spark: whoever may do without imports it when an engine is wanted.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from millstream.client.system import Figures, RegisteredQuery, ResultPage, Submission
+from millstream.core.errors import UsageError
+from millstream.decide.schedule.quality import Specification
+from millstream.engine.costs import explained
+from millstream.engine.engine import Engine
+from millstream.engine.loop import Loop
+from millstream.engine.query import Query
+from millstream.engine.scheduling.figures import scheduling_figures
+from millstream.engine.scheduling.goals import change_goals
+from millstream.engine.settings import EngineSettings
+from millstream.engine.sources.push_source import PushSource
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.plan.nodes import sources_of
+from millstream.language.plan.windows import BEGINNING
+from millstream.spark.plane import SparkPlane
+from millstream.spark.session import active, session
+from millstream.store.consumers import Consumer, subscriber
+from millstream.store.delivery import Sink
+from millstream.store.reach import SELF_READING
+
+LOOK_S = 0.05  # between two looks at a result
+
+
+class LocalSystem:
+    """One engine and its loop; nothing runs before `start` or `work`."""
+
+    url = ""
+    shared = False
+
+    def __init__(
+        self,
+        home: Path,
+        master: str,
+        *,
+        settings: Mapping[str, Any],
+        spark: Mapping[str, str],
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        running = active()
+        if running is None:
+            say(f"starting Spark ({master})")
+        own = {"spark.sql.warehouse.dir": str(home / "warehouse"), **spark}
+        self.spark = running or session(master, own, log=home / "spark.log")
+        self.own_spark = running is None
+        self.engine = Engine(home, SparkPlane(self.spark), EngineSettings(**dict(settings)))
+        self.loop = Loop(self.engine)
+        self.working = self._closed = False
+
+    def close(self) -> None:
+        """Finishes the steps in hand and ends; Spark goes on."""
+        if not self._closed:
+            self._closed = True
+            if self.working:
+                self.loop.stop()
+            self.engine.close()
+
+    def start(self) -> None:
+        """Begins to work, or makes the loop look for something new."""
+        if self._closed:
+            raise UsageError("the session is closed")
+        self.check()
+        if self.working:
+            self.loop.wake()
+        else:
+            self.working = True
+            self.loop.start()
+
+    def _changed(self) -> None:
+        if self.working:
+            self.loop.wake()
+
+    def check(self) -> None:
+        """Raises what stopped the loop, if anything did."""
+        if self.loop.failure is not None:
+            raise self.loop.failure
+
+    def work(self, tick: Callable[[], None]) -> None:
+        self.loop.run(tick)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        self.start()
+        settled = self.loop.settled.wait(timeout_s)
+        self.check()
+        return settled
+
+    def caught_up(self, name: str) -> Callable[[], bool]:
+        return self.wait
+
+    # -- streams --------------------------------------------------------------------------------
+
+    def declare(self, stream: StreamDefinition) -> None:
+        self.engine.add_stream(stream)
+        source = self.engine.sources.get(stream.name)
+        if self.working and source is not None:
+            source.start()
+        self._changed()
+
+    def definition(self, stream: str) -> StreamDefinition:
+        return self._pushed(stream).definition
+
+    def push(
+        self, stream: str, rows: Sequence[Mapping[str, Any]], producer: str,
+        number: int | None = None,
+    ) -> Mapping[str, Any]:  # fmt: skip
+        source = self._pushed(stream)
+        sequence = number if number is not None else source.expected(producer)
+        answer = source.push(producer, sequence, rows)
+        return {"rows": answer.rows, "late": answer.late, "rejected": answer.rejected,
+                "repeated": answer.repeated, "reasons": answer.reasons}  # fmt: skip
+
+    def finish(self, stream: str) -> None:
+        self._pushed(stream).finish()
+
+    def _pushed(self, stream: str) -> PushSource:
+        name = self.engine.catalog.stream(stream).name
+        source = self.engine.sources.get(name)
+        if not isinstance(source, PushSource):
+            raise UsageError(
+                f"stream {name} has a source of its own",
+                hint='declare it with source="push" to push rows',
+            )
+        return source
+
+    def forget(self, stream: str) -> None:
+        """Streams end with the engine."""
+
+    # -- queries --------------------------------------------------------------------------------
+
+    def free_name(self) -> str:
+        number = 1
+        while f"q{number}" in self.engine.queries:
+            number += 1
+        return f"q{number}"
+
+    def submit(self, query: Submission) -> RegisteredQuery:
+        made = self.engine.add_query(query.name, query.cql, from_beginning=query.from_beginning)
+        if made.plan.relation:
+            self._hold_table(made)
+        self._changed()
+        return self.query(query.name)
+
+    def _hold_table(self, query: Query) -> None:
+        """A table needs the whole changelog where the operator does not keep it for itself."""
+        operator = self.engine.operators.get(query.stream)
+        if operator is None or operator.kind in SELF_READING:
+            return
+        with self.engine.ledger.transaction() as ledger:
+            following, watermark = ledger.cursor(Consumer("table", query.name), query.stream)
+            ledger.set_cursor(Consumer("table", query.name), query.stream, following, watermark)
+
+    def explain(self, cql: str) -> str:
+        """What a query means, what it would share with those that run, and what that costs."""
+        return explained(self.engine, self.engine.plan(cql))
+
+    def query(self, name: str) -> RegisteredQuery:
+        known = self.engine.queries.get(name)
+        if known is None:
+            raise UsageError(f"query {name} was dropped")
+        return RegisteredQuery(
+            name,
+            known.cql,
+            known.plan.columns,
+            known.plan.relation,
+            known.stream,
+            known.state,
+            known.reason,
+            None if known.start == BEGINNING else known.start,
+            tuple(source.stream for source in sources_of(known.plan.root)),
+            known.plan,
+        )
+
+    def queries(self) -> Sequence[str]:
+        return list(self.engine.queries)
+
+    def drop(self, name: str) -> None:
+        with self.engine.lock:
+            self.engine.drop_query(name)
+            with self.engine.ledger.transaction() as ledger:
+                ledger.drop_consumer(Consumer("table", name))
+        self._changed()
+
+    # -- results --------------------------------------------------------------------------------
+
+    def reader(self, name: str) -> "LedgerReader":
+        return LedgerReader(self, self.query(name))
+
+    def latest(self, name: str, rows_max: int) -> list[dict[str, Any]]:
+        """The last rows that are retained, oldest first; reads no more files than it must."""
+        engine, result = self.engine, self.query(name).result
+        found: list[dict[str, Any]] = []
+        with engine.streams.removals.reading():
+            for segment in reversed(engine.ledger.segments(result.stream)):
+                if len(found) >= rows_max:
+                    break
+                if segment.rows:
+                    stored = engine.store.read(segment)
+                    kept = stored.slice(max(0, stored.num_rows - rows_max + len(found)))
+                    found = result.shown(kept).to_pylist() + found
+        return found
+
+    def table_pieces(
+        self, name: str, enough: Callable[[], bool] = lambda: True
+    ) -> Iterator[pa.Table]:
+        enough()
+        self.query(name).raise_if_failed()
+        return self.engine.table_pieces(name)
+
+    def deliver(self, name: str, sink: Sink) -> None:
+        """The first sink moves the query's own cursor, so that nothing is kept for nobody."""
+        others = sum(d.result.query == name for d in self.engine.deliveries)
+        consumer = Consumer("sink", f"{name}:{others}") if others else None
+        self.engine.deliver(name, sink, consumer=consumer)
+
+    def deliver_rejects(self, stream: StreamDefinition, late: Sink, rejected: Sink) -> None:
+        self.engine.deliver_rejects(stream.name, late, rejected)
+
+    def serve_sinks(self, name: str) -> None:
+        self.start()
+
+    # -- figures and goals ----------------------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        return self.loop.steps
+
+    def status(self) -> Mapping[str, Any]:
+        return self.engine.status()
+
+    def figures(self) -> Figures:
+        return self.engine.status()
+
+    def set_quality(
+        self, goals: Specification | None, query: str | None, weight: float | None
+    ) -> None:
+        change_goals(self.engine, goals, query, weight)
+
+    def quality(self) -> Mapping[str, Any]:
+        """Goals beside what is measured, the algorithm in charge, what choosing costs."""
+        self.start()
+        return scheduling_figures(self.loop, time.time())
+
+
+class LedgerReader:
+    """A result in this process, from the query's own cursor on."""
+
+    def __init__(self, system: LocalSystem, query: RegisteredQuery) -> None:
+        self._system, self._query = system, query
+        self._consumer = subscriber(query.name)
+        ledger = system.engine.ledger
+        self.following, self._watermark = ledger.cursor(self._consumer, query.stream)
+        self.ended = self.idle = False
+
+    def pages(self, wait_s: float = 0.0) -> Iterator[ResultPage]:
+        """All that has come, as one page."""
+        engine, loop = self._system.engine, self._system.loop
+        self.ended = loop.finished.is_set()  # asked first: what comes later is not yet looked at
+        segments = engine.ledger.segments(self._query.stream, self.following)
+        self.idle = not segments
+        if not segments:
+            self._system.check()
+            if not self.ended:
+                loop.finished.wait(min(wait_s, LOOK_S))
+            return
+        self.ended = False
+        self.following, self._watermark = segments[-1].last + 1, segments[-1].watermark
+        tables = [engine.store.read(s) for s in segments if s.rows]
+        shown = None
+        if tables:
+            merged = pa.concat_tables(tables, promote_options="permissive")
+            shown = self._query.result.shown(merged)
+        yield ResultPage(segments[0].first, segments[-1].last, shown)
+
+    def acknowledge(self) -> None:
+        engine, stream = self._system.engine, self._query.stream
+        with engine.ledger.transaction() as ledger:
+            ledger.set_cursor(self._consumer, stream, self.following, self._watermark)
+        engine.maintenance.retain([stream])

@@ -1,0 +1,114 @@
+"""What a run has done, as plain values and as text for people."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from millstream.app.runs.display import limits_told
+
+FINISHED, FAILED = "finished", "failed"
+
+
+def summarise(
+    status: Mapping[str, Any],
+    tables: Mapping[str, int],
+    folder: Path,
+    *,
+    seconds: float,
+    steps: int,
+) -> dict[str, Any]:
+    """The summary of a run; `tables` gives the rows of each relation's final table."""
+    queries = {}
+    for name, query in status["queries"].items():
+        entry: dict[str, Any] = {
+            "state": "failed" if query["state"] == "failed" else "done",
+            "rows": tables.get(name, query["rows"]),
+            "path": str(folder / name),
+        }
+        if query["relation"]:
+            entry |= {"changes": query["rows"], "changes_path": str(folder / f"{name}.changes")}
+        if query["reason"]:
+            entry["reason"] = query["reason"]
+        if query["culprits"]:
+            entry["culprits"] = query["culprits"]
+        queries[name] = entry
+    streams = {
+        name: {"rows": s["rows"], "late": s["late"], "rejected": s["rejected"]}
+        for name, s in status["streams"].items()
+    }
+    failed = any(q["state"] == "failed" for q in queries.values())
+    return {
+        "state": FAILED if failed else FINISHED,
+        "out": str(folder),
+        "seconds": round(seconds, 2),
+        "steps": steps,
+        "streams": streams,
+        "queries": queries,
+    }
+
+
+def exit_code(summary: Mapping[str, Any]) -> int:
+    """0 where every query is done, 1 where one has failed."""
+    return 0 if summary["state"] == FINISHED else 1
+
+
+def print_summary(summary: Mapping[str, Any], console: Console, *, again: bool = False) -> None:
+    """Two tables and a line."""
+    streams = Table("stream", title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("rows", "late", "rejected"):
+        streams.add_column(heading, justify="right")
+    for name, stream in summary["streams"].items():
+        figures = (f"{stream[k]:,}" for k in ("rows", "late", "rejected"))
+        streams.add_row(name, *figures)
+    queries = Table("query", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    queries.add_column("rows", justify="right")
+    queries.add_column("state")
+    queries.add_column("result", overflow="fold")
+    for name, query in summary["queries"].items():
+        shown = query["state"]
+        if shown == "failed":
+            shown = f"[red]failed[/red]: {_plain(query.get('reason', ''))}"
+        queries.add_row(name, f"{query['rows']:,}", shown, _relative(query["path"]))
+    console.print(streams)
+    console.print()
+    console.print(queries)
+    console.print()
+    for line in limits_told(summary):
+        console.print(f"goal: {line}", highlight=False, markup=False)
+    console.print(_closing(summary, again), highlight=False)
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """A number and what it counts.
+
+    >>> counted(1, "query", "queries"), counted(12, "query", "queries")
+    ('1 query', '12 queries')
+    """
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def _closing(summary: Mapping[str, Any], again: bool) -> str:
+    rows = sum(s["rows"] for s in summary["streams"].values())
+    queries = counted(len(summary["queries"]), "query", "queries")
+    text = f"{rows:,} rows, {queries}, {summary['seconds']:.1f} s"
+    if again:
+        return f"finished before: {text}; nothing to do"
+    failed = [n for n, q in summary["queries"].items() if q["state"] == "failed"]
+    if failed:
+        return f"{text}; failed: {', '.join(_plain(n) for n in failed)}"
+    return f"done: {text}"
+
+
+def _relative(path: str) -> str:
+    try:
+        return _plain(str(Path(path).relative_to(Path.cwd())))
+    except ValueError:
+        return _plain(path)
+
+
+def _plain(text: str) -> str:
+    """A text that rich must not read as markup."""
+    return text.replace("[", r"\[")

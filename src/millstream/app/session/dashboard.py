@@ -1,0 +1,48 @@
+"""The dashboard of a session: `with millstream.dashboard(session): ...`."""
+
+from typing import TYPE_CHECKING
+
+from millstream.edge.dashboard.serving import DashboardServer
+from millstream.edge.views.engine_view import EngineView
+
+if TYPE_CHECKING:
+    from millstream.app.session import Session
+
+
+class SessionDashboard:
+    """Serves one session; ends with the block, or by `close`."""
+
+    def __init__(self, session: "Session", *, host: str, port: int | None, token: str | None):
+        local = session.here("the dashboard of a session")
+        local.start()
+        self._view = EngineView(local.engine, title="session", loop=local.loop)
+        self._server = DashboardServer(self._view, host=host, port=port, token=token).start()
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    def close(self) -> None:
+        """The pages end; the session goes on."""
+        self._server.stop()
+        self._view.leave()
+
+    def __enter__(self) -> "SessionDashboard":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _repr_html_(self) -> str:
+        return f'<a href="{self.url}" target="_blank">dashboard: {self.url}</a>'
+
+
+def dashboard(
+    session: "Session",
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    token: str | None = None,
+) -> SessionDashboard:
+    """Pages over a session, which begins to work; beyond this machine they need a token."""
+    return SessionDashboard(session, host=host, port=port, token=token)

@@ -1,0 +1,253 @@
+"""A registered query as its user holds it: rows, tables, sinks, the plan.
+
+Rows are taken by the query's own cursor, wherever its result is kept: each comes once, and is
+acknowledged with the last row of its batch. Nothing here decides when work is done.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from html import escape
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from millstream.app.session.arguments import Goals
+from millstream.app.session.live_table import follow
+from millstream.app.session.notebook import ROWS_SHOWN, query_html
+from millstream.client.arrow_types import empty_table
+from millstream.client.system import (
+    QueryFailedError,
+    Reader,
+    RegisteredQuery,
+    System,
+    tables_of,
+)
+from millstream.core.errors import MillstreamError, UsageError
+from millstream.language.plan.explain import explain
+from millstream.store.delivery import FILE_FORMATS, CallbackSink, ConsoleSink, FileSink, Sink
+
+__all__ = ["QueryFailedError", "QueryHandle", "Row"]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Row(dict[str, Any]):
+    """A result row: `row["host"]`, or `row.host` where the name allows it."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"no column {name}; there are {', '.join(self)}") from None
+
+
+def _unclosed(rows: Iterator[Row]) -> Iterator[Row]:
+    """Passes rows on; whoever stops early does not end the iterator behind."""
+    while (row := next(rows, None)) is not None:
+        yield row
+
+
+class HandleSession(Protocol):
+    """What a handle asks of its session."""
+
+    system: System
+
+    @property
+    def spark(self) -> Any: ...
+
+    def latest(self, query: str, rows_max: int) -> list[dict[str, Any]]: ...
+
+    def set_quality(
+        self, goals: Goals, query: str | None = None, *, weight: float | None = None
+    ) -> None: ...
+
+    def drop(self, name: str) -> None: ...
+
+
+class QueryHandle:
+    """One query of a session."""
+
+    def __init__(self, session: HandleSession, name: str) -> None:
+        self._session, self._system, self.name = session, session.system, name
+        self._rows: Iterator[Row] | None = None
+        self._reader: Reader | None = None
+        self._sinks = 0
+
+    def __repr__(self) -> str:
+        try:
+            state = self.state
+        except UsageError:
+            state = "dropped"
+        except MillstreamError:
+            state = "out of reach"
+        return f"<query {self.name}: {state}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the text, the state, the columns, the plan drawn, the latest rows."""
+        try:
+            query = self._query
+        except UsageError:
+            return f"<p>query <b>{escape(self.name)}</b> was dropped</p>"
+        state = query.state + (f": {query.reason}" if query.reason else "")
+        columns = (*self.columns, ("ts", "timestamp"))
+        root = query.plan.root if query.plan is not None else None
+        rows = self._session.latest(self.name, ROWS_SHOWN)
+        return query_html(self.name, state, query.cql, columns, root, rows)
+
+    def live(self, seconds: float = 60.0, until_rows: int | None = None) -> pa.Table:
+        """A table in a notebook that follows the result; gives what it shows in the end.
+
+        It ends with the input, after so many seconds, or when there are that many rows. Rows are
+        not taken: iterating afterwards gives them too.
+        """
+        self._system.start()
+        shown = follow(self._system.reader(self.name), seconds, until_rows)
+        return shown if shown is not None else empty_table(self._query.result)
+
+    # -- what it is -----------------------------------------------------------------------------
+
+    @property
+    def _query(self) -> RegisteredQuery:
+        return self._system.query(self.name)
+
+    @property
+    def cql(self) -> str:
+        return self._query.cql
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """Names and types of the result, without `ts`."""
+        return tuple((f.name, f.type) for f in self._query.columns)
+
+    @property
+    def relation(self) -> bool:
+        """Whether the result is a table that changes, not a stream of rows."""
+        return self._query.relation
+
+    @property
+    def start(self) -> datetime | None:
+        """The event time from which on rows count; None where it is the beginning of all."""
+        start = self._query.start
+        return None if start is None else EPOCH + timedelta(microseconds=start)
+
+    @property
+    def state(self) -> str:
+        """`running` or `failed`; `reason` tells why."""
+        return self._query.state
+
+    @property
+    def reason(self) -> str:
+        return self._query.reason
+
+    def explain(self) -> str:
+        plan = self._query.plan
+        if plan is None:
+            raise UsageError(
+                f"the plan of {self.name} is not known here", hint="the dashboard shows it"
+            )
+        return explain(plan)
+
+    # -- rows -----------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Row]:
+        """Rows in order of arrival, each once; ends with the input.
+
+        A relation gives its changes, with `op` + or -. Breaking off and iterating again goes on
+        with the next row.
+        """
+        if self._sinks:
+            raise UsageError(
+                f"the rows of {self.name} go to a sink", hint="register the query twice to do both"
+            )
+        if self._rows is None:
+            self._rows = self._take()
+        yield from _unclosed(self._rows)
+
+    def _take(self) -> Iterator[Row]:
+        self._system.start()
+        if self._reader is None:
+            self._reader = self._system.reader(self.name)
+        for table in tables_of(self._system, self.name, self._reader, acknowledge=True):
+            for record in table.to_pylist():
+                yield Row(record)
+        self._rows = None
+
+    # -- tables ---------------------------------------------------------------------------------
+
+    def to_arrow(self, *, wait: bool = True) -> pa.Table:
+        """All rows that nobody has taken by iterating; waits until the input so far is done.
+
+        They are not acknowledged: iterating afterwards gives them too.
+        """
+        enough = self._system.caught_up(self.name) if wait else lambda: True
+        reader = self._system.reader(self.name)
+        tables = list(tables_of(self._system, self.name, reader, enough))
+        if tables:
+            return pa.concat_tables(tables, promote_options="permissive")
+        return empty_table(self._query.result)
+
+    def to_pandas(self, *, wait: bool = True) -> Any:
+        return self.to_arrow(wait=wait).to_pandas()
+
+    def table(self, *, wait: bool = True) -> pa.Table:
+        """A relation's table as of the input so far."""
+        if not self.relation:
+            raise UsageError(
+                f"the result of {self.name} is a stream, not a table", hint="use to_arrow()"
+            )
+        enough = self._system.caught_up(self.name) if wait else lambda: True
+        pieces = list(self._system.table_pieces(self.name, enough))
+        return pa.concat_tables(pieces, promote_options="permissive")
+
+    # -- sinks ----------------------------------------------------------------------------------
+
+    def on_batch(self, function: Callable[[pa.Table, int], Any]) -> "QueryHandle":
+        """Calls a function with each batch and its id, at least once, in order of arrival.
+
+        On a cluster it comes back when the result has ended; so do `write` and `print`.
+        """
+        return self._attach(CallbackSink(function))
+
+    def write(
+        self,
+        path: str | Path | None = None,
+        format: str = "parquet",  # noqa: A002  (as Spark calls it)
+        **options: Any,
+    ) -> "QueryHandle":
+        """Writes every row: to parquet, csv or json files of a folder, exactly once.
+
+        Other formats are those of Spark's batch writer, with its options; each batch comes at least
+        once with its id in a column `batch`, and in options that say `{batch}`.
+        """
+        if format in FILE_FORMATS and path is not None and not options:
+            return self._attach(FileSink(Path(path).absolute(), format))
+        spark = self._session.spark
+        from millstream.spark.sink import SparkSink  # noqa: PLC0415  (brings Spark)
+
+        where = {} if path is None else {"path": str(Path(path).absolute())}
+        return self._attach(SparkSink(spark, format, where | options))
+
+    def print(self, rows_max: int = 20) -> "QueryHandle":
+        """Prints rows as they appear, of each batch at most so many."""
+        return self._attach(ConsoleSink(print, rows_max))
+
+    def _attach(self, sink: Sink) -> "QueryHandle":
+        if self._rows is not None:
+            raise UsageError(
+                f"the rows of {self.name} are being iterated", hint="register the query twice"
+            )
+        self._system.deliver(self.name, sink)
+        self._sinks += 1
+        self._system.serve_sinks(self.name)
+        return self
+
+    def set_quality(self, goals: Goals, *, weight: float | None = None) -> None:
+        """What is wanted of this query, beside what is wanted of all; None forgets it."""
+        self._session.set_quality(goals, self.name, weight=weight)
+
+    def drop(self) -> None:
+        """Stops the query and forgets it; others that share its operators go on."""
+        self._session.drop(self.name)

@@ -1,0 +1,275 @@
+"""A session: streams and queries of a system, an engine in this process or a cluster.
+
+Nothing runs until somebody asks for a result (iterating, `to_arrow`, `on_batch`, `write`, `wait`,
+`start`), so that queries registered one after the other all begin with the first row.
+"""
+
+import re
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millstream.app.session.arguments import (
+    Columns,
+    Goals,
+    naming_of,
+    resolved,
+    specification_given,
+    stream_of,
+)
+from millstream.app.session.query import QueryHandle
+from millstream.app.session.rows import as_mappings
+from millstream.client.cluster_system import ClusterSystem
+from millstream.client.system import Submission, System
+from millstream.core.errors import UsageError
+from millstream.core.lock import FolderLock
+from millstream.decide.schedule.facts import Choice, Switch
+from millstream.decide.schedule.measures import OperatorStatistic, PlanStatistic
+from millstream.engine.scheduling.goals import register_statistic
+from millstream.language.cql.catalog import StreamDefinition, UserFunction
+from millstream.language.cql.parsing.parser import CreateStream, parse, split
+from millstream.language.cql.types import canonical
+
+if TYPE_CHECKING:
+    from millstream.app.runs.local_system import LocalSystem
+
+
+class Session:
+    """Streams and queries of this process, or of a cluster.
+
+    `home` keeps state between sessions: declared again, streams and queries go on where they
+    stopped. Without it, everything is forgotten at the end. With `manager`, the URL of a cluster's
+    manager, the same calls work on the cluster: files lie where its processors see them, and its
+    queries go on after the session until they are dropped.
+    """
+
+    def __init__(
+        self,
+        home: str | Path | None = None,
+        master: str = "local[*]",
+        *,
+        manager: str | None = None,
+        token: str | None = None,  # that a manager asks for
+        verify: str | bool = True,  # a manager's certificate
+        settings: Mapping[str, Any] | None = None,
+        spark: Mapping[str, str] | None = None,
+    ) -> None:
+        self._producer = f"session-{uuid.uuid4().hex[:12]}"
+        self._local: LocalSystem | None = None
+        self.system: System
+        with ExitStack() as opened:
+            if manager is None:
+                self._local = self.system = self._engine(opened, home, master, settings, spark)
+            elif home is None and settings is None and spark is None:
+                self.system = ClusterSystem(manager, token=token, verify=verify)
+                opened.callback(self.system.close)
+            else:
+                raise UsageError(
+                    "a manager's processors have homes and settings of their own",
+                    hint="leave out home, settings and spark",
+                )
+            self._opened = opened.pop_all()
+
+    def _engine(
+        self, opened: ExitStack, home: str | Path | None, master: str,
+        settings: Mapping[str, Any] | None, spark: Mapping[str, str] | None,
+    ) -> "LocalSystem":  # fmt: skip
+        # it brings Spark, which a session on a cluster does without
+        from millstream.app.runs.local_system import LocalSystem  # noqa: PLC0415
+
+        self.home = Path(home if home is not None else tempfile.mkdtemp(prefix="millstream-"))
+        self.home = self.home.absolute()
+        if home is None:
+            opened.callback(shutil.rmtree, self.home, ignore_errors=True)
+        opened.enter_context(FolderLock(self.home))
+        system = LocalSystem(self.home, master, settings=settings or {}, spark=spark or {})
+        if system.own_spark:
+            opened.callback(system.spark.stop)
+        opened.callback(system.close)
+        return system
+
+    def here(self, what: str) -> "LocalSystem":
+        """The engine of this process, for what works nowhere else."""
+        if self._local is None:
+            raise UsageError(
+                f"{what} needs an engine in this process", hint="a Session without manager has one"
+            )
+        return self._local
+
+    @property
+    def spark(self) -> Any:
+        """Spark's own session."""
+        return self.here("Spark").spark
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Finishes the steps in hand and ends; with a home, a later session goes on."""
+        self._opened.close()
+
+    def start(self) -> None:
+        """Begins to work; reading a result does so by itself."""
+        self.system.start()
+
+    def latest(self, query: str, rows_max: int) -> list[dict[str, Any]]:
+        """The last rows of a result that are at hand; none before an engine here has begun."""
+        local = self._local
+        return local.latest(query, rows_max) if local is not None and local.working else []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until all input so far is processed; False where that took too long."""
+        return self.system.wait(timeout)
+
+    # -- streams --------------------------------------------------------------------------------
+
+    def stream(
+        self,
+        name: str | None = None,
+        *,
+        cql: str | None = None,
+        columns: Columns | None = None,
+        **options: Any,
+    ) -> StreamDefinition:
+        """Declares a stream, as a job file does or by CREATE STREAM.
+
+        Options are those of a job file: path, format, options, time, lateness, idle, max_ahead,
+        source, rate, follow. Without path and source, rows are pushed.
+        """
+        return self._declare(stream_of(name, cql, columns, options))
+
+    def _declare(self, definition: StreamDefinition) -> StreamDefinition:
+        self.system.declare(definition)
+        return definition
+
+    def push(
+        self, stream: str, rows: Any, *, producer: str | None = None, number: int | None = None
+    ) -> Mapping[str, Any]:
+        """Adds rows to a stream without a source of its own, durably; tells what became of them.
+
+        Rows are mappings, sequences in order of columns, an Arrow table or a pandas frame. A
+        producer that counts its batches from 1 may send one again: it counts once.
+        """
+        given = as_mappings(rows, self.system.definition(stream))
+        return self.system.push(stream, given, producer or self._producer, number)
+
+    def finish(self, stream: str) -> None:
+        """No more rows will come on a stream: all its windows can be decided."""
+        self.system.finish(stream)
+
+    # -- queries --------------------------------------------------------------------------------
+
+    def query(
+        self, cql: str, name: str | None = None, *, from_beginning: bool = False
+    ) -> QueryHandle:
+        """Registers a query.
+
+        It begins with the rows that come after it was registered; `from_beginning`, with the
+        oldest that are still there.
+        """
+        given, beginning = naming_of(cql)
+        chosen = name or given or self.system.free_name()
+        self.system.submit(Submission(chosen, cql, from_beginning or beginning))
+        return QueryHandle(self, chosen)
+
+    def explain(self, cql: str) -> str:
+        """What a query means, what it would share with those that run, and what that costs."""
+        return self.system.explain(cql)
+
+    def execute(self, cql: str) -> tuple[StreamDefinition | QueryHandle, ...]:
+        """All statements of a text: CREATE STREAM, CREATE QUERY, SELECT."""
+        made: list[StreamDefinition | QueryHandle] = []
+        for text in split(cql):
+            (statement,) = parse(text)
+            if isinstance(statement, CreateStream):
+                made.append(self._declare(resolved(statement.definition)))
+            else:
+                made.append(self.query(text))
+        return tuple(made)
+
+    def queries(self) -> tuple[QueryHandle, ...]:
+        return tuple(QueryHandle(self, name) for name in self.system.queries())
+
+    def drop(self, name: str) -> None:
+        self.system.drop(name)
+
+    def status(self) -> Mapping[str, Any]:
+        """Streams, queries and what carries them out, with their figures."""
+        return self.system.status()
+
+    # -- quality of service ---------------------------------------------------------------------
+
+    def set_quality(
+        self, goals: Goals, query: str | None = None, *, weight: float | None = None
+    ) -> None:
+        """What is wanted of all queries together, or of one, from now on; results do not change.
+
+        Goals are a line (`"delay <= 2s, output_rate maximise 0.3"`), the name of a template, a
+        table as in a job file, or a Specification; None forgets a query's own.
+        """
+        self.system.set_quality(specification_given(goals), query, weight)
+
+    def quality(self) -> Mapping[str, Any]:
+        """Goals beside what is measured, where the system knows it."""
+        return self.system.quality()
+
+    def register_statistic(self, statistic: OperatorStatistic | PlanStatistic) -> None:
+        """A statistic of your own, computed from now on; one of plans can be a goal."""
+        register_statistic(self.here("a statistic of your own").engine, statistic)
+
+    def choices(self) -> tuple[Choice | Switch, ...]:
+        """The last choices of the scheduler and its reviews, each with its reason."""
+        local = self.here("the trace of the scheduler")
+        local.start()
+        with local.engine.lock:
+            return tuple(local.loop.scheduler.scheduler.trace)
+
+    # -- functions ------------------------------------------------------------------------------
+
+    def register_function(
+        self,
+        name: str,
+        function: Callable[..., Any] | str,
+        returns: str,
+        version: str = "",
+        *,
+        parameters: Columns | None = None,
+    ) -> None:
+        """Makes a deterministic function known to queries.
+
+        Either a Python function of one row's values, or a SQL expression over `parameters`. A new
+        version has a new name in plans, so that results of old and new never mix.
+        """
+        engine, spark = self.here("a function of your own").engine, self.spark
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise UsageError(f"{name!r} cannot be a function's name")
+        users = [q.name for q in engine.queries.values() if _calls(q.cql, name)]
+        if users and engine.catalog.function(name) is not None:
+            raise UsageError(
+                f"function {name} is in use by query {users[0]}", hint="drop the query first"
+            )
+        kind = canonical(returns)
+        if callable(function):
+            spark.udf.register(name, function, kind)
+        else:
+            typed = ", ".join(f"{n} {canonical(t)}" for n, t in dict(parameters or {}).items())
+            spark.sql(
+                f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({typed}) "
+                f"RETURNS {kind} RETURN {function}"
+            )
+        with engine.lock:
+            engine.catalog = engine.catalog.with_function(UserFunction(name, version))
+            engine.compiler.functions_changed()
+
+
+def _calls(cql: str, name: str) -> bool:
+    return re.search(rf"\b{name}\s*\(", cql, re.IGNORECASE) is not None

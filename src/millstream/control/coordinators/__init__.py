@@ -1,0 +1,1 @@
+"""Coordinators and their zones (seed 003, section 4)."""

@@ -1,0 +1,1 @@
+"""Streams and goals as tables: how job files and messages give them."""

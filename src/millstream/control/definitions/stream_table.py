@@ -1,0 +1,316 @@
+"""One `[streams.NAME]` table to a stream definition, and back.
+
+Looks at the table and at whether its path exists; of Parquet files it reads the footer for columns
+that are not declared. Knows nothing of where the table stands: a mistake names its key.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millstream.core.durations import microseconds
+from millstream.core.errors import UsageError
+from millstream.core.suggestions import did_you_mean
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.types import canonical
+from millstream.language.plan.schema import Field
+
+KEYS = (
+    "path", "format", "options", "columns", "time", "lateness", "idle", "max_ahead", "source",
+    "rate", "follow", "trigger",
+)  # fmt: skip
+SOURCES = ("file", "spark", "http", "push")
+RATE_MAX = 1e12  # rows a second: beyond any disk, and rows due since the start remain countable
+TRIGGERS = ("available_now",)
+FILE_FORMATS = ("csv", "json", "parquet", "text")
+BY_EXTENSION = {
+    ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
+    ".parquet": "parquet", ".txt": "text", ".log": "text",
+}  # fmt: skip
+# Options of Spark's readers that are often written one level too high.
+READER_OPTIONS = (
+    "header", "sep", "delimiter", "quote", "escape", "comment", "encoding", "charset", "nullValue",
+    "multiLine", "mode", "lineSep", "dateFormat", "timestampFormat", "ignoreLeadingWhiteSpace",
+    "ignoreTrailingWhiteSpace",
+)  # fmt: skip
+COLUMNS_HINT = 'columns = { host = "string", at = "long" }, Spark type names in file order'
+TIME_HINT = 'time = "at", or an expression that gives a timestamp: "timestamp_seconds(at)"'
+
+
+def table_of(definition: StreamDefinition) -> dict[str, Any]:
+    """The stream's table with its name; paths are absolute, so that it means the same elsewhere.
+
+    >>> from millstream.language.plan.schema import Field
+    >>> stream = StreamDefinition("a", (Field("x", "int"),), "x", 5, source={"source": "push"})
+    >>> table_of(stream)["lateness"], table_of(stream)["columns"]
+    ('5 us', {'x': 'int'})
+    """
+    source = dict(definition.source)
+    table: dict[str, Any] = {
+        "name": definition.name,
+        "columns": {field.name: field.type for field in definition.columns},
+        "time": definition.time,
+        **source,
+    }
+    if source.get("source") == "spark":
+        table["options"] = dict(source.get("options", {}))
+    for key, length in (
+        ("lateness", definition.lateness_us),
+        ("idle", definition.idle_us),
+        ("max_ahead", definition.max_ahead_us),
+    ):
+        if length:
+            table[key] = f"{length} us"
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """Something wrong at a key, given by its path below the stream's table."""
+
+    path: tuple[str, ...]
+    message: str
+    hint: str = ""
+    value: bool = True  # at the value, else at the key
+
+
+class StreamReader:
+    """Reads one table; `mistakes` tells what is wrong with it."""
+
+    def __init__(self, name: str, table: Mapping[str, Any], base: Path) -> None:
+        self.name, self.table, self.base = name, table, base
+        self.mistakes: list[Mistake] = []
+
+    def definition(self) -> StreamDefinition | None:
+        for key, value in self.table.items():
+            if key not in KEYS:
+                near = "" if key in READER_OPTIONS else did_you_mean(key, KEYS)
+                hint = "" if near else f"one of {', '.join(KEYS)}"
+                if key in READER_OPTIONS:
+                    hint = f"options = {{ {key} = {_toml(value)} }}"
+                self._note((key,), f"unknown key {key}{near}", hint, value=False)
+        kind = self._source_kind()
+        source = self._source(kind)
+        columns = self._columns(kind, source)
+        time = self._text("time")
+        if time is None and "time" not in self.table:
+            self._note((), f"stream {self.name} has no time", TIME_HINT)
+        lateness = self._duration("lateness") or 0
+        idle, ahead = self._duration("idle"), self._duration("max_ahead")
+        if self.mistakes or columns is None or time is None:
+            return None
+        try:
+            return StreamDefinition(self.name, columns, time, lateness, idle, ahead, source)
+        except UsageError as mistake:
+            self._note((), mistake.message, mistake.hint)
+            return None
+
+    def _note(self, path: tuple[str, ...], message: str, hint: str = "", **at: bool) -> None:
+        self.mistakes.append(Mistake(path, message, hint, **at))
+
+    def _text(self, key: str) -> str | None:
+        value = self.table.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value.strip():
+            self._note((key,), f"{key} is a text", f'{key} = "..."')
+            return None
+        return value
+
+    def _duration(self, key: str) -> int | None:
+        value = self.table.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            self._note((key,), f"{key} is a length of time in quotes", f'{key} = "5 seconds"')
+            return None
+        try:
+            length = microseconds(value)
+        except UsageError as mistake:
+            self._note((key,), mistake.message, mistake.hint)
+            return None
+        if length < 0:
+            self._note((key,), f"{key} is negative", f'{key} = "5 seconds"')
+        return length
+
+    # -- where rows come from -------------------------------------------------------------------
+
+    def _source_kind(self) -> str:
+        kind = self._text("source") or "file"
+        if kind not in SOURCES:
+            near = did_you_mean(kind, SOURCES)
+            self._note(("source",), f"unknown source {kind!r}{near}", f"one of {_listed(SOURCES)}")
+            return "file"
+        return kind
+
+    def _source(self, kind: str) -> dict[str, Any]:
+        source: dict[str, Any] = {"source": kind}
+        format_ = self._text("format")
+        options = self._options()
+        if options:
+            source["options"] = options
+        if kind == "file":
+            source |= self._file_source(format_)
+        elif kind == "spark":
+            if format_ is None:
+                hint = 'format = "rate", "kafka", ... as Structured Streaming names it'
+                self._note((), f"stream {self.name} has no format", hint)
+            source["format"] = format_
+            source |= self._trigger()
+            for key in ("rate", "follow"):
+                if key in self.table:
+                    self._note((key,), f"{key} is for files", f"remove {key}", value=False)
+        if kind != "spark" and "trigger" in self.table:
+            self._note(("trigger",), 'trigger is for source = "spark"', value=False)
+        if kind != "file" and "path" in self.table:
+            if kind == "spark":
+                source["options"] = {**options, "path": str(self.base / str(self.table["path"]))}
+            else:
+                self._note(("path",), f"a stream of source {kind} has no path", value=False)
+        return source
+
+    def _trigger(self) -> dict[str, str]:
+        named = self._text("trigger")
+        if named is None:
+            return {}
+        if named not in TRIGGERS:
+            hint = 'trigger = "available_now" reads what is there and ends'
+            self._note(("trigger",), f"unknown trigger {named!r}", hint)
+        return {"trigger": named}
+
+    def _file_source(self, format_: str | None) -> dict[str, Any]:
+        source: dict[str, Any] = {}
+        path = self._path()
+        if path is not None:
+            source["path"] = str(path)
+        kind = self._file_format(format_, path)
+        if kind:
+            source["format"] = kind
+        rate, follow = self.table.get("rate"), self.table.get("follow", False)
+        if rate is not None:
+            number = isinstance(rate, int | float) and not isinstance(rate, bool)
+            if not number or not 0 < rate <= RATE_MAX:
+                hint = "rate = 1000, or no rate to read as fast as possible"
+                self._note(("rate",), "rate is a number of rows a second", hint)
+            else:
+                source["rate"] = rate
+        if not isinstance(follow, bool):
+            self._note(("follow",), "follow is true or false")
+        elif follow:
+            source["follow"] = True
+            if path is not None and not path.is_dir():
+                self._note(("follow",), "only a folder can be followed", "give a folder as path")
+        return source
+
+    def _path(self) -> Path | None:
+        text = self._text("path")
+        if text is None:
+            if "path" not in self.table:
+                hint = 'path = "requests.csv", a file or a folder, relative to the job file'
+                self._note((), f"stream {self.name} has no path", hint)
+            return None
+        path = (self.base / text).absolute()
+        hint = f"looked for {path}; paths are relative to the job file"
+        try:
+            there = path.exists()
+            beside = [] if there or not path.parent.is_dir() else list(path.parent.iterdir())
+        except OSError as error:  # a name too long, or a folder that may not be entered
+            reason = (error.strerror or str(error)).lower()
+            self._note(("path",), f"cannot look for the path: {reason}", hint)
+            return None
+        if not there:
+            near = did_you_mean(path.name, [p.name for p in beside])
+            self._note(("path",), f"there is no file or folder {text}{near}", hint)
+            return None
+        return path
+
+    def _file_format(self, named: str | None, path: Path | None) -> str | None:
+        if named is not None:
+            if named not in FILE_FORMATS:
+                near = did_you_mean(named, FILE_FORMATS)
+                hint = f"one of {_listed(FILE_FORMATS)}"
+                self._note(("format",), f"unknown format {named!r}{near}", hint)
+                return None
+            return named
+        if path is None or "format" in self.table:
+            return None
+        candidates = [path, *(_files(path) if path.is_dir() else [])]
+        for candidate in candidates:
+            kind = BY_EXTENSION.get(candidate.suffix.lower())
+            if kind and (candidate is not path or path.is_file()):
+                return kind
+        message = f"stream {self.name} has no format, and its path does not tell"
+        self._note(("path",), message, f'format = "csv" (or {_listed(FILE_FORMATS[1:])})')
+        return None
+
+    def _options(self) -> dict[str, Any]:
+        options = self.table.get("options", {})
+        if not isinstance(options, dict):
+            self._note(("options",), "options is a table", 'options = { sep = ";", header = true }')
+            return {}
+        for key, value in options.items():
+            if not isinstance(value, str | bool | int | float):
+                self._note(("options", key), f"option {key} is a text, a number or true or false")
+        return dict(options)
+
+    # -- columns --------------------------------------------------------------------------------
+
+    def _columns(self, kind: str, source: Mapping[str, Any]) -> tuple[Field, ...] | None:
+        columns = self.table.get("columns")
+        if columns is None:
+            return self._implied_columns(kind, source)
+        if not isinstance(columns, dict) or not columns:
+            self._note(("columns",), "columns is a table of names and types", COLUMNS_HINT)
+            return None
+        found = []
+        for name, type_ in columns.items():
+            path = ("columns", name)
+            if not isinstance(type_, str):
+                self._note(path, f"the type of column {name} is a text", COLUMNS_HINT)
+                continue
+            try:
+                found.append(Field(name, canonical(type_)))
+            except UsageError as mistake:
+                self._note(path, mistake.message, mistake.hint)
+        if source.get("format") == "text" and kind == "file" and len(columns) != 1:
+            self._note(("columns",), "text has one column", 'columns = { line = "string" }')
+        return tuple(found)
+
+    def _implied_columns(self, kind: str, source: Mapping[str, Any]) -> tuple[Field, ...] | None:
+        """Parquet tells its own columns; a line of text is one."""
+        format_ = source.get("format")
+        if kind == "file" and format_ == "text":
+            return (Field("value", "string"),)
+        if kind != "file" or format_ != "parquet" or "path" not in source:
+            if kind != "file" or format_ is not None:
+                self._note((), f"stream {self.name} has no columns", COLUMNS_HINT)
+            return None
+        from millstream.control.definitions.parquet_footer import parquet_columns  # noqa: PLC0415
+
+        try:
+            return parquet_columns(_files(Path(source["path"])))
+        except UsageError as mistake:
+            self._note(("path",), mistake.message, mistake.hint or COLUMNS_HINT)
+            return None
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    found = [p for p in path.iterdir() if p.is_file() and p.name[0] not in "._"]
+    return sorted(found, key=lambda p: p.name)
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return ", ".join(words)
+
+
+def _toml(value: object) -> str:
+    """A simple value as it stands in a file.
+
+    >>> _toml(True), _toml(";")
+    ('true', '";"')
+    """
+    return json.dumps(value, default=str)

@@ -1,0 +1,1 @@
+"""The manager: what it knows, decides and asks processors to do."""

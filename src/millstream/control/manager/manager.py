@@ -1,0 +1,401 @@
+"""The distribution manager as a pure function: `step(state, event, now) -> (state, messages)`.
+
+Four components share the work (D-CAPE, figure 4.7): the runtime monitor (`manager_monitor`) knows
+who is there, the query plan manager (`manager_plans`) takes queries from text to running and checks
+distributions, the decision maker (`manager_decisions`, `admission`) chooses places and moves, the
+connection manager (`manager_connections`) says what differs from what should be; `migration` leads
+moves. A driver feeds events and sends messages; the simulator is another driver. After every event
+the same things happen: queries and moves go as far as they can, then every processor that has no
+message under way gets the next one. Mistakes of a user are raised before anything has changed.
+"""
+
+from dataclasses import replace
+from typing import assert_never
+
+from millstream.control.admission.rules import descriptions
+from millstream.control.manager import decisions, monitor, plans, quality, reconciliation, tiers
+from millstream.control.manager.belief import after
+from millstream.control.manager.connections import blueprint, increments
+from millstream.control.manager.events import (
+    Change,
+    DeclareStream,
+    Drain,
+    Drop,
+    Event,
+    ForgetStream,
+    FromAbove,
+    Introduced,
+    Joined,
+    Remove,
+    Replied,
+    RequestMove,
+    Send,
+    SetGoals,
+    SetSchedule,
+    StartStreams,
+    Submit,
+    Tick,
+    Unanswered,
+)
+from millstream.control.manager.state import NOBODY, ManagerState, Sent, StreamRecord
+from millstream.control.manager.turn import Turn
+from millstream.control.moves import migration
+from millstream.control.protocol.commands import (
+    Acquaint,
+    Command,
+    Compile,
+    Complete,
+    Configure,
+    Disconnect,
+    Hold,
+    Host,
+    Prepare,
+    Progress,
+    Report,
+    Reset,
+    Seal,
+    TakeInventory,
+    TakeOver,
+    Undo,
+)
+from millstream.control.protocol.envelope import MESSAGES_MAX, Envelope
+from millstream.control.protocol.replies import Done, Held, Inventory, Refusal, Reply, Reported
+from millstream.core.errors import UsageError
+from millstream.core.names import problem_of
+
+MOVE_COMMANDS = (Prepare, Progress, Seal, TakeOver, Undo, Complete)
+COMPILES_MAX = 20  # texts in one message
+MESSAGE_MESSAGES_MAX = MESSAGES_MAX // 2
+
+
+def step(state: ManagerState, event: Event, now_s: float) -> tuple[ManagerState, tuple[Send, ...]]:
+    """One event; the same state, event and time give the same answer."""
+    turn = Turn(state, max(now_s, state.now_s))
+    if not state.superseded:
+        monitor.begin(turn)
+    _handle(turn, event)
+    if turn.state.superseded:
+        return turn.state, ()
+    monitor.watch(turn)
+    plans.advance(turn)
+    migration.advance(turn)
+    quality.tidy(turn)
+    tiers.tidy(turn)
+    for move in decisions.review(turn):
+        _move_if_possible(turn, RequestMove((move.operator,), move.target, move.reason))
+    for wish in _placed_anew(turn):
+        _move_if_possible(turn, wish)
+    return _send(turn)
+
+
+def _placed_anew(turn: Turn) -> tuple[RequestMove, ...]:
+    """Periodic re-placement; its libraries are loaded where it is asked for."""
+    if not turn.state.settings.replace_s:
+        return ()
+    from millstream.control.admission import replacement  # noqa: PLC0415
+
+    return replacement.review(turn)
+
+
+def _handle(turn: Turn, event: Event) -> None:
+    match event:
+        case Joined(join):
+            known = turn.state.processors.get(join.id)
+            monitor.join(turn, join)
+            if known is not None and known.url != join.url:
+                migration.tell_again(turn)
+        case Replied():
+            _replied(turn, event)
+        case Unanswered():
+            _unanswered(turn, event)
+        case Tick():
+            pass
+        case DeclareStream():
+            _declare(turn, event)
+        case StartStreams(names):
+            _start(turn, names)
+        case ForgetStream(name):
+            _forget(turn, name)
+        case Submit():
+            plans.submit(turn, event)
+        case Drop():
+            plans.drop(turn, event)
+        case RequestMove():
+            migration.request(turn, event)
+        case Drain(processor, back):
+            _drain(turn, processor, back)
+        case Remove(processor):
+            _remove(turn, processor)
+        case Change(settings):
+            turn.set(settings=settings)
+        case SetGoals():
+            quality.set_goals(turn, event)
+        case SetSchedule():
+            quality.set_schedule(turn, event)
+        case FromAbove(envelope):
+            tiers.receive(turn, envelope)
+        case Introduced(stream, consumer):
+            known_stream = turn.state.outside.get(stream)
+            if known_stream is not None:
+                introduced = known_stream.introduced | {consumer}
+                turn.put(replace(known_stream, introduced=introduced))
+        case _:
+            assert_never(event)
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+
+def _replied(turn: Turn, event: Replied) -> None:
+    live = turn.state.live.get(event.processor)
+    sent = getattr(live, event.channel, None) if live else None
+    if live is None or sent is None or sent.number != event.number:
+        return  # an answer to what was given up
+    turn.live(event.processor, **{event.channel: None})
+    codes = {r.code for r in event.replies if isinstance(r, Refusal)}
+    if "not_me" in codes:  # another processor answers at that address
+        _failed(turn, event.processor)
+    elif "stale" in codes:
+        turn.set(superseded=f"processor {event.processor} follows a newer manager")
+        turn.decide("failure", "this manager stops acting", turn.state.superseded)
+    else:
+        monitor.heard(turn, event.processor)
+        for command, reply in zip(sent.commands, event.replies, strict=False):
+            _note(turn, event.processor, command, reply)
+
+
+def _note(turn: Turn, processor: str, command: Command, reply: Reply) -> None:
+    match command, reply:
+        case Report(), Reported():
+            monitor.note_report(turn, processor, reply)
+        case TakeInventory(), Inventory():
+            turn.live(processor, state="up", actual=reply)
+            strays = reconciliation.reconcile(turn, processor, reply)
+            if strays:
+                known = turn.state.outbox.get(processor, ())
+                turn.in_table("outbox", processor, (*known, *strays))
+        case Compile(), _:
+            plans.compiled(turn, command, reply)
+        case _ if isinstance(command, MOVE_COMMANDS):
+            migration.note(turn, processor, command, reply)
+        case Configure(), _:
+            quality.note(turn, processor, command, reply)
+        case Reset(), _:
+            turn.live(processor, actual=None)
+        case Acquaint(peers), Done():
+            turn.live(processor, acquainted=peers)
+        case _, Refusal():
+            _refused(turn, processor, command, reply)
+        case _:
+            live = turn.state.live[processor]
+            if live.actual is not None:
+                turn.live(processor, actual=after(live.actual, command, reply))
+            if isinstance(command, Hold) and isinstance(reply, Held):
+                plans.held(turn, processor, command, reply)
+            elif isinstance(command, Disconnect):
+                _farewell(turn, processor, command.stream)
+
+
+def _farewell(turn: Turn, consumer: str, stream: str) -> None:
+    """Who ends a copy says so to its source: nobody is believed to keep the stream for it now."""
+    for name, live in list(turn.state.live.items()):
+        kept = live.actual.expected.get(stream, ()) if live.actual else ()
+        if live.actual is not None and consumer in kept:
+            left = tuple(c for c in kept if c != consumer)
+            expected = {**live.actual.expected, stream: left}
+            turn.live(name, actual=replace(live.actual, expected=expected))
+
+
+def _refused(turn: Turn, processor: str, command: Command, reply: Refusal) -> None:
+    """A command was not carried out: ask what is there, and try again later, not for ever."""
+    later = turn.now_s + min(30.0, 0.5 * 2 ** min(turn.state.live[processor].failures, 6))
+    failures = turn.state.live[processor].failures + 1
+    turn.live(processor, actual=None, retry_at_s=later, failures=failures)
+    if reply.code == "busy":
+        return
+    turn.decide(
+        "notice", f"{processor} refused to {command.do.replace('_', ' ')}: {reply.message}",
+        reply.detail, about=("processor", processor),
+    )  # fmt: skip
+    query = turn.state.queries.get(command.query) if isinstance(command, Host) else None
+    if query is None or query.phase != "deploying":
+        return
+    attempts = query.attempts + 1
+    turn.query(query.name, attempts=attempts)
+    if attempts >= turn.state.settings.attempts_max:
+        reason = f"{processor} cannot host it: {reply.message}"
+        turn.query(query.name, phase="failed", reason=reason)
+        turn.decide("failure", f"query {query.name} failed", reason, about=("query", query.name))
+
+
+def _unanswered(turn: Turn, event: Unanswered) -> None:
+    live = turn.state.live.get(event.processor)
+    sent = getattr(live, event.channel, None) if live else None
+    if live is None or sent is None or sent.number != event.number:
+        return
+    turn.live(event.processor, **{event.channel: None})
+    _failed(turn, event.processor)
+    if event.channel == "work":
+        turn.live(event.processor, actual=None)  # it may have taken effect, or not
+        again = tuple(c for c in sent.commands if isinstance(c, Reset))
+        if again:
+            turn.in_table("outbox", event.processor, again)
+
+
+def _failed(turn: Turn, processor: str) -> None:
+    """Tried again soon, then ever more rarely; silence is the monitor's matter."""
+    failures = turn.state.live[processor].failures + 1
+    wait = min(turn.state.settings.beat_s, 0.25 * 2 ** min(failures, 6))
+    turn.live(processor, failures=failures, retry_at_s=turn.now_s + wait)
+
+
+# -- streams and processors -----------------------------------------------------------------------
+
+
+def _declare(turn: Turn, event: DeclareStream) -> None:
+    name = event.table.get("name")
+    if not isinstance(name, str) or not name:
+        raise UsageError("a stream needs a name")
+    if problem := problem_of(name):
+        raise UsageError(problem, hint="choose another name for the stream")
+    known = turn.state.streams.get(name)
+    if known is not None:
+        if dict(known.table) != dict(event.table):
+            raise UsageError(
+                f"stream {name} is declared with another meaning",
+                hint="choose another name, or drop its queries and forget it first",
+            )
+        if event.start and not known.start_wanted:
+            turn.put(replace(known, start_wanted=True))
+        return
+    if event.processor != NOBODY and event.processor not in turn.state.processors:
+        raise UsageError(f"there is no processor {event.processor}")
+    place = event.processor or _least_entered(turn.state)
+    turn.put(StreamRecord(name, dict(event.table), place, event.start))
+
+
+def _least_entered(state: ManagerState) -> str:
+    """Where rows of a new stream enter: where fewest streams do, among those that answer."""
+    counts = {p.id: 0 for p in descriptions(state)}
+    if not counts:
+        counts = {p.id: 0 for p in state.processors.values() if not p.draining}
+    if not counts:
+        raise UsageError(
+            "no processor is left", hint="start one: millstream processor --manager URL --home DIR"
+        )
+    for stream in state.streams.values():
+        if stream.processor in counts:
+            counts[stream.processor] += 1
+    return min(counts, key=lambda p: (counts[p], p))
+
+
+def _start(turn: Turn, names: tuple[str, ...]) -> None:
+    for name in names or tuple(turn.state.streams):
+        stream = turn.state.streams.get(name)
+        if stream is None:
+            raise UsageError(f"there is no stream {name}")
+        if not stream.start_wanted:
+            turn.put(replace(stream, start_wanted=True))
+
+
+def _forget(turn: Turn, name: str) -> None:
+    stream = turn.state.streams.get(name)
+    if stream is None:
+        raise UsageError(f"there is no stream {name}")
+    users = [q.name for q in turn.state.queries.values() if stream.id in q.sources]
+    if users:
+        raise UsageError(f"stream {name} is read by query {users[0]}", hint="drop the query first")
+    turn.remove("streams", name)
+
+
+def _drain(turn: Turn, name: str, back: bool) -> None:
+    known = turn.state.processors.get(name)
+    if known is None:
+        raise UsageError(f"there is no processor {name}")
+    turn.put(replace(known, draining=not back))
+    if back:
+        turn.decide("notice", f"processor {name} takes part again", about=("processor", name))
+        return
+    turn.decide("notice", f"processor {name} is drained", about=("processor", name))
+    for target, operators in decisions.emptied(turn.state, name).items():
+        reason = f"{name} is drained"
+        _move_if_possible(turn, RequestMove(tuple(operators), target, reason))
+
+
+def _move_if_possible(turn: Turn, asked: RequestMove) -> None:
+    problem = migration.objection(turn.state, asked.operators, asked.target)
+    if problem:
+        turn.decide("notice", f"no move to {asked.target}: {problem}", asked.reason)
+    else:
+        migration.request(turn, asked)
+
+
+def _remove(turn: Turn, name: str) -> None:
+    """A processor that has nothing is forgotten."""
+    if name not in turn.state.processors:
+        raise UsageError(f"there is no processor {name}")
+    operators = [o for o in turn.state.operators.values() if o.processor == name]
+    streams = [s for s in turn.state.streams.values() if s.processor == name]
+    moves = [m for m in turn.state.moves.values() if name in (m.source, m.target) and not m.over]
+    if operators or streams or moves:
+        what = operators[0].label if operators else f"stream {streams[0].name}" if streams else ""
+        raise UsageError(
+            f"processor {name} has {what or 'a move under way'}", hint=f"millstream drain {name}"
+        )
+    turn.remove("processors", name)
+    turn.remove("live", name)
+    turn.decide("notice", f"processor {name} is forgotten", about=("processor", name))
+
+
+# -- messages -------------------------------------------------------------------------------------
+
+
+def _send(turn: Turn) -> tuple[ManagerState, tuple[Send, ...]]:
+    """The next message to every processor that has none under way."""
+    sends: list[Send] = []
+    plan = blueprint(turn.state)
+    for name in turn.state.processors:
+        live = turn.state.live[name]
+        if live.beat is None and turn.now_s >= max(live.beat_due_s, live.retry_at_s):
+            turn.live(name, beat_due_s=turn.now_s + turn.state.settings.beat_s)
+            sends.append(_message(turn, name, "beat", (Report(live.version),)))
+        live = turn.state.live[name]
+        if live.state == "silent" or live.work is not None or turn.now_s < live.retry_at_s:
+            continue
+        if live.actual is None:
+            sends.append(_message(turn, name, "work", (TakeInventory(),)))
+            continue
+        said = (
+            *monitor.acquainting(turn, name),
+            *turn.state.outbox.get(name, ()),
+            *migration.commands_for(turn.state, name),
+            *increments(turn.state, plan, name),
+            *quality.commands_for(turn.state, name),
+        )[:MESSAGE_MESSAGES_MAX]
+        if said:
+            turn.remove("outbox", name)
+            sends.append(_message(turn, name, "work", said))
+    sends += _ask(turn)
+    return turn.state, tuple(sends)
+
+
+def _ask(turn: Turn) -> list[Send]:
+    """Texts to compile, to one processor that can."""
+    asked = {c for live in turn.state.live.values() if live.ask for c in live.ask.commands}
+    open_questions = [q for q in plans.questions(turn.state) if q not in asked]
+    if not open_questions:
+        return []
+    for name in turn.state.processors:
+        if plans.can_compile(turn.state, name):
+            chosen = tuple(open_questions[:COMPILES_MAX])
+            return [_message(turn, name, "ask", chosen)]
+    return []
+
+
+def _message(turn: Turn, name: str, channel: str, commands: tuple[Command, ...]) -> Send:
+    number = turn.state.number + 1
+    turn.set(number=number)
+    turn.live(name, **{channel: Sent(number, turn.now_s, commands)})
+    told = number if channel == "work" else 0
+    envelope = Envelope(turn.state.epoch, told, name, commands)
+    return Send(name, turn.state.processors[name].url, channel, number, envelope)

@@ -1,0 +1,341 @@
+"""Everything a manager knows, and what can happen to it: records only, no decision.
+
+`ManagerState` has a durable half (processors, streams, queries, operators with their places, moves,
+decisions), of which a store writes what has changed after every event, and a live half (who
+answers, what each processor is believed to have, figures), which a restarted manager learns anew
+from the processors. The three repositories of the seed (figure 4.7) are here: plans are `queries`
+and `operators`, statistics are `statistics`, strategies are the registries that `Settings` names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from millstream.control.moves.table import ARRIVING, ENDED, Phase, Story
+from millstream.control.protocol.commands import Command
+from millstream.control.protocol.records import Peer
+from millstream.control.protocol.replies import Compiled, Inventory, Refusal, StreamMark
+from millstream.decide.balance.cost_models import DEFAULT_COST_MODEL, CostMemory
+from millstream.decide.balance.redistribution import DEFAULT_POLICY, Memory, Parameters
+from millstream.decide.place.patterns import DEFAULT_PATTERN
+
+NOBODY = ""
+OUTSIDE = "@"  # the owner of a stream that comes from beyond this manager's processors
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the manager decides; every strategy by name."""
+
+    placer: str = "pattern"  # of new queries; see control/admission/rules.py
+    pattern: str = DEFAULT_PATTERN
+    cost_model: str = DEFAULT_COST_MODEL
+    policy: str = DEFAULT_POLICY
+    parameters: Parameters = field(default_factory=Parameters)
+    redistribute: bool = False  # whether the policy's moves are carried out, or only asked for
+    replace_s: float = (
+        0.0  # between looks at the network (control/admission/replacement.py); 0: never
+    )
+    replace_gain: float = 0.1  # least part of a query's traffic x distance that must be saved
+    replace_planner: str = "optimal_tree"
+    replace: bool = True  # whether such moves are carried out, or only told
+    beat_s: float = 5.0  # between reports of a processor
+    silent_after_s: float = 15.0
+    patience_s: float = 30.0  # for an answer to a message that changes something
+    rows_missing_max: int = 100_000  # at which a prepared move is sealed
+    prepare_s_max: float = 600.0  # after which an unprepared move is undone
+    queue_s: float = 10.0  # between looks whether a queued query fits
+    attempts_max: int = 3  # at placing, and at hosting a query
+    decisions_kept: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """Durable: a processor that has joined (its description is table 5.1 of the seed)."""
+
+    id: str
+    url: str
+    epoch: int
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    draining: bool = False  # gets nothing new, and gives away what it has
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecord:
+    """Durable: a base stream, and the processor where its rows enter."""
+
+    name: str
+    table: Mapping[str, Any]
+    processor: str = NOBODY  # nobody yet
+    start_wanted: bool = False
+    forgotten: bool = False
+
+    @property
+    def id(self) -> str:
+        return f"s:{self.name}"
+
+
+# A query's way: compiling (what does it read?), holding (keep that, until its start is known),
+# placing, deploying, running. Others: queued (waits for room), dropping, failed, refused.
+PHASES = (
+    "compiling", "holding", "placing", "deploying", "running", "queued", "dropping", "failed",
+    "refused",
+)  # fmt: skip
+PLACED = ("deploying", "running")  # whose operators have places
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Durable: a query on its way, running, or over."""
+
+    name: str
+    cql: str
+    from_beginning: bool = False
+    phase: str = "compiling"
+    reason: str = ""
+    submitted_s: float = 0.0
+    start: int | None = None
+    compiled: Compiled | None = None  # what its text means, until it has places
+    sources: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()  # running operators' streams that were held for it
+    operators: tuple[str, ...] = ()
+    result: str = ""
+    columns: tuple[tuple[str, str], ...] = ()
+    relation: bool = False
+    plan: str = ""
+    attempts: int = 0
+    retry_s: float = 0.0  # not placed before
+    given: tuple[str, ...] = ()  # the operators a higher manager wants here; empty: all
+    deliver_to: str = ""  # a site: a processor's id
+    latency_s: float | None = None
+    queue: bool = False  # wait for room instead of being refused
+    dry_run: bool = False  # only asked what would become of it
+    admission: Mapping[str, Any] = field(default_factory=dict)  # what it reuses and costs
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in ("failed", "refused")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRecord:
+    """Durable: an operator that at least one query uses, and where it runs."""
+
+    id: str
+    kind: str
+    label: str
+    inputs: tuple[str, ...]
+    row_bytes: int = 0
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    processor: str = NOBODY
+    epoch: int = 0  # of its stream, as last heard
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Durable: operators on their way from one processor to another."""
+
+    id: str
+    operators: tuple[str, ...]
+    source: str
+    target: str
+    reason: str = ""
+    story: Story = field(default_factory=Story)
+    begun_s: float = 0.0
+    outcome: str = ""  # why it is, or is to be, undone
+    rows_missing: int = -1
+    sealed_s: float = 0.0
+    told: frozenset[str] = frozenset()  # who has confirmed the present phase
+    asked_s: float = 0.0  # when it was last asked how far it is
+    streams: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # next number, epoch
+
+    @property
+    def phase(self) -> Phase:
+        return self.story.phase
+
+    @property
+    def over(self) -> bool:
+        return self.phase in ENDED
+
+    @property
+    def undoing(self) -> bool:
+        """Whether its ends are asked to forget it."""
+        return bool(self.outcome) and not self.over
+
+    @property
+    def frozen(self) -> bool:
+        """Whether its streams are nobody else's business."""
+        return self.phase in ARRIVING and not self.undoing
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing depends on it any more, though its ends may have to forget it."""
+        return self.over or (self.phase is Phase.OWNED and "readers" in self.told)
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideStream:
+    """Durable, of a manager below another one: a stream that is pulled from beyond its own
+    processors. `introduced` are those of them for which the owner there keeps it."""
+
+    id: str
+    source: Peer
+    introduced: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Durable, of a manager below another one: who beyond its own processors reads a stream."""
+
+    id: str
+    consumers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """Durable, of a manager below another one: the last message from there; what it holds for
+    queries that may come."""
+
+    id: str = "above"
+    epoch: int = 0
+    number: int = 0
+    holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Goals:
+    """Durable: the goals of a query, of all together, or how processors schedule (by `id`, see
+    manager_quality), as a table of a job file; an empty one takes back what was asked for."""
+
+    id: str
+    table: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Durable: what was decided and why, in sentences."""
+
+    number: int
+    at_s: float
+    kind: str  # as in control/snapshot/model.py
+    sentence: str
+    reason: str = ""
+    subject_kind: str = ""
+    subject: str = ""
+    subjects: tuple[str, ...] = ()
+
+
+# -- live -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message under way."""
+
+    number: int
+    at_s: float
+    commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What is known of a processor at this moment."""
+
+    state: str = "joining"  # "joining" | "up" | "silent"
+    heard_s: float = 0.0
+    since_s: float = 0.0  # when this manager began to wait for it
+    version: int = 0  # of the last report
+    actual: Inventory | None = None  # believed; None: to be asked
+    work: Sent | None = None
+    beat: Sent | None = None
+    ask: Sent | None = None
+    beat_due_s: float = 0.0
+    look_again_s: tuple[float, ...] = ()  # when to ask anew what it has
+    acquainted: tuple[Peer, ...] = ()  # the others it has been told of
+    roster: Mapping[str, Processor] | None = None  # the table that these were taken from
+    retry_at_s: float = 0.0
+    failures: int = 0
+    told: Command | None = None  # which goals, since it joined
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The last figures of something, rates between the last two, and those of the last while."""
+
+    at_s: float
+    values: Mapping[str, float]
+    rates: Mapping[str, float] = field(default_factory=dict)
+    steady: Mapping[str, float] = field(default_factory=dict)  # rates, smoothed over STEADY_S
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """The seed's statistics table."""
+
+    processors: Mapping[str, Figures] = field(default_factory=dict)
+    operators: Mapping[str, Figures] = field(default_factory=dict)
+    streams: Mapping[str, Figures] = field(default_factory=dict)
+    edges: Mapping[str, Figures] = field(default_factory=dict)
+    queries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerState:
+    """One value; every event gives a new one."""
+
+    epoch: int = 1
+    settings: Settings = field(default_factory=Settings)
+    # durable
+    processors: Mapping[str, Processor] = field(default_factory=dict)
+    streams: Mapping[str, StreamRecord] = field(default_factory=dict)
+    queries: Mapping[str, Query] = field(default_factory=dict)
+    operators: Mapping[str, OperatorRecord] = field(default_factory=dict)
+    moves: Mapping[str, Move] = field(default_factory=dict)
+    outside: Mapping[str, OutsideStream] = field(default_factory=dict)
+    promises: Mapping[str, Promise] = field(default_factory=dict)
+    above: Mapping[str, Above] = field(default_factory=dict)
+    goals: Mapping[str, Goals] = field(default_factory=dict)
+    decisions: tuple[Decision, ...] = ()
+    counter: int = 0  # of moves and decisions, never used twice
+    # live
+    now_s: float = 0.0
+    number: int = 0  # of messages of this epoch
+    live: Mapping[str, Live] = field(default_factory=dict)
+    statistics: Statistics = field(default_factory=Statistics)
+    marks: Mapping[str, Mapping[tuple[str, str], StreamMark]] = field(default_factory=dict)
+    refusals: Mapping[str, Refusal] = field(default_factory=dict)  # the last ones, by query
+    considered: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of dry runs
+    outbox: Mapping[str, tuple[Command, ...]] = field(default_factory=dict)
+    cost_memory: CostMemory = field(default_factory=CostMemory)
+    policy_memory: Memory = field(default_factory=Memory)
+    checked_s: float = 0.0  # when the policy last looked
+    replaced_s: float = 0.0  # when distances were last looked at
+    proposed: Mapping[str, str] = field(default_factory=dict)  # by query: the last wish
+    superseded: str = ""  # why this manager must not act any more
+
+
+DURABLE = (
+    "processors", "streams", "queries", "operators", "moves", "outside", "promises", "above",
+    "goals",
+)  # fmt: skip
+assert {f.name for f in fields(ManagerState)} > {*DURABLE, "decisions", "counter", "epoch"}
+
+
+def started_again(known: ManagerState) -> ManagerState:
+    """What a manager that was killed knows when it is started again: the durable half, under a
+    higher epoch, so that messages of its former life are refused."""
+    return ManagerState(
+        epoch=known.epoch + 1,
+        settings=known.settings,
+        processors=known.processors,
+        streams=known.streams,
+        queries=known.queries,
+        operators=known.operators,
+        moves=known.moves,
+        outside=known.outside,
+        promises=known.promises,
+        above=known.above,
+        goals=known.goals,
+        decisions=known.decisions,
+        counter=known.counter,
+    )

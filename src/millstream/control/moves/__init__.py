@@ -1,0 +1,1 @@
+"""A move: its phases, led by a manager or by partners."""

@@ -1,0 +1,1 @@
+"""What processors, managers, partners and coordinators say to each other."""

@@ -1,0 +1,262 @@
+"""What a manager says to a processor: names, fields, limits. No decision.
+
+Commands name explicit targets; said twice they change nothing. They travel in the envelope of
+`control/protocol/envelope.py`, one reply for each (`control/protocol/replies.py`).
+
+The connection requests of the seed's table 4.1, and the tenth that algorithm 4 uses:
+
+    Activate        host            SendData     expect      StopSend     unexpect
+    DeActivate      unhost          ReceiveData  connect     StopReceive  disconnect
+    SendStatistics  report          Shutdown     stop        Restart      reset
+    STARTSTREAM     start_stream    (to the processor where the source's rows enter)
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from millstream.control.protocol.records import (
+    Count,
+    Many,
+    Micros,
+    Name,
+    Names,
+    Peer,
+    Properties,
+    Table,
+    Text,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """A base stream exists; with `ingest`, its rows enter here once it is started."""
+
+    stream: Table  # a job file's stream table as JSON, with `name`; paths are absolute
+    ingest: bool = False
+    do: Literal["declare"] = "declare"
+
+
+@dataclass(frozen=True, slots=True)
+class StartStream:
+    """Rows may come now; before, queries could be registered that see all of them."""
+
+    stream: Name  # its name, without `s:`
+    do: Literal["start_stream"] = "start_stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """A base stream is declared no more; nothing reads it."""
+
+    stream: Name
+    do: Literal["forget"] = "forget"
+
+
+@dataclass(frozen=True, slots=True)
+class Compile:
+    """A question: which operators has this query?"""
+
+    cql: Text
+    do: Literal["compile"] = "compile"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Keep what the base streams have from now on, for a query that is about to be deployed."""
+
+    query: Name
+    streams: Names  # ids: `s:NAME`
+    do: Literal["hold"] = "hold"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    query: Name
+    streams: Names
+    do: Literal["release"] = "release"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Run these operators of this query. An operator runs while any query here names it."""
+
+    query: Name
+    cql: Text
+    start: Micros
+    operators: Names
+    result: bool = False  # its last operator is among them: keep its rows for subscribers
+    do: Literal["host"] = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class Unhost:
+    """The query uses these operators here no more; those that no query uses are forgotten."""
+
+    query: Name
+    operators: Names
+    do: Literal["unhost"] = "unhost"
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """Keep the stream's segments, from the first still there, until this processor has them."""
+
+    stream: Name
+    consumer: Name
+    do: Literal["expect"] = "expect"
+
+
+@dataclass(frozen=True, slots=True)
+class Unexpect:
+    stream: Name
+    consumer: Name
+    do: Literal["unexpect"] = "unexpect"
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Pull a stream into this ledger under its numbers; a new source takes the old one's place."""
+
+    stream: Name
+    source: Peer
+    do: Literal["connect"] = "connect"
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    stream: Name
+    do: Literal["disconnect"] = "disconnect"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Get ready to own these operators, whose owner is `old`: copy, warm up, wait."""
+
+    move: Name
+    hosts: Annotated[tuple[Host, ...], Field(max_length=1000)]  # of every query that uses them
+    inputs: Annotated[dict[Name, Peer], Many]  # the owners of what they read from outside
+    old: Peer
+    do: Literal["prepare"] = "prepare"
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        return tuple(sorted({o for host in self.hosts for o in host.operators}))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A question to the old or the new owner: how far is the move?"""
+
+    move: Name
+    do: Literal["progress"] = "progress"
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """To the old owner: hand the operators over, in one transaction. The commit point."""
+
+    move: Name
+    operators: Names
+    to: Peer
+    do: Literal["seal"] = "seal"
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """To the new owner: fetch the sealed record and the rest of the tails, then run."""
+
+    move: Name
+    old: Peer | None = None  # where the old owner is by now
+    do: Literal["take_over"] = "take_over"
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Forget the copy (new owner); nothing to do (old owner). Refused as `sealed` after the seal
+    by the old owner, and by a new owner that has taken over."""
+
+    move: Name
+    do: Literal["undo"] = "undo"
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The move's record may go: at the old owner, once every reader has what it still holds."""
+
+    move: Name
+    do: Literal["complete"] = "complete"
+
+
+@dataclass(frozen=True, slots=True)
+class Configure:
+    """Settings; None leaves them as they are. `statistics` names what reports shall hold."""
+
+    schedule: Table | None = None
+    quality: Table | None = None
+    properties: Properties | None = None
+    statistics: Names | None = None
+    do: Literal["configure"] = "configure"
+
+
+@dataclass(frozen=True, slots=True)
+class Acquaint:
+    """The other processors and where they answer: how far are they? Who is not named is gone."""
+
+    peers: Annotated[tuple[Peer, ...], Field(max_length=1000)]
+    do: Literal["acquaint"] = "acquaint"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A question: what has changed since this version? Waits up to `wait_s` for a change of note
+    (a query failed, a move's phase); figures alone do not end the wait."""
+
+    since: Count = 0
+    wait_s: Annotated[float, Field(ge=0, le=60)] = 0.0
+    do: Literal["report"] = "report"
+
+
+@dataclass(frozen=True, slots=True)
+class TakeInventory:
+    """A question: everything that a processor hosts, owns, copies and keeps for others."""
+
+    do: Literal["inventory"] = "inventory"
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Remove all queries, streams and rows, and wait for new ones."""
+
+    do: Literal["reset"] = "reset"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Finish the steps in hand and end the process; the home stays."""
+
+    do: Literal["stop"] = "stop"
+
+
+Command = (
+    Declare | StartStream | Forget | Compile | Hold | Release | Host | Unhost | Expect | Unexpect
+    | Connect | Disconnect | Prepare | Progress | Seal | TakeOver | Undo | Complete | Configure
+    | Acquaint | Report | TakeInventory | Reset | Stop
+)  # fmt: skip
+QUESTIONS = (Compile, Progress, Report, TakeInventory)
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A processor to a manager: here I am. Said at its start, and again while no manager is heard.
+
+    `epoch` is the home's: it grows each time the home is opened, and a manager refuses one that
+    is lower than it has seen of this id.
+    """
+
+    id: Name
+    url: Name
+    epoch: Count
+    properties: Properties = field(default_factory=dict)  # of any name (table 5.1)
+    PATH: ClassVar[str] = "/processors"

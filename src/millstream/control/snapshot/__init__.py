@@ -1,0 +1,1 @@
+"""The one picture of a running system, and what it says needs attention."""

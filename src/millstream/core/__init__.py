@@ -1,0 +1,1 @@
+"""What every room needs: errors, names, families chosen by name, the operator graph, the codec."""

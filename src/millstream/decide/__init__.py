@@ -1,0 +1,1 @@
+"""Decisions as pure, seeded functions: where operators run, which runs next, what moves."""

@@ -1,0 +1,1 @@
+"""Network-aware placement: trees over processors at distances."""

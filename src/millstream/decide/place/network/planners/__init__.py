@@ -1,0 +1,1 @@
+"""One network-aware planner a module."""

@@ -1,0 +1,174 @@
+"""What an online planner is: queries come in batches, answers are decisions, work goes on between.
+
+Defines the protocol that every planner with reuse offers to commands, benchmarks and the manager,
+the decision that it gives, and how a refusal is explained. Plans nothing itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from millstream.decide.place.problem import Query
+from millstream.decide.place.reuse.catalog import Catalog
+from millstream.decide.place.reuse.state import LINK, PlanState, Run, Ship, Shortage
+from millstream.decide.place.solution import Refusal
+
+NO_PLAN = "no_plan"  # no operator computes the stream from base streams
+TIMEOUT = "timeout"
+LATENCY = "latency"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer to one query: where it is served and what it adds, or why it is refused."""
+
+    query: str
+    host: str | None = None  # that delivers it; None when refused
+    refusal: Refusal | None = None
+    reused: tuple[tuple[str, str], ...] = ()  # (stream, host) that were there and are read
+    started: tuple[tuple[str, str], ...] = ()  # (operator, host) that are new
+    shipped: tuple[tuple[str, str, str], ...] = ()  # (stream, from, to) that are new
+    cpu: float = 0.0  # more than before, over all hosts
+    bandwidth: float = 0.0  # more sent than before, over all hosts
+    replanned: tuple[str, ...] = ()  # admitted queries that moved to make room
+
+    @property
+    def admitted(self) -> bool:
+        return self.refusal is None
+
+
+class OnlinePlanner(Protocol):
+    """Plans batches of queries over one mutable state, in the order they come."""
+
+    state: PlanState
+
+    def submit(self, batch: Sequence[Query]) -> tuple[Decision, ...]:
+        """Answers in the order of the batch; a refused query changes nothing."""
+        ...
+
+    def rest(self) -> None:
+        """Background work after a submission; never drops an admitted query."""
+        ...
+
+
+def same_stream(state: PlanState, query: Query) -> int | None:
+    """The host that serves this very stream already (algorithm 1 of SQPR, line 3), in time."""
+    stream = state.catalog.stream_at[query.stream]
+    for host in state.delivered_at.get(stream, ()):
+        elsewhere = query.deliver_to not in (None, state.catalog.host_ids[host])
+        bound = query.latency_bound
+        if not elsewhere and (bound is None or state.lateness(stream, host) <= bound):
+            return host
+    return None
+
+
+def served_already(state: PlanState, query: Query) -> Decision | None:
+    """The answer to a query whose stream is served already; None where it is to be planned."""
+    host = same_stream(state, query)
+    if host is None:
+        return None
+    decision = attach(state, query, host)
+    state.commit()
+    return decision
+
+
+def attach(state: PlanState, query: Query, host: int) -> Decision:
+    """A query whose stream is delivered from this host already: admitted at no cost."""
+    catalog = state.catalog
+    stream = catalog.stream_at[query.stream]
+    short = state.deliver(query.id, stream, host)
+    assert short is None, "a delivered stream costs nothing more"
+    name = catalog.host_ids[host]
+    return Decision(query.id, host=name, reused=((query.stream, name),))
+
+
+class Totals:
+    """Use over all hosts, to tell what a decision adds."""
+
+    def __init__(self, state: PlanState) -> None:
+        self.cpu = float(state.cpu_used.sum())
+        self.bandwidth = float(state.out_used.sum())
+
+
+def admitted(
+    state: PlanState,
+    query: Query,
+    host: int,
+    steps: Sequence[Run | Ship],
+    before: Totals,
+    replanned: tuple[str, ...] = (),
+) -> Decision:
+    """The decision behind steps that have been applied."""
+    catalog, now = state.catalog, Totals(state)
+    return Decision(
+        query=query.id,
+        host=catalog.host_ids[host],
+        reused=_reused(catalog, steps, catalog.stream_at[query.stream], host),
+        started=tuple(
+            (catalog.operator_ids[step.operator], catalog.host_ids[step.host])
+            for step in steps
+            if isinstance(step, Run)
+        ),
+        shipped=tuple(
+            (
+                catalog.stream_ids[step.stream],
+                catalog.host_ids[step.source],
+                catalog.host_ids[step.target],
+            )
+            for step in steps
+            if isinstance(step, Ship)
+        ),
+        cpu=now.cpu - before.cpu,
+        bandwidth=now.bandwidth - before.bandwidth,
+        replanned=replanned,
+    )
+
+
+def _reused(
+    catalog: Catalog, steps: Sequence[Run | Ship], stream: int, host: int
+) -> tuple[tuple[str, str], ...]:
+    """What the steps read that they do not make, base streams at their origin left out."""
+    made: set[tuple[int, int]] = set()
+    read: dict[tuple[int, int], None] = {}
+    for step in steps:
+        if isinstance(step, Run):
+            read.update(((name, step.host), None) for name in catalog.inputs[step.operator])
+            made.add((catalog.output[step.operator], step.host))
+        else:
+            read[step.stream, step.source] = None
+            made.add((step.stream, step.target))
+    read[stream, host] = None
+    return tuple(
+        (catalog.stream_ids[name], catalog.host_ids[place])
+        for name, place in read
+        if (name, place) not in made and catalog.base[name] != place
+    )
+
+
+def too_late(query: Query, bound: float, soonest: float | None = None) -> Decision:
+    """There is room for the query, but no plan that keeps its latency bound."""
+    detail = f"no plan with enough room delivers {query.stream} within {bound:g}"
+    if soonest is not None:
+        detail += f"; a bound of {soonest:.4g} would fit"
+    return Decision(query.id, refusal=Refusal(query.id, LATENCY, detail, query.deliver_to))
+
+
+def refused(query: Query, short: Shortage | None, catalog: Catalog) -> Decision:
+    """The decision behind a shortage; none means that no plan exists at all."""
+    if short is None:
+        return Decision(
+            query.id,
+            refusal=Refusal(
+                query.id, NO_PLAN, f"nothing computes {query.stream} from streams that exist"
+            ),
+        )
+    host = catalog.host_ids[short.host]
+    where = f"host {host}"
+    if short.resource == LINK and short.sender >= 0:
+        where = f"the link {catalog.host_ids[short.sender]} -> {host}"
+    share = max(0.0, short.room) / short.need if short.need > 0 else 0.0
+    detail = (
+        f"{short.resource} of {where}: {short.need:.4g} needed, {max(0.0, short.room):.4g} free;"
+        f" {short.need - max(0.0, short.room):.4g} more, or {share:.0%} of the rate, would fit"
+    )
+    return Decision(query.id, refusal=Refusal(query.id, short.resource, detail, host))

@@ -1,0 +1,1 @@
+"""SQPR itself, by search and as a MILP."""

@@ -1,0 +1,172 @@
+"""The cheapest plan that is in time: the dynamic programme with a third coordinate, lateness.
+
+C[s, h, t] is the least price of having stream s at host h no later than t, in a fixed number of
+slots up to the bound; distances are rounded up, so a plan found keeps the bound. Used only for
+queries with a latency bound whose cheapest plan would be late. Decides a plan; changes nothing.
+"""
+
+from math import ceil, inf
+
+import numpy as np
+
+from millstream.decide.place.reuse.catalog import Closure, Floats, Ints
+from millstream.decide.place.reuse.cheapest import (
+    HOPS,
+    TRIES,
+    Plan,
+    link_prices,
+    raise_price,
+    try_steps,
+)
+from millstream.decide.place.reuse.demand import Grain
+from millstream.decide.place.reuse.prices import PriceCurve, Prices, run_prices
+from millstream.decide.place.reuse.state import PlanState, Run, Ship, Shortage
+
+SLOTS = 48
+HELD = -1  # choice: it is there already; other choices are an operator's number or a sender
+
+
+class _Timetable:
+    """Prices and choices for every (row, column, slot)."""
+
+    def __init__(
+        self,
+        state: PlanState,
+        closure: Closure,
+        prices: Prices,
+        curve: PriceCurve,
+        grain: Grain,
+        bound: float,
+    ) -> None:
+        self.state, self.closure, self.prices = state, closure, prices
+        count, hosts = len(closure.streams), len(prices.cpu)
+        self.hosts: Ints = np.arange(hosts) if prices.hosts is None else prices.hosts
+        self.unit = bound / SLOTS if bound > 0 else 1.0
+        self.last = SLOTS if bound > 0 else 0
+        distance = state.links.distance
+        grid = np.ix_(self.hosts, self.hosts)
+        apart = np.zeros((hosts, hosts)) if distance is None else distance[grid]
+        self.delay: Ints = np.ceil(apart / self.unit - 1e-9).astype(np.intp)
+        crossing, room = link_prices(state, prices, curve)
+        self.crossing = np.zeros((hosts, hosts)) if crossing is None else crossing
+        self.room = np.full((hosts, hosts), inf) if room is None else room
+        self.run = run_prices(closure, prices, grain)
+        shape = (count, hosts, self.last + 1)
+        self.reach: Floats = np.full(shape, inf)
+        self.choice: Ints = np.zeros(shape, dtype=np.intp)
+        for row in range(count):
+            self._compute(row)
+            self._ship(row, self._hold(row))
+
+    def _hold(self, row: int) -> list[int]:
+        """What is held comes when it comes: it cannot be had there a second time, sooner."""
+        held: list[int] = []
+        stream = self.closure.streams[row]
+        for host in self.state.holders.get(stream, ()):
+            column = self.prices.column(host)
+            if column < 0:
+                continue
+            held.append(column)
+            self.reach[row, column] = inf
+            late = self.state.lateness(stream, host)
+            slot = ceil(late / self.unit - 1e-9)
+            if slot <= self.last:
+                self.reach[row, column, slot:] = 0.0
+                self.choice[row, column, slot:] = HELD
+        return held
+
+    def _compute(self, row: int) -> None:
+        catalog, closure = self.state.catalog, self.closure
+        first = closure.first_operator[row]
+        for number in range(first, first + len(catalog.producers[closure.streams[row]])):
+            total = np.repeat(self.run[number][:, None], self.last + 1, axis=1)
+            for name in catalog.inputs[closure.operators[number]]:
+                total += self.reach[closure.row[name]]
+            better = total < self.reach[row]
+            self.reach[row][better] = total[better]
+            self.choice[row][better] = number
+
+    def _ship(self, row: int, held: list[int]) -> None:
+        rate, prices = float(self.closure.rates[row]), self.prices
+        leave = np.where(rate > prices.out_free, inf, rate * prices.outgoing)
+        arrive = np.where(rate > prices.in_free, inf, rate * prices.incoming)
+        slots = np.arange(self.last + 1)
+        marker = len(self.closure.operators)  # senders are numbered after the operators
+        for _ in range(HOPS):
+            before = self.reach[row].copy()
+            improved = False
+            for sender in np.isfinite(before[:, -1] + leave).nonzero()[0].tolist():
+                step = rate * self.crossing[sender] + arrive + leave[sender]
+                step[self.room[sender] < rate] = inf
+                when = slots[None, :] - self.delay[sender][:, None]
+                offer = np.where(when >= 0, before[sender][np.maximum(when, 0)], inf)
+                offer = offer + step[:, None]
+                better = offer < self.reach[row] - 1e-15
+                better[held] = False
+                if better.any():
+                    improved = True
+                    self.reach[row][better] = offer[better]
+                    self.choice[row][better] = marker + sender
+            if not improved:
+                break
+
+    def steps(self, row: int, column: int, slot: int) -> list[Run | Ship]:
+        found: list[Run | Ship] = []
+        self._read(row, column, slot, found, set())
+        return found
+
+    def _read(
+        self,
+        row: int,
+        column: int,
+        slot: int,
+        found: list[Run | Ship],
+        have: set[tuple[int, int]],
+    ) -> None:
+        choice = int(self.choice[row, column, slot])
+        if choice == HELD or (row, column) in have:
+            return
+        closure, marker = self.closure, len(self.closure.operators)
+        if choice >= marker:
+            sender = choice - marker
+            self._read(row, sender, slot - int(self.delay[sender, column]), found, have)
+            found.append(
+                Ship(closure.streams[row], int(self.hosts[sender]), int(self.hosts[column]))
+            )
+        else:
+            operator = closure.operators[choice]
+            for name in self.state.catalog.inputs[operator]:
+                self._read(closure.row[name], column, slot, found, have)
+            found.append(Run(operator, int(self.hosts[column])))
+        have.add((row, column))
+
+
+def punctual_plan(
+    state: PlanState,
+    closure: Closure,
+    prices: Prices,
+    curve: PriceCurve,
+    grain: Grain,
+    bound: float,
+    at: int | None = None,
+) -> Plan | Shortage | None:
+    """A plan that fits and delivers within the bound, or what stopped it; None: no way."""
+    target, rate = len(closure.streams) - 1, float(closure.rates[-1])
+    column = None if at is None else prices.column(at)
+    if column == -1:
+        return None
+    short: Shortage | None = None
+    for _ in range(TRIES):
+        table = _Timetable(state, closure, prices, curve, grain, bound)
+        final = table.reach[target, :, -1] + rate * prices.outgoing
+        final[prices.out_free < rate] = inf
+        best = int(final.argmin()) if column is None else column
+        if final[best] == inf:
+            return short
+        steps = tuple(table.steps(target, best, table.last))
+        host = int(table.hosts[best])
+        short = try_steps(state, steps, rate, host)
+        if short is None:
+            return Plan(closure.streams[target], host, steps, float(final[best]))
+        raise_price(prices, short)
+    return short

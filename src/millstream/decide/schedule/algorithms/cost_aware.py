@@ -1,0 +1,123 @@
+"""Cost-aware: operator *and* batch size from measured fixed and marginal costs.
+
+A step costs `fixed + row * n` seconds, and on Spark the fixed part is large (tens of milliseconds
+against microseconds a row). An operator is worth
+
+    holding cost got rid of for a second of work  x  share of the step not lost to the fixed cost
+
+The first factor is Klimov's index: Chain's lower envelope, but over holding costs (see `holding`)
+instead of row counts, so that it follows the goals. For memory alone it is Chain on marginal costs;
+for delay alone it is results a second of work from here to the root. The second factor lets a queue
+too short for a step of its own wait while others are worth more; when nothing else has work it runs
+at once. The batch is the smallest whose fixed cost is an acceptable share of the step, so that
+results flow, and no longer than the longest step wanted; but never below THRESHOLD, and where
+memory counts as much as delay not below what RATIO gives either: rows of a step wait in no queue.
+"""
+
+from collections.abc import Iterator
+from math import inf
+
+from millstream.decide.schedule.facts import OperatorView
+from millstream.decide.schedule.holding import DELAY, MEMORY, awaited, outlook, weight_of
+from millstream.decide.schedule.protocol import Pick, Situation
+from millstream.decide.schedule.settings import ScheduleSettings
+from millstream.decide.schedule.workload import workload
+
+# Operators worth this share of the best count as equal, and the oldest rows go first: rows that
+# feed one join must advance together, or its results wait. Where nobody waits for results it is 1.
+NEARLY = 0.8
+
+
+def batch_rows(
+    pending: float,
+    fixed_s: float,
+    row_s: float,
+    settings: ScheduleSettings,
+    *,
+    awaited: bool = True,
+) -> float:
+    """Rows for one step: enough to carry the fixed cost, not longer than the longest step.
+
+    >>> settings = ScheduleSettings(overhead_share=0.1, step_s_max=1.0)
+    >>> batch_rows(60_000, fixed_s=0.06, row_s=2e-5, settings=settings)
+    27000
+    """
+    share = settings.overhead_share
+    efficient = fixed_s * (1 - share) / (share * row_s)
+    longest = (settings.step_s_max - fixed_s) / row_s
+    least = settings.threshold_rows if awaited else workload(pending, settings)
+    wanted = max(1.0, min(max(efficient, least), longest))
+    # A remainder smaller than half a batch is taken along: it would not carry a step of its own.
+    rows = pending if pending <= 1.5 * wanted else wanted
+    if settings.rows_max is not None:
+        rows = min(rows, settings.rows_max)
+    return round(rows) if 1 < rows < pending else rows
+
+
+class CostAware:
+    name = "cost_aware"
+
+    def __init__(self) -> None:
+        self._index: dict[str, float] = {}
+        self._cost: dict[str, tuple[float, float]] = {}
+        self._nearly = NEARLY
+        self._awaited = True  # delay counts more than memory: results shall flow, in small batches
+
+    def rank(self, situation: Situation) -> Iterator[Pick]:
+        rows: dict[str, float] = {}
+
+        def worth(view: OperatorView) -> float:
+            if view.rows <= 0:
+                return -inf
+            fixed_s, row_s = self._cost.get(view.id, (0.0, 1e-3))
+            rows[view.id] = n = batch_rows(
+                view.rows, fixed_s, row_s, situation.settings, awaited=self._awaited
+            )
+            return self._index.get(view.id, 0.0) * row_s * n / (fixed_s + row_s * n)
+
+        ranked = sorted(
+            ((worth(view), view) for view in situation.views), key=lambda w: w[0], reverse=True
+        )
+        near = ranked[0][0] * self._nearly if ranked else 0.0
+        close = [pair for pair in ranked if pair[0] >= near > 0]
+        close.sort(key=lambda pair: inf if pair[1].oldest is None else pair[1].oldest)
+        for value, view in (*close, *ranked[len(close) :]):
+            yield Pick(view.id, f"worth {value:.4g}", rows.get(view.id))
+
+    def refresh(self, situation: Situation) -> None:
+        statistics, plan = situation.statistics, situation.plan
+        self._cost = {view.id: statistics.step_cost(view) for view in situation.views}
+        kept = {view.id: statistics.row_selectivity(view) for view in situation.views}
+        waiting = outlook(situation).cost
+        goals = situation.goals
+        memory_alone = weight_of(goals, MEMORY) > 0 and weight_of(goals, DELAY) == 0
+        self._nearly = 1.0 if memory_alone else NEARLY
+        self._awaited = awaited(goals)
+        self._index = {}
+        for path in plan.paths():
+            for start in range(len(path)):
+                self._index[path[start]] = max(
+                    self._index.get(path[start], -inf),
+                    _relief([(self._cost[n][1], kept[n], waiting[n]) for n in path[start:]]),
+                )
+
+    def ran(self, pick: Pick, now: float) -> None:
+        pass
+
+
+def _relief(steps: list[tuple[float, float, float]]) -> float:
+    """The most holding cost a second of work can get rid of, over (row seconds, kept, cost).
+
+    Work may stop after any operator of the path: what is left then waits there at its cost.
+
+    >>> round(_relief([(1.0, 0.9, 1.0), (0.25, 0.1, 1.0), (0.75, 1.0, 1.0)]), 3)
+    0.774
+    """
+    first_cost = steps[0][2]
+    left, spent, best = 1.0, 0.0, -inf
+    for position, (row_s, kept, _) in enumerate(steps):
+        spent += row_s * left
+        left *= kept
+        onward = left * steps[position + 1][2] if position + 1 < len(steps) else 0.0
+        best = max(best, (first_cost - onward) / max(spent, 1e-12))
+    return best

@@ -1,0 +1,137 @@
+"""QoS specifications from what people write in a line, and back into words.
+
+A line is a template's name, or goals separated by commas:
+
+    delay minimise 0.7, output_rate maximise 0.3
+    delay <= 2s, queue_rows minimise 0.5
+
+A goal without quantifier takes that of its limit (`<=` minimises, `>=` maximises), else the usual
+one of its statistic; goals without weight share what the others leave. Mistakes are told with what
+was written; nothing here decides anything about running queries. (Tables of goals: `config`.)
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from millstream.core.errors import UsageError
+from millstream.decide.schedule.measures import PLAN_STATISTICS
+from millstream.decide.schedule.quality import (
+    MAXIMISE,
+    MINIMISE,
+    TEMPLATES,
+    Goal,
+    Quality,
+    Specification,
+    Standing,
+    quantifier,
+)
+
+_GOAL = re.compile(
+    r"^(?P<statistic>\w+)"
+    r"(?:\s+(?P<aim>[a-z]+))?"
+    r"(?:\s+(?P<weight>\d*\.?\d+)(?P<percent>\s*%)?)?"
+    r"(?:\s*(?P<sign><=|>=)\s*(?P<limit>\d*\.?\d+)\s*(?P<unit>ms|s|min)?)?$"
+)
+_SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, None: 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    statistic: str
+    aim: str | None
+    weight: float | None
+    limit: float | None
+
+
+def specification_from_text(text: str) -> Specification:
+    """A specification from one line.
+
+    >>> spec = specification_from_text("delay <= 500 ms, output_rate max 0.3")
+    >>> [(g.statistic, g.quantifier, round(g.weight, 2), g.limit) for g in spec.goals]
+    [('delay', 'minimise', 0.7, 0.5), ('output_rate', 'maximise', 0.3, None)]
+    """
+    line = text.strip()
+    if re.fullmatch(r"[a-z_]+", line) and line not in PLAN_STATISTICS.names():
+        return TEMPLATES.get(line)
+    wishes = []
+    for part in line.split(","):
+        match = _GOAL.match(part.strip())
+        if match is None:
+            raise UsageError(
+                f"cannot read the QoS goal {part.strip()!r}",
+                hint="write for example 'delay minimise 0.7' or 'delay <= 2s'",
+            )
+        weight = float(match["weight"]) if match["weight"] else None
+        if weight is not None and match["percent"]:
+            weight /= 100
+        limit = float(match["limit"]) * _SECONDS[match["unit"]] if match["limit"] else None
+        by_sign = {"<=": MINIMISE, ">=": MAXIMISE, None: None}[match["sign"]]
+        aim = quantifier(match["aim"]) if match["aim"] else by_sign
+        if by_sign is not None and aim != by_sign:
+            raise UsageError(
+                f"the limit of {match['statistic']} contradicts its quantifier",
+                hint="a minimised statistic has '<=', a maximised one '>='",
+            )
+        wishes.append(_Wish(match["statistic"], aim, weight, limit))
+    return _specification(wishes, line)
+
+
+def _specification(wishes: Sequence[_Wish], name: str) -> Specification:
+    given = sum(wish.weight for wish in wishes if wish.weight is not None)
+    open_ = sum(wish.weight is None for wish in wishes)
+    share = max(0.0, 1 - given) / open_ if open_ else 0.0
+    goals = []
+    for wish in wishes:
+        usual = PLAN_STATISTICS.get(wish.statistic)
+        aim = wish.aim or (MAXIMISE if usual.better == "more" else MINIMISE)
+        weight = share if wish.weight is None else wish.weight
+        goals.append(Goal(wish.statistic, aim, weight, wish.limit))
+    return Specification(tuple(goals), name)
+
+
+def amended(
+    quality: Quality,
+    specification: Specification | None,
+    query: str | None = None,
+    weight: float | None = None,
+) -> Quality:
+    """The same wishes with those of one query, or of all together, changed; None forgets a query's.
+
+    >>> from millstream.decide.schedule.quality import DEFAULT
+    >>> fresh = amended(DEFAULT, TEMPLATES.get("fresh"), "errors", weight=2.0)
+    >>> fresh.overall.name, {q: (w, s.name) for q, (w, s) in fresh.by_query.items()}
+    ('balanced', {'errors': (2.0, 'fresh')})
+    >>> amended(fresh, None, "errors") == DEFAULT
+    True
+    """
+    if query is None:
+        overall = quality.overall if specification is None else specification
+        return Quality(overall, quality.weight if weight is None else weight, quality.by_query)
+    others = {name: own for name, own in quality.by_query.items() if name != query}
+    if specification is None:
+        return Quality(quality.overall, quality.weight, others)
+    before = quality.by_query[query][0] if query in quality.by_query else 1.0
+    own = (before if weight is None else weight, specification)
+    return Quality(quality.overall, quality.weight, {**others, query: own})
+
+
+def told(standing: Standing) -> str:
+    """One goal and where it stands, for a display.
+
+    >>> told(Standing(None, Goal("delay", "minimise", 1.0, limit=2.0), 1.25, True))
+    'delay at most 2 s: 1.25 s, met'
+    """
+    goal = standing.goal
+    unit = (
+        PLAN_STATISTICS.get(goal.statistic).unit
+        if goal.statistic in PLAN_STATISTICS.names()
+        else ""
+    )
+    value = "not measured yet" if standing.value is None else f"{standing.value:.3g} {unit}".strip()
+    if goal.limit is None:
+        return f"{goal.statistic} {goal.quantifier}d, weight {goal.weight:g}: {value}"
+    bound = "at most" if goal.minimised else "at least"
+    verdict = {True: ", met", False: ", not met", None: ""}[standing.met]
+    limit = f"{goal.limit:g} {unit}".strip()
+    return f"{goal.statistic} {bound} {limit}: {value}{verdict}"

@@ -1,0 +1,178 @@
+"""The dashboard's HTTP application.
+
+    GET    /                         the page; all else it needs lies under /static
+    GET    /api/events               server-sent events: a whole snapshot, then increments
+    GET    /api/snapshot             the latest snapshot
+    GET    /api/history              [time, rows in/s, rows out/s, backlog, lag], oldest first
+    GET    /api/queries/NAME/results?after=N
+    POST   /api/complete             {"before": "..."}: what may follow this text
+    POST   /api/explain              {"cql": "..."}
+    POST   /api/preview              {"cql": "...", "rows": 20}
+    POST   /api/queries              {"name": "...", "cql": "..."}
+    DELETE /api/queries/NAME
+    GET    /health                   200 while snapshots are fresh, 503 with the reason otherwise
+    GET    /metrics                  for Prometheus
+
+The browser is told to load nothing from elsewhere. Requests that change something must carry a
+header that a foreign page cannot send; one that names a host which is not this one is refused, so
+that no foreign name can be pointed at a local port. Beyond loopback everything needs a token.
+"""
+
+import base64
+import hashlib
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from fastapi.staticfiles import StaticFiles
+from starlette.responses import StreamingResponse
+
+from millstream.control.snapshot.model import SnapshotSource, known_names
+from millstream.core.codec import to_json
+from millstream.core.errors import UsageError
+from millstream.edge.dashboard.feed import Feed
+from millstream.edge.dashboard.metrics import CONTENT_TYPE, exposition
+from millstream.edge.http.access import json_body
+from millstream.edge.http.serving import COOKIE, Application, Header
+from millstream.language.cql.completion import Known, candidates
+
+STATIC = Path(__file__).parent / "static"
+BODY_BYTES_MAX = 256 << 10
+CANDIDATES_MAX = 12
+STALE_INTERVALS = 5.0
+STALE_SECONDS_MIN = 5.0
+
+
+def dashboard_app(
+    source: SnapshotSource, feed: Feed, *, host: str = "127.0.0.1", token: str | None = None
+) -> Application:
+    """The application over a source; `feed` asks it."""
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    app = Application(
+        "Millstream", token=token, host=host, flat_errors=True, page_headers=_headers(page)
+    )
+
+    @app.get("/", response_class=HTMLResponse)
+    async def index(request: Request) -> Response:
+        if token is not None and request.query_params.get("token"):
+            answer: Response = RedirectResponse("/")
+            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+            return answer
+        return HTMLResponse(page)
+
+    @app.get("/api/events")
+    async def events() -> StreamingResponse:
+        return StreamingResponse(feed.listen(), media_type="text/event-stream")
+
+    @app.get("/api/snapshot")
+    async def snapshot() -> JSONResponse:
+        return JSONResponse(feed.whole())
+
+    @app.get("/api/history")
+    async def history() -> JSONResponse:
+        return JSONResponse(list(feed.history))
+
+    @app.get("/health")
+    async def health() -> JSONResponse:
+        return _health(feed)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        text = exposition(feed.snapshot) if feed.snapshot is not None else b""
+        return Response(text, media_type=CONTENT_TYPE)
+
+    _questions(app, source, feed)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    return app
+
+
+def _questions(app: Application, source: SnapshotSource, feed: Feed) -> None:
+    @app.get("/api/queries/{name}/results")
+    async def results(name: str, after: int = 0) -> JSONResponse:
+        return JSONResponse(to_json(await run_in_threadpool(source.results, name, after)))
+
+    @app.post("/api/complete")
+    async def complete(request: Request) -> JSONResponse:
+        before = (await json_body(request, BODY_BYTES_MAX, too_large=400)).get("before")
+        if not isinstance(before, str):
+            raise UsageError("before is missing")
+        known = known_names(feed.snapshot) if feed.snapshot is not None else Known()
+        word, found = candidates(before, known)
+        return JSONResponse({"word": word, "candidates": found[:CANDIDATES_MAX]})
+
+    @app.post("/api/explain")
+    async def explain(request: Request) -> JSONResponse:
+        body = await json_body(request, BODY_BYTES_MAX, too_large=400)
+        return JSONResponse(to_json(await run_in_threadpool(source.explain, _text(body, "cql"))))
+
+    @app.post("/api/preview")
+    async def preview(request: Request) -> JSONResponse:
+        body = await json_body(request, BODY_BYTES_MAX, too_large=400)
+        rows = min(200, max(1, int(body.get("rows", 20))))
+        found = await run_in_threadpool(source.preview, _text(body, "cql"), rows)
+        return JSONResponse(to_json(found))
+
+    @app.post("/api/queries")
+    async def register(request: Request) -> JSONResponse:
+        body = await json_body(request, BODY_BYTES_MAX, too_large=400)
+        name, cql = _text(body, "name"), _text(body, "cql")
+        decision = await run_in_threadpool(source.register, name, cql)
+        await run_in_threadpool(feed.tick)
+        return JSONResponse(to_json(decision))
+
+    @app.delete("/api/queries/{name}")
+    async def drop(name: str) -> JSONResponse:
+        await run_in_threadpool(source.drop, name)
+        await run_in_threadpool(feed.tick)
+        return JSONResponse({"dropped": name})
+
+
+def _headers(page: str) -> list[Header]:
+    """What browsers may do with the pages."""
+    return [
+        (b"content-security-policy", _policy(page).encode()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"cache-control", b"no-cache"),
+    ]
+
+
+def _policy(page: str) -> str:
+    """Everything from this server alone; the page's one inline script by its digest."""
+    inline = re.findall(r"<script type=\"importmap\">(.*?)</script>", page, re.DOTALL)
+    digests = [
+        f"'sha256-{base64.b64encode(hashlib.sha256(t.encode()).digest()).decode()}'" for t in inline
+    ]
+    return (
+        f"default-src 'self'; script-src 'self' {' '.join(digests)}; "
+        "style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _text(body: dict[str, Any], key: str) -> str:
+    value = body.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise UsageError(f"{key} is missing")
+    return value
+
+
+def _health(feed: Feed) -> JSONResponse:
+    taken = feed.snapshot
+    if taken is None:
+        return JSONResponse({"status": "starting"}, 503)
+    age = time.time() - taken.taken
+    limit = max(STALE_SECONDS_MIN, STALE_INTERVALS * taken.interval_s)
+    finished = taken.overview.state in ("finished", "stopped")
+    if age > limit and not finished:
+        return JSONResponse({"status": "stale", "age_s": round(age, 1)}, 503)
+    bad = [a.sentence for a in taken.overview.alarms if a.severity == "error"]
+    state = "failed" if taken.overview.state == "failed" else "ok"
+    return JSONResponse(
+        {"status": state, "state": taken.overview.state, "age_s": round(age, 1), "errors": bad},
+        503 if state == "failed" else 200,
+    )

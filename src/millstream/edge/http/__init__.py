@@ -1,0 +1,1 @@
+"""One way to serve and to check who asks."""

@@ -1,0 +1,118 @@
+"""Rows over HTTP: posted in numbered batches, answered after their commit.
+
+    POST /streams/NAME/rows                  {"producer": "p", "sequence": 7, "rows": [{...}, ...]}
+    GET  /streams/NAME/producers/PRODUCER    the sequence number that follows
+    POST /streams/NAME/end                   no more rows will come
+    GET  /health
+
+A repeated number is acknowledged and not appended again; after a gap the answer is 409 with the
+number that is expected. Rows that do not fit the declaration are rejected one by one, with reasons.
+503 says that too many rows wait: the same batch is to be sent again.
+The endpoint listens on loopback; beyond it, every request carries a token.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+from pydantic import Strict
+
+from millstream.edge.http.access import AnswerError, record_body
+from millstream.edge.http.serving import Application, Server, demand_token
+
+if TYPE_CHECKING:
+    from millstream.engine.sources.push_source import PushSource
+
+REQUEST_BYTES_MAX = 16 << 20
+Doors = Callable[[str], "PushSource | None"]
+Busy = Callable[[], bool]
+HINT = '{"producer": "p", "sequence": 1, "rows": [{...}]}'
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a producer posts; the rows themselves are judged one by one."""
+
+    producer: Annotated[str, Strict()]
+    sequence: Annotated[int, Strict()]
+    rows: Annotated[list[Any], Strict()]
+
+
+def rows_app(
+    doors: Doors,
+    *,
+    token: str | None = None,
+    request_bytes_max: int = REQUEST_BYTES_MAX,
+    busy: Busy | None = None,
+) -> Application:
+    """The application; `doors` gives the push source of a stream, None where there is none.
+
+    While `busy` says so, batches are turned away (503) and are to be sent again later.
+    """
+    app = Application("Millstream rows", token=token, flat_errors=True)
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.post("/streams/{name}/rows")
+    async def post_rows(name: str, request: Request) -> dict[str, Any]:
+        door = _door(doors, name)
+        if busy is not None and await run_in_threadpool(busy):
+            text = "too many rows wait to be processed"
+            raise AnswerError(503, "busy", text, "send it again later")
+        batch = await record_body(request, Batch, request_bytes_max, hint=HINT)
+        answer = await run_in_threadpool(door.push, batch.producer, batch.sequence, batch.rows)
+        return {
+            "stream": name,
+            "producer": batch.producer,
+            "sequence": batch.sequence,
+            "rows": answer.rows,
+            "late": answer.late,
+            "rejected": answer.rejected,
+            "repeated": answer.repeated,
+            "reasons": [{"row": row, "reason": reason} for row, reason in answer.reasons],
+        }
+
+    @app.get("/streams/{name}/producers/{producer}")
+    async def producer(name: str, producer: str) -> dict[str, Any]:
+        return {"producer": producer, "expected": _door(doors, name).expected(producer)}
+
+    @app.post("/streams/{name}/end")
+    async def end(name: str) -> dict[str, Any]:
+        await run_in_threadpool(_door(doors, name).finish)
+        return {"stream": name, "ended": True}
+
+    return app
+
+
+def _door(doors: Doors, name: str) -> "PushSource":
+    door = doors(name)
+    if door is None:
+        raise AnswerError(404, "unknown", f"there is no stream {name} that takes rows")
+    return door
+
+
+class RowsServer(Server):
+    """Serves the application from a thread."""
+
+    def __init__(
+        self,
+        doors: Doors,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str | None = None,
+        request_bytes_max: int = REQUEST_BYTES_MAX,
+        busy: Busy | None = None,
+        more: Callable[[Application], None] | None = None,
+    ) -> None:
+        """`more` may add routes of its own to the application."""
+        demand_token("rows are accepted", host, token)
+        app = rows_app(doors, token=token, request_bytes_max=request_bytes_max, busy=busy)
+        if more is not None:
+            more(app)
+        # a batch whose rows are being written is answered, however long that takes
+        super().__init__(app, host=host, port=port, name="millstream-rows", patience_s=None)

@@ -1,0 +1,306 @@
+"""What a manager tells those who ask, as plain values: status, queries, placement, moves, reasons.
+
+Reads the manager's state, changes nothing. The dashboard has its own view of the same state.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from millstream.control.manager.connections import owner_of, placed_operators
+from millstream.control.manager.decisions import consider, placement
+from millstream.control.manager.state import ManagerState, Move, Query
+from millstream.control.moves.migration import objection
+from millstream.core.errors import UsageError
+from millstream.edge.manager.driver import Traffic
+
+Answer = dict[str, Any]
+POSITIONS = {
+    "file": "the place in its files",
+    "spark": "its checkpoint",
+    "http": "the last number of each producer",
+    "push": "the last number of each producer",
+}
+
+
+RATIO_FIGURES = ("ratio", "ratio_processing", "ratio_communication", "delay_s", "evaluation_s")
+
+
+def ratios(state: ManagerState) -> dict[str, dict[str, float]]:
+    """Performance ratios of the queries that have given results, the worst first (seed 002)."""
+    found = {
+        name: {figure: float(told[figure]) for figure in RATIO_FIGURES if figure in told}
+        for name, told in state.statistics.queries.items()
+        if name in state.queries and "ratio" in told
+    }
+    return dict(sorted(found.items(), key=lambda item: (-item[1]["ratio"], item[0])))
+
+
+def status(state: ManagerState, traffic: Traffic, started_s: float) -> Answer:
+    """The whole cluster in a few figures."""
+    phases: dict[str, int] = {}
+    for query in state.queries.values():
+        phases[query.phase] = phases.get(query.phase, 0) + 1
+    return {
+        "epoch": state.epoch,
+        "started": started_s,
+        "superseded": state.superseded,
+        "processors": {name: processor(state, name) for name in state.processors},
+        "streams": {name: stream(state, name) for name in state.streams},
+        "queries": phases,
+        "operators": len(placement(state)),
+        "moves": [m.id for m in state.moves.values() if not m.over],
+        "ratios": ratios(state),
+        "traffic": {
+            "out_bytes": traffic.out_bytes,
+            "in_bytes": traffic.in_bytes,
+            "messages": traffic.messages,
+            "steps": traffic.steps,
+        },
+        "settings": settings(state),
+    }
+
+
+def settings(state: ManagerState) -> Answer:
+    s = state.settings
+    return {
+        "placer": s.placer,
+        "pattern": s.pattern,
+        "cost_model": s.cost_model,
+        "policy": s.policy,
+        "redistribute": s.redistribute,
+        "percent_difference": s.parameters.percent_difference,
+        "check_s": s.parameters.check_s,
+        "replace_s": s.replace_s,
+        "replace_gain": s.replace_gain,
+        "replace_planner": s.replace_planner,
+        "replace": s.replace,
+    }
+
+
+def processor(state: ManagerState, name: str) -> Answer:
+    known, live = state.processors[name], state.live.get(name)
+    figures = state.statistics.processors.get(name)
+    return {
+        "url": known.url,
+        "state": ("draining" if known.draining and live and live.state == "up" else live.state)
+        if live
+        else "silent",
+        "epoch": known.epoch,
+        "heard": live.heard_s if live else 0.0,
+        "properties": dict(known.properties),
+        "operators": sum(p == name for p in placement(state).values()),
+        "streams": [s.name for s in state.streams.values() if s.processor == name],
+        "figures": dict(figures.values) if figures else {},
+    }
+
+
+def stream(state: ManagerState, name: str) -> Answer:
+    known = state.streams[name]
+    figures = state.statistics.streams.get(known.id)
+    live = state.live.get(known.processor)
+    started = live is not None and live.actual is not None and name in live.actual.started
+    return {
+        "processor": known.processor,
+        "url": state.processors[known.processor].url
+        if known.processor in state.processors
+        else None,
+        "below": _is_manager(state, known.processor),
+        "started": started,
+        "table": dict(known.table),
+        "figures": dict(figures.values) if figures else {},
+        "rows_per_s": figures.rates.get("rows", 0.0) if figures else 0.0,
+    }
+
+
+def entering(state: ManagerState, processor: str) -> list[Answer]:
+    """Base streams that stay at a processor although it is drained, and why.
+
+    Where a source goes on reading lies in the ledger of the processor that reads it: a place in
+    files, a checkpoint of Spark, the last number of each producer.
+    """
+    found = []
+    for known in state.streams.values():
+        if known.processor != processor:
+            continue
+        figures = state.statistics.streams.get(known.id)
+        ended = bool(figures and figures.values.get("ended"))
+        kind = str(known.table.get("source") or "file")
+        position = POSITIONS.get(kind, "its position")
+        reason = "it has ended: no more rows come" if ended else f"{position} lies in that home"
+        found.append({"stream": known.name, "source": kind, "ended": ended, "reason": reason})
+    return found
+
+
+def query(state: ManagerState, name: str) -> Answer:
+    """A query with the place of its result: whom to ask for rows."""
+    known = state.queries.get(name)
+    if known is None:
+        raise UsageError(f"there is no query {name}")
+    told: Mapping[str, Any] = state.statistics.queries.get(name, {})
+    owner = owner_of(state, known.result) if known.result else ""
+    figures = state.statistics.streams.get(known.result)
+    return {
+        "name": name,
+        "cql": known.cql,
+        "state": _shown(known, told),
+        "phase": known.phase,
+        "reason": known.reason or str(told.get("reason", "")),
+        "start": known.start,
+        "from_beginning": known.from_beginning,
+        "relation": known.relation,
+        "columns": [list(c) for c in known.columns],
+        "result": known.result,
+        "processor": owner,
+        "url": state.processors[owner].url if owner in state.processors else None,
+        "below": _is_manager(state, owner),
+        "operators": [operator(state, o) for o in known.operators if o in state.operators],
+        "sources": [s.removeprefix("s:") for s in known.sources],
+        "admission": dict(known.admission),
+        "rows": figures.values.get("rows", 0.0) if figures else 0.0,
+        "watermark_us": figures.values.get("watermark_us") if figures else None,
+        "culprits": told.get("culprits", []),
+        **{name: told.get(name) for name in RATIO_FIGURES},
+    }
+
+
+def _is_manager(state: ManagerState, name: str) -> bool:
+    """Whether a processor is a manager with processors of its own."""
+    known = state.processors.get(name)
+    return known is not None and known.properties.get("kind") == "manager"
+
+
+def _shown(known: Query, told: Mapping[str, Any]) -> str:
+    if known.phase == "running" and told.get("state") == "parked":
+        return "parked"
+    if known.phase in ("running", "failed", "dropping", "queued"):
+        return known.phase
+    return "starting"
+
+
+def operator(state: ManagerState, name: str) -> Answer:
+    known = state.operators[name]
+    figures = state.statistics.operators.get(name)
+    moving = next((m for m in state.moves.values() if not m.over and name in m.operators), None)
+    return {
+        "id": name,
+        "kind": known.kind,
+        "label": known.label,
+        "inputs": list(known.inputs),
+        "processor": known.processor,
+        "epoch": known.epoch,
+        "queries": [q.name for q in state.queries.values() if name in placed_operators(q)],
+        "moving_to": moving.target if moving else None,
+        "figures": {**figures.values, **{f"{k}_per_s": v for k, v in figures.rates.items()}}
+        if figures
+        else {},
+    }
+
+
+def moves_since(state: ManagerState, counter: int) -> list[dict[str, Any]]:
+    """The moves that were decided after a count."""
+    return [move(m) for m in state.moves.values() if int(m.id.split("-")[-1]) > counter]
+
+
+def settled(state: ManagerState, moves: Iterable[str]) -> bool | None:
+    """Whether moves are sealed and taken over, or undone; None while they are under way."""
+    phases = {state.moves[move].phase for move in moves}
+    return True if phases <= {"completing", "done", "undone"} else None
+
+
+def move(known: Move) -> Answer:
+    return {
+        "id": known.id,
+        "operators": list(known.operators),
+        "from": known.source,
+        "to": known.target,
+        "phase": known.phase,
+        "reason": known.reason,
+        "outcome": known.outcome,
+        "rows_missing": known.rows_missing,
+        "begun": known.begun_s,
+        "sealed": known.sealed_s,
+        "story": [str(event) for event in known.story.events],
+    }
+
+
+def distribution(state: ManagerState) -> Answer:
+    """Who runs what, and which streams cross between processors."""
+    edges = []
+    for known in state.operators.values():
+        for source in known.inputs:
+            owner = owner_of(state, source)
+            if owner and known.processor and owner != known.processor:
+                figures = state.statistics.edges.get(f"{source}>{known.processor}")
+                edges.append(
+                    {
+                        "stream": source,
+                        "from": owner,
+                        "to": known.processor,
+                        "figures": dict(figures.values) if figures else {},
+                    }
+                )
+    return {
+        "operators": [operator(state, o) for o in state.operators if state.operators[o].processor],
+        "edges": edges,
+    }
+
+
+def redistribution(state: ManagerState) -> Answer:
+    """What the policy would do now, and from which costs."""
+    costs, decision, _, _ = consider(state)
+    return {
+        "model": costs.model,
+        "policy": state.settings.policy,
+        "processors": dict(costs.processors),
+        "operators": dict(costs.operators),
+        "sentence": decision.sentence,
+        "moves": [
+            {"operator": m.operator, "from": m.source, "to": m.target, "reason": m.reason}
+            for m in decision.moves
+        ],
+    }
+
+
+def chosen_operators(state: ManagerState, given: str, *, subplan: bool = False) -> tuple[str, ...]:
+    """Operators by id, by an unambiguous beginning of it, by label, or all of a query."""
+    placed = placement(state)
+    if given in state.queries:
+        return tuple(o for o in state.queries[given].operators if o in placed)
+    fits = [o for o in placed if given in (o, state.operators[o].label)] or [
+        o for o in placed if o.startswith(given) or o.removeprefix("o:").startswith(given)
+    ]
+    if not fits:
+        raise UsageError(f"there is no operator {given}", hint="millstream placement lists them")
+    if len(fits) > 1:
+        names = ", ".join(sorted(fits)[:5])
+        raise UsageError(f"{given} may be any of {len(fits)} operators", detail=names)
+    if not subplan:
+        return (fits[0],)
+    found = {fits[0]: None}
+    for name in (waiting := [fits[0]]):
+        for source in state.operators[name].inputs:
+            if source in placed and source not in found:
+                found[source] = None
+                waiting.append(source)
+    return tuple(found)
+
+
+def planned_move(state: ManagerState, operators: tuple[str, ...], target: str) -> Answer:
+    """What a move would do, without doing it."""
+    problem = objection(state, operators, target)
+    if problem:
+        raise UsageError(problem)
+    going = [o for o in operators if state.operators[o].processor != target]
+    state_rows = sum(
+        figures.values.get("state_rows", 0.0)
+        for o in going
+        if (figures := state.statistics.operators.get(o)) is not None
+    )
+    labels = ", ".join(state.operators[o].label or o for o in going)
+    sources = sorted({state.operators[o].processor for o in going})
+    sentence = (
+        f"{labels} would go from {', '.join(sources)} to {target}"
+        if going
+        else f"nothing to do: it is on {target}"
+    )
+    return {"sentence": sentence, "operators": going, "to": target, "state_rows": state_rows}

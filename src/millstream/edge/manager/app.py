@@ -1,0 +1,361 @@
+"""The manager as a process: its endpoint, its life.
+
+    POST   /processors                    a processor says that it is there
+    GET    /status  /placement  /moves  /decisions?after=N  /redistribution
+    GET    /queries  /queries/NAME        POST /queries    DELETE /queries/NAME
+    GET    /streams                       POST /streams    DELETE /streams/NAME
+    POST   /streams/start                 rows may come
+    POST   /moves                         {"operator", "to", "subplan", "dry_run"}
+    POST   /redistribution                carry out what the policy wants
+    POST   /queries/NAME/placement  /replacement      by distance (manager_placement.py)
+    POST   /processors/NAME/drain         {"back"}         DELETE /processors/NAME
+    GET    /qos                           PUT /qos         goals, as a run takes them
+    POST   /settings                      other strategies from now on
+    POST   /control                       as a processor of a manager above (manager_tier.py)
+    GET    /health
+
+Listens on loopback; beyond it every request carries a token. Bodies are bounded and validated.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import Request
+from pydantic import Field
+
+from millstream.client.http import checked_url
+from millstream.control.manager import tiers
+from millstream.control.manager.events import (
+    Change,
+    DeclareStream,
+    Drain,
+    Drop,
+    Event,
+    ForgetStream,
+    Joined,
+    Remove,
+    RequestMove,
+    StartStreams,
+    Submit,
+)
+from millstream.control.manager.state import ManagerState
+from millstream.control.protocol.commands import Join
+from millstream.core.codec import EXACT
+from millstream.core.errors import UsageError
+from millstream.core.lock import FolderLock
+from millstream.edge.http.access import AnswerError, json_body, record_body
+from millstream.edge.http.serving import Application, Server
+from millstream.edge.manager import answers
+from millstream.edge.manager.driver import ManagerDriver
+from millstream.edge.manager.placement import add_placement_routes
+from millstream.edge.manager.quality import add_quality_routes
+from millstream.edge.manager.settings import ManagerSettings, changed
+from millstream.edge.manager.store import ManagerStore
+from millstream.edge.manager.system_feed import SystemFeed
+from millstream.edge.manager.tier import add_tier_routes
+from millstream.edge.processor.registration import Registration
+from millstream.language.cql.system_streams import PREFIX
+from millstream.store.moves.transfer import RefusedError
+
+WAIT_S_MAX = 300.0
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    __pydantic_config__ = EXACT
+    table: Annotated[dict[str, Any], Field(max_length=100)]
+    processor: Annotated[str, Field(max_length=200)] = ""
+    start: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    __pydantic_config__ = EXACT
+    names: Annotated[tuple[Name, ...], Field(max_length=5000)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    __pydantic_config__ = EXACT
+    name: Name
+    cql: Annotated[str, Field(min_length=1, max_length=1 << 18)]
+    from_beginning: bool = False
+    deliver_to: Annotated[str, Field(max_length=200)] = ""
+    latency_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    queue: bool = False
+    dry_run: bool = False
+    wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    __pydantic_config__ = EXACT
+    operator: Name
+    to: Name
+    subplan: bool = False
+    dry_run: bool = False
+    wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Drain:
+    __pydantic_config__ = EXACT
+    back: bool = False
+    wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 0.0
+
+
+class ManagerServer:
+    """Store, driver and endpoint of one manager."""
+
+    def __init__(
+        self, home: Path, settings: ManagerSettings, say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.settings = settings
+        self._lock = FolderLock(home)
+        self._lock.__enter__()
+        self._store = ManagerStore(home / "manager.db")
+        self.driver = ManagerDriver(
+            self._store,
+            settings.deciding,
+            name=settings.name,
+            token=settings.token,
+            verify=settings.verify,
+            say=say,
+        )
+        self._say = say
+        self._feeder = SystemFeed(lambda: self.driver.state, settings.token, settings.verify)
+        self.app = self._app()
+        self._server = Server.at(settings, self.app)
+        self.url, self.port = self._server.url, self._server.port
+
+    def run(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Serves until SIGINT or SIGTERM."""
+        asyncio.run(self._run(ready))
+        self.close()
+
+    def close(self) -> None:
+        self._server.stop()
+        self._store.close()
+        self._lock.__exit__()
+
+    async def _run(self, ready: Callable[[], None]) -> None:
+        server = self._server
+        driving = asyncio.create_task(self.driver.run())
+        serving = asyncio.create_task(server.serve())
+        feeding = asyncio.create_task(self._feeder.run())
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.01)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.stop)
+        ready()
+        registration = self._registration()
+        if registration is not None:
+            registration.start()
+        done, _ = await asyncio.wait((driving, serving), return_when=asyncio.FIRST_COMPLETED)
+        server.finish()
+        driving.cancel()
+        feeding.cancel()
+        if registration is not None:
+            await asyncio.to_thread(registration.stop)
+        await asyncio.gather(driving, serving, feeding, return_exceptions=True)
+        for task in done:
+            if not task.cancelled() and task.exception() is not None:
+                raise task.exception() or RuntimeError
+
+    def stop(self) -> None:
+        self._server.finish()
+
+    # -- endpoint -------------------------------------------------------------------------------
+
+    def _app(self) -> Application:
+        app = Application("Millstream manager", token=self.settings.token)
+        self._add_reads(app)
+        self._add_processors(app)
+        self._add_streams(app)
+        self._add_queries(app)
+        self._add_moves(app)
+        add_quality_routes(app, self.driver)
+        token, verify = self.settings.token, self.settings.verify
+        add_placement_routes(app, self.driver, token, verify)
+        add_tier_routes(app, self.driver, self._feeder.log, token, verify)
+        return app
+
+    def _registration(self) -> Registration | None:
+        """Makes this manager known to the one above, as a processor would."""
+        if self.settings.above is None:
+            return None
+        return Registration(
+            self.settings.above,
+            lambda: tiers.joining(self.driver.state, self.settings.name, self.url),
+            self.driver.heard_above,
+            self._say,
+            token=self.settings.token,
+            verify=self.settings.verify,
+        )
+
+    def _feed(self, event: Event) -> None:
+        if self.driver.state.superseded:
+            raise AnswerError(409, "stale", self.driver.state.superseded)
+        self.driver.feed(event)
+
+    def _add_reads(self, app: Application) -> None:
+        driver = self.driver
+
+        def reading(path: str, look: Callable[[ManagerState], Any]) -> None:
+            async def answer() -> Any:
+                return look(driver.state)
+
+            app.get(path)(answer)
+
+        reading("/status", lambda s: answers.status(s, driver.traffic, driver.started_s))
+        reading("/placement", answers.distribution)
+        reading("/moves", lambda s: [answers.move(m) for m in s.moves.values()])
+        reading("/queries", lambda s: [answers.query(s, name) for name in s.queries])
+        reading("/streams", lambda s: {name: answers.stream(s, name) for name in s.streams})
+        reading("/redistribution", answers.redistribution)
+
+        @app.get("/health")
+        async def health() -> dict[str, Any]:
+            return {"status": "ok", "pid": os.getpid(), "time": time.time()}
+
+        @app.get("/decisions")
+        async def decisions(after: int = 0, wait: float = 0.0) -> Any:
+
+            def newer(state: ManagerState) -> list[Any] | None:
+                return [d for d in state.decisions if d.number > after] or None
+
+            return await driver.until(newer, min(max(0.0, wait), 60.0)) or []
+
+    def _add_processors(self, app: Application) -> None:
+        @app.post("/processors")
+        async def join(request: Request) -> dict[str, Any]:
+            joined = await record_body(request, Join)
+            checked_url(joined.url, "--advertise")
+            try:
+                self._feed(Joined(joined))
+            except UsageError as error:
+                raise AnswerError(409, "stale", error.message, error.hint) from None
+            return {"manager": self.driver.state.epoch}
+
+        @app.post("/processors/{name}/drain")
+        async def drain(request: Request, name: str) -> dict[str, Any]:
+            asked = await record_body(request, _Drain)
+            before = self.driver.state.counter
+            self._feed(Drain(name, asked.back))
+
+            def away(state: ManagerState) -> bool | None:
+                busy = [m for m in state.moves.values() if not m.over and m.source == name]
+                return True if not busy else None
+
+            await self.driver.until(away, asked.wait_s)
+            left = answers.entering(self.driver.state, name)
+            return {
+                "moves": answers.moves_since(self.driver.state, before),
+                "processor": answers.processor(self.driver.state, name),
+                "entering": left,
+            }
+
+        @app.delete("/processors/{name}")
+        async def remove(name: str) -> dict[str, Any]:
+            self._feed(Remove(name))
+            return {}
+
+        @app.post("/settings")
+        async def change(request: Request) -> dict[str, Any]:
+            body = await json_body(request)
+            self._feed(Change(changed(self.driver.state.settings, body)))
+            return answers.settings(self.driver.state)
+
+    def _add_streams(self, app: Application) -> None:
+        @app.post("/streams")
+        async def declare(request: Request) -> dict[str, Any]:
+            asked = await record_body(request, _Stream)
+            if str(asked.table.get("name")).startswith(PREFIX):
+                raise UsageError(
+                    f"names that begin with {PREFIX} are those of the system itself",
+                    hint="choose another name for the stream",
+                )
+            self._feed(DeclareStream(asked.table, asked.processor, asked.start))
+            return answers.stream(self.driver.state, str(asked.table["name"]))
+
+        @app.post("/streams/start")
+        async def start(request: Request) -> dict[str, Any]:
+            asked = await record_body(request, _Names)
+            self._feed(StartStreams(asked.names))
+            return {}
+
+        @app.delete("/streams/{name}")
+        async def forget(name: str) -> dict[str, Any]:
+            self._feed(ForgetStream(name))
+            return {}
+
+    def _add_queries(self, app: Application) -> None:
+        @app.get("/queries/{name}")
+        async def query(name: str) -> dict[str, Any]:
+            return answers.query(self.driver.state, name)
+
+        @app.post("/queries")
+        async def submit(request: Request) -> dict[str, Any]:
+            asked = await record_body(request, _Query)
+            self._feed(
+                Submit(asked.name, asked.cql, asked.from_beginning, asked.deliver_to,
+                       asked.latency_s, asked.queue, asked.dry_run)
+            )  # fmt: skip
+
+            def decided(state: ManagerState) -> bool | None:
+                known = state.queries.get(asked.name)
+                over = known is None or known.phase in ("running", "failed", "queued")
+                return True if over else None
+
+            await self.driver.until(decided, asked.wait_s)
+            considered = self.driver.state.considered.get(asked.name)
+            if asked.dry_run and considered is not None:
+                return {"name": asked.name, "dry_run": True, **considered}
+            refusal = self.driver.state.refusals.get(asked.name)
+            if refusal is not None and asked.name not in self.driver.state.queries:
+                words = {"detail": refusal.detail, "hint": refusal.hint}
+                if refusal.code in ("mistake", "failed"):
+                    raise UsageError(refusal.message, **words)
+                raise RefusedError(refusal.code, refusal.message, **words)
+            return answers.query(self.driver.state, asked.name)
+
+        @app.delete("/queries/{name}")
+        async def drop(name: str, wait: float = 0.0) -> dict[str, Any]:
+            self._feed(Drop(name))
+
+            def gone(state: ManagerState) -> bool | None:
+                return True if name not in state.queries else None
+
+            await self.driver.until(gone, min(max(0.0, wait), WAIT_S_MAX))
+            return {"gone": name not in self.driver.state.queries}
+
+    def _add_moves(self, app: Application) -> None:
+        @app.post("/moves")
+        async def move(request: Request) -> dict[str, Any]:
+            asked = await record_body(request, _Move)
+            state = self.driver.state
+            operators = answers.chosen_operators(state, asked.operator, subplan=asked.subplan)
+            planned = answers.planned_move(state, operators, asked.to)
+            if asked.dry_run or not planned["operators"]:
+                return {**planned, "moves": []}
+            before = state.counter
+            self._feed(RequestMove(operators, asked.to, "somebody asked for it"))
+            mine = [m["id"] for m in answers.moves_since(self.driver.state, before)]
+            await self.driver.until(lambda s: answers.settled(s, mine), asked.wait_s)
+            known = self.driver.state.moves
+            return {**planned, "moves": [answers.move(known[m]) for m in mine]}
+
+        @app.post("/redistribution")
+        async def redistribute() -> dict[str, Any]:
+            planned = answers.redistribution(self.driver.state)
+            for wish in planned["moves"]:
+                self._feed(RequestMove((wish["operator"],), wish["to"], wish["reason"]))
+            return planned

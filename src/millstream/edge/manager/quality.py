@@ -1,0 +1,78 @@
+"""Goals of a cluster: `millstream qos URL` at a manager, as at a run.
+
+    GET /qos     the goals
+    PUT /qos     {"goals" or "template", "query", "weight", "forget"}, or {"schedule": {...}}
+
+They are checked here before anybody hears of them; the manager keeps them and hands them on to the
+processors that they concern (`control/manager/quality.py`).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import Request
+
+from millstream.control.definitions.qos_table import quality_of, schedule_of
+from millstream.control.manager.events import SetGoals, SetSchedule
+from millstream.control.manager.quality import OVERALL, SCHEDULE, by_query, overall, words
+from millstream.control.manager.state import ManagerState
+from millstream.core.errors import UsageError
+from millstream.edge.http.access import json_body
+from millstream.edge.http.serving import Application
+from millstream.edge.manager.driver import ManagerDriver
+
+KEYS = ("goals", "template", "weight", "query", "forget", "schedule")
+
+
+def wish_of(wish: Mapping[str, Any], known: ManagerState) -> SetGoals | SetSchedule:
+    """What `millstream qos` asks for, as an event; a mistake is raised."""
+    for key in wish:
+        if key not in KEYS:
+            raise UsageError(f"unknown key {key}", hint=f"one of {', '.join(KEYS)}")
+    if "schedule" in wish:
+        return SetSchedule(_schedule(wish["schedule"]))
+    query = wish.get("query")
+    if query is not None and (not isinstance(query, str) or query not in known.queries):
+        raise UsageError(f"there is no query {query}")
+    if wish.get("forget"):
+        return SetGoals(query or OVERALL, {})
+    table = {key: wish[key] for key in ("goals", "template", "weight") if wish.get(key) is not None}
+    if "goals" not in table and "template" not in table:
+        raise UsageError("goals are missing", hint='{"goals": "delay <= 2s"}')
+    whole = table if query is None else {**overall(known), "queries": {query: table}}
+    quality_of(whole, list(known.queries))
+    return SetGoals(query or OVERALL, table)
+
+
+def _schedule(table: Any) -> Mapping[str, Any]:
+    if not isinstance(table, dict):
+        raise UsageError("schedule is a table", hint='{"schedule": {"algorithm": "chain"}}')
+    if table:
+        schedule_of(table)
+    return table
+
+
+def told(state: ManagerState) -> dict[str, Any]:
+    """As a run tells its goals; how they stand, each processor knows."""
+    whole, schedule = overall(state), state.goals.get(SCHEDULE)
+    goals = [{"query": None, "told": words(whole), "met": None}] if whole else []
+    goals += [
+        {"query": name, "told": words(table), "met": None}
+        for name, table in by_query(state).items()
+    ]
+    return {
+        "algorithm": None, "selector": "each processor's own", "seconds_in_charge": {},
+        "switches": 0, "goals": goals, "starving": {}, "met": None,
+        "schedule": dict(schedule.table) if schedule is not None else {},
+    }  # fmt: skip
+
+
+def add_quality_routes(app: Application, driver: ManagerDriver) -> None:
+    @app.get("/qos")
+    async def quality() -> dict[str, Any]:
+        return told(driver.state)
+
+    @app.put("/qos")
+    async def change(request: Request) -> dict[str, Any]:
+        driver.feed(wish_of(await json_body(request), driver.state))
+        return told(driver.state)

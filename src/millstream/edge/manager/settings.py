@@ -1,0 +1,92 @@
+"""How a manager is reached and decides, and which of that may change while it runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from millstream.client.http import checked_url
+from millstream.control.admission.rules import PLACERS
+from millstream.control.manager.decisions import SQPR
+from millstream.control.manager.state import Settings
+from millstream.core.errors import UsageError
+from millstream.decide.balance.cost_models import COST_MODELS
+from millstream.decide.balance.redistribution import POLICIES
+from millstream.decide.place.patterns import PATTERNS
+from millstream.edge.http.serving import Listening
+
+STRATEGIES: Mapping[str, Any] = {
+    "pattern": PATTERNS, "cost_model": COST_MODELS, "policy": POLICIES, "placer": PLACERS,
+}  # fmt: skip
+SWITCHES = ("redistribute", "replace")
+# From the least to the most; whole numbers where the least is one.
+AMOUNTS: Mapping[str, tuple[float, float]] = {
+    "percent_difference": (0.0, 100.0),
+    "check_s": (0.1, 1e6),
+    "moves_max": (1, 1000),
+    "replace_s": (0.0, 1e6),
+    "replace_gain": (0.0, 1.0),
+}
+PARAMETERS = ("percent_difference", "check_s", "moves_max")  # of redistribution
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerSettings(Listening):
+    """How a manager is reached, and how it decides."""
+
+    WHO: ClassVar[str] = "a manager"
+    port: int = 8360
+    name: str = "manager"  # as a manager above knows it
+    above: str | None = None  # URL of that one
+    deciding: Settings = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        Listening.__post_init__(self)
+        if self.above is not None:
+            checked_url(self.above, "--above")
+        for registry, name in (
+            (PATTERNS, self.deciding.pattern),
+            (COST_MODELS, self.deciding.cost_model),
+            (POLICIES, self.deciding.policy),
+        ):
+            registry.get(name)
+        if self.deciding.placer not in (SQPR, *PLACERS.names()):
+            PLACERS.get(self.deciding.placer)
+
+
+def changed(known: Settings, body: Mapping[str, Any]) -> Settings:
+    """Settings with other strategies; only what may change while a manager runs."""
+    changes: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
+    for key, value in body.items():
+        if key in STRATEGIES:
+            if (key, value) != ("placer", SQPR):
+                STRATEGIES[key].get(str(value))
+            changes[key] = str(value)
+        elif key in SWITCHES:
+            changes[key] = _switch(key, value)
+        elif key in AMOUNTS:
+            (parameters if key in PARAMETERS else changes)[key] = _amount(key, value)
+        else:
+            raise UsageError(
+                f"unknown setting {key!r}",
+                hint=f"one of {', '.join((*STRATEGIES, *SWITCHES, *AMOUNTS))}",
+            )
+    if parameters:
+        changes["parameters"] = replace(known.parameters, **parameters)
+    return replace(known, **changes)
+
+
+def _switch(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{key} is {value!r}", hint="true or false")
+    return value
+
+
+def _amount(key: str, value: Any) -> float | int:
+    least, most = AMOUNTS[key]
+    whole = isinstance(least, int)
+    kinds = int if whole else int | float
+    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
+        what = "a whole number" if whole else "a number"
+        raise UsageError(f"{key} is {value!r}", hint=f"{what} from {least:g} to {most:g}")
+    return value if whole else float(value)

@@ -1,0 +1,124 @@
+"""What a manager remembers, in one SQLite file: written before anything it decided is said.
+
+Records are JSON by kind and key; a save writes those that differ from the state before, in one
+transaction. Opening raises the manager's epoch first, so that messages of its former life are
+refused. Decides nothing.
+"""
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from millstream.control.manager.state import DURABLE, Decision, ManagerState, Settings
+from millstream.core.codec import from_json, to_json
+from millstream.core.errors import StateError, UsageError
+
+# What each durable table of the state holds.
+KINDS: Mapping[str, type[Any]] = {
+    kind: get_args(table)[1]
+    for kind, table in get_type_hints(ManagerState).items()
+    if kind in DURABLE
+}
+VERSION = 2
+
+
+class ManagerStore:
+    """One file; one manager has it open at a time (its folder is locked)."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.execute("CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT)")
+            self._db.execute(
+                "CREATE TABLE IF NOT EXISTS records (kind TEXT, key TEXT, value TEXT,"
+                " PRIMARY KEY (kind, key)) WITHOUT ROWID"
+            )
+        except sqlite3.DatabaseError as error:
+            raise StateError(f"{path} is no manager's store", detail=str(error)) from None
+        known = self._meta("version", str(VERSION))
+        if known != str(VERSION):
+            raise StateError(f"{path} was written by another version", detail=f"version {known}")
+
+    def close(self) -> None:
+        self._db.close()
+
+    def load(self, settings: Settings) -> ManagerState:
+        """The durable half as it was, under an epoch that was never used."""
+        epoch = int(self._meta("epoch", "0")) + 1
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._set_meta("version", str(VERSION))
+            self._set_meta("epoch", str(epoch))
+        tables: dict[str, Any] = {kind: {} for kind in KINDS}
+        decisions: list[Decision] = []
+        for kind, key, value in self._db.execute("SELECT kind, key, value FROM records"):
+            try:
+                if kind == "decisions":
+                    decisions.append(from_json(Decision, json.loads(value)))
+                elif kind in KINDS:
+                    tables[kind][key] = from_json(KINDS[kind], json.loads(value))
+            except (UsageError, ValueError) as error:
+                raise StateError(
+                    f"{self._path} has a broken record: {kind} {key}", detail=str(error)
+                ) from None
+        order = json.loads(self._meta("order", "{}"))
+        for kind, keys in order.items():  # the order of arrival is part of the meaning
+            known = tables[kind]
+            tables[kind] = {k: known[k] for k in [*keys, *known] if k in known}
+        decisions.sort(key=lambda d: d.number)
+        counter = max([int(self._meta("counter", "0")), *(d.number for d in decisions)])
+        return ManagerState(
+            epoch=epoch,
+            settings=settings,
+            **tables,
+            decisions=tuple(decisions),
+            counter=counter,
+        )
+
+    def save(self, before: ManagerState, after: ManagerState) -> None:
+        """Writes what has changed between two states."""
+        changes: list[tuple[str, str, Any]] = []
+        for kind in DURABLE:
+            changes += _changes(kind, getattr(before, kind), getattr(after, kind))
+        if after.decisions is not before.decisions:
+            old = {str(d.number): d for d in before.decisions}
+            new = {str(d.number): d for d in after.decisions}
+            changes += _changes("decisions", old, new)
+        if not changes and after.counter == before.counter:
+            return
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            for kind, key, record in changes:
+                if record is None:
+                    self._db.execute("DELETE FROM records WHERE kind = ? AND key = ?", (kind, key))
+                else:
+                    self._db.execute(
+                        "INSERT OR REPLACE INTO records VALUES (?, ?, ?)",
+                        (kind, key, json.dumps(to_json(record))),
+                    )
+            if after.counter != before.counter:
+                self._set_meta("counter", str(after.counter))
+            if {kind for kind, _, _ in changes} & {"queries", "moves"}:
+                order = {"queries": list(after.queries), "moves": list(after.moves)}
+                self._set_meta("order", json.dumps(order))
+
+    def _meta(self, key: str, otherwise: str) -> str:
+        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return str(row[0]) if row else otherwise
+
+    def _set_meta(self, key: str, value: str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+
+def _changes(
+    kind: str, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> list[tuple[str, str, Any]]:
+    if before is after:
+        return []
+    found = [(kind, k, v) for k, v in after.items() if before.get(k) is not v]
+    return found + [(kind, k, None) for k in before if k not in after]

@@ -1,0 +1,1 @@
+"""Processors among themselves: streams, load, moves, placement."""

@@ -1,0 +1,220 @@
+"""A manager and processors as processes of this machine: started, watched, stopped together.
+
+Homes lie in one folder with a note of their ports, so that everything is found again after a
+restart; while the cluster is there, its ports are kept (`kept_port`). A process that dies is
+started again on its home. Decides nothing else.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from millstream.client.manager_client import ManagerAwayError, ManagerClient
+from millstream.core.errors import MillstreamError, ResourceError, UsageError
+from millstream.edge.http.kept_port import KeptPort, keep_port
+
+START_S = 120.0
+STOP_S = 30.0
+AGAIN_S = 1.0
+LAUNCH = "from millstream.app.cli import main; main()"
+
+
+@dataclass(slots=True)
+class Member:
+    """One process."""
+
+    name: str
+    arguments: tuple[str, ...]
+    home: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+    starts: int = 0
+    died_s: float = field(default=0.0)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        with (self.home / "output.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", LAUNCH, *self.arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for us: we stop them in order
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        self.starts += 1
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def last_words(self) -> str:
+        with suppress(OSError):
+            lines = (self.home / "output.log").read_text(errors="replace").strip().splitlines()
+            return "\n".join(lines[-3:])
+        return ""
+
+
+class LocalCluster:
+    """A manager and so many processors in a folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        processors: int,
+        *,
+        port: int = 0,
+        spark: str = "local[2]",
+        heap: str = "1g",
+        manager_options: Sequence[str] = (),
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        if processors < 1:
+            raise UsageError("a cluster has at least one processor")
+        self.folder, self._say = folder.absolute(), say
+        names = [f"p{n}" for n in range(1, processors + 1)]
+        self._kept = self._ports(names, port)
+        ports = {name: kept.number for name, kept in self._kept.items()}
+        home = self.folder / "manager"
+        self.manager = Member(
+            "manager",
+            ("manager", "--home", str(home), "--port", str(ports["manager"]), *manager_options),
+            home,
+            ports["manager"],
+        )
+        self.processors = [
+            Member(
+                name,
+                (
+                    "processor", "--home", str(self.folder / name), "--manager", self.url,
+                    "--spark", spark, "--heap", heap, "--id", name, "--port", str(ports[name]),
+                ),
+                self.folder / name,
+                ports[name],
+            )
+            for name in names
+        ]  # fmt: skip
+        self.client = ManagerClient(self.url)
+
+    @property
+    def url(self) -> str:
+        return self.manager.url
+
+    def _ports(self, names: Sequence[str], port: int) -> dict[str, KeptPort]:
+        """Ports of former times where nobody else has them, so that everybody is found again."""
+        file = self.folder / "ports.json"
+        known: dict[str, int] = {}
+        with suppress(OSError, ValueError):
+            known = dict(json.loads(file.read_text()))
+        kept = {"manager": KeptPort(port) if port else keep_port(known.get("manager"))}
+        kept |= {name: keep_port(known.get(name)) for name in names}
+        known |= {name: found.number for name, found in kept.items()}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(known, indent=1))
+        return kept
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Starts everything and waits until all processors have joined."""
+        self.manager.start()
+        self._await("the manager", self._manager_up)
+        for member in self.processors:
+            member.start()
+        self._await("all processors", self._all_up)
+
+    def _manager_up(self) -> bool:
+        try:
+            self.client.status()
+        except ManagerAwayError:
+            return False
+        return True
+
+    def _all_up(self) -> bool:
+        with suppress(ManagerAwayError):
+            told = self.client.status()["processors"]
+            return all(told.get(p.name, {}).get("state") == "up" for p in self.processors)
+        return False
+
+    def _await(self, what: str, look: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + START_S
+        while not look():
+            for member in (self.manager, *self.processors):
+                if member.starts and not member.running:
+                    raise ResourceError(
+                        f"{member.name} did not start", detail=member.last_words(),
+                        hint=f"its output is in {member.home / 'output.log'}",
+                    )  # fmt: skip
+            if time.monotonic() > deadline:
+                raise ResourceError(f"{what} did not answer within {START_S:.0f} s")
+            time.sleep(0.1)
+
+    def watch(self) -> None:
+        """Starts again what has died."""
+        for member in (self.manager, *self.processors):
+            if member.running or not member.starts:
+                continue
+            code = member.process.returncode if member.process else 0
+            if time.monotonic() - member.died_s < AGAIN_S:
+                continue
+            member.died_s = time.monotonic()
+            self._say(f"{member.name} has ended with code {code} and is started again")
+            member.start()
+
+    def stop(self) -> None:
+        """Processors first, so that the manager sees them leave; then the manager."""
+        for group in (self.processors, [self.manager]):
+            for member in group:
+                if member.running and member.process:
+                    member.process.send_signal(signal.SIGTERM)
+            deadline = time.monotonic() + STOP_S
+            for member in group:
+                if member.process is None:
+                    continue
+                try:
+                    member.process.wait(max(0.1, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    self._say(f"{member.name} did not stop in time and is killed")
+                    member.process.kill()
+                    member.process.wait()
+        for kept in self._kept.values():
+            kept.close()
+        self.client.close()
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "manager": self.url,
+            "home": str(self.folder),
+            "processors": {p.name: p.url for p in self.processors},
+            "pids": {m.name: m.process.pid for m in (self.manager, *self.processors) if m.process},
+        }
+
+
+def submit_job(client: ManagerClient, job: Any, *, wait_s: float = 120.0) -> list[dict[str, Any]]:
+    """Declares a job's streams, registers its queries, then lets rows come."""
+    from millstream.control.definitions.stream_table import table_of  # noqa: PLC0415
+
+    for stream in job.streams:
+        client.declare(table_of(stream))
+    told = []
+    for query in job.queries:
+        try:
+            told.append(client.submit(query.name, query.cql, from_beginning=True, wait_s=wait_s))
+        except UsageError as error:
+            raise MillstreamError(
+                f"query {query.name}: {error.message}", detail=error.detail, hint=error.hint
+            ) from None
+    client.start_streams([s.name for s in job.streams])
+    return told

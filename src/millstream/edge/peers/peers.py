@@ -1,0 +1,120 @@
+"""Other processors over HTTP: the asking side of what the stream distributor serves.
+
+One client for all of them, with kept connections. Who does not answer is away and asked again
+later; who refuses says why. Addresses that a manager has told win over those that the ledger has:
+a processor that was started again may be elsewhere.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+from millstream.client.http import HttpClient
+from millstream.core.codec import from_json
+from millstream.core.errors import AwayError, MillstreamError, RefusedError, UsageError
+from millstream.store.moves.records import Extent, Place, SealedRecord
+from millstream.store.moves.transfer import Page
+
+CONNECT_SECONDS = 3.0
+
+
+class PeerDirectory:
+    """Gives the processor of a place; remembers where each was last said to be."""
+
+    def __init__(self, token: str | None = None, verify: str | bool = True) -> None:
+        self._client = HttpClient(token, verify, connect_s=CONNECT_SECONDS)
+        self._urls: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def learn(self, processor: str, url: str) -> None:
+        if url:
+            with self._lock:
+                self._urls[processor] = url
+
+    def __call__(self, place: Place) -> "HttpPeer":
+        with self._lock:
+            url = self._urls.get(place.processor) or place.url
+        if not url:
+            raise AwayError(f"where processor {place.processor} is, nobody has said yet")
+        return HttpPeer(self._client, url.rstrip("/"), place.processor)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class HttpPeer:
+    """One processor."""
+
+    def __init__(self, client: HttpClient, url: str, name: str) -> None:
+        self._client, self._url, self._name = client, url, name
+
+    def page(self, stream: str, after: int, consumer: str, epoch: int, wait: float) -> Page:
+        asked = {"after": after, "consumer": consumer, "epoch": epoch, "wait": wait}
+        return from_json(Page, self._get(f"/streams/{_id(stream)}/segments", asked, wait))
+
+    def fetch(self, stream: str, first: int, last: int) -> Iterator[bytes]:
+        url = f"{self._url}/streams/{_id(stream)}/segments/{first}"
+        with self._judged():
+            yield from self._client.chunks(url, last=last)
+
+    def acknowledge(self, stream: str, consumer: str, following: int) -> None:
+        self._post(f"/streams/{_id(stream)}/ack", {"consumer": consumer, "next": following})
+
+    def expect(self, stream: str, consumer: str) -> tuple[int, int]:
+        found = self._post(f"/streams/{_id(stream)}/expect", {"consumer": consumer})
+        return int(found["next"]), int(found["epoch"])
+
+    def unexpect(self, stream: str, consumer: str) -> Place | None:
+        found = self._post(f"/streams/{_id(stream)}/unexpect", {"consumer": consumer})
+        further = found.get("further")
+        return None if further is None else Place(**further)
+
+    def needs(self, move: str, operators: tuple[str, ...], to: Place) -> Extent:
+        asked = {"operators": list(operators), "to": to.processor, "url": to.url}
+        return from_json(Extent, self._post(f"/moves/{_id(move)}/needs", asked))
+
+    def sealed(self, move: str, wait: float) -> SealedRecord | None:
+        found = self._get(f"/moves/{_id(move)}/sealed", {"wait": wait}, wait)["sealed"]
+        return None if found is None else from_json(SealedRecord, found)
+
+    def ready(self, move: str) -> None:
+        self._post(f"/moves/{_id(move)}/ready", {})
+
+    def taken(self, move: str) -> None:
+        self._post(f"/moves/{_id(move)}/taken", {})
+
+    def undo(self, move: str) -> None:
+        self._post(f"/moves/{_id(move)}/undo", {})
+
+    # -- HTTP -----------------------------------------------------------------------------------
+
+    def _get(self, path: str, asked: Mapping[str, Any], wait: float = 0.0) -> dict[str, Any]:
+        with self._judged():
+            return dict(self._client.get(self._url + path, wait_s=wait, **asked))
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        with self._judged():
+            return dict(self._client.post(self._url + path, dict(body)))
+
+    @contextmanager
+    def _judged(self) -> Iterator[None]:
+        """What a processor will not do is refused; anything else may be otherwise later."""
+        try:
+            yield
+        except RefusedError:
+            raise
+        except UsageError as error:
+            raise RefusedError(
+                "mistake", error.message, detail=error.detail, hint=error.hint
+            ) from error
+        except AwayError as error:
+            text = f"processor {self._name} does not answer"
+            raise AwayError(text, detail=error.detail or error.message) from error
+        except MillstreamError as error:
+            raise AwayError(error.message, detail=error.detail) from error
+
+
+def _id(name: str) -> str:
+    return quote(name, safe="")

@@ -1,0 +1,1 @@
+"""A processor as a process."""

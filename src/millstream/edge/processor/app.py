@@ -1,0 +1,317 @@
+"""A query processor as a process: its components, and the endpoint they share.
+
+The seven components of D-CAPE's figure 4.1 (section 4.3), one module each:
+
+    execution engine, scheduler   execution_engine.py over engine/loop.py and scheduling.py
+    statistics gatherer           statistics_gatherer.py
+    stream receiver               stream_receiver.py
+    stream feeder                 stream_feeder.py
+    stream distributor            stream_distributor.py
+    connection manager            connection_manager.py, moves in peers/move_driver.py
+    distances, placing together   peers/distance_watch.py, peers/placement_coordinator.py
+    balancing without a manager   peers/balancing.py (seed 002), moves in peers/peer_moves.py
+
+    POST /control     an envelope of a manager or another processor (control/protocol/envelope.py)
+    GET  /balance     how this processor balances; POST /balance/peers tells it of others
+    GET  /health
+    the endpoints of the stream distributor, and of posted rows (rows_api.py)
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+
+from millstream.client.http import checked_url
+from millstream.control.protocol.commands import Join, Report
+from millstream.control.protocol.envelope import Envelope, PlaceTree
+from millstream.control.protocol.replies import Reply
+from millstream.edge.http.access import AnswerError, record_body
+from millstream.edge.http.rows_api import rows_app
+from millstream.edge.http.serving import Application, Listening, Server
+from millstream.edge.peers.balancing import BalanceSettings, Balancing
+from millstream.edge.peers.distance_watch import DistanceWatch
+from millstream.edge.peers.peer_book import PeerBook
+from millstream.edge.peers.peers import PeerDirectory
+from millstream.edge.peers.placement_coordinator import PlacementCoordinator
+from millstream.edge.processor.capacity import capacity
+from millstream.edge.processor.connection_manager import ConnectionManager, Parts
+from millstream.edge.processor.dispatcher import Dispatcher
+from millstream.edge.processor.execution_engine import ExecutionEngine
+from millstream.edge.processor.registration import Registration
+from millstream.edge.processor.statistics_gatherer import StatisticsGatherer
+from millstream.edge.processor.stream_distributor import StreamDistributor
+from millstream.edge.processor.stream_feeder import StreamFeeder
+from millstream.edge.processor.stream_receiver import StreamReceiver
+from millstream.edge.views.processor_view import ProcessorView
+from millstream.edge.views.system_view import SystemView
+from millstream.engine.ports import DataPlane
+from millstream.engine.processor import Processor
+from millstream.engine.settings import EngineSettings
+
+NOTED_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorSettings(Listening):
+    """How a processor is reached, and by whom."""
+
+    WHO: ClassVar[str] = "a processor"
+    manager: str | None = None
+    advertise: str | None = None  # URL at which others reach it, where that is not its own
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    balance: BalanceSettings | None = None  # with its peers, where no manager leads
+
+    def __post_init__(self) -> None:
+        Listening.__post_init__(self)
+        for address, option in ((self.advertise, "--advertise"), (self.manager, "--manager")):
+            if address is not None:
+                checked_url(address, option)
+
+
+@dataclass(frozen=True, slots=True)
+class _Addresses:
+    """Of other processors that balance."""
+
+    peers: tuple[str, ...]
+
+
+class ProcessorServer:
+    """All components of one processor, started and stopped together."""
+
+    def __init__(
+        self,
+        name: str,
+        home: Path,
+        plane: DataPlane,
+        settings: ProcessorSettings,
+        engine_settings: EngineSettings | None = None,
+        say: Callable[[str], None] = lambda text: None,  # noqa: ARG005
+    ) -> None:
+        self.settings, self._say = settings, say
+        self.peers = PeerDirectory(settings.token, settings.verify)
+        self.processor = Processor(name, home, plane, self.peers, engine_settings)
+        self.engine = ExecutionEngine(self.processor, self.notice)
+        self.statistics = StatisticsGatherer(self.processor, self.engine)
+        self.feeder = StreamFeeder(self.processor, self.engine)
+        self.receiver = StreamReceiver(self.processor, self.notice)
+        self.distributor = StreamDistributor(self.processor)
+        self.stopping = threading.Event()
+        # set by a signal's handler: an event's lock may be held by the very thread it interrupts
+        self.asked_to_stop = False
+        self.connections = ConnectionManager(
+            Parts(
+                self.processor,
+                self.engine,
+                self.statistics,
+                self.receiver,
+                self.peers,
+                self.stopping.set,
+                self._reset,
+                self._place,
+            )
+        )
+        self.connections.properties.update(capacity(self.processor))
+        self.connections.properties.update(settings.properties)
+        self.balancing = self._balancing()
+        self.distances = DistanceWatch(
+            self.processor.id,
+            self.connections.properties,
+            token=settings.token,
+            verify=settings.verify,
+        )
+        self.connections.on_acquainted.append(self.distances.acquaint)
+        self.statistics.others.append(self.distances.figures)
+        self.coordinator = PlacementCoordinator(
+            self.processor.id,
+            self.distances.distances,
+            self.processor.engine.ledger.epoch,
+            token=settings.token,
+            verify=settings.verify,
+        )
+        self.processor.engine.on_notice.append(self.notice)
+        self.processor.new_owner.on_owner.append(self._owner)
+        self._server = Server.at(settings, self.app())
+        self.port = self._server.port
+        self.registration = self._registration()
+
+    @property
+    def url(self) -> str:
+        return self.settings.advertise or self._server.url
+
+    def notice(self, text: str) -> None:
+        self._say(text)
+        self.statistics.notice(text)
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Goes on with everything the home has; needs no manager."""
+        self.processor.restore()
+        self._server.start()
+        self.engine.start()
+        self.receiver.start()
+        self.connections.moves.look()
+        if self.registration is not None:
+            self.registration.start()
+        if self.balancing is not None:
+            self.balancing.start()
+
+    def stop(self) -> None:
+        """Finishes the steps in hand; the home stays as it is."""
+        self.stopping.set()
+        if self.registration is not None:
+            self.registration.stop()
+        if self.balancing is not None:
+            self.balancing.stop()
+        self.distances.close()
+        self.coordinator.close()
+        self.connections.moves.stop()
+        self.receiver.stop()
+        self.engine.stop()
+        self.distributor.close()
+        self._server.stop()
+        self.peers.close()
+        self.processor.close()
+
+    def wait(self) -> str:
+        """Returns when the processor is to end: why, or nothing where it was asked to."""
+        while not self.stopping.wait(0.2) and not self.asked_to_stop:
+            if self.engine.fenced.is_set():
+                return "another process has taken over this home"
+            if self.engine.lost.is_set():
+                return "Spark's Java process has ended; a new process of this home goes on"
+            if self.registration is not None and self.registration.refused.is_set():
+                return "the manager knows a later process of this home"
+        return ""
+
+    def _registration(self) -> Registration | None:
+        if self.settings.manager is None:
+            return None
+        return Registration(
+            self.settings.manager,
+            self._join,
+            self.connections.heard,
+            self.notice,
+            token=self.settings.token,
+            verify=self.settings.verify,
+        )
+
+    def _balancing(self) -> Balancing | None:
+        settings = self.settings.balance
+        if settings is None:
+            return None
+        declared = self.processor.ownership.declared
+        book = PeerBook(
+            self.processor.id,
+            self.processor.engine.ledger.epoch,
+            lambda: self.url,
+            lambda: [f"s:{name}" for name, d in declared().items() if d.ingest],
+            self.peers.learn,
+            token=self.settings.token,
+            verify=self.settings.verify,
+        )
+        self.connections.on_acquainted.append(book.meet)
+        times = self.processor.engine.path_times
+        return Balancing(
+            self.processor,
+            self.connections,
+            self.statistics,
+            settings,
+            lambda: self.url,
+            self.notice,
+            book,
+            self.engine.costs,
+            lambda: {name: served.ratio for name, served in times.ratios().items()},
+        )
+
+    def _join(self) -> Join:
+        return Join(
+            self.processor.id,
+            self.url,
+            self.processor.engine.ledger.epoch,
+            dict(self.connections.properties),
+        )
+
+    def _owner(self, move: str) -> None:
+        self.statistics.noted.set()
+        self.engine.wake()
+        self.receiver.look()
+
+    def _place(self, asked: PlaceTree) -> Reply:
+        return self.coordinator.place(asked)
+
+    def _reset(self) -> None:
+        """Forgets all queries, streams and rows."""
+        hosting, ownership = self.processor.hosting, self.processor.ownership
+        for query, operators in ownership.hosted().items():
+            hosting.unhost(query, operators)
+        for copy in ownership.copies():
+            self.processor.receiver.disconnect(copy.stream)
+        for name in ownership.declared():
+            hosting.forget(name)
+        with self.processor.engine.ledger.transaction() as ledger:
+            for table in ("moves", "handed", "last_rows", "counters"):
+                ledger.change(f"DELETE FROM {table}")
+
+    # -- HTTP -----------------------------------------------------------------------------------
+
+    def app(self) -> Application:
+        app = Application("Millstream processor", token=self.settings.token)
+        self._dispatcher().add_route(app)
+
+        @app.get("/health")
+        async def health() -> dict[str, Any]:
+            return {"status": "ok", "processor": self.processor.id}
+
+        self._add_balancing(app)
+        self.distributor.add_routes(app)
+        view = ProcessorView(
+            self.processor.id, self.processor.engine, lambda: self.engine.loop,
+            lambda: list(self.receiver.troubles.values()),
+        )  # fmt: skip
+        view.add_route(app)
+        system = SystemView(self.processor.id, self.processor.engine)
+        system.add_route(app)
+        app.mount("/", rows_app(self.feeder.door))
+        return app
+
+    def _dispatcher(self) -> Dispatcher:
+        dispatcher = Dispatcher(self.processor.id, self.connections.receive, self._note)
+        self.coordinator.take_messages(dispatcher)
+        if self.balancing is not None:
+            self.balancing.take_messages(dispatcher)
+        return dispatcher
+
+    def _add_balancing(self, app: Application) -> None:
+        def there() -> Balancing:
+            if self.balancing is None:
+                hint = "start it with --balance placement"
+                raise AnswerError(404, "unknown", "this processor does not balance", hint)
+            return self.balancing
+
+        @app.get("/balance")
+        async def seen() -> dict[str, Any]:
+            return await run_in_threadpool(there().seen)
+
+        @app.post("/balance/peers")
+        async def peers(request: Request) -> dict[str, Any]:
+            told = await record_body(request, _Addresses)
+            there().book.add([checked_url(url, "an address is") for url in told.peers])
+            return {}
+
+    async def _note(self, envelope: Envelope) -> None:
+        """Lets a report wait for something of note, at most as long as it asks."""
+        wait = max((c.wait_s for c in envelope.messages if isinstance(c, Report)), default=0.0)
+        deadline = time.monotonic() + wait
+        while time.monotonic() < deadline and not self.stopping.is_set():
+            if self.statistics.noted.is_set():
+                self.statistics.noted.clear()
+                return
+            await asyncio.sleep(NOTED_SECONDS)

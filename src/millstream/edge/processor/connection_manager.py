@@ -1,0 +1,345 @@
+"""The connection manager of a processor: what a manager says, carried out one by one.
+
+Every command is idempotent; an envelope that was overtaken by a later one is refused as stale, by
+the greatest (epoch, number) that the ledger has. It answers quickly: what takes time, such as the
+copying of a move, goes on in a thread of its own (D-CAPE, section 4.3 and table 4.1).
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from millstream.control.definitions.qos_table import quality_of, schedule_of
+from millstream.control.moves.table import ENDED, RUNNING, UNDER_WAY, Phase
+from millstream.control.protocol.commands import (
+    Acquaint,
+    Compile,
+    Complete,
+    Configure,
+    Connect,
+    Declare,
+    Disconnect,
+    Expect,
+    Forget,
+    Hold,
+    Host,
+    Prepare,
+    Progress,
+    Release,
+    Report,
+    Reset,
+    Seal,
+    StartStream,
+    Stop,
+    TakeInventory,
+    TakeOver,
+    Undo,
+    Unexpect,
+    Unhost,
+)
+from millstream.control.protocol.envelope import Envelope, Message, PlaceTree
+from millstream.control.protocol.records import Peer
+from millstream.control.protocol.replies import (
+    Compiled,
+    CompiledOperator,
+    Done,
+    Expected,
+    Held,
+    HostedQuery,
+    Inventory,
+    Progressed,
+    Refusal,
+    Reply,
+    Reported,
+    StreamMark,
+)
+from millstream.core.errors import MillstreamError, UsageError
+from millstream.decide.schedule.settings import ScheduleSettings
+from millstream.edge.http.access import refusal
+from millstream.edge.peers.move_driver import MoveDriver
+from millstream.edge.processor.engine_records import (
+    definition_of,
+    move_record,
+    properties_of,
+    row_bytes,
+    sealed_reply,
+)
+from millstream.language.plan.nodes import sources_of
+from millstream.language.share.dataflow import base_stream, result_stream
+from millstream.store.moves.old_owner import not_under_way
+from millstream.store.moves.records import Place
+
+if TYPE_CHECKING:
+    from millstream.edge.peers.peers import PeerDirectory
+    from millstream.edge.processor.execution_engine import ExecutionEngine
+    from millstream.edge.processor.statistics_gatherer import StatisticsGatherer
+    from millstream.edge.processor.stream_receiver import StreamReceiver
+    from millstream.engine.processor import Processor
+
+SEEN = "manager"  # where the ledger keeps the greatest (epoch, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The components that commands reach."""
+
+    processor: "Processor"
+    engine: "ExecutionEngine"
+    statistics: "StatisticsGatherer"
+    receiver: "StreamReceiver"
+    peers: "PeerDirectory"
+    stop: Callable[[], None]
+    reset: Callable[[], None]
+    place: Callable[[PlaceTree], Reply]
+
+
+class ConnectionManager:
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.processor = parts.processor
+        self.moves = MoveDriver(parts.processor, parts.statistics.notice, parts.receiver.look)
+        self.properties: dict[str, Any] = {}
+        self._started_with = parts.processor.engine.settings.schedule
+        self._goals = False  # whether a manager has any for what runs here
+        self._schedule: Mapping[str, Any] = {}  # a manager's
+        self.on_acquainted: list[Callable[[dict[str, str]], None]] = []  # name to URL
+        self.heard = threading.Event()  # a manager has asked something
+        self.heard_s = 0.0  # when it last did
+        self._lock = threading.Lock()
+        self._last: tuple[int, int] | None = None  # the greatest (epoch, number), once read
+
+    # -- envelopes ------------------------------------------------------------------------------
+
+    def receive(self, envelope: Envelope) -> list[Reply]:
+        """Carries out a message; gives a reply for each of its commands."""
+        self.heard.set()
+        self.heard_s = time.monotonic()
+        if envelope.to != self.processor.id:
+            refused = Refusal("not_me", f"this is processor {self.processor.id}")
+            return [refused for _ in envelope.messages]
+        if envelope.number == 0:
+            if envelope.epoch < self._seen()[0]:
+                return [_stale() for _ in envelope.messages]
+            return [self.tried(c) for c in envelope.messages]
+        with self._lock:
+            if (envelope.epoch, envelope.number) < self._seen():
+                return [_stale() for _ in envelope.messages]
+            self._see(envelope.epoch, envelope.number)
+            return [self.tried(c) for c in envelope.messages]
+
+    def _seen(self) -> tuple[int, int]:
+        if self._last is None:  # only this process writes it
+            epoch, number = (self.processor.engine.ledger.meta(SEEN) or "0 0").split()
+            self._last = int(epoch), int(number)
+        return self._last
+
+    def _see(self, epoch: int, number: int) -> None:
+        if (epoch, number) != self._seen():
+            with self.processor.engine.ledger.transaction() as ledger:
+                ledger.set_meta(SEEN, f"{epoch} {number}")
+            self._last = epoch, number
+
+    def tried(self, command: Message) -> Reply:
+        """Carries one command out; a refusal is a reply."""
+        try:
+            return self.perform(command)
+        except MillstreamError as error:
+            return refusal(error)
+
+    # -- commands -------------------------------------------------------------------------------
+
+    def perform(self, command: Message) -> Reply:
+        hosting, distributor = self.processor.hosting, self.processor.distributor
+        match command:
+            case Declare():
+                hosting.declare(definition_of(command), ingest=command.ingest)
+            case StartStream():
+                hosting.start_stream(command.stream)
+                self.parts.engine.wake()
+            case Forget():
+                hosting.forget(command.stream)
+            case Compile():
+                return self._compiled(command)
+            case Hold():
+                marks = hosting.hold(command.query, command.streams)
+                return Held({s: StreamMark(**asdict(m)) for s, m in marks.items()})
+            case Release():
+                hosting.release(command.query, command.streams)
+            case Host():
+                hosting.host(command)
+                self.parts.engine.wake()
+            case Unhost():
+                hosting.unhost(command.query, command.operators)
+            case Expect():
+                following, epoch = distributor.expect(command.stream, command.consumer, ahead=True)
+                return Expected(following, epoch)
+            case Unexpect():
+                distributor.unexpect(command.stream, command.consumer)
+            case Connect():
+                place = self._place(command.source)
+                self.processor.receiver.connect(command.stream, place, command.source.epoch)
+                self.parts.receiver.look()
+            case Disconnect():
+                self.processor.receiver.disconnect(command.stream)
+                hosting.tidy(command.stream)
+            case Configure():
+                self._configure(command)
+            case Acquaint():
+                self._acquaint(command)
+            case Report():
+                return Reported(**self.parts.statistics.report(command.since))
+            case TakeInventory():
+                return self._inventory()
+            case Reset():
+                self.parts.reset()
+            case PlaceTree():
+                return self.parts.place(command)
+            case Stop():
+                self.parts.stop()
+            case _:
+                return self._move(command)
+        return Done()
+
+    def _move(self, command: Message) -> Reply:
+        """The commands of a move."""
+        old, new = self.processor.old_owner, self.processor.new_owner
+        match command:
+            case Prepare():
+                for peer in (command.old, *command.inputs.values()):
+                    self._place(peer)
+                new.prepare(command)
+                self.moves.look()
+            case Progress():
+                return self._progress(command.move)
+            case Seal():
+                to = self._place(command.to)
+                record = old.seal(command.move, command.operators, to)
+                self.parts.receiver.look()
+                return sealed_reply(record)
+            case TakeOver():
+                if command.old is not None:
+                    self._place(command.old)
+                known = self.processor.ownership.move(command.move)
+                if known is None or known.phase in ENDED:
+                    raise not_under_way(command.move)
+                self.moves.look()
+            case Undo():
+                self._undo(command.move)
+            case Complete():
+                known = self.processor.ownership.move(command.move)
+                if known is not None:
+                    (old if known.role == "old" else new).complete(command.move)
+            case _:
+                raise UsageError(f"unknown command {command.do}")
+        return Done()
+
+    def _undo(self, move: str) -> None:
+        known = self.processor.ownership.move(move)
+        if known is not None and known.role == "old":
+            self.processor.old_owner.undo(move)
+        else:
+            self.processor.new_owner.undo(move)
+
+    def _place(self, peer: Peer) -> Place:
+        self.parts.peers.learn(peer.processor, peer.url)
+        return Place(peer.processor, peer.url)
+
+    def _progress(self, move: str) -> Progressed:
+        known = self.processor.ownership.move(move)
+        if known is None:
+            return Progressed(Phase.REQUESTED)
+        if known.role == "old":
+            return Progressed(known.phase)
+        failed = self.moves.failures.get(move, "") if known.phase in RUNNING else ""
+        new, behind = self.processor.new_owner, self.processor.receiver.behind
+        missing = new.copying.missing.get(move, 0) + sum(behind.get(s, 0) for s in known.copied)
+        return Progressed(known.phase, missing, move in new.warm, failed)
+
+    def _compiled(self, command: Compile) -> Compiled:
+        compiled = self.processor.hosting.compile(command.cql, None)
+        plan, operators = compiled.plan, compiled.operators
+        sources = sorted({base_stream(s.stream) for s in sources_of(plan.root)})
+        return Compiled(
+            tuple(
+                CompiledOperator(o.id, o.kind, o.label, o.inputs, row_bytes(o), properties_of(o))
+                for o in operators
+            ),
+            result_stream(plan),
+            tuple((f.name, f.type) for f in plan.columns),
+            plan.relation,
+            tuple(sources),
+            by_start=True,
+        )
+
+    def _configure(self, command: Configure) -> None:
+        engine = self.processor.engine
+        if command.quality is not None:
+            quality = quality_of(command.quality, list(engine.queries))
+            if quality != engine.settings.quality:
+                engine.settings_changed(quality=quality)
+        if command.quality is not None or command.schedule is not None:
+            self._reschedule(command)
+        if command.properties is not None:
+            self.properties.update(command.properties)
+        if command.statistics is not None:
+            self.parts.statistics.wanted = frozenset(command.statistics) or None
+
+    def _reschedule(self, command: Configure) -> None:
+        """As it was told; else, where there are goals, by them; else as it was started."""
+        if command.quality is not None:
+            self._goals = bool(command.quality)
+        if command.schedule is not None:
+            self._schedule = command.schedule
+        wanted = self._started_with
+        if self._schedule:
+            wanted = schedule_of(self._schedule)
+        elif self._goals:
+            wanted = ScheduleSettings()  # who has goals has the selector as well
+        if wanted != self.processor.engine.settings.schedule:
+            self.parts.engine.configure(schedule=wanted)
+
+    def _acquaint(self, command: Acquaint) -> None:
+        peers = {peer.processor: peer.url for peer in command.peers}
+        for name, url in peers.items():
+            self.parts.peers.learn(name, url)
+        for listener in self.on_acquainted:
+            listener(peers)
+
+    def _inventory(self) -> Inventory:
+        ownership = self.processor.ownership
+        declared = ownership.declared()
+        expected: dict[str, list[str]] = {}
+        ledger = self.processor.engine.ledger
+        for consumer, streams in ledger.consumers_of("processor").items():
+            for stream in streams:
+                expected.setdefault(stream, []).append(consumer)
+        return Inventory(
+            {name: d.ingest for name, d in declared.items()},
+            tuple(name for name, d in declared.items() if d.started),
+            {
+                query: HostedQuery(text.cql, text.start, text.operators, text.result)
+                for query, text in self.processor.hosting.texts().items()
+            },
+            {o.stream: o.epoch for o in ownership.all_owned()},
+            {q: tuple(streams) for q, streams in ledger.consumers_of("deployment").items()},
+            {stream: tuple(sorted(names)) for stream, names in expected.items()},
+            {
+                c.stream: Peer(c.source.processor, c.source.url or "-", c.epoch)
+                for c in ownership.copies()
+            },
+            {
+                m.id: move_record(m)
+                for role in ("old", "new")
+                for m in ownership.moves(role, UNDER_WAY)
+            },
+            {
+                h.stream: Peer(h.to.processor, h.to.url or "-", h.epoch)
+                for h in ownership.handed_on()
+            },
+        )
+
+
+def _stale() -> Refusal:
+    return Refusal("stale", "a later message of a manager has been here")

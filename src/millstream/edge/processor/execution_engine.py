@@ -1,0 +1,140 @@
+"""The execution engine and its scheduler as a processor runs them: a loop, watched over.
+
+Trouble with the machine (a full disk, a lost executor) ends the loop, not the processor: it is told
+and the loop begins again, for nothing is lost. Only a home that another process has taken over is
+the end, and so is the end of Spark's Java process: the next process of this home goes on.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from millstream.core.errors import MillstreamError
+from millstream.decide.schedule.costs import CostLine
+from millstream.engine.loop import Loop
+from millstream.engine.scheduling.step_scheduler import StepScheduler
+from millstream.engine.steps.reports import StepReport
+from millstream.store.ledger_file import HomeTakenOverError
+from millstream.store.machine_failures import first_line
+
+if TYPE_CHECKING:
+    from millstream.engine.processor import Processor
+
+AGAIN_SECONDS = 3.0
+WATCH_SECONDS = 0.2
+UNTYPICAL_STEPS = 3  # an operator's first ones: Spark generates and compiles code
+COSTS_KEEP = 0.95  # of the past at each step: half of it is forgotten in 14 steps
+FIXED_SECONDS_MAX = 0.2  # what of steps that are all alike is taken as the same for any rows
+
+
+class ExecutionEngine:
+    """Runs steps until it is stopped."""
+
+    def __init__(self, processor: "Processor", say: Callable[[str], None]) -> None:
+        self.processor, self._say = processor, say
+        self._loop: Loop | None = None
+        self._stopping = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="millstream-watch", daemon=True)
+        self.fenced = threading.Event()  # another process has this home now
+        self.lost = threading.Event()  # Spark's Java process has ended
+        self.busy_seconds = 0.0
+        self.steps = 0
+        self._costs: dict[str, tuple[int, CostLine]] = {}  # steps seen, what they cost
+        processor.engine.on_step.append(self._count)
+        processor.quiesce = self._quiesce
+
+    @property
+    def loop(self) -> Loop | None:
+        return self._loop
+
+    @property
+    def scheduler(self) -> StepScheduler | None:
+        return self._loop.scheduler if self._loop is not None else None
+
+    def start(self) -> None:
+        self._begin()
+        self._watcher.start()
+
+    def _begin(self) -> None:
+        self._loop = Loop(self.processor.engine)
+        self.processor.hosting.running = True
+        self._loop.start()
+
+    def stop(self) -> None:
+        """Finishes the steps in hand."""
+        self._stopping.set()
+        if self._watcher.is_alive():
+            self._watcher.join()
+        if self._loop is not None:
+            self._loop.stop()
+        self.processor.hosting.running = False
+
+    def wake(self) -> None:
+        if self._loop is not None:
+            self._loop.wake()
+
+    def _quiesce(self, operators: frozenset[str]) -> None:
+        if self._loop is not None:
+            self._loop.quiesce(operators)
+
+    def _count(self, report: StepReport) -> None:
+        self.busy_seconds += report.seconds
+        self.steps += 1
+        seen, line = self._costs.get(report.operator) or (0, CostLine(COSTS_KEEP))
+        if seen >= UNTYPICAL_STEPS:
+            line.learn(report.rows_in, report.seconds)
+        self._costs[report.operator] = (seen + 1, line)
+
+    def costs(self, operators: Collection[str]) -> dict[str, tuple[float, float]]:
+        """Fixed and marginal seconds of steps, as measured; only of these operators."""
+        known = dict(self._costs)  # slots go on learning meanwhile
+        for gone in known.keys() - set(operators):
+            self._costs.pop(gone, None)
+        return {
+            o: line.parts(FIXED_SECONDS_MAX)
+            for o, (_, line) in known.items()
+            if o in operators and line.weight
+        }
+
+    def _watch(self) -> None:
+        """Begins again after trouble with the machine."""
+        machine = self.processor.engine.plane.machine
+        java = None if machine is None else machine.process()
+        while not self._stopping.wait(WATCH_SECONDS):
+            if java is not None and java.poll() is not None:
+                self.lost.set()
+                return
+            loop = self._loop
+            if loop is None or loop.failure is None:
+                continue
+            error: BaseException = loop.failure
+            loop.stop()
+            self._loop = None
+            self._say(f"the engine has stopped: {_words(error)}")
+            if isinstance(error, HomeTakenOverError):
+                self.fenced.set()
+                return
+            deadline = time.monotonic() + AGAIN_SECONDS
+            while time.monotonic() < deadline and not self._stopping.is_set():
+                self._stopping.wait(WATCH_SECONDS)
+            if not self._stopping.is_set():
+                self._begin()
+
+    def configure(self, **settings: Any) -> None:
+        """New settings; the loop begins again with them."""
+        engine = self.processor.engine
+        engine.settings_changed(**settings)
+        if self._loop is not None and "schedule" in settings and not self._stopping.is_set():
+            self._loop.stop()
+            self._begin()
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, MillstreamError):
+        return error.message
+    try:
+        first = first_line(error)
+    except Exception:  # an error of Spark asks its Java process for words, which may be gone
+        first = "Spark's Java process does not answer"
+    return f"{type(error).__name__}: {first}"

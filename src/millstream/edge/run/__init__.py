@@ -1,0 +1,1 @@
+"""The endpoint and the dashboard of a run in this process."""

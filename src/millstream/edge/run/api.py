@@ -1,0 +1,88 @@
+"""The endpoint of `millstream run`: rows in, figures out, goals changed while it goes on.
+
+    POST /streams/NAME/rows, POST /streams/NAME/end, GET /streams/NAME/producers/P    (rows_api)
+    GET  /status        streams, operators and queries with their figures, and scheduling
+    GET  /qos           goals of quality beside what is measured, the algorithm in charge
+    PUT  /qos           {"goals": "delay <= 2s", "query": "errors", "weight": 2}
+
+It lives as long as the run. A stream whose rows are posted ends when somebody says so; then the run
+comes to its end as it does for files.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+
+from millstream.edge.http.access import json_body
+from millstream.edge.http.rows_api import RowsServer
+from millstream.edge.http.serving import Application
+from millstream.engine.engine import Engine
+from millstream.engine.loop import Loop
+from millstream.engine.sources.push_source import PushSource
+
+WISH_BYTES_MAX = 1 << 16
+
+
+class LiveRun(Protocol):
+    """A run between its first and its last step."""
+
+    url: str  # of its endpoint, where it has one
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def loop(self) -> Loop: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+    def scheduling(self) -> dict[str, Any]: ...
+
+    def change_goals(self, wish: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+@contextmanager
+def run_endpoint(
+    live: LiveRun, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+) -> Iterator[RowsServer]:
+    """Serves a run for as long as the block lasts."""
+
+    def door(name: str) -> PushSource | None:
+        found = live.engine.sources.get(name)
+        return found if isinstance(found, PushSource) else None
+
+    server = RowsServer(
+        door,
+        host=host,
+        port=port,
+        token=token,
+        busy=live.engine.congested,
+        more=lambda app: add_routes(app, live),
+    )
+    server.start()
+    live.url = server.url
+    try:
+        yield server
+    finally:
+        live.url = ""
+        server.stop()
+
+
+def add_routes(app: Application, live: LiveRun) -> None:
+    """The routes of a run beside those for rows."""
+
+    @app.get("/status")
+    async def status() -> dict[str, Any]:
+        return await run_in_threadpool(live.status)
+
+    @app.get("/qos")
+    async def quality() -> dict[str, Any]:
+        return await run_in_threadpool(live.scheduling)
+
+    @app.put("/qos")
+    async def change(request: Request) -> dict[str, Any]:
+        wish = await json_body(request, WISH_BYTES_MAX)
+        return await run_in_threadpool(live.change_goals, wish)

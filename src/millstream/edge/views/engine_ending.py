@@ -1,0 +1,48 @@
+"""What is left of a system for people when it has ended, and of a dashboard that was killed."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from millstream.control.snapshot.diagnosis import alarms
+from millstream.control.snapshot.model import Snapshot
+
+if TYPE_CHECKING:
+    from millstream.engine.engine import Engine
+
+
+def final(last: Snapshot, state: str) -> Snapshot:
+    """What is left to see of a system that has ended: nothing moves any more."""
+    done = "done" if state == "finished" else state
+    queries = tuple(
+        replace(
+            q, state=done if q.state == "running" else q.state, rows_per_s=0.0, load_own=0.0,
+            load_shared=0.0,
+        )
+        for q in last.queries
+    )  # fmt: skip
+    streams = tuple(replace(s, rows_per_s=0.0) for s in last.streams)
+    operators = tuple(
+        replace(o, rows_in_per_s=0.0, rows_out_per_s=0.0, load=0.0) for o in last.operators
+    )
+    edges = tuple(replace(e, rows_per_s=0.0, bytes_per_s=0.0) for e in last.edges)
+    told = alarms([q for q in queries if q.state != done], streams, (), {})
+    overview = replace(
+        last.overview, state=state, rows_in_per_s=0.0, rows_out_per_s=0.0, alarms=told
+    )
+    processors = tuple(replace(p, state=state, load=0.0, steps_per_s=0.0) for p in last.processors)
+    return replace(
+        last, overview=overview, queries=queries, streams=streams, operators=operators,
+        edges=edges, processors=processors,
+    )  # fmt: skip
+
+
+def forget_leftovers(engine: "Engine") -> None:
+    """Drops queries that were registered in a dashboard before the process was killed.
+
+    A job declares its own again; others would hold streams for nobody.
+    """
+    for row in engine.ledger.queries():
+        name = str(row["name"])
+        if name not in engine.queries:
+            engine.add_query(name, str(row["cql"]))
+            engine.drop_query(name)

@@ -1,0 +1,1 @@
+"""Which step comes next, towards the goals."""

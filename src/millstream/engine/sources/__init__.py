@@ -1,0 +1,1 @@
+"""What brings rows, by kind."""

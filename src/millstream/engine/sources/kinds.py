@@ -1,0 +1,71 @@
+"""Kinds of sources by name: who brings the rows of a declared stream.
+
+Files are read piece by piece when the loop says so. Other sources have threads of their own; they
+commit through the stream's appender and tell the engine after each commit.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from millstream.core.errors import UsageError
+from millstream.core.registry import Registry
+from millstream.engine.dataflow import Dataflow
+from millstream.engine.ports import DataPlane, LiveSource, SourceSetting
+from millstream.engine.sources.file_ingest import FileIngest
+from millstream.engine.sources.push_source import PushSource
+from millstream.engine.sources.system_rows import about_the_system, posted_rows
+from millstream.engine.sources.system_source import SystemSource
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.store.arrivals.appending import Appender
+
+Opened = FileIngest | LiveSource
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A stream that is declared, and the engine that it feeds."""
+
+    definition: StreamDefinition
+    appender: Appender
+    flow: Dataflow
+    plane: DataPlane
+    setting: SourceSetting
+
+
+SOURCES: Registry[Callable[[Opening], Opened]] = Registry("source")
+
+
+def kind_of(definition: StreamDefinition) -> str:
+    """The kind of a source: as declared; else a file where there is a path, rows by hand if not."""
+    return str(definition.source.get("source", "file" if "path" in definition.source else "push"))
+
+
+@SOURCES.member("file")
+def _file(opening: Opening) -> Opened:
+    definition = opening.definition
+    if "path" not in definition.source:
+        raise UsageError(
+            f"stream {definition.name} has no path",
+            hint='path = "a file or a folder", or source = "http"',
+        )
+    return FileIngest(definition, opening.appender, opening.plane, opening.setting)
+
+
+@SOURCES.member("spark")
+def _spark(opening: Opening) -> Opened:
+    return opening.plane.open_stream(opening.definition, opening.appender, opening.setting)
+
+
+@SOURCES.member("system")
+def _system(opening: Opening) -> Opened:
+    arrived = opening.setting.arrived
+    return SystemSource(opening.definition, opening.appender, opening.flow, arrived)
+
+
+@SOURCES.member("push")
+@SOURCES.member("http")
+def _push(opening: Opening) -> Opened:
+    definition = opening.definition
+    own = about_the_system(definition)
+    parse = posted_rows(definition) if own else opening.plane.row_parser(definition)
+    return PushSource(definition, opening.appender, parse, opening.setting.arrived)

@@ -1,0 +1,1 @@
+"""One step: what it reads, who runs together, what it did."""

@@ -1,0 +1,1 @@
+"""A syntax tree and a catalog to a plan."""

@@ -1,0 +1,291 @@
+"""Expressions of the text as expressions of the algebra.
+
+`Lowering` turns sqlglot's nodes into positions, constants and calls and remembers which piece of
+the text each came from; `coercion.py` has them typed by Spark. Names are resolved by the
+`resolve` function it is given, so that the same walk serves the rows of FROM and the rows of an
+aggregate.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlglot import exp
+
+from millstream.core.durations import CALENDAR_HINT, CALENDAR_UNITS, microseconds
+from millstream.core.errors import CqlError, UsageError
+from millstream.core.suggestions import did_you_mean
+from millstream.language.cql.catalog import Catalog
+from millstream.language.cql.functions import AGGREGATES, WHY_UNREPEATABLE, unrepeatable
+from millstream.language.cql.literals import ConstantError, cast, interval, negated, number, string
+from millstream.language.cql.parsing.parser import Text
+from millstream.language.cql.parsing.syntax import Span
+from millstream.language.cql.types import canonical
+from millstream.language.plan.expressions import TRUE, Call, Expr, Lambda, Literal, Parameter
+from millstream.language.plan.sql_text import quoted
+
+NULL = Literal("NULL", "void")
+FALSE = Literal("FALSE", "boolean")
+BINARY: dict[type[exp.Expr], str] = {
+    exp.And: "and", exp.Or: "or", exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=",
+    exp.GT: ">", exp.GTE: ">=", exp.NullSafeEQ: "<=>", exp.Add: "+", exp.Sub: "-", exp.Mul: "*",
+    exp.Div: "/", exp.Mod: "%", exp.IntDiv: "div", exp.DPipe: "||", exp.BitwiseAnd: "&",
+    exp.BitwiseOr: "|", exp.BitwiseXor: "^", exp.Like: "like", exp.ILike: "ilike",
+    exp.RegexpLike: "rlike",
+}  # fmt: skip
+SUBQUERY_HINT = "join it in FROM instead"
+Resolve = Callable[[exp.Expr], Expr | None]
+
+
+def span_of(node: exp.Expr) -> Span:
+    """Where a node stands: its own place and that of everything below it."""
+    places = [n.meta for n in node.walk() if "start" in n.meta]
+    if not places:
+        return span_of(node.parent) if node.parent is not None else Span(0, 0)
+    return Span(min(p["start"] for p in places), max(p["end"] for p in places))
+
+
+def name_span(node: exp.Expr) -> Span:
+    """Where a function's name or an identifier stands."""
+    known: Span | None = node.meta.get("name")
+    return known or span_of(node)
+
+
+class Lowering:
+    """One walk over the expressions of one clause.
+
+    `trail` lists every expression made, children first, with the node it came from.
+    """
+
+    def __init__(self, text: Text, catalog: Catalog, resolve: Resolve) -> None:
+        self.text, self._catalog, self._resolve = text, catalog, resolve
+        self.trail: list[tuple[Expr, exp.Expr]] = []
+        self._parameters: dict[str, str] = {}
+
+    def fail(self, message: str, node: exp.Expr, hint: str = "") -> CqlError:
+        return self.text.error(message, span_of(node), hint)
+
+    def lower(self, node: exp.Expr) -> Expr:
+        try:
+            made = self._lower(node)
+        except ConstantError as mistake:
+            raise self.fail(str(mistake), node, mistake.hint) from None
+        if not self._parameters and not isinstance(made, Lambda):
+            self.trail.append((made, node))
+        return made
+
+    def _lower(self, node: exp.Expr) -> Expr:
+        if isinstance(node, exp.Paren):
+            return self.lower(node.this)
+        parameter = self._parameter(node)
+        if parameter is not None:
+            return parameter
+        resolved = self._resolve(node)
+        if resolved is not None:
+            return resolved
+        if isinstance(node, exp.And | exp.Or):
+            return self._connected(node)
+        if type(node) in BINARY:
+            return self._binary(node)
+        method: Any = getattr(self, f"_lower_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise self.fail(f"{_kind(node)} is not supported here", node, _hint(node))
+        result: Expr = method(node)
+        return result
+
+    def _parameter(self, node: exp.Expr) -> Expr | None:
+        """A lambda's parameter, or a field of one."""
+        if not self._parameters:
+            return None
+        if isinstance(node, exp.Identifier) and node.name in self._parameters:
+            return Parameter(self._parameters[node.name])
+        if isinstance(node, exp.Column | exp.Dot):
+            parts = [part.name for part in node.parts]
+            if parts[0] in self._parameters:
+                return with_fields(Parameter(self._parameters[parts[0]]), parts[1:])
+        return None
+
+    def _connected(self, node: exp.And | exp.Or) -> Expr:
+        """`a AND b AND c` as one call: long conditions must not nest deeply."""
+        kind, left, operands = type(node), node, []
+        while isinstance(left, kind):
+            operands.append(left.expression)
+            left = left.this
+        return Call(BINARY[kind], tuple(self.lower(n) for n in (left, *reversed(operands))))
+
+    def _binary(self, node: exp.Expr) -> Expr:
+        made = Call(BINARY[type(node)], (self.lower(node.this), self.lower(node.expression)))
+        return Call("not", (made,)) if node.args.get("negate") else made
+
+    def _lower_literal(self, node: exp.Literal) -> Expr:
+        return string(node.this) if node.is_string else number(node.this)
+
+    def _lower_rawstring(self, node: exp.RawString) -> Expr:
+        return string(node.this)
+
+    def _lower_hexstring(self, node: exp.HexString) -> Expr:
+        return Literal(f"X'{node.this}'", "binary")
+
+    def _lower_null(self, _: exp.Null) -> Expr:
+        return NULL
+
+    def _lower_boolean(self, node: exp.Boolean) -> Expr:
+        return TRUE if node.this else FALSE
+
+    def _lower_concat(self, node: exp.Concat) -> Expr:
+        return string("".join(part.this for part in node.expressions))  # 'a' 'b'
+
+    def _lower_neg(self, node: exp.Neg) -> Expr:
+        arg = self.lower(node.this)
+        constant = negated(arg) if isinstance(arg, Literal) else None
+        return constant or Call("-", (arg,))
+
+    def _lower_not(self, node: exp.Not) -> Expr:
+        arg = self.lower(node.this)
+        if isinstance(arg, Call) and arg.name == "is_null":
+            return Call("is_not_null", arg.args)
+        return Call("not", (arg,))
+
+    def _lower_bitwisenot(self, node: exp.BitwiseNot) -> Expr:
+        return Call("~", (self.lower(node.this),))
+
+    def _lower_nullsafeneq(self, node: exp.NullSafeNEQ) -> Expr:
+        equal = Call("<=>", (self.lower(node.this), self.lower(node.expression)))
+        return Call("not", (equal,))
+
+    def _lower_is(self, node: exp.Is) -> Expr:
+        arg = self.lower(node.this)
+        if isinstance(node.expression, exp.Null):
+            return Call("is_not_null" if node.args.get("negate") else "is_null", (arg,))
+        if isinstance(node.expression, exp.Boolean):
+            return Call("<=>", (arg, self._lower_boolean(node.expression)))
+        raise self.fail("IS takes NULL, TRUE, FALSE or DISTINCT FROM", node)
+
+    def _lower_in(self, node: exp.In) -> Expr:
+        if node.args.get("query") or node.args.get("unnest") or not node.expressions:
+            raise self.fail("IN takes a list of values", node, SUBQUERY_HINT)
+        return Call("in", tuple(self.lower(n) for n in (node.this, *node.expressions)))
+
+    def _lower_between(self, node: exp.Between) -> Expr:
+        if node.args.get("symmetric"):
+            raise self.fail("BETWEEN SYMMETRIC is not supported", node, "order the bounds")
+        if node.args.get("high") is None or node.args.get("low") is None:
+            raise self.fail("BETWEEN needs two bounds", node, "write a BETWEEN 1 AND 2")
+        this = self.lower(node.this)
+        low = Call(">=", (this, self.lower(node.args["low"])))
+        high = Call("<=", (this, self.lower(node.args["high"])))
+        self.trail += [(low, node), (high, node)] if not self._parameters else []
+        return Call("and", (low, high))
+
+    def _lower_escape(self, node: exp.Escape) -> Expr:
+        match = node.this
+        if not isinstance(match, exp.Like):
+            raise self.fail("ESCAPE belongs to LIKE", node)
+        args = (match.this, match.expression, node.expression)
+        made = Call("like_escape", tuple(self.lower(n) for n in args))
+        return Call("not", (made,)) if match.args.get("negate") else made
+
+    def _lower_case(self, node: exp.Case) -> Expr:
+        operand = self.lower(node.this) if node.this is not None else None
+        args: list[Expr] = []
+        for arm in node.args["ifs"]:
+            condition = self.lower(arm.this)
+            if operand is not None:
+                condition = Call("=", (operand, condition))
+                self.trail += [(condition, arm)] if not self._parameters else []
+            args += [condition, self.lower(arm.args["true"])]
+        if not args:
+            raise self.fail("CASE needs a WHEN", node)
+        default = node.args.get("default")
+        return Call("case", (*args, self.lower(default) if default is not None else NULL))
+
+    def _lower_cast(self, node: exp.Cast, lenient: bool = False) -> Expr:
+        return cast(self.lower(node.this), self._type(node), lenient=lenient)
+
+    def _lower_trycast(self, node: exp.TryCast) -> Expr:
+        return self._lower_cast(node, lenient=True)
+
+    def _type(self, node: exp.Cast) -> str:
+        try:
+            return canonical(node.to.sql(dialect="spark"))
+        except UsageError as mistake:
+            raise self.fail(mistake.message, node, mistake.hint) from None
+
+    def _lower_interval(self, node: exp.Interval) -> Expr:
+        amount, unit = node.this, node.args.get("unit")
+        if not isinstance(amount, exp.Literal) or isinstance(unit, exp.IntervalSpan):
+            raise self.fail(
+                "INTERVAL takes a constant and a unit", node,
+                "e.g. INTERVAL '90' SECOND; for computed ones make_dt_interval(days, hours, ...)",
+            )  # fmt: skip
+        word = unit.name if unit is not None else ""
+        if word.lower() in CALENDAR_UNITS:
+            raise self.fail("intervals of months or years are not supported", node, CALENDAR_HINT)
+        try:
+            return interval(microseconds(f"{amount.this} {word}"))
+        except UsageError as mistake:
+            raise self.fail(mistake.message, node, mistake.hint) from None
+
+    def _lower_extract(self, node: exp.Extract) -> Expr:
+        unit = Literal(node.this.name.upper(), "unit")
+        return Call("extract", (unit, self.lower(node.expression)))
+
+    def _lower_bracket(self, node: exp.Bracket) -> Expr:
+        if len(node.expressions) != 1:
+            raise self.fail("an element is chosen by one index", node)
+        return Call("element", (self.lower(node.this), self.lower(node.expressions[0])))
+
+    def _lower_dot(self, node: exp.Dot) -> Expr:
+        if not isinstance(node.expression, exp.Identifier):
+            raise self.fail("a function has no qualifier", node, "write its name alone")
+        return with_fields(self.lower(node.this), [node.expression.name])
+
+    def _lower_lambda(self, node: exp.Lambda) -> Expr:
+        """Parameters are numbered: `x -> x + 1` and `y -> y + 1` mean the same."""
+        outer = self._parameters
+        names = {n.name: f"p{len(outer) + i}" for i, n in enumerate(node.expressions)}
+        self._parameters = {**outer, **names}
+        try:
+            return Lambda(tuple(names.values()), self.lower(node.this))
+        finally:
+            self._parameters = outer
+
+    def _lower_anonymous(self, node: exp.Anonymous) -> Expr:
+        name = node.name
+        lower = name.lower()
+        if lower in AGGREGATES:
+            raise self.text.error(f"aggregate {name} is not allowed here", name_span(node))
+        if unrepeatable(name, len(node.expressions)):
+            raise self.text.error(f"{name} is not deterministic", name_span(node), WHY_UNREPEATABLE)
+        for arg in node.expressions:
+            if isinstance(arg, exp.Star | exp.Distinct | exp.Alias | exp.Query):
+                near = did_you_mean(name, AGGREGATES)
+                raise self.fail(f"{name} does not take {_kind(arg)}{near}", arg)
+        known = self._catalog.function(name)
+        call = lower if known is None else known.call_name
+        return Call(call, tuple(self.lower(arg) for arg in node.expressions))
+
+
+def with_fields(base: Expr, names: list[str]) -> Expr:
+    """Fields of a struct, one inside the other."""
+    for name in names:
+        base = Call("field", (base, Literal(quoted(name), "name")))
+    return base
+
+
+def _kind(node: exp.Expr) -> str:
+    words: dict[type[exp.Expr], str] = {
+        exp.Window: "a window function (OVER)", exp.Subquery: "a subquery", exp.Star: "*",
+        exp.Select: "a subquery", exp.Exists: "EXISTS", exp.Distinct: "DISTINCT",
+        exp.Filter: "FILTER", exp.IgnoreNulls: "IGNORE NULLS", exp.RespectNulls: "RESPECT NULLS",
+        exp.Tuple: "a list of values", exp.Alias: "an alias", exp.Placeholder: "a parameter",
+        exp.WithinGroup: "WITHIN GROUP", exp.Order: "ORDER BY", exp.Any: "ANY", exp.All: "ALL",
+    }  # fmt: skip
+    return words.get(type(node), type(node).__name__.upper())
+
+
+def _hint(node: exp.Expr) -> str:
+    if isinstance(node, exp.Subquery | exp.Select | exp.Exists | exp.Any | exp.All):
+        return SUBQUERY_HINT
+    if isinstance(node, exp.Window):
+        return "give the stream a window in brackets and aggregate over it"
+    return ""

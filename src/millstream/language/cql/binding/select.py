@@ -1,0 +1,400 @@
+"""One SELECT: its clauses bound to nodes, from FROM upwards."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from millstream.core.errors import CqlError
+from millstream.core.suggestions import did_you_mean
+from millstream.language.cql.analyzer import Analyzer
+from millstream.language.cql.binding.aggregates import CallBinder, find
+from millstream.language.cql.binding.coercion import Typed, as_condition
+from millstream.language.cql.binding.double_quotes import refuse_named_columns
+from millstream.language.cql.binding.expressions import Lowering, span_of
+from millstream.language.cql.binding.from_clause import From, FromBinder, refuse_idle_slide
+from millstream.language.cql.binding.grouping import GroupResolver, choose_grouping
+from millstream.language.cql.binding.relations import Bound, Lifetime
+from millstream.language.cql.binding.resolution import resolver
+from millstream.language.cql.binding.scope import Named, is_time, spelt
+from millstream.language.cql.binding.storing import refuse_incomparable, refuse_unwritable
+from millstream.language.cql.catalog import TIME, Catalog
+from millstream.language.cql.parsing.parser import Text
+from millstream.language.plan.expressions import Call, Column, Expr, Time, conjunction, conjuncts
+from millstream.language.plan.nodes import (
+    Aggregate,
+    AggregateCall,
+    Distinct,
+    Filter,
+    Join,
+    Node,
+    Project,
+)
+from millstream.language.plan.schema import Field, Schema
+from millstream.language.plan.windows import BEGINNING, Running
+
+ALIAS_HINT = "every result has the row's time as ts; give this column another name: ... AS time"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Output:
+    """A column of the select list, before it is lowered."""
+
+    name: str
+    node: exp.Expr
+    explicit: bool  # named by AS, or a plain column
+
+
+class SelectBinder:
+    """Binds one select."""
+
+    def __init__(
+        self,
+        text: Text,
+        catalog: Catalog,
+        analyzer: Analyzer,
+        start: int,
+        ctes: dict[str, Bound],
+        bind_query: Callable[[exp.Expr, dict[str, Bound]], Bound],
+    ) -> None:
+        self._text, self._catalog, self._analyzer, self._start = text, catalog, analyzer, start
+        self._from = FromBinder(text, catalog, analyzer, start, ctes, bind_query)
+
+    def bind(self, select: exp.Select) -> Bound:
+        source = self._with_conditions(self._from.bind(select), select)
+        outputs = self._outputs(select, source)
+        self._refuse_quoted(select, source, outputs)
+        found = [f for o in outputs for f in find(o.node)]
+        having = select.args.get("having")
+        if found or select.args.get("group") or (having is not None and find(having.this)):
+            bound = self._aggregate(select, source, outputs)
+        else:
+            if having is not None:
+                raise self._fail("HAVING without GROUP BY", having, "use WHERE")
+            bound = self._plain(source, outputs)
+        if select.args.get("distinct"):
+            if select.args["distinct"].args.get("on"):
+                raise self._fail("DISTINCT ON is not supported", select, "use GROUP BY and first()")
+            places = [select.args["distinct"]] * len(bound.columns)
+            refuse_incomparable(self._text, self._analyzer, "DISTINCT", bound.fields, places)
+            bound = distinct_rows(bound, self._start)
+        return bound
+
+    def _refuse_quoted(self, select: exp.Select, source: From, outputs: list[Output]) -> None:
+        """Words in double quotes that name a column; GROUP BY and HAVING see aliases as well."""
+        refuse_named_columns(self._text, select, source.scope)
+        aliases = [o.name for o in outputs if o.explicit]
+        for clause in (select.args.get("group"), select.args.get("having")):
+            if clause is not None:
+                refuse_named_columns(self._text, clause, source.scope, aliases)
+
+    def _fail(self, message: str, node: exp.Expr, hint: str = "") -> CqlError:
+        return self._text.error(message, span_of(node), hint)
+
+    # -- WHERE and ON ------------------------------------------------------------------------
+
+    def _with_conditions(self, source: From, select: exp.Select) -> From:
+        terms: list[Expr] = [self._equality(source, e, node) for e, node in source.equalities]
+        for condition in source.conditions:
+            terms += conjuncts(self._condition(source, condition, "ON"))
+        rows: Node = source.rows
+        if isinstance(rows, Join) and terms:
+            rows = Join(rows.inputs, conjunction(tuple(terms)))
+        where = select.args.get("where")
+        if where is not None:
+            rows = Filter(rows, self._condition(source, where.this, "WHERE"))
+        return replace(source, rows=rows)
+
+    def _equality(self, source: From, equality: Call, node: exp.Expr) -> Expr:
+        """A column of USING, typed."""
+        lowering = Lowering(self._text, self._catalog, resolver(self._text, source.scope, "ON"))
+        lowering.trail += [(made, node) for made in (*equality.args, equality)]
+        ((condition, _),) = Typed(lowering, source.scope.row, self._analyzer).check(
+            [(equality, node)]
+        )
+        return condition
+
+    def _condition(self, source: From, node: exp.Expr, clause: str) -> Expr:
+        aggregates = find(node)
+        if aggregates:
+            raise self._fail(
+                f"an aggregate in {clause}", aggregates[0].call, "use HAVING, or a subquery in FROM"
+            )
+        lowering = Lowering(self._text, self._catalog, resolver(self._text, source.scope, clause))
+        made = lowering.lower(node)
+        typed = Typed(lowering, source.scope.row, self._analyzer)
+        (found,) = typed.check([(made, node)])
+        return as_condition(lowering, clause, found, node)
+
+    # -- the select list ---------------------------------------------------------------------
+
+    def _outputs(self, select: exp.Select, source: From) -> list[Output]:
+        """The select list with stars spelled out; the row's own time adds no column."""
+        outputs: list[Output] = []
+        for node in select.expressions:
+            if isinstance(node, exp.Star) or (
+                isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
+            ):
+                outputs += self._star(node, source)
+            else:
+                outputs += self._output(node, source)
+        return _renamed(outputs)
+
+    def _star(self, node: exp.Expr, source: From) -> list[Output]:
+        members = source.scope.members
+        if isinstance(node, exp.Column):
+            parts = [part.name for part in node.parts[:-1]]
+            member = source.scope.member(parts[-1])
+            if member is None:
+                names = [m.name for m in members if m.name]
+                near = did_you_mean(parts[-1], names)
+                hint = f"in FROM: {', '.join(map(spelt, names))}" if names else "write * alone"
+                raise self._fail(f"unknown stream {parts[-1]}{near}", node, hint)
+            members = (member,)
+        merged = {c.name.lower() for c in source.scope.merged}
+        outputs: list[Output] = []
+        seen: set[str] = set()
+        for member in members:
+            for column in member.columns:
+                if column.name.lower() in merged and column.name.lower() in seen:
+                    continue
+                seen.add(column.name.lower())
+                chosen = _Positioned(member.offset + column.position, node)
+                outputs.append(Output(column.name, chosen, True))
+        return outputs
+
+    def _output(self, node: exp.Expr, source: From) -> list[Output]:
+        inner = node.this if isinstance(node, exp.Alias) else node
+        if isinstance(node, exp.Aliases):
+            raise self._fail("a column has one name", node)
+        if isinstance(node, exp.Alias):
+            name, explicit = node.alias, True
+        else:
+            name, explicit = self._natural_name(inner)
+        own_time = _is_own_time(inner, source)
+        if is_time(name) and explicit:
+            if own_time:
+                return []
+            raise self._fail(
+                "a selected column named ts that is not the row's time", node, ALIAS_HINT
+            )
+        return [Output(name, inner, explicit)]
+
+    def _natural_name(self, node: exp.Expr) -> tuple[str, bool]:
+        if isinstance(node, exp.Column | exp.Dot):
+            return node.parts[-1].name, True
+        span = span_of(node)
+        return " ".join(self._text.slice(span).split()) or "value", False
+
+    # -- without aggregates ------------------------------------------------------------------
+
+    def _plain(self, source: From, outputs: list[Output]) -> Bound:
+        lowering = Lowering(
+            self._text, self._catalog, _with_positions(resolver(self._text, source.scope, "SELECT"))
+        )
+        node, columns = self._project(source.rows, source.scope.row, outputs, lowering)
+        return Bound(
+            node, columns, source.lifetime, source.slide,
+            streamed=False, momentary=source.momentary,
+        )  # fmt: skip
+
+    def _project(
+        self, rows: Node, row: Schema, outputs: list[Output], lowering: Lowering
+    ) -> tuple[Node, tuple[Named, ...]]:
+        made = [(lowering.lower(o.node), o.node) for o in outputs]
+        typed = Typed(lowering, row, self._analyzer).check(made)
+        fields = tuple(Field(o.name, t) for o, (_, t) in zip(outputs, typed, strict=True))
+        for output, field in zip(outputs, fields, strict=True):
+            refuse_unwritable(self._text, field.type, output.node)
+        columns = tuple(Named(o.name, i) for i, o in enumerate(outputs))
+        return Project(rows, tuple(e for e, _ in typed), fields), columns
+
+    # -- with aggregates ---------------------------------------------------------------------
+
+    def _aggregate(self, select: exp.Select, source: From, outputs: list[Output]) -> Bound:
+        for output in outputs:
+            if isinstance(output.node, _Positioned):
+                raise self._fail(
+                    "* with aggregates", output.node, "name the columns of GROUP BY instead"
+                )
+        over = Lowering(self._text, self._catalog, resolver(self._text, source.scope, "GROUP BY"))
+        chosen = choose_grouping(self._text, source)
+        groups = GroupResolver(self._text, over, chosen, source.scope)
+        raw_keys = [(key, node) for key, node in self._keys(select, source, outputs, over, groups)]
+        keys = Typed(over, source.scope.row, self._analyzer).check(raw_keys)
+        self._refuse_keys(raw_keys, keys)
+        nodes = [o.node for o in outputs]
+        having = select.args.get("having")
+        if having is not None:
+            nodes.append(having.this)
+        found = [f for node in nodes for f in find(node)]
+        calls = CallBinder(over, source.scope.row, self._analyzer).bind(found)
+        distinct_calls = list(dict.fromkeys(calls))
+        places = {
+            id(f.node): Column(len(keys) + distinct_calls.index(c))
+            for f, c in zip(found, calls, strict=True)
+        }
+        groups.ready([key for key, _ in raw_keys], places)
+        fields = _fields(raw_keys, keys, distinct_calls)
+        node: Node = Aggregate(
+            chosen.rows, tuple(k for k, _ in keys), tuple(distinct_calls), chosen.grouping, fields,
+            self._start,
+        )  # fmt: skip
+        if having is not None:
+            node = Filter(node, self._having(having.this, fields, groups, outputs))
+        lowering = Lowering(self._text, self._catalog, groups.resolve)
+        projected, columns = self._project(node, fields, outputs, lowering)
+        changes = isinstance(chosen.grouping, Running)
+        return Bound(
+            projected, columns, Lifetime.CHANGES if changes else Lifetime.BOUNDED, chosen.slide,
+            streamed=not changes,  # a result holds until the next one takes its place
+        )  # fmt: skip
+
+    def _refuse_keys(self, raw: list[tuple[Expr, exp.Expr]], keys: list[tuple[Expr, str]]) -> None:
+        nodes = [node for _, node in raw]
+        for (_, type_), node in zip(keys, nodes, strict=True):
+            refuse_unwritable(self._text, type_, node)
+        refuse_incomparable(self._text, self._analyzer, "GROUP BY", _fields(raw, keys, []), nodes)
+
+    def _having(
+        self, node: exp.Expr, fields: Schema, groups: GroupResolver, outputs: list[Output]
+    ) -> Expr:
+        def resolve(part: exp.Expr) -> Expr | None:
+            usable = groups.unknown(part) and not groups.names_window(part)
+            aliased = _aliased(part, outputs) if usable and not inside else None
+            if aliased is None:
+                return groups.resolve(part)
+            inside.append(part)  # an alias may repeat a name it is made of
+            try:
+                return lowering.lower(aliased)
+            finally:
+                inside.pop()
+
+        inside: list[exp.Expr] = []
+        lowering = Lowering(self._text, self._catalog, resolve)
+        made = lowering.lower(node)
+        (found,) = Typed(lowering, fields, self._analyzer).check([(made, node)])
+        return as_condition(lowering, "HAVING", found, node)
+
+    def _keys(
+        self,
+        select: exp.Select,
+        source: From,
+        outputs: list[Output],
+        over: Lowering,
+        groups: GroupResolver,
+    ) -> list[tuple[Expr, exp.Expr]]:
+        clause = select.args.get("group")
+        if clause is None:
+            return []
+        if not clause.expressions or any(
+            isinstance(key, exp.Cube | exp.Rollup | exp.GroupingSets) for key in clause.expressions
+        ):
+            raise self._fail("GROUP BY takes a list of columns", clause, "GROUP BY a, b")
+        keys: dict[Expr, exp.Expr] = {}
+        for node in clause.expressions:
+            chosen = self._key(node, source, outputs)
+            if groups.names_window(chosen) or (groups.instant and _is_own_time(chosen, source)):
+                continue  # each window is a group of its own already
+            if find(chosen):
+                raise self._fail("an aggregate in GROUP BY", node, "group by a column")
+            keys.setdefault(over.lower(chosen), chosen)
+        return list(keys.items())
+
+    def _key(self, node: exp.Expr, source: From, outputs: list[Output]) -> exp.Expr:
+        """A position, an alias of the select list, or an expression."""
+        if isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit():
+            position = int(node.this)
+            if not 1 <= position <= len(outputs):
+                raise self._fail(
+                    f"GROUP BY {position}: the select list has {len(outputs)} columns", node
+                )
+            return outputs[position - 1].node
+        single = isinstance(node, exp.Column) and len(node.parts) == 1
+        if single and not source.scope.knows(node.name) and not is_time(node.name):
+            return _aliased(node, outputs) or node
+        return node
+
+
+class _Positioned(exp.Expression):
+    """A column of `*`, by its position in the row."""
+
+    arg_types = {}  # noqa: RUF012  (sqlglot's own spelling)
+
+    def __init__(self, position: int, star: exp.Expr) -> None:
+        super().__init__()
+        self.meta["position"] = position
+        span = span_of(star)
+        self.meta["start"], self.meta["end"] = span.start, span.end
+
+
+def _with_positions(
+    resolve: Callable[[exp.Expr], Expr | None],
+) -> Callable[[exp.Expr], Expr | None]:
+    def both(node: exp.Expr) -> Expr | None:
+        if isinstance(node, _Positioned):
+            return Column(node.meta["position"])
+        return resolve(node)
+
+    return both
+
+
+def _is_own_time(node: exp.Expr, source: From) -> bool:
+    """Whether the node is the result row's own time: `ts`, or `s.ts` of the only item."""
+    if not isinstance(node, exp.Column):
+        return False
+    parts = [part.name for part in node.parts]
+    if len(parts) == 1:
+        return is_time(parts[0])
+    member = source.scope.member(parts[0]) if len(parts) == 2 else None
+    return member is not None and is_time(parts[1]) and member.time == Time()
+
+
+def _aliased(node: exp.Expr, outputs: list[Output]) -> exp.Expr | None:
+    """What the select list calls by this name."""
+    for output in outputs:
+        if output.explicit and output.name.lower() == node.name.lower():
+            return output.node
+    return None
+
+
+def _renamed(outputs: list[Output]) -> list[Output]:
+    """Names made up for expressions get a number where they repeat."""
+    seen: dict[str, int] = {}
+    result = []
+    for output in outputs:
+        count = seen.get(output.name.lower(), 0) + 1
+        seen[output.name.lower()] = count
+        fresh = output.name if output.explicit or count == 1 else f"{output.name}_{count}"
+        result.append(replace(output, name=fresh))
+    return result
+
+
+def _fields(
+    raw: list[tuple[Expr, exp.Expr]],
+    keys: list[tuple[Expr, str]],
+    calls: list[AggregateCall],
+) -> Schema:
+    named = []
+    for (_, node), (_, type_) in zip(raw, keys, strict=True):
+        name = node.name if isinstance(node, exp.Column) else "key"
+        named.append(Field(name, type_))
+    return (*named, *(Field(c.function, c.type) for c in calls))
+
+
+def distinct_rows(bound: Bound, start: int = BEGINNING) -> Bound:
+    """SELECT DISTINCT; over a table that changes, each group of equal rows is one."""
+    rows = bound.node
+    picked = tuple(Column(c.position) for c in bound.columns)
+    if picked != tuple(Column(i) for i in range(len(rows.schema))):
+        rows = Project(rows, picked, bound.fields)
+    columns = tuple(Named(c.name, i) for i, c in enumerate(bound.columns))
+    if bound.lifetime is Lifetime.CHANGES:
+        node: Node = Aggregate(
+            rows, tuple(Column(i) for i in range(len(columns))), (), Running(), bound.fields, start
+        )
+        return replace(bound, node=node, columns=columns)
+    return replace(bound, node=Distinct(rows), columns=columns, streamed=True)
+
+
+__all__ = ["TIME", "SelectBinder", "distinct_rows", "refuse_idle_slide"]

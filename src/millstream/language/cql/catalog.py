@@ -1,0 +1,128 @@
+"""What queries can name: streams with their columns and time, and user functions.
+
+A catalog is a value: adding gives a new one. Lookup prefers the exact spelling and accepts another
+case where only one name fits.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from millstream.core.errors import UsageError
+from millstream.core.names import problem_of
+from millstream.core.suggestions import did_you_mean
+from millstream.language.cql.system_streams import IDLE_US, SOURCE, columns_of
+from millstream.language.cql.types import canonical
+from millstream.language.plan.schema import Field, Schema
+from millstream.language.plan.sql_text import quoted
+
+T = TypeVar("T")
+TIME = "ts"  # the implicit time column of every stream
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDefinition:
+    """A base stream as a job file or CREATE STREAM declares it."""
+
+    name: str
+    columns: Schema
+    time: str  # a column's name, or an expression that gives a timestamp
+    lateness_us: int = 0
+    idle_us: int | None = None
+    max_ahead_us: int | None = None
+    source: Mapping[str, Any] = field(default_factory=dict)  # path, format, options, rate, ...
+
+    def __post_init__(self) -> None:
+        columns = tuple(Field(f.name, canonical(f.type)) for f in self.columns)
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "source", MappingProxyType(dict(self.source)))
+        if not self.name:
+            raise UsageError("a stream needs a name")
+        if problem := problem_of(self.name):  # it becomes a folder's
+            raise UsageError(problem, hint="choose another name for the stream")
+        if not columns:
+            raise UsageError(f"stream {self.name} has no columns", hint="declare them, in order")
+        repeated = {f.name for f in columns if sum(g.name == f.name for g in columns) > 1}
+        if repeated:
+            raise UsageError(f"stream {self.name} has two columns named {min(repeated)}")
+        if not self.time.strip():
+            raise UsageError(
+                f"stream {self.name} has no time", hint="name the column of the event time"
+            )
+
+    @property
+    def time_column(self) -> int | None:
+        """The position of the column that is the time; None where it is computed."""
+        bare = self.time.strip()
+        name = bare[1:-1].replace("``", "`") if bare[:1] == "`" and bare[-1:] == "`" else bare
+        found = lookup(name, [f.name for f in self.columns])
+        return found[0] if len(found) == 1 else None
+
+    def time_sql(self) -> str:
+        """The time as Spark SQL over the stream's own column names."""
+        at = self.time_column
+        return self.time if at is None else quoted(self.columns[at].name)
+
+
+@dataclass(frozen=True, slots=True)
+class UserFunction:
+    """A deterministic function registered with Spark under its name.
+
+    Queries that use it carry name and version in their fingerprints, so that a new version never
+    shares results with an old one.
+    """
+
+    name: str
+    version: str = ""
+
+    @property
+    def call_name(self) -> str:
+        return f"{self.name}@{self.version}" if self.version else self.name
+
+
+def lookup(name: str, choices: Iterable[str]) -> tuple[int, ...]:
+    """Positions of the choices that a name can mean: exact ones, else those in another case."""
+    listed = list(choices)
+    exact = tuple(i for i, choice in enumerate(listed) if choice == name)
+    return exact or tuple(i for i, c in enumerate(listed) if c.lower() == name.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Streams and user functions by name."""
+
+    streams: tuple[StreamDefinition, ...] = ()
+    functions: tuple[UserFunction, ...] = ()
+
+    def with_stream(self, definition: StreamDefinition) -> "Catalog":
+        if any(s.name == definition.name for s in self.streams):
+            raise UsageError(f"stream {definition.name} exists already")
+        return replace(self, streams=(*self.streams, definition))
+
+    def without_stream(self, name: str) -> "Catalog":
+        return replace(self, streams=tuple(s for s in self.streams if s.name != name))
+
+    def with_function(self, function: UserFunction) -> "Catalog":
+        others = tuple(f for f in self.functions if f.name.lower() != function.name.lower())
+        return replace(self, functions=(*others, function))
+
+    def stream(self, name: str) -> StreamDefinition:
+        """The stream of a name; UsageError, with a near name, where there is none."""
+        names = [s.name for s in self.streams]
+        found = lookup(name, names)
+        if len(found) == 1:
+            return self.streams[found[0]]
+        if not found and (columns := columns_of(name)) is not None:
+            source = {"source": SOURCE}
+            return StreamDefinition(name.lower(), columns, "at", idle_us=IDLE_US, source=source)
+        if found:
+            raise UsageError(
+                f"stream {name} is ambiguous", hint=" or ".join(names[i] for i in found)
+            )
+        known = "known streams: " + ", ".join(sorted(names)) if names else "no stream is declared"
+        raise UsageError(f"unknown stream {name}{did_you_mean(name, names)}", hint=known)
+
+    def function(self, name: str) -> UserFunction | None:
+        found = lookup(name, [f.name for f in self.functions])
+        return self.functions[found[0]] if found else None

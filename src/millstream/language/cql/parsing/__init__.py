@@ -1,0 +1,1 @@
+"""CQL text to a syntax tree."""

@@ -1,0 +1,107 @@
+"""CREATE STREAM and CREATE QUERY."""
+
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from millstream.language.cql.parsing.syntax import CqlSyntaxError, CreateSyntax, Span
+from millstream.language.cql.parsing.window_parser import WindowParser
+
+
+class CreateParser(WindowParser):
+    """Parses statements that declare something."""
+
+    def _parse_whole_query(self) -> exp.Expr:
+        raise NotImplementedError
+
+    def _parse_create(self) -> exp.Create | exp.Command:
+        create = self._prev
+        if self._match_text_seq("STREAM"):
+            syntax = self._parse_create_stream(create)
+        elif self._match_text_seq("QUERY"):
+            syntax = self._parse_create_query(create)
+        else:
+            spot = self._curr or create
+            raise CqlSyntaxError(
+                f"cannot create {spot.text}", Span(spot.start, spot.end),
+                "CREATE STREAM name (columns) WITH (...), or CREATE QUERY name AS SELECT ...",
+            )  # fmt: skip
+        made = exp.Create(this=exp.Identifier(this=syntax.name), kind=syntax.kind)
+        made.meta["create"] = syntax
+        return made
+
+    def _name(self, what: str) -> exp.Identifier:
+        name = self._parse_id_var(any_token=True)
+        if not isinstance(name, exp.Identifier):
+            self.raise_error(f"expected the name of a {what}")
+        assert isinstance(name, exp.Identifier)
+        return name
+
+    def _parse_create_query(self, create: Token) -> CreateSyntax:
+        name = self._name("query")
+        beginning = self._match_text_seq("FROM", "BEGINNING")
+        if not self._match(TokenType.ALIAS):
+            self.raise_error("expected AS")
+        query = self._parse_whole_query()
+        span = Span(create.start, self._prev.end)
+        return CreateSyntax("query", name.name, span, query=query, from_beginning=beginning)
+
+    def _parse_create_stream(self, create: Token) -> CreateSyntax:
+        name = self._name("stream")
+        if not self._match(TokenType.L_PAREN):
+            self.raise_error("expected ( and the columns")
+        columns = self._parse_csv(self._parse_stream_column)
+        self._match_r_paren()
+        options: list[tuple[str, Any, Span]] = []
+        if self._match(TokenType.WITH):
+            options = self._parse_options()
+        span = Span(create.start, self._prev.end)
+        return CreateSyntax("stream", name.name, span, tuple(columns), tuple(options))
+
+    def _parse_stream_column(self) -> tuple[str, str, Span]:
+        name = self._name("column")
+        first, depth = self._curr, 0
+        while self._curr:
+            text = self._curr.text
+            if depth == 0 and self._curr.token_type in (TokenType.COMMA, TokenType.R_PAREN):
+                break
+            depth += text.count("<") + text.count("(") - text.count(">") - text.count(")")
+            self._advance()
+        if not first or self._curr is first:
+            self.raise_error(f"expected the type of column {name.name}")
+        return (name.name, self._find_sql(first, self._prev), Span(first.start, self._prev.end))
+
+    def _parse_options(self) -> list[tuple[str, Any, Span]]:
+        if not self._match(TokenType.L_PAREN):
+            self.raise_error("expected (")
+        options = self._parse_csv(self._parse_option)
+        self._match_r_paren()
+        return options
+
+    def _parse_option(self) -> tuple[str, Any, Span] | None:
+        if not self._curr or self._curr.token_type == TokenType.R_PAREN:
+            return None
+        first = self._curr
+        parts = [first.text]
+        self._advance()
+        while self._match(TokenType.DOT):
+            parts.append(self._curr.text)
+            self._advance()
+        span = Span(first.start, self._prev.end)
+        equals = self._match(TokenType.EQ)
+        if self._match(TokenType.L_PAREN, advance=False):
+            inner = self._parse_options()
+            return (".".join(parts), {key: value for key, value, _ in inner}, span)
+        if not equals:
+            self.raise_error(f"expected = after {first.text}")
+        return (".".join(parts), self._parse_option_value(), span)
+
+    def _parse_option_value(self) -> Any:
+        value = self._parse_primary()
+        if isinstance(value, exp.Boolean):
+            return bool(value.this)
+        if isinstance(value, exp.Literal):
+            return value.to_py() if value.is_number else value.this
+        self.raise_error("expected a text in quotes, a number, TRUE or FALSE")
+        raise AssertionError

@@ -1,0 +1,269 @@
+"""The CQL dialect: Spark's SQL plus windows in brackets, ISTREAM and its kin, and CREATE.
+
+Functions keep the name the user wrote: which ones exist is Spark's to say, so no table of
+functions lives here. What is CQL's own hangs on sqlglot's tree as `meta`: `window` on an item of
+FROM, `emit` on a query. Every node knows where it stands in the text (`start`, `end`).
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from millstream.language.cql.parsing.create_parser import CreateParser
+from millstream.language.cql.parsing.syntax import CqlSyntaxError, EmitSyntax, Span
+
+EMITS = ("ISTREAM", "DSTREAM", "RSTREAM")
+
+
+class CqlParser(CreateParser):
+    """Queries: ISTREAM and its kin, items of FROM, and Spark's precedence."""
+
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    STRICT_CAST = True
+    NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": lambda self: self._parse_case()}
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        name: parser
+        for name, parser in SparkParser.FUNCTION_PARSERS.items()
+        if name in ("CAST", "TRY_CAST", "EXTRACT")
+    }
+    PRIMARY_PARSERS: ClassVar[dict[Any, Any]] = {
+        **SparkParser.PRIMARY_PARSERS,
+        TokenType.STAR: lambda self, token: self.expression(exp.Star(), token),
+    }
+
+    # -- statements --------------------------------------------------------------------------
+
+    def _parse_statement(self) -> exp.Expr | None:
+        if not self._curr:
+            return None
+        if self._match(TokenType.CREATE):
+            return self._parse_create()
+        return self._parse_whole_query()
+
+    def _parse_whole_query(self) -> exp.Expr:
+        query = self._parse_emitted() or self._parse_select(nested=True)
+        if query is None:
+            spot = self._curr or self._prev
+            raise CqlSyntaxError(
+                f"expected a query, found {spot.text or 'nothing'}",
+                Span(spot.start, spot.end),
+                "a statement begins with SELECT, WITH, ISTREAM(, CREATE STREAM or CREATE QUERY",
+            )
+        joined = self._parse_set_operations(query) or query
+        result: exp.Expr = self._parse_query_modifiers(joined)
+        return result
+
+    def _parse_emitted(self) -> exp.Expr | None:
+        """`ISTREAM (SELECT ...)`."""
+        if not (self._match_texts(EMITS, advance=False) and self._follows(TokenType.L_PAREN)):
+            return None
+        emit = self._parse_emit()
+        self._match(TokenType.L_PAREN)
+        inner = self._parse_whole_query()
+        self._match_r_paren()
+        while isinstance(inner, exp.Subquery) and not inner.alias and "emit" not in inner.meta:
+            inner = inner.this
+        self._set_emit(inner, emit)
+        return self.expression(exp.Subquery(this=inner))
+
+    def _parse_emit(self) -> EmitSyntax:
+        self._advance()
+        return EmitSyntax(self._prev.text.lower(), Span(self._prev.start, self._prev.end))
+
+    def _set_emit(self, query: exp.Expr, emit: EmitSyntax) -> None:
+        if "emit" in query.meta:
+            raise CqlSyntaxError(
+                f"{emit.kind.upper()} over {query.meta['emit'].kind.upper()}", emit.span,
+                "a query becomes a stream once; put a window on the inner one: "
+                "FROM (ISTREAM(...)) [RANGE ...]",
+            )  # fmt: skip
+        query.meta["emit"] = emit
+
+    def _follows(self, kind: TokenType) -> bool:
+        return bool(self._next and self._next.token_type == kind)
+
+    # -- select ------------------------------------------------------------------------------
+
+    def _parse_function_call(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        """Remembers where the name stands, and the whole call."""
+        name = self._curr
+        made = super()._parse_function_call(*args, **kwargs)
+        if made is not None and name:
+            inner = made.this if isinstance(made, exp.Filter | exp.Window) else made
+            inner.meta["name"] = Span(name.start, name.end)
+            made.meta.update(start=name.start, end=self._prev.end)
+        return made
+
+    def _parse_projections(self) -> tuple[list[exp.Expr], list[exp.Expr] | None]:
+        emit = self._parse_select_emit()
+        if emit is None:
+            found = self._parse_expressions()
+        else:
+            found = self._parse_wrapped_projections() or self._parse_expressions()
+        if not found:
+            self.raise_error("expected the columns to select")
+        if emit is not None:
+            found[0].meta["select_emit"] = emit
+        return found, None
+
+    def _parse_select_emit(self) -> EmitSyntax | None:
+        """`SELECT ISTREAM a, b`; a column of that name stays possible."""
+        if not self._match_texts(EMITS, advance=False):
+            return None
+        after = self._next.token_type if self._next else None
+        if after in (None, TokenType.COMMA, TokenType.FROM, TokenType.DOT, TokenType.ALIAS):
+            return None
+        return self._parse_emit()
+
+    def _parse_wrapped_projections(self) -> list[exp.Expr] | None:
+        """`ISTREAM(a, b)`, unless the parenthesis only begins the first column."""
+        start = self._index
+        if not self._match(TokenType.L_PAREN):
+            return None
+        found = self._parse_expressions()
+        if self._match(TokenType.R_PAREN) and (
+            not self._curr or self._curr.token_type == TokenType.FROM
+        ):
+            return found
+        self._retreat(start)
+        return None
+
+    def _parse_select_query(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        select = super()._parse_select_query(*args, **kwargs)
+        if isinstance(select, exp.Select) and select.expressions:
+            emit = select.expressions[0].meta.pop("select_emit", None)
+            if emit is not None:
+                self._set_emit(select, emit)
+        return select
+
+    # -- FROM --------------------------------------------------------------------------------
+
+    def _parse_table(
+        self, *_: Any, alias_tokens: Collection[TokenType] | None = None, **__: Any
+    ) -> exp.Expr | None:
+        """A stream or a subquery, with its window before or after its alias."""
+        item = self._parse_from_item()
+        before = self._parse_window_brackets()
+        alias = self._parse_item_alias(alias_tokens or self.TABLE_ALIAS_TOKENS)
+        if alias is None and "own_name" in item.meta:
+            alias = exp.TableAlias(this=item.meta.pop("own_name"))
+        if alias is not None:
+            item.set("alias", alias)
+        after = self._parse_window_brackets()
+        if before and after:
+            raise CqlSyntaxError("two windows on one stream", after.span, "keep one of them")
+        window = before or after
+        item.meta["end"] = self._prev.end
+        if window is not None:
+            item.meta["window"] = window
+        return item
+
+    def _parse_item_alias(self, tokens: Collection[TokenType]) -> exp.TableAlias | None:
+        if self._can_parse_limit_or_offset():
+            return None
+        explicit = self._match(TokenType.ALIAS)
+        name = self._parse_id_var(any_token=explicit, tokens=tokens)
+        if explicit and not isinstance(name, exp.Identifier):
+            self.raise_error("expected a name after AS")
+        return exp.TableAlias(this=name) if name else None
+
+    def _parse_from_item(self) -> exp.Expr:
+        if self._match_texts(EMITS, advance=False) and self._follows(TokenType.L_PAREN):
+            return self._parse_emitted() or exp.Subquery()
+        if self._match(TokenType.L_PAREN):
+            opening = self._prev
+            inner = self._parse_whole_query()
+            self._match_r_paren()
+            made = self.expression(exp.Subquery(this=inner))
+            made.meta["start"] = opening.start
+            return made
+        if self._match(TokenType.STRING, advance=False) and self.sql[self._curr.start] == '"':
+            self._curr.token_type = TokenType.IDENTIFIER
+        name = self._parse_id_var(any_token=False) if self._curr else None
+        if not isinstance(name, exp.Identifier):
+            self.raise_error("expected a stream or a subquery")
+        assert isinstance(name, exp.Identifier)
+        if self._match(TokenType.NUMBER):  # D-CAPE section 3.1 writes `Sensor 1` for Sensor1
+            name = exp.Identifier(this=name.name + self._prev.text, quoted=True)
+            name.meta.update(start=self._prev.start, end=self._prev.end)
+        if name.name.lower() == "sys" and self._match(TokenType.DOT):
+            return self._parse_system_stream(name)
+        return self.expression(exp.Table(this=name))
+
+    def _parse_system_stream(self, prefix: exp.Identifier) -> exp.Expr:
+        """`sys.steps`; without another name, its columns are those of `steps`."""
+        part = self._parse_id_var(any_token=True) if self._curr else None
+        if not isinstance(part, exp.Identifier):
+            self.raise_error("expected the name of a system stream")
+        assert isinstance(part, exp.Identifier)
+        whole = exp.Identifier(this=f"sys.{part.name}", quoted=True)
+        whole.meta.update(start=prefix.meta.get("start"), end=part.meta.get("end"))
+        made = self.expression(exp.Table(this=whole))
+        made.meta["own_name"] = part
+        return made
+
+    def _parse_join(
+        self,
+        skip_join_token: bool = False,
+        parse_bracket: bool = False,
+        alias_tokens: Collection[TokenType] | None = None,
+    ) -> exp.Join | None:
+        if self._match(TokenType.COMMA):  # sqlglot would swallow what is wrong after it
+            return self.expression(exp.Join(this=self._parse_table(alias_tokens=alias_tokens)))
+        first = self._curr
+        join = super()._parse_join(skip_join_token, parse_bracket, alias_tokens)
+        if join is not None:
+            join.meta["start"] = first.start
+        return join
+
+    # -- precedence as Spark has it: * / % DIV, + - ||, << >>, &, ^, | -----------------------
+
+    def _parse_term(self, parse_mod: bool = True) -> exp.Expr | None:
+        this = self._parse_factor(parse_mod=parse_mod)
+        while self._match_set((TokenType.PLUS, TokenType.DASH, TokenType.DPIPE)):
+            operator = self._prev.token_type
+            right = self._parse_factor(parse_mod=parse_mod)
+            kind = {TokenType.PLUS: exp.Add, TokenType.DASH: exp.Sub}.get(operator, exp.DPipe)
+            this = self.expression(kind(this=this, expression=right))
+        return this
+
+    def _parse_bitwise(self) -> exp.Expr | None:
+        return self._binary_level(
+            TokenType.PIPE, exp.BitwiseOr,
+            lambda: self._binary_level(
+                TokenType.CARET, exp.BitwiseXor,
+                lambda: self._binary_level(TokenType.AMP, exp.BitwiseAnd, self._parse_term),
+            ),
+        )  # fmt: skip
+
+    def _binary_level(
+        self, token: TokenType, kind: type[exp.Binary], operand: Callable[[], exp.Expr | None]
+    ) -> exp.Expr | None:
+        this = operand()
+        while self._match(token):
+            this = self.expression(kind(this=this, expression=operand()))
+        return this
+
+
+def mark_names(tokens: list[Token], source: str) -> None:
+    """Words in double quotes after AS or beside a dot are names; elsewhere they are texts."""
+    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
+        named = before is not None and before.token_type in (TokenType.ALIAS, TokenType.DOT)
+        named = named or (after is not None and after.token_type is TokenType.DOT)
+        if named and token.token_type is TokenType.STRING and source[token.start] == '"':
+            token.token_type = TokenType.IDENTIFIER
+
+
+class Cql(Spark):
+    """The dialect; sqlglot knows it as `cql`."""
+
+    class Tokenizer(Spark.Tokenizer):
+        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']  # 'it''s', as Spark 4 reads it
+        COMMANDS: ClassVar[set[TokenType]] = set()
+
+    Parser = CqlParser

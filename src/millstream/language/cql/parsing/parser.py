@@ -1,0 +1,243 @@
+"""Text to statements: CREATE STREAM, CREATE QUERY, or a query by itself.
+
+Only the shape of the text is judged here; names and types are the binder's.
+"""
+
+import re
+import sys
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import TokenType
+
+from millstream.core.durations import microseconds
+from millstream.core.errors import CqlError, UsageError
+from millstream.core.suggestions import did_you_mean
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.parsing.dialect import Cql, mark_names
+from millstream.language.cql.parsing.syntax import CqlSyntaxError, CreateSyntax, Span
+from millstream.language.cql.types import canonical
+from millstream.language.plan.schema import Field
+
+STATEMENT_HINT = "a statement begins with SELECT, WITH, ISTREAM(, CREATE STREAM or CREATE QUERY"
+FRAMES_MAX = 10_000  # sqlglot takes about twenty for each parenthesis
+SOURCE_OPTIONS = ("path", "format", "options", "source", "rate", "follow", "trigger", "schema")
+OPTIONS = ("time", "lateness", "idle", "max_ahead", *SOURCE_OPTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text and where things stand in it."""
+
+    source: str
+
+    def error(self, message: str, span: Span, hint: str = "") -> CqlError:
+        start = min(span.start, len(self.source))
+        before = self.source[:start]
+        line = before.count("\n") + 1
+        column = start - (before.rfind("\n") + 1) + 1
+        length = span.end - span.start + 1
+        return CqlError(
+            message, source=self.source, line=line, column=column, length=length, hint=hint
+        )
+
+    def slice(self, span: Span) -> str:
+        return self.source[span.start : span.end + 1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SelectStatement:
+    """A query as written."""
+
+    text: Text
+    tree: exp.Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CreateQuery:
+    """CREATE QUERY name [FROM BEGINNING] AS query."""
+
+    name: str
+    select: SelectStatement
+    from_beginning: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CreateStream:
+    """CREATE STREAM name (columns) WITH (options)."""
+
+    definition: StreamDefinition
+
+
+Statement = SelectStatement | CreateQuery | CreateStream
+
+
+def parse(source: str) -> tuple[Statement, ...]:
+    """All statements of a text, separated by semicolons.
+
+    >>> [type(s).__name__ for s in parse("SELECT a FROM s; CREATE QUERY q AS SELECT b FROM s;")]
+    ['SelectStatement', 'CreateQuery']
+    """
+    text = Text(source)
+    trees = [tree for tree in _trees(text) if tree is not None]
+    if not trees:
+        raise text.error("the text is empty", Span(0, 0), STATEMENT_HINT)
+    return tuple(_statement(text, tree) for tree in trees)
+
+
+def split(source: str) -> list[str]:
+    """The text of each statement; a comment by itself is none.
+
+    >>> split("SELECT ';' FROM s; -- the first; then\\nSELECT b FROM s; -- no more")
+    ["SELECT ';' FROM s", '-- the first; then\\nSELECT b FROM s']
+    """
+    try:
+        tokens = Cql().tokenize(source)
+    except TokenError as failure:
+        raise _unreadable(Text(source), failure) from None
+    found: list[str] = []
+    begin, filled = 0, False
+    for token in tokens:
+        if token.token_type is not TokenType.SEMICOLON:
+            filled = True
+            continue
+        if filled:
+            found.append(source[begin : token.start].strip())
+        begin, filled = token.end + 1, False
+    return [*found, source[begin:].strip()] if filled else found
+
+
+def finished(source: str) -> bool:
+    """Whether nothing but comments follows the last semicolon, or there is nothing else at all.
+
+    >>> finished("SELECT a FROM s"), finished("SELECT a FROM s; -- so"), finished("SELECT ';")
+    (False, True, False)
+    """
+    try:
+        tokens = Cql().tokenize(source)
+    except TokenError:
+        return False
+    return not tokens or tokens[-1].token_type is TokenType.SEMICOLON
+
+
+def parse_query(source: str) -> SelectStatement:
+    """One query, plain or as CREATE QUERY."""
+    statements = parse(source)
+    only = statements[0]
+    if len(statements) > 1:
+        raise UsageError(f"expected one query, found {len(statements)} statements")
+    if isinstance(only, CreateStream):
+        raise UsageError("expected a query, found CREATE STREAM")
+    return only.select if isinstance(only, CreateQuery) else only
+
+
+def parse_expression(source: str) -> tuple[Text, exp.Expr]:
+    """A single expression, such as a stream's time."""
+    text = Text(source)
+    select = _trees(Text(f"SELECT {source}"))
+    tree = select[0].expressions[0] if select and select[0] else None
+    if tree is None:
+        raise text.error("the text is empty", Span(0, 0), "give an expression")
+    for node in tree.walk():
+        if "start" in node.meta:
+            node.meta["start"] -= len("SELECT ")
+            node.meta["end"] -= len("SELECT ")
+    return text, tree
+
+
+def _trees(text: Text) -> list[Any]:
+    dialect = Cql()
+    limit = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(max(limit, FRAMES_MAX))
+        tokens = dialect.tokenize(text.source)
+        for token in tokens:
+            token.comments = []  # sqlglot takes one after a semicolon for a statement
+        mark_names(tokens, text.source)
+        return list(dialect.parser().parse(tokens, text.source))
+    except CqlSyntaxError as failure:
+        raise text.error(failure.message, failure.span, failure.hint) from None
+    except TokenError as failure:
+        raise _unreadable(text, failure) from None
+    except ParseError as failure:
+        raise text.error(f"{failure}".splitlines()[0].lower(), Span(0, 0)) from None
+    except RecursionError:
+        raise text.error("the text is nested too deeply", Span(0, 0), "split it") from None
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _unreadable(text: Text, failure: TokenError) -> CqlError:
+    found = re.search(r"Missing (\S+) from \d+:(\d+)", f"{failure} {failure.__cause__}")
+    if not found:
+        return _unclosed(text) or text.error("the text cannot be read", Span(0, 0))
+    at = min(int(found[2]), max(0, len(text.source) - 1))
+    return text.error(f"{found[1]} is not closed", Span(at, at), f"add {found[1]}")
+
+
+def _unclosed(text: Text) -> CqlError | None:
+    """What begins last and does not end: before it the text can be read."""
+    for opening in reversed(list(re.finditer(r"/\*|['\"`]", text.source))):
+        try:
+            Cql().tokenize(text.source[: opening.start()])
+        except TokenError:
+            continue
+        what, end = ("the comment", "*/") if opening[0] == "/*" else (opening[0], opening[0])
+        spot = Span(opening.start(), opening.end() - 1)
+        return text.error(f"{what} is not closed", spot, f"add {end}")
+    return None
+
+
+def _statement(text: Text, tree: exp.Expr) -> Statement:
+    syntax = tree.meta.get("create")
+    if syntax is None:
+        return SelectStatement(text, tree)
+    if syntax.kind == "query":
+        select = SelectStatement(text, syntax.query)
+        return CreateQuery(syntax.name, select, syntax.from_beginning)
+    return CreateStream(_definition(text, syntax))
+
+
+def _definition(text: Text, syntax: CreateSyntax) -> StreamDefinition:
+    columns = []
+    for name, kind, span in syntax.columns:
+        try:
+            columns.append(Field(name, canonical(kind)))
+        except UsageError as mistake:
+            raise text.error(mistake.message, span, mistake.hint) from None
+    options: dict[str, Any] = {}
+    for key, value, span in syntax.options:
+        name, _, below = key.lower().partition(".")
+        name = "options" if name == "option" else name
+        if name not in OPTIONS:
+            raise text.error(
+                f"unknown option {key}{did_you_mean(key, OPTIONS)}", span, ", ".join(OPTIONS)
+            )
+        if below:
+            options.setdefault(name, {})[key.partition(".")[2]] = value
+        elif name in options:
+            raise text.error(f"option {key} is given twice", span)
+        else:
+            options[name] = _length(text, name, value, span)
+    try:
+        bare = StreamDefinition(syntax.name, tuple(columns), str(options.pop("time", "")))
+        return replace(
+            bare,
+            lateness_us=options.pop("lateness", 0),
+            idle_us=options.pop("idle", None),
+            max_ahead_us=options.pop("max_ahead", None),
+            source=options,
+        )
+    except UsageError as mistake:
+        raise text.error(mistake.message, syntax.span, mistake.hint) from None
+
+
+def _length(text: Text, name: str, value: Any, span: Span) -> Any:
+    if name not in ("lateness", "idle", "max_ahead"):
+        return value
+    try:
+        return microseconds(str(value))
+    except UsageError as mistake:
+        raise text.error(mistake.message, span, mistake.hint) from None

@@ -1,0 +1,76 @@
+"""The parser under the dialect: places of nodes, plain messages, and no silent gaps."""
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from sqlglot import exp
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from millstream.language.cql.parsing.syntax import CqlSyntaxError, Span
+
+CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "JOIN", "UNION", "PARTITION")
+T = TypeVar("T")
+E = TypeVar("E", bound=exp.Expr)
+
+
+class PlacedParser(SparkParser):
+    """Spark's parser, whose nodes know where they stand and whose lists have no holes."""
+
+    def expression(
+        self, instance: E, token: Token | None = None, comments: list[str] | None = None
+    ) -> E:
+        made = super().expression(instance, token, comments)
+        if "start" not in made.meta and self._prev:
+            starts = [c.meta["start"] for c in made.iter_expressions() if "start" in c.meta]
+            made.meta["start"] = min([*starts, self._prev.start])
+            made.meta["end"] = self._prev.end
+        return made
+
+    def raise_error(self, message: str, token: Any = None) -> None:
+        spot = token or self._curr
+        if spot:
+            hint = self._meant_before() if spot is self._curr else ""
+            raise CqlSyntaxError(_readable(message, spot.text), Span(spot.start, spot.end), hint)
+        end = len(self.sql.rstrip())
+        raise CqlSyntaxError(_readable(message, ""), Span(end, end))
+
+    def _meant_before(self) -> str:
+        """A misspelt keyword is taken for a name, and what follows it does not fit."""
+        before = self._prev
+        if not before or before.token_type != TokenType.VAR:
+            return ""
+        near = get_close_matches(before.text.upper(), CLAUSES, 1, cutoff=0.75)
+        return f"did you mean {near[0]} instead of {before.text}?" if near else ""
+
+    def _parse_csv(
+        self, parse_method: Callable[[], T | None], sep: TokenType = TokenType.COMMA
+    ) -> list[T]:
+        first = parse_method()
+        items = [] if first is None else [first]
+        while self._match(sep):
+            comma = self._prev
+            item = parse_method()
+            if item is None:
+                raise CqlSyntaxError(
+                    "expected something after the comma", Span(comma.start, comma.end)
+                )
+            items.append(item)
+        return items
+
+
+def _readable(message: str, token: str) -> str:
+    """sqlglot's wording made plain."""
+    found = f", found {token}" if token else ", but the text ends"
+    if message == "Expected TYPE after CAST":
+        return f"unknown type {token}"
+    if message == "Expected END after CASE":
+        return "CASE is not closed by END"
+    if message.startswith(("Expecting ", "Expected ", "expected ")):
+        return "expected " + message.split(" ", 1)[1] + found
+    if message.startswith("Required "):
+        return "expected an expression" + found
+    if "Unexpected token" in message:
+        return f"unexpected {token}" if token else "the text ends too early"
+    return message[:1].lower() + message[1:]

@@ -1,0 +1,122 @@
+"""Windows in brackets: `[RANGE 1 MINUTE SLIDE 5 SECONDS]`, `[PARTITION BY k ROWS 10]`, `[NOW]`."""
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from millstream.core.durations import microseconds
+from millstream.core.errors import UsageError
+from millstream.language.cql.parsing.placed_parser import PlacedParser
+from millstream.language.cql.parsing.syntax import CqlSyntaxError, Span, WindowSyntax
+
+RANGE_HINT = (
+    "windows are [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 5 SECONDS], [ROWS 10], "
+    "[PARTITION BY k ROWS 10], [NOW], [UNBOUNDED]"
+)
+ALIGN_HINT = (
+    "[RANGE 10 SECONDS SLIDE 4 SECONDS ALIGN START] puts the starts of windows at multiples of "
+    "SLIDE, ALIGN END their ends"
+)
+
+ROWS_MAX = 2**31 - 1  # Spark counts the rows of a window in 32 bits
+
+
+class WindowParser(PlacedParser):
+    """Parses what stands in brackets after an item of FROM."""
+
+    def _parse_window_brackets(self) -> WindowSyntax | None:
+        if not self._match(TokenType.L_BRACKET):
+            return None
+        opening = self._prev
+        if not any(t.token_type == TokenType.R_BRACKET for t in self._tokens[self._index :]):
+            raise CqlSyntaxError(
+                "the window's bracket is not closed", Span(opening.start, opening.end), "add ]"
+            )
+        window = self._parse_window_body(opening)
+        if not self._match(TokenType.R_BRACKET):
+            spot = self._curr
+            raise CqlSyntaxError(
+                f"unexpected {spot.text} in a window", Span(spot.start, spot.end), RANGE_HINT
+            )
+        return window
+
+    def _parse_window_body(self, opening: Token) -> WindowSyntax:
+        partition: list[exp.Expr] = []
+        first = self._curr
+        if self._match(TokenType.PARTITION_BY) or self._match_text_seq("PARTITION", "BY"):
+            partition = self._parse_csv(self._parse_bitwise)
+            if not self._match_text_seq("ROWS", advance=False):
+                raise CqlSyntaxError(
+                    "PARTITION BY needs ROWS", Span(first.start, self._prev.end), RANGE_HINT
+                )
+        kind = self._curr.text.upper() if self._curr else ""
+        self._advance()
+        slide_us, slide_span, length_us, count = None, None, 0, 0
+        if kind == "RANGE" and self._match_text_seq("UNBOUNDED"):
+            kind = "UNBOUNDED"
+        elif kind == "RANGE":
+            length_us, _ = self._parse_duration("RANGE")
+        elif kind == "ROWS" and self._match_text_seq("UNBOUNDED"):
+            kind = "UNBOUNDED"
+        elif kind == "ROWS":
+            count = self._parse_row_count()
+        elif kind not in ("NOW", "UNBOUNDED"):
+            raise CqlSyntaxError(
+                "an empty window" if kind == "]" else f"unknown window {kind}",
+                Span(first.start, max(first.start, self._prev.end)), RANGE_HINT,
+            )  # fmt: skip
+        if self._match_text_seq("SLIDE"):
+            slide_us, slide_span = self._parse_duration("SLIDE")
+        align, align_span = self._parse_align()
+        return WindowSyntax(
+            kind.lower(), Span(opening.start, self._curr.end if self._curr else self._prev.end),
+            length_us, count, tuple(partition), slide_us, slide_span, align, align_span,
+        )  # fmt: skip
+
+    def _parse_align(self) -> tuple[str, Span | None]:
+        """ALIGN START or ALIGN END, if it is there."""
+        if not self._match_text_seq("ALIGN"):
+            return "", None
+        keyword = self._prev
+        if not self._match_text_seq("START") and not self._match_text_seq("END"):
+            raise CqlSyntaxError(
+                "ALIGN needs START or END", Span(keyword.start, keyword.end), ALIGN_HINT
+            )
+        return self._prev.text.lower(), Span(keyword.start, self._prev.end)
+
+    def _parse_row_count(self) -> int:
+        spot = self._curr
+        self._advance()
+        text = spot.text if spot else ""
+        if not text.isdigit() or not 1 <= int(text) <= ROWS_MAX:
+            raise CqlSyntaxError(
+                f"a window of {text or 'no'} rows",
+                Span(spot.start, spot.end), f"ROWS takes a whole number from 1 to {ROWS_MAX}",
+            )  # fmt: skip
+        return int(text)
+
+    def _parse_duration(self, word: str) -> tuple[int, Span]:
+        """The text up to SLIDE, ALIGN or the bracket, read as a length of time."""
+        keyword, first = self._prev, self._curr
+        while (
+            self._curr
+            and self._curr.token_type != TokenType.R_BRACKET
+            and not self._match_text_seq("SLIDE", advance=False)
+            and not self._match_text_seq("ALIGN", advance=False)
+        ):
+            self._advance()
+        if self._prev is keyword:
+            raise CqlSyntaxError(
+                f"{word} needs a length of time", Span(keyword.start, keyword.end), RANGE_HINT
+            )
+        span = Span(first.start, self._prev.end)
+        text = self.sql[span.start : span.end + 1]
+        try:
+            length_us = microseconds(text)
+        except UsageError as mistake:
+            raise CqlSyntaxError(mistake.message, span, mistake.hint) from None
+        if length_us <= 0:
+            raise CqlSyntaxError(
+                f"{word} {text} is not above zero", span,
+                "use [NOW] for rows of the same instant" if word == "RANGE" else "",
+            )  # fmt: skip
+        return length_us, span

@@ -1,0 +1,405 @@
+"""The algebra: what a query means, as immutable nodes.
+
+Every node gives rows with columns by position, an event time, and an interval in which the row is
+in the relation (semantics: docs/CQL.md). Equality and hash are by fingerprint, a digest of what the
+node means; names, aliases and the order of conjuncts, of commutative operands and of joined inputs
+do not enter it (`keys.py`). A query's start enters last: a fingerprint is a digest of the shape and
+the start, so that who knows the shapes of a query's operators knows their fingerprints for every
+start.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice, permutations, product
+from typing import Literal as OneOf
+
+from millstream.language.plan.expressions import Call, Expr, conjuncts
+from millstream.language.plan.keys import (
+    digest,
+    expression_key,
+    grouping_key,
+    predicate_key,
+    window_key,
+)
+from millstream.language.plan.schema import Field, Schema
+from millstream.language.plan.windows import BEGINNING, Grouping, Running, Window
+
+ORDERS_TRIED_MAX = 720  # orders of equal inputs of a self-join that are compared
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """Base of all nodes."""
+
+    schema: Schema = field(init=False, repr=False)
+    fingerprint: str = field(init=False, repr=False)
+    shape: str = field(init=False, repr=False)  # the fingerprint but for the start
+    start_of_all: int | None = field(init=False, repr=False)  # of what it reads; None: several
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Node) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def _seal(self, schema: Schema) -> None:
+        object.__setattr__(self, "schema", schema)
+        object.__setattr__(self, "start_of_all", start_of(self))
+        object.__setattr__(self, "shape", shape(self))
+        whole = starting(self.shape, self.start_of_all)
+        object.__setattr__(self, "fingerprint", whole)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source(Node):
+    """The rows of a base stream with ts >= start; each is in the relation for ever.
+
+    Sources of unlike readers are never one: a query that shares nothing is its own reader.
+    """
+
+    stream: str
+    columns: Schema
+    start: int = BEGINNING
+    reader: str = ""
+
+    def __post_init__(self) -> None:
+        self._seal(self.columns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Filter(Node):
+    """Rows for which the predicate is true; a conjunct sees only rows that passed those before."""
+
+    input: Node
+    predicate: Expr
+
+    def __post_init__(self) -> None:
+        self._seal(self.input.schema)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Project(Node):
+    """New columns computed from each row; time, interval and position stay."""
+
+    input: Node
+    columns: tuple[Expr, ...]
+    fields: Schema  # names and types of the new columns
+
+    def __post_init__(self) -> None:
+        if len(self.columns) != len(self.fields):
+            raise ValueError("a projection needs a field for each column")
+        self._seal(self.fields)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Union(Node):
+    """All rows of all inputs."""
+
+    inputs: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        types = {tuple(f.type for f in node.schema) for node in self.inputs}
+        if len(types) != 1:
+            raise ValueError("inputs of a union differ in their types")
+        self._seal(self.inputs[0].schema)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windowed(Node):
+    """Starts new intervals from the rows' times."""
+
+    input: Node
+    window: Window
+
+    def __post_init__(self) -> None:
+        self._seal(self.input.schema)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Join(Node):
+    """Combinations of rows whose intervals intersect and for which the predicate is true.
+
+    Columns are those of all inputs, in order. The result's interval is the intersection, its time
+    the start of it.
+    """
+
+    inputs: tuple[Node, ...]
+    predicate: Expr | None
+
+    def __post_init__(self) -> None:
+        if len(self.inputs) < 2:
+            raise ValueError("a join has two inputs or more")
+        self._seal(tuple(f for node in self.inputs for f in node.schema))
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """One aggregate: `sum(DISTINCT argument) FILTER (WHERE condition)`.
+
+    Functions: count (no argument: rows), sum, avg, min, max, var_pop, var_samp, stddev_pop,
+    stddev_samp, first, last (by time). `type` is the result's type, `argument_type` the argument's.
+    """
+
+    function: str
+    argument: Expr | None
+    type: str
+    argument_type: str | None = None
+    distinct: bool = False
+    condition: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aggregate(Node):
+    """One row for each group and window: the keys, then the calls.
+
+    `Time()` above it is the result's time: the window's end e for Sliding and Snapshot. Windows
+    that begin before `start` are not emitted.
+    """
+
+    input: Node
+    keys: tuple[Expr, ...]
+    calls: tuple[AggregateCall, ...]
+    grouping: Grouping
+    fields: Schema
+    start: int = BEGINNING
+
+    def __post_init__(self) -> None:
+        if len(self.keys) + len(self.calls) != len(self.fields):
+            raise ValueError("an aggregate needs a field for each key and call")
+        self._seal(self.fields)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Distinct(Node):
+    """Equal rows become one, with merged intervals; each merged start is a result."""
+
+    input: Node
+
+    def __post_init__(self) -> None:
+        self._seal(self.input.schema)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Emit(Node):
+    """ISTREAM, DSTREAM, RSTREAM: a relation becomes a stream, whose rows are there for ever.
+
+    ISTREAM emits at an interval's start, DSTREAM at its end, RSTREAM all rows at each multiple of
+    slide. Over a relation told by changes (Running) all three are taken at multiples of slide.
+    """
+
+    input: Node
+    kind: OneOf["istream", "dstream", "rstream"]
+    slide: int
+
+    def __post_init__(self) -> None:
+        self._seal(self.input.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A bound query: its meaning, and the names of its result's columns."""
+
+    root: Node
+    columns: Schema  # result columns by the user's names, without ts
+    relation: bool  # the result is a table told by its changes
+
+    @property
+    def fingerprint(self) -> str:
+        return self.root.fingerprint
+
+
+def inputs_of(node: Node) -> tuple[Node, ...]:
+    match node:
+        case Source():
+            return ()
+        case Union(inputs) | Join(inputs, _):
+            return inputs
+        case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
+            return (node.input,)
+        case _:
+            raise TypeError(f"not a plan node: {node!r}")
+
+
+def sources_of(node: Node) -> tuple[Source, ...]:
+    """All base streams under a node, each once, in order of name."""
+    found: dict[str, Source] = {}
+    stack = [node]
+    while stack:
+        here = stack.pop()
+        if isinstance(here, Source):
+            found[here.fingerprint] = here
+        stack.extend(inputs_of(here))
+    return tuple(sorted(found.values(), key=lambda s: (s.stream, s.start)))
+
+
+def windows_of(node: Node) -> Iterator[Window]:
+    """The windows that the intervals of a node's rows come from."""
+    match node:
+        case Windowed(window=window):
+            yield window
+        case Filter() | Project() | Join() | Union():
+            for below in inputs_of(node):
+                yield from windows_of(below)
+        case _:
+            pass
+
+
+def is_relation(node: Node) -> bool:
+    """Whether rows of this node are changes (`+`, `-`) of a table."""
+    match node:
+        case Aggregate(grouping=Running()):
+            return True
+        case Filter() | Project() | Union():
+            return any(is_relation(i) for i in inputs_of(node))
+        case _:
+            return False
+
+
+def start_of(node: Node) -> int | None:
+    """The one start of all that a node reads; None where its parts have several."""
+    starts = {child.start_of_all for child in inputs_of(node)}
+    if isinstance(node, Source | Aggregate):
+        starts.add(node.start)
+    return starts.pop() if len(starts) == 1 else None
+
+
+def starting(shape: str, start: int | None) -> str:
+    """The fingerprint of what has a shape, for rows from a start on."""
+    return shape if start in (None, BEGINNING) else digest(shape, str(start))
+
+
+def shape(node: Node) -> str:
+    """The digest of a node without its start, where it has one: equal for queries that differ in
+    their start alone."""
+    match node:
+        case Source():
+            types = ",".join(f.type for f in node.columns)
+            own = (node.reader,) if node.reader else ()
+            return digest("source", node.stream, types, str(BEGINNING), *own)
+        case Filter():
+            if isinstance(node.input, Filter):
+                return _merged_filter(node)
+            return digest("filter", _key(node, node.input), predicate_key(node.predicate))
+        case Project():
+            columns = (expression_key(c) for c in node.columns)
+            return digest("project", _key(node, node.input), *columns)
+        case Union():
+            return digest("union", *sorted(_key(node, i) for i in node.inputs))
+        case Windowed():
+            return digest("window", _key(node, node.input), window_key(node.window))
+        case Join():
+            return _join(node)
+        case Aggregate():
+            calls = (
+                f"{c.function}|{c.distinct}|{c.argument and expression_key(c.argument)}"
+                f"|{predicate_key(c.condition)}|{c.type}"
+                for c in node.calls
+            )
+            keys = ",".join(expression_key(k) for k in node.keys)
+            start = node.start if node.start_of_all is None else BEGINNING
+            return digest(
+                "aggregate", _key(node, node.input), grouping_key(node.grouping), str(start), keys,
+                *calls,
+            )  # fmt: skip
+        case Distinct():
+            return digest("distinct", _key(node, node.input))
+        case Emit():
+            return digest("emit", _key(node, node.input), node.kind, str(node.slide))
+        case _:
+            raise TypeError(f"not a plan node: {node!r}")
+
+
+def _key(node: Node, child: Node) -> str:
+    """What a child is to a node: its shape, unless the node's parts have several starts."""
+    return child.fingerprint if node.start_of_all is None else child.shape
+
+
+def _merged_filter(node: Filter) -> str:
+    """Filters on top of each other mean their conjunction, the inner one first."""
+    terms = conjuncts(node.predicate)
+    inner: Node = node.input
+    while isinstance(inner, Filter):
+        terms = conjuncts(inner.predicate) + terms
+        inner = inner.input
+    return digest("filter", _key(node, inner), predicate_key(Call("and", terms)))
+
+
+def canonical_order(node: Join) -> tuple[int, ...]:
+    """The positions of a join's inputs in the order that gives the least key.
+
+    Inputs are ordered by shape; equal ones (self-joins) by the order that makes the
+    predicate's text smallest, so that swapping them changes nothing.
+    """
+    return min(_orders(node), key=lambda order: _join_key(node, order))
+
+
+def symmetries(node: Join) -> tuple[tuple[int, ...], ...]:
+    """All orders of the inputs that give the very same join; one where there is no self-join."""
+    own = tuple(range(len(node.inputs)))
+    children = [_key(node, child) for child in node.inputs]
+    if len(set(children)) == len(own):
+        return (own,)
+    key = _join_key(node, own)
+    return tuple(
+        order
+        for order in _orders(node)
+        if [children[p] for p in order] == children and _join_key(node, order) == key
+    )
+
+
+def _orders(node: Join) -> Iterator[tuple[int, ...]]:
+    """Orders of the inputs by shape, equal ones in every way, up to a limit."""
+    groups: dict[str, list[int]] = {}
+    for position, child in enumerate(node.inputs):
+        groups.setdefault(_key(node, child), []).append(position)
+    choices = product(*(permutations(groups[name]) for name in sorted(groups)))
+    orders = (tuple(p for group in choice for p in group) for choice in choices)
+    return islice(orders, ORDERS_TRIED_MAX)
+
+
+def _join_key(node: Join, order: tuple[int, ...]) -> str:
+    starts, total_columns = [], 0
+    for child in node.inputs:
+        starts.append(total_columns)
+        total_columns += len(child.schema)
+    names = {
+        starts[position] + column: f"${place}.{column}"
+        for place, position in enumerate(order)
+        for column in range(len(node.inputs[position].schema))
+    }
+    return predicate_key(node.predicate, names)
+
+
+def _join(node: Join) -> str:
+    """The output's column order is part of the meaning: a permuted join is another stream.
+
+    Queries see a join through a projection; `rewrite` puts inputs into canonical order first, so
+    that joins written in another order become the same node under another projection.
+    """
+    order = canonical_order(node)
+    children = (_key(node, node.inputs[p]) for p in order)
+    return digest("join", *children, _join_key(node, order), ",".join(map(str, order)))
+
+
+__all__ = [
+    "Aggregate",
+    "AggregateCall",
+    "Distinct",
+    "Emit",
+    "Field",
+    "Filter",
+    "Join",
+    "Node",
+    "Plan",
+    "Project",
+    "Source",
+    "Union",
+    "Windowed",
+    "canonical_order",
+    "inputs_of",
+    "is_relation",
+    "sources_of",
+    "starting",
+    "symmetries",
+    "windows_of",
+]

@@ -1,0 +1,116 @@
+"""Windows give each row an interval [from, until) in which it is in the relation.
+
+Times are whole microseconds since the epoch. `FOREVER` stands for an open end.
+"""
+
+from dataclasses import dataclass
+
+from millstream.language.plan.expressions import Expr
+
+MICROSECONDS = 1_000_000  # a second
+FOREVER = 2**63 - 1
+BEGINNING = -(2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """[ts, ts + length + 1 us); half-open, where an aggregate counts the rows, [ts, ts + length).
+
+    At e - 1 us those of the half-open interval are there that happened in [e - length, e).
+    """
+
+    length: int
+    half_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """[ts, ts + 1 us)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unbounded:
+    """[ts, forever)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """[ts, ts of the count-th next row of the partition)."""
+
+    count: int
+    partition: tuple[Expr, ...] = ()
+
+
+Window = Range | Now | Unbounded | Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """Aggregate windows [e - length, e) for the ends e; a result's time is e.
+
+    Ends are the multiples of slide, moved by offset: 0 aligns ends, length modulo slide starts.
+    """
+
+    length: int
+    slide: int
+    offset: int = 0  # from 0 to slide - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """Aggregates over [NOW]: one group of windows for each time that occurs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Aggregates over ROWS: a result at each instant at which the group's rows changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Aggregates over joins and unions: at each end e, the rows alive at e - 1 us.
+
+    Ranges below are half-open, so these are the rows whose parts happened in [e - range, e). Ends
+    are those of `Sliding`; `length` is the longest range, 0 where there is none.
+    """
+
+    slide: int
+    length: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Aggregates over everything so far: the result is a relation, told by its changes."""
+
+
+Grouping = Sliding | Instant | Change | Snapshot | Running
+
+
+def reach(window: Window) -> int:
+    """How long after its time a row can still be in the relation; FOREVER where it is open."""
+    match window:
+        case Range(length, half_open):
+            return length - 1 if half_open else length
+        case Now():
+            return 0
+        case _:
+            return FOREVER
+
+
+def end_from(grouping: Sliding | Snapshot, instant: int) -> int:
+    """The first window end at or after an instant.
+
+    >>> end_from(Sliding(10, 4), 5), end_from(Sliding(10, 4, offset=2), 5)
+    (8, 6)
+    """
+    return instant + (grouping.offset - instant) % grouping.slide
+
+
+def end_until(grouping: Sliding | Snapshot, instant: int) -> int:
+    """The last window end at or before an instant.
+
+    >>> end_until(Sliding(10, 4), 5), end_until(Sliding(10, 4, offset=2), 5)
+    (4, 2)
+    """
+    return instant - (instant - grouping.offset) % grouping.slide

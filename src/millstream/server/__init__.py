@@ -1,1 +1,0 @@
-"""The edge: HTTP APIs, client, authentication, dashboard."""

@@ -1,0 +1,1 @@
+"""A cluster in virtual time: processors, network, flows."""

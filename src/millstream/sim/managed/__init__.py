@@ -1,0 +1,1 @@
+"""The production manager over processors in virtual time."""

@@ -1,0 +1,349 @@
+"""A manager and virtual processors in virtual time, with faults: the manager's other driver.
+
+The manager is the production state machine (`control.manager.step`). Messages to processors are
+delayed, lost, repeated; processors and the manager are killed at any moment, between a commit and
+the answer too; processors pause and come back at other addresses. A run is a function of the seed.
+Nothing here judges: the tests do (tests/sim/managed_checkers.py).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Protocol
+
+from millstream.control.manager.events import (
+    DeclareStream,
+    Event,
+    Joined,
+    Replied,
+    Send,
+    Tick,
+    Unanswered,
+)
+from millstream.control.manager.manager import step
+from millstream.control.manager.state import ManagerState, Settings, started_again
+from millstream.control.protocol.envelope import Envelope
+from millstream.control.protocol.replies import Compiled, CompiledOperator, Reply
+from millstream.core.errors import UsageError
+from millstream.sim.kernel import Kernel
+from millstream.sim.managed.virtual_ledger import Rows
+from millstream.sim.managed.virtual_processor import VirtualProcessor
+from millstream.sim.managed.virtual_work import VirtualWork
+
+QUICK = Settings(
+    beat_s=1.0, silent_after_s=4.0, patience_s=3.0, prepare_s_max=40.0, attempts_max=1000
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """How bad the world is, until `until_s`."""
+
+    until_s: float = 0.0
+    loss: float = 0.0  # of a request, and of an answer
+    repeat: float = 0.0
+    delay_s: float = 0.05  # mean
+    cut: float = 0.0  # of a pull between processors
+    kill_every_s: float = 0.0  # mean time between kills of a processor; 0: never
+    kill_manager_every_s: float = 0.0
+    pause_every_s: float = 0.0
+    down_s: float = 3.0  # mean
+    elsewhere: float = 0.3  # of a killed processor coming back at another address
+
+
+@dataclass(slots=True)
+class Truth:
+    """Every segment that was ever committed, by stream and life of the stream."""
+
+    logs: dict[str, list[list[Rows]]] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def begin(self, stream: str) -> None:
+        """An operator is hosted that was dropped by all its queries before, or is new."""
+        lives = self.logs.setdefault(stream, [])
+        if not lives or lives[-1] or self.epochs.get(stream):
+            lives.append([])
+        self.epochs[stream] = 0
+
+    def publish(self, stream: str, epoch: int, number: int, rows: Rows) -> None:
+        lives = self.logs.setdefault(stream, [[]])
+        log = lives[-1]
+        if number != len(log) + 1:
+            self.faults.append(f"{stream}: number {number} after {len(log)}")
+        if epoch < self.epochs.get(stream, 0):
+            self.faults.append(f"{stream}: epoch {epoch} after {self.epochs[stream]}")
+        self.epochs[stream] = max(self.epochs.get(stream, 0), epoch)
+        log.append(rows)
+
+
+class Target(Protocol):
+    """Somebody who takes a manager's messages."""
+
+    @property
+    def up(self) -> bool: ...
+
+    @property
+    def url(self) -> str: ...
+
+    def take(self, envelope: Envelope, told: Callable[[tuple[Reply, ...]], None]) -> None: ...
+
+
+class ManagedCluster:
+    """The world: implements `Surroundings` for its processors."""
+
+    def __init__(
+        self,
+        seed: int,
+        names: tuple[str, ...],
+        plans: Mapping[str, Compiled],
+        trouble: Trouble | None = None,
+        settings: Settings = QUICK,
+        beside: "ManagedCluster | None" = None,  # shares its time, its network and its log
+    ) -> None:
+        self.kernel: Kernel = beside.kernel if beside else Kernel(seed)
+        self.plans = plans
+        self.trouble = trouble or Trouble()
+        self.truth: Truth = beside.truth if beside else Truth()
+        self.world: list[ManagedCluster] = beside.world if beside else []
+        self.world.append(self)
+        self.sources: dict[str, int] = {}
+        self.processors = {name: VirtualProcessor(name, self) for name in names}
+        self.paused: set[str] = set()
+        self.state = ManagerState(settings=settings)
+        self.manager_up = True
+        self.messages = 0
+        self.received: dict[str, dict[int, Rows]] = {}  # by query: what its subscriber has
+        for name in names:
+            self.kernel.after(0.01, partial(self._announce, name))
+            jitter = self._random("work").uniform(0.2, 0.4)
+            self.kernel.every(jitter, partial(self._work, name))
+        self.kernel.every(0.25, lambda: self.feed(Tick()))
+        self.kernel.every(0.6, self._subscribe)
+        self._plan_faults()
+
+    def _random(self, name: str) -> Random:
+        return self.kernel.random(name)
+
+    # -- surroundings ---------------------------------------------------------------------------
+
+    def peer(self, me: str, url: str) -> VirtualWork | None:
+        found = next((w for c in self.world if (w := c.at(url)) is not None), None)
+        if found is None or me in self.paused:
+            return None
+        if self._troubled and self._random("cut").random() < self.trouble.cut:
+            return None
+        return found
+
+    def at(self, url: str) -> VirtualWork | None:
+        """Who answers at an address of this cluster."""
+        found = next((p for p in self.processors.values() if p.url == url), None)
+        return found if found is not None and self._reachable(found.name) else None
+
+    def gap(self, what: str) -> None:
+        self.truth.faults.append(what)
+
+    def begun(self, stream: str) -> None:
+        self.truth.begin(stream)
+
+    def published(self, stream: str, epoch: int, number: int, rows: Rows) -> None:
+        self.truth.publish(stream, epoch, number, rows)
+
+    def rows(self, stream: str) -> int:
+        return max(c.sources.get(stream, 0) for c in self.world)
+
+    @property
+    def _troubled(self) -> bool:
+        return self.kernel.now < self.trouble.until_s
+
+    def _reachable(self, name: str) -> bool:
+        return self.processors[name].up and name not in self.paused
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def run(self, until_s: float) -> None:
+        self.kernel.run(until_s)
+
+    def declare(self, *names: str, rows: int) -> None:
+        """Base streams whose sources have so many rows."""
+        for name in names:
+            self.sources[name] = rows
+            self.feed(DeclareStream({"name": name}))
+
+    def ask(self, event: Event) -> str:
+        """A user's wish; gives what was wrong with it."""
+        if not self.manager_up:
+            return "the manager is away"
+        try:
+            self.feed(event)
+        except UsageError as error:
+            return str(error)
+        return ""
+
+    def feed(self, event: Event) -> None:
+        """One event to the manager; its messages go out unless it dies before sending them."""
+        if not self.manager_up:
+            return
+        state, sends = step(self.state, event, self.kernel.now)
+        self.state = state  # the durable half is written before anything is sent
+        chance = 0.02 if self.trouble.kill_manager_every_s and self._troubled else 0.0
+        if chance and sends and self._random("manager").random() < chance:
+            self.kill_manager()
+            return
+        for send in sends:
+            self._transmit(send)
+
+    def _announce(self, name: str) -> None:
+        if self._reachable(name):
+            with suppress(UsageError):
+                self.feed(Joined(self.processors[name].join()))
+
+    def _work(self, name: str) -> None:
+        if self._reachable(name):
+            self.processors[name].work()
+
+    def _subscribe(self) -> None:
+        """Whoever wants a query's result takes what follows, wherever it is kept."""
+        for processor in self.processors.values():
+            if not self._reachable(processor.name):
+                continue
+            ledger = processor.ledger
+            for (reader, stream), number in list(ledger.cursors.items()):
+                if not reader.startswith("q:"):
+                    continue
+                got = self.received.setdefault(reader[2:], {})
+                following = max(got, default=number - 1) + 1
+                held = ledger.stream(stream).segments
+                while following >= number and following in held:
+                    got[following] = held[following]
+                    following += 1
+                ledger.cursors[reader, stream] = max(number, following)
+
+    # -- messages -------------------------------------------------------------------------------
+
+    def _delay(self) -> float:
+        return float(self._random("delay").expovariate(1 / self.trouble.delay_s))
+
+    def _lost(self) -> bool:
+        return self._troubled and self._random("loss").random() < self.trouble.loss
+
+    def _transmit(self, send: Send) -> None:
+        self.messages += 1
+        life = self.state.epoch
+        timer = self.kernel.after(
+            self.state.settings.patience_s, lambda: self._give_up(life, send, "no answer in time")
+        )
+
+        def arrive() -> None:
+            target = self.target(send.processor)
+            if send.url != target.url or not target.up:
+                timer.cancel()
+                self.kernel.after(
+                    self._delay(), lambda: self._give_up(life, send, "nobody answers there")
+                )
+            elif send.processor in self.paused:
+                self.kernel.after(0.5, arrive)  # taken up when it goes on
+            else:
+                target.take(send.envelope, told)
+
+        def told(replies: tuple[Reply, ...]) -> None:
+            if not self._lost():
+                self.kernel.after(self._delay(), lambda: answer(replies))
+
+        def answer(replies: tuple[Reply, ...]) -> None:
+            if self.manager_up and self.state.epoch == life:
+                timer.cancel()
+                self.feed(Replied(send.processor, send.channel, send.number, replies))
+
+        if not self._lost():
+            self.kernel.after(self._delay(), arrive)
+        if self._troubled and self._random("repeat").random() < self.trouble.repeat:
+            self.kernel.after(10 * self._delay(), arrive)
+
+    def target(self, name: str) -> Target:
+        """Who takes messages under a name."""
+        return self.processors[name]
+
+    def _give_up(self, life: int, send: Send, why: str) -> None:
+        if self.manager_up and self.state.epoch == life:
+            self.feed(Unanswered(send.processor, send.channel, send.number, why))
+
+    # -- faults ---------------------------------------------------------------------------------
+
+    def kill(self, name: str, down_s: float, *, moved: bool = False) -> None:
+        processor = self.processors[name]
+        if not processor.up:
+            return
+        processor.up = False
+
+        def back() -> None:
+            processor.restart(moved=moved)
+            self._announce_until_heard(name)
+
+        self.kernel.after(down_s, back)
+
+    def _announce_until_heard(self, name: str) -> None:
+        known = self.state.processors.get(name)
+        mine = self.processors[name]
+        if self.manager_up and known and (known.epoch, known.url) == (mine.ledger.epoch, mine.url):
+            return
+        self._announce(name)
+        self.kernel.after(1.0, lambda: self._announce_until_heard(name))
+
+    def kill_manager(self, down_s: float = 2.0) -> None:
+        if not self.manager_up:
+            return
+        self.manager_up = False
+
+        def back() -> None:
+            self.state = started_again(self.state)
+            self.manager_up = True
+            self.feed(Tick())
+
+        self.kernel.after(down_s, back)
+
+    def pause(self, name: str, seconds: float) -> None:
+        self.paused.add(name)
+        self.kernel.after(seconds, lambda: self.paused.discard(name))
+
+    def _plan_faults(self) -> None:
+        trouble, chance = self.trouble, self._random("faults")
+        names = sorted(self.processors)
+        kills = trouble.kill_every_s if names else 0.0
+        for at in _times(chance, kills, trouble.until_s):
+            name, moved = chance.choice(names), chance.random() < trouble.elsewhere
+            down = chance.expovariate(1 / trouble.down_s)
+            self.kernel.at(at, partial(self.kill, name, down, moved=moved))
+        for at in _times(chance, trouble.kill_manager_every_s, trouble.until_s):
+            down = chance.expovariate(1 / trouble.down_s)
+            self.kernel.at(at, partial(self.kill_manager, down))
+        pauses = trouble.pause_every_s if names else 0.0
+        for at in _times(chance, pauses, trouble.until_s):
+            name, down = chance.choice(names), chance.expovariate(1 / trouble.down_s)
+            self.kernel.at(at, partial(self.pause, name, down))
+
+
+def _times(chance: Random, mean_s: float, until_s: float) -> Iterator[float]:
+    at = chance.expovariate(1 / mean_s) if mean_s else until_s
+    while at < until_s:
+        yield at
+        at += chance.expovariate(1 / mean_s)
+
+
+def tree(name: str, *operators: tuple[str, ...]) -> Compiled:
+    """A plan from (operator, inputs...) rows, producers first; the last gives the result.
+
+    >>> tree("q", ("o:f", "s:a"), ("o:j", "o:f", "s:b")).sources
+    ('s:a', 's:b')
+    """
+    made = {o for o, *_ in operators}
+    sources = dict.fromkeys(s for _, *inputs in operators for s in inputs if s not in made)
+    return Compiled(
+        tuple(CompiledOperator(o, "map", f"{name}/{o}", tuple(i)) for o, *i in operators),
+        operators[-1][0],
+        (("row", "string"),),
+        False,
+        tuple(sources),
+    )

@@ -1,0 +1,1 @@
+"""Networks: from files, generated, and arranged into problems."""

@@ -1,0 +1,1 @@
+"""Files, pushed rows and Structured Streaming sources as declared columns."""

@@ -1,0 +1,1 @@
+"""Both sides of a move, and segments on their way between processors."""

@@ -1,0 +1,137 @@
+"""One way to serve: every request passes one guard, every error has one shape."""
+
+import ast
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response
+
+from millstream.core.errors import CqlError, MillstreamError, ResourceError, UsageError
+from millstream.edge.http.access import json_body
+from millstream.edge.http.serving import Application, Server, demand_token
+from millstream.store.moves.transfer import RefusedError
+
+SOURCE = Path(__file__).parents[2] / "src" / "millstream"
+TOKEN = {"Authorization": "Bearer secret"}
+MISTAKE = CqlError("unknown column", source="SELECT x", line=1, column=8, length=1, hint="try y")
+
+
+def application(error: Exception | None = None, **settings: Any) -> Application:
+    app = Application("test", **settings)
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/number/{number}")
+    async def number(number: int) -> int:
+        if error is not None:
+            raise error
+        return number
+
+    async def quick(request: Request) -> Response:
+        if error is not None:
+            raise error
+        return JSONResponse(await json_body(request, 100))
+
+    app.quick_post("/quick", quick)
+    return app
+
+
+def asked(app: Application, method: str, path: str, **more: Any) -> httpx.Response:
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://127.0.0.1"
+        ) as client:
+            return await client.request(method, path, **more)
+
+    return asyncio.run(ask())
+
+
+def test_no_module_serves_in_a_way_of_its_own() -> None:
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text()
+        names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+        if path.name != "serving.py":
+            assert not {"FastAPI", "uvicorn"} & names, path
+
+
+def test_every_route_needs_the_token_but_health() -> None:
+    app = application(token="secret")
+    for method, path in (("GET", "/number/1"), ("POST", "/quick"), ("GET", "/nowhere")):
+        denied = asked(app, method, path)
+        assert (denied.status_code, denied.json()["error"]["code"]) == (401, "denied"), path
+        assert asked(app, method, path, headers=TOKEN).status_code != 401
+    assert asked(app, "GET", "/health").status_code == 200
+    assert asked(app, "GET", "/number/1", headers={"Authorization": "Bearer other"}).is_error
+    with pytest.raises(UsageError, match="only with a token"):
+        demand_token("a test listens", "0.0.0.0", None)
+    demand_token("a test listens", "0.0.0.0", "secret")
+    demand_token("a test listens", "::1", None)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (UsageError("no", detail="d", hint="h"), 400, "mistake"),
+        (RefusedError("not_owner", "no", detail="d", hint="h"), 409, "not_owner"),
+        (ResourceError("no", detail="d", hint="h"), 507, "failed"),
+        (MillstreamError("no", detail="d", hint="h"), 500, "failed"),
+    ],
+)
+@pytest.mark.parametrize("path", [("GET", "/number/1"), ("POST", "/quick")])
+def test_errors_have_one_shape(
+    error: Exception, status: int, code: str, path: tuple[str, str]
+) -> None:
+    parts = {"code": code, "detail": "d", "hint": "h"}
+    answer = asked(application(error), *path)
+    assert answer.status_code == status
+    assert answer.json() == {"error": {"message": "no", **parts}}
+    flat = asked(application(error, flat_errors=True), *path)
+    assert flat.json() == {"error": "no", **parts}
+
+
+def test_a_mistake_in_a_text_comes_with_its_place() -> None:
+    told = asked(application(MISTAKE), "GET", "/number/1").json()["error"]
+    assert (told["line"], told["column"], told["length"]) == (1, 8, 1)
+
+
+def test_what_the_framework_refuses_has_the_same_shape() -> None:
+    app = application()
+    for path, status in (("/nowhere", 404), ("/number/x", 422)):
+        answer = asked(app, "GET", path)
+        assert answer.status_code == status
+        assert answer.json()["error"]["message"]
+    assert asked(app, "DELETE", "/health").json()["error"]["code"] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"{", 400), (b"[]", 400), (b'"\\ud800"', 400), (b'{"a": "%s"}' % (b"x" * 100), 413)],
+)
+def test_bodies_are_bounded_objects(body: bytes, status: int) -> None:
+    answer = asked(application(), "POST", "/quick", content=body)
+    assert (answer.status_code, bool(answer.json()["error"]["message"])) == (status, True)
+
+
+def test_pages_are_guarded_against_foreign_ones() -> None:
+    app = application(page_headers=[(b"x-frame", b"none")])
+    refused = asked(app, "POST", "/quick")
+    assert (refused.status_code, refused.headers["x-frame"]) == (403, "none")
+    assert asked(app, "POST", "/quick", headers={"X-Millstream": "1"}).status_code == 200
+    assert asked(app, "GET", "http://evil.example/health").status_code == 421
+
+
+def test_a_server_answers_until_it_is_stopped() -> None:
+    server = Server(application())
+    server.start()
+    assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
+    with pytest.raises(UsageError, match="cannot listen"):
+        Server(application(), port=server.port)
+    server.stop()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{server.url}/health")

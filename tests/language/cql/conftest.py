@@ -1,0 +1,16 @@
+"""Fixtures of the language's tests."""
+
+from typing import Any
+
+import pytest
+
+from millstream.language.cql.analyzer import Analyzer
+
+
+@pytest.fixture(scope="session")
+def analyzer(spark: Any) -> Analyzer:
+    """Spark's own analyser, with one user function registered."""
+    from millstream.spark.analyzer import SparkAnalyzer  # noqa: PLC0415
+
+    spark.udf.register("mask", lambda text: "*" * len(text), "string")
+    return SparkAnalyzer(spark)
