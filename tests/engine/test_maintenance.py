@@ -164,17 +164,17 @@ def test_registration_holds_the_streams_first(engine: Engine, spark: Any, tmp_pa
     """Rows that arrive, and what is dropped, between the start and the operators' own holds."""
     for number in range(4):
         engine.appenders["a"].append(batch(number), {})
-    plain = engine.plan
+    plain, meanwhile = engine.hosting.compile, iter(range(4, 9))
 
-    def slow(cql: str, start: int = BEGINNING, **more: Any) -> Any:
-        if start != BEGINNING:  # the start is known, the operators hold nothing yet
+    def slow(cql: str, start: int | None, query: str = "") -> Any:
+        if start is not None:  # the start is known, the operators hold nothing yet
             assert hold_of("q") in engine.ledger.consumers("s:a")
-            for number in range(4, 9):
+            for number in meanwhile:
                 engine.appenders["a"].append(batch(number), {})
                 engine.maintenance.retain(["s:a"])
-        return plain(cql, start, **more)
+        return plain(cql, start, query)
 
-    engine.plan = slow  # type: ignore[method-assign]
+    engine.hosting.compile = slow  # type: ignore[method-assign]
     query = engine.add_query("q", "SELECT n FROM a")
     settle(engine)
     expected = [

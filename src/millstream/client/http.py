@@ -8,6 +8,7 @@ do says next to nothing. A proxy of the environment is not for addresses that a 
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -89,11 +90,18 @@ def json_of(answer: httpx.Response) -> Any:
         raise away(str(answer.request.url), error) from error
 
 
+@cache
+def _trusted(verify: str | bool) -> ssl.SSLContext:
+    """Read once a process: a client with its own would take tens of milliseconds to make."""
+    if isinstance(verify, str):
+        return ssl.create_default_context(cafile=verify)
+    return httpx.create_ssl_context(verify=verify)
+
+
 def _settings(verify: str | bool, kept: int) -> dict[str, Any]:
     """What clients of both kinds have in common; `verify` may name whose certificates count."""
-    trusted = ssl.create_default_context(cafile=verify) if isinstance(verify, str) else verify
     limits = httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=kept)
-    return {"verify": trusted, "limits": limits, "mounts": DIRECT}
+    return {"verify": _trusted(verify), "limits": limits, "mounts": DIRECT}
 
 
 def _headers(token: str | None) -> dict[str, str]:
