@@ -27,9 +27,10 @@ def test_a_session_tells_what_a_query_would_share(spark: Any) -> None:
         assert "the same as for warm; costs nothing more" in s.explain(
             "SELECT k, v FROM r WHERE v > 10"
         )
-        costs = s.engine.status()["queries"]
+        engine = s.here("a look at its ledger").engine
+        costs = engine.status()["queries"]
         assert costs["warm"]["shared_s"] > 0
         assert costs["hot"]["shared_s"] == costs["hot_too"]["shared_s"] > 0
-        measured = sum(r["seconds"] for r in s.engine.ledger.operator_statistics().values())
+        measured = sum(r["seconds"] for r in engine.ledger.operator_statistics().values())
         divided = sum(c["own_s"] + c["shared_s"] for c in costs.values())
         assert divided == pytest.approx(measured, abs=0.01)

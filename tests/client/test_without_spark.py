@@ -160,7 +160,9 @@ def test_a_run_writes_files(cluster: str, tmp_path: Path) -> None:
 
 def test_nothing_of_a_client_brings_spark() -> None:
     """Where it is installed, it is imported when an engine is started and not before."""
-    program = "import sys, millstream\nfrom millstream import Session\nfrom millstream import cli\n"
+    program = (
+        "import sys, millstream\nfrom millstream import Session\nfrom millstream.app import cli\n"
+    )
     program += "print('pyspark' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
