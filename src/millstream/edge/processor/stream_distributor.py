@@ -16,6 +16,7 @@ import pyarrow as pa
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from millstream.control.protocol.records import Count, Name, Names
 from millstream.core.codec import to_json
@@ -148,7 +149,7 @@ class StreamDistributor:
         @app.get("/streams/{stream:path}/segments/{first}")
         async def segment(stream: str, first: int, last: int) -> StreamingResponse:
             file = await run_in_threadpool(distributor.open, stream, first, last)
-            return StreamingResponse(_chunks(file), media_type="application/vnd.apache.parquet")
+            return SegmentResponse(file)
 
         @app.post("/streams/{stream:path}/ack")
         async def ack(request: Request, stream: str) -> dict[str, Any]:
@@ -285,7 +286,17 @@ def _values(table: pa.Table) -> Iterator[Any]:
     return (json.loads(line) for line in json_lines(table))
 
 
-def _chunks(file: IO[bytes]) -> Iterator[bytes]:
-    with file:
-        while chunk := file.read(CHUNK):
-            yield chunk
+class SegmentResponse(StreamingResponse):
+    """A segment's file in pieces. It is closed however the answer ends: a reader that goes away
+    before the first piece never starts the iterator."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        pieces = iter(lambda: file.read(CHUNK), b"")
+        super().__init__(pieces, media_type="application/vnd.apache.parquet")
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._file.close()
