@@ -29,7 +29,7 @@ class Door:
     def __init__(self, server: ManagerServer, loop: asyncio.Runner) -> None:
         self._loop = loop
         door = httpx.ASGITransport(server.app, raise_app_exceptions=False)
-        self._client = httpx.AsyncClient(transport=door, base_url="http://manager")
+        self._client = httpx.AsyncClient(transport=door, base_url="http://127.0.0.1")
 
     def get(self, path: str, **parameters: Any) -> httpx.Response:
         return self._loop.run(self._client.get(path, params=parameters, timeout=10))

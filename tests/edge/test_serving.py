@@ -118,6 +118,45 @@ def test_bodies_are_bounded_objects(body: bytes, status: int) -> None:
     assert (answer.status_code, bool(answer.json()["error"]["message"])) == (status, True)
 
 
+@pytest.mark.parametrize("path", [("GET", "/number/1"), ("POST", "/quick"), ("GET", "/nowhere")])
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 421),  # a name that was pointed at this machine
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),  # a page in a sandbox, or a file
+        ({"Origin": "http://127.0.0.1:1"}, 403),  # another server of this machine
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+    ],
+)
+def test_no_foreign_page_asks(headers: dict[str, str], status: int, path: tuple[str, str]) -> None:
+    refused = asked(application(), *path, headers=headers)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (status, "denied")
+    assert asked(application(token="secret"), *path, headers=headers).status_code == status
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
+)
+def test_bodies_that_any_page_may_send_are_refused(kind: str) -> None:
+    refused = asked(application(), "POST", "/quick", content=b"{}", headers={"Content-Type": kind})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (415, "mistake")
+
+
+def test_who_listens_beyond_this_machine_has_names_of_its_own() -> None:
+    app = application(host="0.0.0.0", token="secret")
+    far = {"Host": "processor-3.example", **TOKEN}
+    assert asked(app, "POST", "/quick", content=b"{}", headers=far).status_code == 200
+
+
+def test_our_own_page_and_programs_may_ask() -> None:
+    own = {"Origin": "http://127.0.0.1", "Sec-Fetch-Site": "same-origin"}
+    for headers in (own, {"Content-Type": "application/json; charset=utf-8"}, {}):
+        answer = asked(application(), "POST", "/quick", content=b"{}", headers=headers)
+        assert answer.status_code == 200
+
+
 def test_pages_are_guarded_against_foreign_ones() -> None:
     app = application(page_headers=[(b"x-frame", b"none")])
     refused = asked(app, "POST", "/quick")

@@ -88,7 +88,7 @@ def test_over_http_with_a_token(engine: PlainEngine) -> None:
     SystemView("p7", engine).add_route(app)  # type: ignore[arg-type]
 
     async def ask() -> list[httpx.Response]:
-        base, bearer = "http://p7", {"authorization": "Bearer secret"}
+        base, bearer = "http://127.0.0.1", {"authorization": "Bearer secret"}
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=base) as client:
             wanted = {"wanted": f"{OPERATORS},{STEPS}"}
             return [

@@ -344,9 +344,22 @@ def test_mistakes_in_a_declaration_are_told_at_once(engine: Engine, tmp_path: Pa
         (stream("rate", path=path, rate="fast"), "rate 'fast'"),
         (stream("file", path=path, follow=True), "follow needs a folder"),
         (stream("text", path=path, format="text"), "one column"),
-        (stream("nested", {"a": "array<int>"}, "now()", path=path), "no column of array<int>"),
+        (
+            stream("nested", {"a": "array<int>", "at": "timestamp"}, "at", path=path),
+            "no column of array<int>",
+        ),
         (stream("time", time="at", path=path), "not a timestamp"),
-        (stream("unknown", time="timestamp_seconds(att)", path=path), "cannot be computed"),
+        (stream("unknown", time="timestamp_seconds(att)", path=path), "unknown column att"),
+        (stream("clock", time="now()", path=path), "now"),
+        (stream("code", time="reflect('java.lang.System', 'load', name)", path=path), "reflect"),
+        (
+            stream(
+                "method",
+                time="timestamp_seconds(java_method('java.lang.Runtime', 'exit'))",
+                path=path,
+            ),
+            "java_method",
+        ),
     ]
     for definition, message in wrong:
         with pytest.raises(UsageError, match=message.replace("?", r"\?")):

@@ -112,7 +112,11 @@ class SparkAnalyzer:
         self._times.clear()
 
     def check_time(self, definition: StreamDefinition) -> None:
-        """Refuses a stream whose time Spark cannot compute, or that is none."""
+        """Refuses a stream whose time Spark cannot compute, or that is none.
+
+        What a query may not call, a time may not call either: it is refused before Spark sees it.
+        """
+        guarded = guarded_time(definition, self)
         ddl = ", ".join(f"`{f.name.replace('`', '``')}` {f.type}" for f in definition.columns)
         try:
             empty = self._spark.createDataFrame([], ddl)
@@ -123,7 +127,7 @@ class SparkAnalyzer:
                 detail=str(error).strip().split("\n")[0],
                 hint="a column, or an expression over the columns that gives a timestamp",
             ) from None
-        self._refuse_texts(definition, empty)
+        self._refuse_texts(definition, empty, guarded)
         if kind.simpleString() not in ("timestamp", "timestamp_ntz", "date", "string"):
             raise UsageError(
                 f"stream {definition.name}: the time {definition.time!r} is a "
@@ -131,9 +135,9 @@ class SparkAnalyzer:
                 hint=f"timestamp_seconds({definition.time}) or timestamp_millis({definition.time})",
             )
 
-    def _refuse_texts(self, definition: StreamDefinition, empty: DataFrame) -> None:
+    def _refuse_texts(self, definition: StreamDefinition, empty: DataFrame, guarded: str) -> None:
         """Refuses a time that reads texts where nothing can guard it."""
-        time = f"CAST(({guarded_time(definition, self)}) AS TIMESTAMP)"
+        time = f"CAST(({guarded}) AS TIMESTAMP)"
         plan: Any = empty.selectExpr(f"{time} AS t")._jdf.queryExecution().analyzed()
         if any(_reads_texts(e) for e in _listed(plan.expressions())):
             raise UsageError(

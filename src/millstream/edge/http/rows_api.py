@@ -20,6 +20,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import Strict
 
 from millstream.edge.http.access import AnswerError, record_body
+from millstream.edge.http.kept_port import LOOPBACK
 from millstream.edge.http.serving import Application, Server, demand_token
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Batch:
 def rows_app(
     doors: Doors,
     *,
+    host: str = LOOPBACK,
     token: str | None = None,
     request_bytes_max: int = REQUEST_BYTES_MAX,
     busy: Busy | None = None,
@@ -51,7 +53,7 @@ def rows_app(
 
     While `busy` says so, batches are turned away (503) and are to be sent again later.
     """
-    app = Application("Millstream rows", token=token, flat_errors=True)
+    app = Application("Millstream rows", host=host, token=token, flat_errors=True)
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -111,7 +113,9 @@ class RowsServer(Server):
     ) -> None:
         """`more` may add routes of its own to the application."""
         demand_token("rows are accepted", host, token)
-        app = rows_app(doors, token=token, request_bytes_max=request_bytes_max, busy=busy)
+        app = rows_app(
+            doors, host=host, token=token, request_bytes_max=request_bytes_max, busy=busy
+        )
         if more is not None:
             more(app)
         # a batch whose rows are being written is answered, however long that takes

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -27,6 +28,8 @@ from millstream.edge.http.kept_port import LOOPBACK, bound_socket
 START_SECONDS_MAX = 30.0
 OPEN_PATH = "/health"  # needs no token
 CHANGE_HEADER = "x-millstream"
+JSON_BODY = "application/json"
+BODIES = (JSON_BODY, "")  # no type: no body, or a program's that says nothing of it
 COOKIE = "millstream_token"
 Header = tuple[bytes, bytes]
 Quick = Callable[[Request], Awaitable[Response]]
@@ -113,10 +116,13 @@ class Listening:
 class Application(FastAPI):
     """Routes behind our guard.
 
+    No web page but our own may ask: a request that names a host which is not this one is refused,
+    so that no foreign name can be pointed at a local port, and so is one that a browser sends for a
+    page of another origin, or with a body that a page may send without asking first.
+
     `page_headers` are those of an application whose pages a browser shows: then a request that
-    asks for work must carry a header that a foreign page cannot send, one that names a host which
-    is not this one is refused, so that no foreign name can be pointed at a local port, and the
-    token may come as a cookie.
+    asks for work must also carry a header that a foreign page cannot send, and the token may come
+    as a cookie.
     """
 
     def __init__(
@@ -162,15 +168,28 @@ class Application(FastAPI):
 
     def admit(self, request: Request) -> None:
         """Refuses who may not ask."""
-        named = (request.url.hostname or "").strip("[]") if self._page_headers else ""
+        named = (request.url.hostname or "").strip("[]")
         if named and is_loopback(self._host) and not is_loopback(named):
             raise AnswerError(421, "denied", f"this is not {named}")
+        self._refuse_foreign_pages(request)
         if self._token is not None and request.scope["path"] != OPEN_PATH:
             self._authorise(request, self._token)
         asks_for_work = self._page_headers and request.method not in ("GET", "HEAD")
         if asks_for_work and request.headers.get(CHANGE_HEADER) is None:
             text = "a request that asks for work carries the header X-Millstream"
             raise AnswerError(403, "denied", text)
+
+    def _refuse_foreign_pages(self, request: Request) -> None:
+        """What a browser sends for a page of somebody else's."""
+        headers = request.headers
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+        own = origin is None or urlsplit(origin).netloc == headers.get("host")
+        if not own or site not in ("none", "same-origin"):
+            raise AnswerError(403, "denied", "a web page of another origin may not ask")
+        kind = headers.get("content-type", JSON_BODY).partition(";")[0].strip().lower()
+        if request.method not in ("GET", "HEAD") and kind not in BODIES:
+            hint = f"send the header Content-Type: {JSON_BODY}"
+            raise AnswerError(415, "mistake", f"a body is JSON, not {kind[:100]}", hint)
 
     def _authorise(self, request: Request, token: str) -> None:
         given = [request.headers.get("authorization", "").removeprefix("Bearer ")]

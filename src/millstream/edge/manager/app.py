@@ -176,7 +176,7 @@ class ManagerServer:
     # -- endpoint -------------------------------------------------------------------------------
 
     def _app(self) -> Application:
-        app = Application("Millstream manager", token=self.settings.token)
+        app = Application("Millstream manager", host=self.settings.host, token=self.settings.token)
         self._add_reads(app)
         self._add_processors(app)
         self._add_streams(app)

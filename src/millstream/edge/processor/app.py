@@ -263,7 +263,9 @@ class ProcessorServer:
     # -- HTTP -----------------------------------------------------------------------------------
 
     def app(self) -> Application:
-        app = Application("Millstream processor", token=self.settings.token)
+        app = Application(
+            "Millstream processor", host=self.settings.host, token=self.settings.token
+        )
         self._dispatcher().add_route(app)
 
         @app.get("/health")
@@ -279,7 +281,7 @@ class ProcessorServer:
         view.add_route(app)
         system = SystemView(self.processor.id, self.processor.engine)
         system.add_route(app)
-        app.mount("/", rows_app(self.feeder.door))
+        app.mount("/", rows_app(self.feeder.door, host=self.settings.host))
         return app
 
     def _dispatcher(self) -> Dispatcher:

@@ -24,14 +24,7 @@ def bind_time(definition: StreamDefinition, analyzer: Analyzer, catalog: Catalog
     """The event time as a timestamp over the stream's columns; refused where it is none."""
     at = definition.time_column
     source = definition.time if at is None else quoted(definition.columns[at].name)
-    try:
-        made, kind = _typed(definition, source, analyzer, catalog)
-    except CqlError as mistake:
-        raise UsageError(
-            f"the time of stream {definition.name}: {mistake.message}",
-            detail=mistake.detail,
-            hint=mistake.hint or "a column named like a word of SQL goes in backquotes: `order`",
-        ) from None
+    made, kind = _checked(definition, source, analyzer, catalog)
     if kind == "timestamp":
         return made
     if kind in ("timestamp_ntz", "date"):
@@ -50,16 +43,27 @@ def guarded_time(definition: StreamDefinition, analyzer: Analyzer) -> str:
     if at is not None:
         name = quoted(definition.columns[at].name)
         return dated_sql(name) if definition.columns[at].type == "string" else name
-    try:
-        made, kind = _typed(definition, definition.time, analyzer, EMPTY)
-    except CqlError:
-        return definition.time  # `SparkAnalyzer.check_time` refuses one that reads texts
+    made, kind = _checked(definition, definition.time, analyzer, EMPTY)
     if kind == "string":
         made = Call(DATED, (made,))
     if not any(isinstance(e, Call) and e.name == DATED for e in walk(made)):
         return definition.time
     names = [Literal(quoted(f.name), "name") for f in definition.columns]
     return sql(transform(made, lambda e: names[e.index] if isinstance(e, Column) else None))
+
+
+def _checked(
+    definition: StreamDefinition, source: str, analyzer: Analyzer, catalog: Catalog
+) -> tuple[Expr, str]:
+    """What a time means and its type; it may call what a query may call, and nothing else."""
+    try:
+        return _typed(definition, source, analyzer, catalog)
+    except CqlError as mistake:
+        raise UsageError(
+            f"the time of stream {definition.name}: {mistake.message}",
+            detail=mistake.detail,
+            hint=mistake.hint or "a column named like a word of SQL goes in backquotes: `order`",
+        ) from None
 
 
 def _typed(
