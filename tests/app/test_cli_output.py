@@ -72,3 +72,12 @@ def test_a_full_disk_under_a_folder_is_no_mistake_of_the_user(
     assert "cannot write to here.csv: Disk quota exceeded" in capsys.readouterr().err
     with pytest.raises(OSError, match="quota"), writing_to(tmp_path):
         full()
+
+
+def test_the_lab_comes_with_a_clone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "IN_A_CHECKOUT", {"lab": "no_such_package"})
+    assert cli.run(["lab", "list"]) == 2
+    assert "lab is not part of the installed package: a clone has it" in capsys.readouterr().err
+    assert "bench" not in cli.command_modules()
