@@ -138,9 +138,10 @@ def test_a_crash_in_the_middle_brings_no_group_back(spark: Any, tmp_path: Path) 
     streams = (orders(FEW_ORDERS),)
     crashes: list[str] = []
 
-    def opened(analyzer: Any) -> Engine:
-        engine = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings())
-        engine.analyzer = analyzer or engine.analyzer
+    plane = SparkPlane(spark)
+
+    def opened() -> Engine:
+        engine = Engine(tmp_path / "home", plane, EngineSettings())
         declare(engine, streams)
         for name in MERGED:
             engine.add_query(name, QUERIES[name])
@@ -155,7 +156,7 @@ def test_a_crash_in_the_middle_brings_no_group_back(spark: Any, tmp_path: Path) 
 
         return reached
 
-    engine = opened(None)
+    engine = opened()
     for number, part in enumerate(arrivals(streams[0], SMALL_BATCH)):
         engine.appenders["orders"].append(part, {})
         faults.set_hook(crash(POINTS[(number - 1) % len(POINTS)]) if number else None)
@@ -163,7 +164,7 @@ def test_a_crash_in_the_middle_brings_no_group_back(spark: Any, tmp_path: Path) 
             settle(engine, compact_all)
         except Crash:
             engine.close()
-            engine = opened(engine.analyzer)
+            engine = opened()
             settle(engine, compact_all)
         finally:
             faults.set_hook(None)
@@ -196,7 +197,7 @@ def test_the_table_of_a_session_after_its_changes_were_taken(spark: Any) -> None
         session.finish("orders")
         session.wait()
         found = {name: query.table().to_pylist() for name, query in queries.items()}
-        engine = session.engine
+        engine = session.here("a look at its segments").engine
         merged = [
             name
             for name, query in engine.queries.items()
