@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-CODE   := src lab bench tests
+CODE   := src lab bench tests conftest.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test fmt check golden soak sweep bench constraints clean
