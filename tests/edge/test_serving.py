@@ -142,6 +142,8 @@ def test_no_foreign_page_asks(headers: dict[str, str], status: int, path: tuple[
 def test_bodies_that_any_page_may_send_are_refused(kind: str) -> None:
     refused = asked(application(), "POST", "/quick", content=b"{}", headers={"Content-Type": kind})
     assert (refused.status_code, refused.json()["error"]["code"]) == (415, "mistake")
+    ours = {"Content-Type": kind, "X-Millstream": "1"}
+    assert asked(application(), "POST", "/quick", content=b"{}", headers=ours).status_code == 200
 
 
 def test_who_listens_beyond_this_machine_has_names_of_its_own() -> None:
