@@ -1,10 +1,12 @@
 """What is wrong with one stream, step or process stops who depends on it, and nobody else."""
 
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_hosting import compiled
+from test_hosting import BASE, compiled
 from test_hosting import compute as added
 from test_loop_without_spark import COLUMNS, SETTINGS, files, listening, opened
 
@@ -12,12 +14,19 @@ from millstream.control.protocol.commands import Host
 from millstream.core.errors import MillstreamError, StateError
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
-from millstream.engine.ports import Step
+from millstream.engine.ports import Input, Step, TrainStep
+from millstream.engine.steps.bounds import StepRefusedError, bounded, pairs
 from millstream.engine.steps.trains import Unit
 from millstream.engine.troubles import failing
 from millstream.engine.troubles.failing import Failing
 from millstream.engine.troubles.suspects import GUILTY
 from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.plan.expressions import Call, Column, Expr
+from millstream.language.plan.nodes import Join, Windowed
+from millstream.language.plan.windows import Range, Unbounded
+from millstream.language.share.dataflow import Operator
+from millstream.spark.deadlines import Deadlines
+from millstream.store.segments import Segment
 from plain_plane import PlainPlane, Read, Rows
 
 ROWS = [(n, n) for n in range(12)]
@@ -214,3 +223,96 @@ def test_a_changed_file_stops_no_processor(tmp_path: Path, ended: bool) -> None:
             Loop(again).run()
         assert again.queries["q"].state == "parked"
     again.close()
+
+
+# -- steps that are too much ----------------------------------------------------------------------
+
+
+class Context:
+    """The part of a Spark context that cuts jobs off."""
+
+    def __init__(self) -> None:
+        self.groups: list[str] = []
+        self.cancelled = threading.Event()
+
+    def setJobGroup(self, group: str, description: str, interrupt: bool) -> None:  # noqa: N802
+        self.groups.append(group)
+
+    def cancelJobGroup(self, group: str) -> None:  # noqa: N802
+        assert group in self.groups
+        self.cancelled.set()
+
+
+class Killable:
+    killed = False
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+def cut_off(deadlines: Deadlines, context: Context, now: float) -> None:
+    with deadlines.within(5.0):
+        deadlines.look(now + 4)
+        assert not context.cancelled.is_set()
+        deadlines.look(now + 6)
+        assert context.cancelled.wait(5)
+        raise RuntimeError("the job was cancelled")
+
+
+def test_a_step_that_takes_too_long_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.spark.deadlines.LOOK_S", 1e6)
+    context, java = Context(), Killable()
+    deadlines = Deadlines(context, java)
+    now = time.monotonic()
+    with pytest.raises(StepRefusedError, match="longer than 5 s"):
+        cut_off(deadlines, context, now)
+    with deadlines.within(5.0):
+        deadlines.look(now + 100)
+        deadlines.look(now + 101)
+        assert java.killed, "a process that goes on is ended"
+    assert len(context.groups) == 1, "a thread has one group"
+
+
+def join_step(predicate: Expr | None, length: int | None, tail: int, new: int) -> Step:
+    """A self-join of a stream with so many rows before the step and in it."""
+    window = Unbounded() if length is None else Range(length)
+    member = Windowed(BASE, window)
+    join = Join((member, member), predicate)
+    operator = Operator("o:j", "join", join, join, ("s:a",))
+    old, fresh = (
+        tuple(Segment("s:a", n, n, "f", None, rows, 1, 0, 0, 0, 0, 0.0) for rows in (rows,))
+        for n, rows in ((1, tail), (2, new))
+    )
+    return Step(operator, {"s:a": Input("s:a", old, fresh, 0, 1)}, {}, {}, (), 0)
+
+
+def test_a_product_is_refused_before_it_runs() -> None:
+    key = Call("=", (Column(0), Column(1)))
+    assert pairs(join_step(key, None, 1000, 10)) == 0
+    assert pairs(join_step(None, 5, 1000, 10)) == 0
+    assert pairs(join_step(None, None, 1000, 10)) == 1010**2 - 1000**2
+    less = Call("<", (Column(0), Column(1)))
+    job = TrainStep((join_step(less, None, 0, 16_618),), (), {}, {})
+    with pytest.raises(StepRefusedError, match="276,157,924 pairs"):
+        bounded(job, 100_000_000, 60.0)
+    assert not bounded(job, 1 << 40, 60.0).collect
+    assert bounded(job, 1 << 40, 60.0).seconds_max == 60.0
+
+
+def test_who_is_refused_fails_and_the_others_go_on(tmp_path: Path) -> None:
+    path = files(tmp_path / "in", ROWS)
+    engine = opened(tmp_path / "home", path=path)
+    good = listening(engine, "good", "1")
+    listening(engine, "bad", "7")
+    allowed = engine.runner._limit
+
+    def limit(job: TrainStep) -> TrainStep:
+        if job.steps[0].operator.id.endswith("+7"):
+            raise StepRefusedError("too many pairs", hint="fewer")
+        return allowed(job)
+
+    engine.runner._limit = limit
+    Loop(engine).run()
+    assert good == [n + 1 for n in range(12)]
+    assert engine.queries["bad"].reason == "too many pairs; fewer"
+    engine.close()

@@ -16,7 +16,8 @@ from millstream.engine.ports import StepResult, StreamRows, TrainStep
 from millstream.language.share.shared_plan import Place
 from millstream.spark.collecting import collected
 from millstream.spark.compiler import nullable
-from millstream.spark.failures import data_error
+from millstream.spark.deadlines import Deadlines
+from millstream.spark.failures import data_error, java_process
 from millstream.spark.frames import Frame
 from millstream.spark.operators import LOGIC
 from millstream.spark.operators.base import Output, Step
@@ -35,11 +36,13 @@ class SparkEvaluator:
 
     def __init__(self, spark: SparkSession, files: SegmentStore, schemas: Schemas) -> None:
         self._spark, self._files, self._schemas = spark, files, schemas
+        self._deadlines = Deadlines(spark.sparkContext, java_process(spark))
 
     # -- steps ----------------------------------------------------------------------------------
 
     def evaluate(self, job: TrainStep) -> StepResult:
-        return self._together(job) if job.members else self._alone(job)
+        with self._deadlines.within(job.seconds_max):
+            return self._together(job) if job.members else self._alone(job)
 
     def _alone(self, job: TrainStep) -> StepResult:
         reader = self._reader(job)
