@@ -27,7 +27,7 @@ from millstream.language.plan.windows import Range, Unbounded
 from millstream.language.share.dataflow import Operator
 from millstream.spark.deadlines import Deadlines
 from millstream.store.segments import Segment
-from plain_plane import PlainPlane, Read, Rows
+from plain_plane import PlainParser, PlainPlane, Read, Rows
 
 ROWS = [(n, n) for n in range(12)]
 
@@ -120,7 +120,9 @@ def test_who_fails_while_others_run_fails_by_name(tmp_path: Path) -> None:
     engine.close()
 
 
-def test_where_nobody_gets_on_the_machine_is_to_blame(tmp_path: Path) -> None:
+def test_where_nobody_gets_on_the_machine_is_to_blame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def compute(step: Step, read: Read) -> tuple[Rows, Rows | None]:
         raise RuntimeError("the session is stopped")
 
@@ -129,6 +131,7 @@ def test_where_nobody_gets_on_the_machine_is_to_blame(tmp_path: Path) -> None:
     engine.add_stream(StreamDefinition("a", COLUMNS, "ts", 0, source={"path": path}))
     listening(engine, "one", "1")
     listening(engine, "two", "2")
+    monkeypatch.setattr(engine.evaluator, "nothing", lambda columns: 1 / 0)
     with pytest.raises(RuntimeError, match="the session is stopped"):
         Loop(engine).run()
     assert {q.state for q in engine.queries.values()} == {"running"}
@@ -137,10 +140,19 @@ def test_where_nobody_gets_on_the_machine_is_to_blame(tmp_path: Path) -> None:
 
 def test_a_failure_counts_until_a_success() -> None:
     known = Failing()
-    assert known.failed("o", 5) == "rest"
+    works = {"now": False}
+
+    def failed(steps: int, operator: str = "o") -> str:
+        return known.failed(operator, steps, lambda: works["now"])
+
+    assert failed(5) == "rest"
     known.succeeded("o")
-    assert [known.failed("o", 5) for _ in range(3)] == ["rest", "rest", "end"]
-    assert [known.failed("o", n) for n in (5, 6, 7)] == ["rest", "rest", "fail"]
+    assert [failed(5) for _ in range(3)] == ["rest", "rest", "end"]
+    assert [failed(n) for n in (5, 6, 7)] == ["rest", "rest", "fail"], "others got on"
+    works["now"] = True
+    assert [failed(5) for _ in range(3)] == ["rest", "rest", "fail"], "the machine works"
+    failed(5, "another")
+    assert [failed(5) for _ in range(3)] == ["rest", "rest", "end"], "two fail, nobody gets on"
 
 
 def test_a_train_is_halved_down_to_one() -> None:
@@ -172,6 +184,23 @@ def test_a_file_that_goes_stops_its_readers_alone(tmp_path: Path) -> None:
     assert taken == [n + 1 for n in range(12)]
     assert "b" in engine.stopped
     assert engine.queries["q"].state == "running"
+    engine.close()
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = opened(tmp_path / "home", path=files(tmp_path / "in", ROWS))
+    plain = PlainParser.pieces
+
+    def replaced(self: Any, paths: Any, numbers: Any) -> Any:
+        (tmp_path / "in" / "0.csv").write_text("1,100\n")
+        return plain(self, paths, numbers)
+
+    monkeypatch.setattr(PlainParser, "pieces", replaced)
+    with pytest.raises(StateError, match="has changed"):
+        engine.ingests["a"].advance()
+    assert engine.ledger.segments("s:a") == []
     engine.close()
 
 

@@ -106,12 +106,21 @@ class StepFailures:
 
     def _judge(self, unit: Unit, error: Exception) -> None:
         """A step alone has failed, and not on its rows."""
-        match self._failing.failed(unit.id, self._steps.done()):
+        match self._failing.failed(unit.id, self._steps.done(), self._machine_works):
             case "end":
                 raise error
             case "fail":
-                told = f"its steps fail while others run: {first_line(error)}"
+                told = f"its steps fail, and not on their rows: {first_line(error)}"
                 self._suspects.fail_by_name(unit.id, told)
+
+    def _machine_works(self) -> bool:
+        """Whether a job that does nothing comes to its end."""
+        stream = next(iter(self._engine.operators), "")
+        try:
+            self._engine.evaluator.nothing(self._engine.ledger.columns(stream))
+        except Exception:
+            return False
+        return True
 
     def _fail_queries(self, unit: Unit, rows: int, reason: str) -> None:
         """The queries of an operator that has broken on its rows cannot go on."""
