@@ -209,13 +209,13 @@ def test_readers_of_a_stopped_stream_are_parked_and_go_on_later(tmp_path: Path) 
     engine = opened(tmp_path / "home", path=path)
     listening(engine, "q", "1")
     loop = Loop(engine)
-    ingest = engine.ingests["a"]
     loop.stopped_sources.stop("a", StateError("its file is broken"))
     assert engine.queries["q"].state == "parked"
     assert "its file is broken" in engine.queries["q"].reason
-    engine.stopped.clear()
-    engine.ingests["a"] = ingest
-    Loop(engine).run()
+    assert engine.ingests == {}
+    loop.stopped_sources.try_again()
+    assert engine.stopped == {}
+    loop.run()
     assert engine.queries["q"].state == "running"
     engine.close()
 

@@ -20,7 +20,7 @@ from millstream.engine.scheduling.idleness import follow_others
 from millstream.engine.scheduling.step_scheduler import StepScheduler
 from millstream.engine.steps.reports import StepReport
 from millstream.engine.steps.trains import Unit, alone
-from millstream.engine.troubles.damage import Damage, try_again
+from millstream.engine.troubles.damage import Damage
 from millstream.engine.troubles.step_failures import StepFailures, StepsAgain
 from millstream.engine.troubles.stopped_sources import StoppedSources, ends_all
 from millstream.engine.troubles.suspects import Suspects
@@ -28,6 +28,7 @@ from millstream.store.delivery import Delivery, SinkError
 
 IDLE_SECONDS = 0.05
 LOOK_SECONDS = 0.2
+TRY_AGAIN_SECONDS = 60.0  # what was parked or stopped for reasons that somebody may put right
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Loop:
         self.scheduler = StepScheduler(engine)
         self._choices: dict[str, tuple[Choice, Unit]] = {}  # steps in flight
         self._next_look = self._next_review = 0.0
+        self._next_try = time.monotonic() + TRY_AGAIN_SECONDS
         self.damage = Damage(engine, self._say)
         self.stopped_sources = StoppedSources(engine, self._say)
         self.suspects = Suspects(engine, self._say)
@@ -71,7 +73,7 @@ class Loop:
     def start(self) -> None:
         # A process may have ended between a delivery and the removal of what it had delivered.
         self.engine.maintenance.retain({d.result.stream for d in self.engine.deliveries})
-        try_again(self.engine)
+        self.damage.try_again()
         self.stopped_sources.take_up()
         self.suspects.take_up()
         self.engine.on_arrival.append(self.wake)
@@ -185,6 +187,10 @@ class Loop:
             if time.monotonic() >= self._next_review:
                 self._next_review = time.monotonic() + REVIEW_SECONDS
                 review(self.engine, self._say)
+            if time.monotonic() >= self._next_try:
+                self._next_try = time.monotonic() + TRY_AGAIN_SECONDS
+                self.damage.try_again()
+                self.stopped_sources.try_again()
         except BaseException as error:
             self._fail(error)
 

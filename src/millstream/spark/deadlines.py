@@ -16,6 +16,7 @@ from typing import Any
 from millstream.engine.steps.bounds import StepRefusedError
 
 LOOK_S = 1.0
+IDLE_LOOKS_MAX = 30  # without a step, after which nobody watches
 GRACE_S = 60.0  # for a job that was cut off
 
 
@@ -72,8 +73,14 @@ class Deadlines:
         return known
 
     def _watch(self) -> None:
+        idle = 0
         while True:
             time.sleep(LOOK_S)
+            with self._lock:
+                idle = 0 if self._running else idle + 1
+                if idle > IDLE_LOOKS_MAX:
+                    self._watcher = None
+                    return
             self.look(time.monotonic())
 
     def look(self, now: float) -> None:
