@@ -19,6 +19,7 @@ from millstream.core.errors import ResourceError, StateError, UsageError
 from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import FOREVER
 from millstream.store.delivery import Result
+from millstream.store.integrity.digests import digest_of
 
 MANAGER, OLD, NEW = "http://manager", "http://old", "http://new"
 
@@ -28,7 +29,7 @@ def stored(*values: int) -> bytes:
     out = io.BytesIO()
     table = pa.table({"_ts": pa.array([0] * len(values), pa.int64()), "c0": list(values)})
     pq.write_table(table, out)
-    return out.getvalue()
+    return out.getvalue() + digest_of(out.getbuffer()).encode()
 
 
 def segment(number: int, rows: int, watermark: int = 0) -> dict[str, int]:

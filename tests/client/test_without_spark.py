@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from millstream.language.plan.windows import FOREVER
+from millstream.store.integrity.digests import digest_of
 
 FORBID = """
 import sys
@@ -115,7 +116,7 @@ def _stored() -> bytes:
     out = io.BytesIO()
     times, values = pa.array([0, 1, 2], pa.int64()), pa.array([7, 8, 9], pa.int32())
     pq.write_table(pa.table({"_ts": times, "c0": values}), out)
-    return out.getvalue()
+    return out.getvalue() + digest_of(out.getbuffer()).encode()
 
 
 @pytest.fixture

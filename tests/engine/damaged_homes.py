@@ -108,7 +108,10 @@ def delivered(folder: Path) -> Counter[int]:
 
 def all_there(folder: Path) -> set[int]:
     """The same with those that wait to be written again."""
-    parts = [*folder.glob("part-*.parquet"), *folder.glob(".uncommitted/part-*.parquet")]
+    parts = [
+        *folder.glob("part-*.parquet"),
+        *folder.parent.glob(f".{folder.name}.uncommitted/part-*.aside"),
+    ]
     return {v for part in parts for v in pq.read_table(part)["c0"].to_pylist()}
 
 

@@ -215,10 +215,10 @@ def test_what_a_sink_holds_goes_only_once_it_is_there_again(tmp_path: Path) -> N
     sink.recover(2)
     parts = sorted(p.name for p in (tmp_path / "q").glob("part-*"))
     assert parts == ["part-0000000001-0000000001.csv"]
-    aside = tmp_path / "q" / ".uncommitted"
+    aside = tmp_path / ".q.uncommitted"
     assert len(list(aside.iterdir())) == 2
     sink.deliver(RESULT, 2, 2, part(2))
-    assert [p.name for p in aside.iterdir()] == ["part-0000000003-0000000003.csv"]
+    assert [p.name for p in aside.iterdir()] == ["part-0000000003-0000000003.csv.aside"]
     sink.deliver(RESULT, 3, 5, part(3, 4))
     assert not aside.exists()
 

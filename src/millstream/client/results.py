@@ -18,10 +18,11 @@ import pyarrow.parquet as pq
 
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
 from millstream.client.system import ResultPage
-from millstream.core.errors import MillstreamError, StateError
+from millstream.core.errors import AwayError, MillstreamError, StateError
 from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import FOREVER
 from millstream.store.delivery import Result
+from millstream.store.integrity.digests import LENGTH, digest_of
 
 LOOK_AGAIN_S = 1.0
 DEPLOYED_S_MAX = 60.0
@@ -104,7 +105,12 @@ class StreamReader:
     def _rows(self, segment: dict[str, int]) -> pa.Table:
         url = f"{self.url}/streams/{quote(self.stream, safe='')}/segments/{segment['first']}"
         answer = self.manager.ask("GET", url, params={"last": segment["last"]}, wait_s=60.0)
-        return self.shown(pq.read_table(io.BytesIO(answer.content)))
+        data, told = answer.content[:-LENGTH], answer.content[-LENGTH:]
+        if digest_of(data) != told.decode(errors="replace"):
+            raise AwayError(
+                "rows were damaged on their way", hint="asked again they may come whole"
+            )
+        return self.shown(pq.read_table(io.BytesIO(data)))
 
 
 class ResultReader(StreamReader):

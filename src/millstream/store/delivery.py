@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,7 @@ from millstream.store.machine_failures import first_line
 from millstream.store.segments import Segment, SegmentStore, disk_errors, repeating, sync
 
 ASIDE = ".uncommitted"  # files of a sink that a crash has left without a commit
+ASIDE_ENDING = ".aside"  # so that who looks for files by their ending does not meet them
 FILE_FORMATS = ("parquet", "csv", "json")
 RETRY_SECONDS_MAX = 60.0
 BATCH_ROWS_MAX = 500_000  # of a delivery
@@ -108,7 +110,7 @@ class FileSink:
                 file.unlink(missing_ok=True)  # a draft
             elif (numbers := numbers_of(file.name)) is not None and numbers[0] >= following:
                 self._aside.mkdir(exist_ok=True)
-                os.replace(file, self._aside / file.name)
+                shutil.move(file, self._aside / f"{file.name}{ASIDE_ENDING}")
 
     def newest(self) -> int:
         """The greatest sequence number that was ever delivered here; 0 for none."""
@@ -126,7 +128,7 @@ class FileSink:
     def _forget_aside(self, last: int) -> None:
         """Removes files that were put aside and whose numbers have all been delivered again."""
         for file in list(self._aside.iterdir()):
-            numbers = numbers_of(file.name)
+            numbers = numbers_of(file.name.removesuffix(ASIDE_ENDING))
             if numbers is not None and numbers[1] <= last:
                 file.unlink(missing_ok=True)
         if not any(self._aside.iterdir()):
@@ -134,7 +136,8 @@ class FileSink:
 
     @property
     def _aside(self) -> Path:
-        return self.folder / ASIDE
+        """Beside the folder: who reads all of its files does not meet them."""
+        return self.folder.parent / f".{self.folder.name}{ASIDE}"
 
 
 def numbers_of(name: str) -> tuple[int, int] | None:
