@@ -129,7 +129,7 @@ class _Relation:
             members.append(
                 frame if "_until" in frame.hidden else frame.with_hidden(_until=f"{FOREVER}L")
             )
-        return combine(join, members, start=0, broadcast=False)
+        return combine(join, members, start=0, hint=None)
 
     def _leaf(self, leaf: Node, root: Node) -> Frame:
         if isinstance(leaf, Windowed):
