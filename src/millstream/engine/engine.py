@@ -177,7 +177,9 @@ class Engine(Dataflow):
 
     def arrived(self, name: str) -> None:
         """Called by a source that brings rows by itself, after each commit."""
-        self.maintenance.retain([self.appenders[name].stream])
+        stream = self.appenders[name].stream
+        if not any(stream in o.inputs for o in list(self.operators.values())):
+            self.maintenance.retain([stream])  # where somebody reads it, his steps see to that
         for listener in self.on_arrival:
             listener()
 

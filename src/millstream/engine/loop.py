@@ -47,6 +47,8 @@ class Loop:
         self._stop = threading.Event()
         self._busy: set[str] = set()
         self._changed = threading.Condition(engine.lock)
+        self._heard = threading.Condition(threading.Lock())  # never held for longer than a look
+        self._news = 0  # how often something has changed
         self._threads: list[threading.Thread] = []
         self._turn = 0
         self.scheduler = StepScheduler(engine)
@@ -73,6 +75,7 @@ class Loop:
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
+        self._hear()
         for thread in self._threads:
             thread.join()
         for source in self.engine.sources.values():
@@ -93,11 +96,15 @@ class Loop:
             raise self.failure
 
     def wake(self) -> None:
-        """Something has changed from outside: a query, rows."""
-        with self._changed:
+        """Something has changed from outside: a query, rows.
+
+        Whoever says so waits for nothing: the engine's lock may be held for long.
+        """
+        with self._heard:
+            self._news += 1
             self.finished.clear()
             self.settled.clear()
-            self._changed.notify_all()
+            self._heard.notify_all()
 
     def quiesce(self, operators: frozenset[str]) -> None:
         """Returns when none of the operators is in a step; whoever asks has let them rest."""
@@ -110,20 +117,19 @@ class Loop:
     def _work(self) -> None:
         while not self._stop.is_set():
             self._look_after_sources()
+            news = self._news
             with self._changed:
                 try:
                     piece = self._next()
                 except BaseException as error:  # else nobody would hear of it
                     self._fail(error)
                     return
-                if piece is None:
-                    if not (self._busy or self.scheduler.holding) and self._settled():
-                        self.settled.set()
-                        if self._complete():
-                            self.finished.set()
-                    self._changed.wait(IDLE_SECONDS)
-                    continue
-                self._busy |= {piece.name, *piece.more}
+                idle = piece is None and not (self._busy or self.scheduler.holding)
+                if piece is not None:
+                    self._busy |= {piece.name, *piece.more}
+            if piece is None:
+                self._rest(news, settled=idle and self._settled())
+                continue
             try:
                 self._do(piece)
             except BaseException as error:
@@ -132,6 +138,25 @@ class Loop:
                 with self._changed:
                     self._busy -= {piece.name, *piece.more}
                     self._changed.notify_all()
+                self._hear()
+
+    def _hear(self) -> None:
+        """Lets whoever rests look again."""
+        with self._heard:
+            self._news += 1
+            self._heard.notify_all()
+
+    def _rest(self, news: int, *, settled: bool) -> None:
+        """Waits for something to do; what has come since one looked is not done yet."""
+        complete = settled and self._complete()
+        with self._heard:
+            if news != self._news:
+                return
+            if settled:
+                self.settled.set()
+            if complete:
+                self.finished.set()
+            self._heard.wait(IDLE_SECONDS)
 
     def _fail(self, error: BaseException) -> None:
         if self.failure is None:

@@ -20,6 +20,7 @@ from millstream.spark.prepared.slots import SmallSession
 from millstream.spark.prepared.steps import PreparedSteps
 from millstream.spark.reading import Schemas
 from millstream.store.arrivals.appending import Appender
+from millstream.store.arrivals.arrow_rows import ArrowRows
 from millstream.store.segments import SegmentStore
 
 
@@ -44,7 +45,8 @@ class SparkPlane:
         return SparkFileParser(definition, self.spark, kind, staging)
 
     def row_parser(self, definition: StreamDefinition) -> RowParser:
-        return SparkRowParser(definition, self.spark).table
+        zone = str(self.spark.conf.get("spark.sql.session.timeZone"))
+        return ArrowRows(definition, zone, SparkRowParser(definition, self.spark).table).table
 
     def open_stream(
         self, definition: StreamDefinition, appender: Appender, setting: SourceSetting

@@ -26,6 +26,7 @@ from millstream.language.plan.nodes import sources_of
 from millstream.language.plan.windows import BEGINNING
 from millstream.spark.plane import SparkPlane
 from millstream.spark.session import active, session
+from millstream.store.arrivals.appending import Rows
 from millstream.store.consumers import Consumer, subscriber
 from millstream.store.delivery import Sink
 from millstream.store.reach import SELF_READING
@@ -111,12 +112,9 @@ class LocalSystem:
         return self._pushed(stream).definition
 
     def push(
-        self, stream: str, rows: Sequence[Mapping[str, Any]], producer: str,
-        number: int | None = None,
-    ) -> Mapping[str, Any]:  # fmt: skip
-        source = self._pushed(stream)
-        sequence = number if number is not None else source.expected(producer)
-        answer = source.push(producer, sequence, rows)
+        self, stream: str, rows: Rows, producer: str, number: int | None = None
+    ) -> Mapping[str, Any]:
+        answer = self._pushed(stream).push(producer, number, rows)
         return {"rows": answer.rows, "late": answer.late, "rejected": answer.rejected,
                 "repeated": answer.repeated, "reasons": answer.reasons}  # fmt: skip
 

@@ -22,7 +22,7 @@ from millstream.app.session.arguments import (
     stream_of,
 )
 from millstream.app.session.query import QueryHandle
-from millstream.app.session.rows import as_mappings
+from millstream.app.session.rows import as_given
 from millstream.client.cluster_system import ClusterSystem
 from millstream.client.system import Submission, System
 from millstream.core.errors import UsageError
@@ -156,10 +156,10 @@ class Session:
     ) -> Mapping[str, Any]:
         """Adds rows to a stream without a source of its own, durably; tells what became of them.
 
-        Rows are mappings, sequences in order of columns, an Arrow table or a pandas frame. A
-        producer that counts its batches from 1 may send one again: it counts once.
+        Rows are mappings, sequences in order of columns, an Arrow table or batch, or a pandas
+        frame. A producer that counts its batches from 1 may send one again: it counts once.
         """
-        given = as_mappings(rows, self.system.definition(stream))
+        given = as_given(rows, self.system.definition(stream))
         return self.system.push(stream, given, producer or self._producer, number)
 
     def finish(self, stream: str) -> None:
