@@ -27,6 +27,11 @@ BENCHMARKS = {
         "run",
         "many queries: one job each and one dataflow",
     ),
+    "live": (
+        "millstream_bench.throughput.live",
+        "run",
+        "rows as they come: delay and pace, plain Structured Streaming and ours",
+    ),
     "scheduling": (
         "millstream_bench.throughput.scheduling",
         "run",
