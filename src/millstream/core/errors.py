@@ -6,6 +6,7 @@
       ResourceError     a disk, memory or quota is exhausted
       StateError        what lies on disk does not fit what was asked
         RefusedError    ... another process, or this one, will not do it; a code says why
+        DamageError     ... it is not what was written: bytes were lost or changed
       AwayError         another process does not answer
       InternalError     our own bug: please report
 
@@ -89,6 +90,16 @@ class RefusedError(StateError):
     def __init__(self, code: str, message: str, *, detail: str = "", hint: str = "") -> None:
         super().__init__(message, detail=detail, hint=hint)
         self.code = code
+
+
+class DamageError(StateError):
+    """Bytes on disk are not those that were written; `file` is where."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, *, file: str, detail: str = "", hint: str = "") -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.file = file
 
 
 class AwayError(MillstreamError):

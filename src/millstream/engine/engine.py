@@ -206,6 +206,7 @@ class Engine(Dataflow):
         names = [f.name for f in query.plan.columns]
         with self.streams.removals.reading():
             segments = tuple(s for s in self.ledger.segments(query.stream) if s.rows)
+            self.store.check(segments)
             columns, layouts = self.ledger.columns(query.stream), self.streams.layouts_of(segments)
             pieces = self.evaluator.table(
                 StreamRows(query.stream, segments, columns, layouts),

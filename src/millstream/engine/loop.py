@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal as OneOf
 
-from millstream.core.errors import MillstreamError
+from millstream.core.errors import DamageError, MillstreamError
 from millstream.decide.schedule.facts import Choice
 from millstream.engine.culprits import find_culprits
 from millstream.engine.engine import Engine
@@ -21,6 +21,7 @@ from millstream.engine.scheduling.idleness import follow_others
 from millstream.engine.scheduling.step_scheduler import StepScheduler
 from millstream.engine.steps.reports import StepReport
 from millstream.engine.steps.trains import Unit
+from millstream.engine.troubles.damage import Damage, try_again
 from millstream.store.delivery import Delivery, SinkError
 from millstream.store.machine_failures import disk_full
 
@@ -54,12 +55,14 @@ class Loop:
         self.scheduler = StepScheduler(engine)
         self._choices: dict[str, tuple[Choice, Unit]] = {}  # steps in flight
         self._next_look = self._next_review = 0.0
+        self.damage = Damage(engine, self._say)
 
     # -- life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
         # A process may have ended between a delivery and the removal of what it had delivered.
         self.engine.maintenance.retain({d.result.stream for d in self.engine.deliveries})
+        try_again(self.engine)
         self.engine.on_arrival.append(self.wake)
         for source in self.engine.sources.values():
             source.start()
@@ -215,7 +218,7 @@ class Loop:
                 if delivery is not None:
                     self._deliver(delivery)
             case "compact":
-                engine.maintenance.compact(piece.name.removeprefix("compact "))
+                self._compact(piece.name.removeprefix("compact "))
 
     def _step(self, unit: Unit, rows: int) -> StepReport | None:
         engine = self.engine
@@ -224,6 +227,9 @@ class Loop:
         except Exception as error:
             if any(o.id not in engine.operators for o in unit.operators):
                 return None  # a query was dropped meanwhile, and its streams with it
+            if isinstance(error, DamageError) and not self.damage.of_ledger(error):
+                self._damaged(unit, rows, error)
+                return None
             if isinstance(error, MillstreamError):
                 raise
             if full := disk_full(error):
@@ -242,6 +248,23 @@ class Loop:
                 self._tell(part)
         engine.maintenance.retain({s for o in unit.operators for s in o.inputs})
         return None if report is None else report.whole
+
+    def _damaged(self, unit: Unit, rows: int, error: DamageError) -> None:
+        """Who reads the damaged file is parked; of a train, the others go on."""
+        if not unit.members:
+            self.damage.park_readers(unit.id, error)
+            return
+        for part in unit.apart():
+            if part.id in self.engine.operators:
+                self._step(part, rows)
+
+    def _compact(self, stream: str) -> None:
+        try:
+            self.engine.maintenance.compact(stream)
+        except DamageError as error:
+            if self.damage.of_ledger(error):
+                raise
+            self.damage.stop_compaction(stream, error)
 
     def _each_alone(self, unit: Unit, rows: int, error: Exception, reason: str | None) -> None:
         """Who fails alone fails, and the others have lost nothing."""
@@ -268,6 +291,11 @@ class Loop:
             rows = delivery.advance()
         except SinkError:
             review(self.engine, self._say)
+            return
+        except DamageError as error:
+            if self.damage.of_ledger(error):
+                raise
+            self.damage.stop_delivery(delivery, error)
             return
         if rows:
             self.engine.maintenance.retain([delivery.result.stream])
@@ -324,6 +352,8 @@ class Loop:
 
     def _ready_compaction(self) -> Piece | None:
         for stream in self.engine.maintenance.grown():
+            if stream in self.damage.streams:
+                continue
             name = f"compact {stream}"
             if name not in self._busy and self.engine.maintenance.compactable(stream):
                 return Piece("compact", name)

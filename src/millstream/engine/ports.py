@@ -6,7 +6,7 @@ these ports knows the ledger, and the engine does not know how rows are computed
 """
 
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -137,6 +137,10 @@ class TrainStep:
     columns: Mapping[str, str]  # of every stream that is read or made
     layouts: Mapping[int, Layout]  # of shared files, by number
     collect: bool = True  # whether the result is taken to be small
+
+    def files(self) -> Collection[Segment]:
+        """What it may read, a segment for each file."""
+        return {s.file: s for step in self.steps for s in step.segments() if s.file}.values()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from typing import Any
 
 from millstream.language.plan.nodes import Plan
 
+DAMAGED = "damaged: "  # how the reason of a query begins that a damaged file has parked
 LIVE = ("running", "parked")  # states of queries whose operators are kept
 
 
@@ -21,6 +22,11 @@ class Query:
     state: str = "running"
     reason: str = ""
     culprits: list[dict[str, Any]] = field(default_factory=list)  # the rows behind a failure
+
+    @property
+    def damaged(self) -> bool:
+        """Whether it waits for a file that somebody has to put back."""
+        return self.state == "parked" and self.reason.startswith(DAMAGED)
 
 
 def culprits_of(query: str) -> str:

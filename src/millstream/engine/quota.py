@@ -62,7 +62,7 @@ def review(engine: Engine, say: Callable[[str], None] = lambda text: None) -> No
             reason = f"its sink has failed: {failing.problem}" if failing else _too_much(left)
             engine.set_query_state(query.name, "parked", reason)
             say(f"query {query.name} is parked: {reason}")
-        elif decided == "run" and query.state == "parked":
+        elif decided == "run" and query.state == "parked" and not query.damaged:
             engine.set_query_state(query.name, "running")
             say(f"query {query.name} goes on")
         elif decided == "fail":

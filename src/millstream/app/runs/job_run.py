@@ -66,6 +66,10 @@ class PreviewedSink:
     def recover(self, following: int) -> None:
         self._sink.recover(following)
 
+    def newest(self) -> int:
+        newest = getattr(self._sink, "newest", None)
+        return int(newest()) if newest is not None else 0
+
     def deliver(self, result: Result, first: int, last: int, table: "pa.Table") -> None:
         with _full_disk_told():
             self._sink.deliver(result, first, last, table)

@@ -89,6 +89,8 @@ class LocalSystem:
 
     def work(self, tick: Callable[[], None]) -> None:
         self.loop.run(tick)
+        if self.loop.damage.first is not None:  # the others are done; this one goes on when it can
+            raise self.loop.damage.first
 
     def wait(self, timeout_s: float | None = None) -> bool:
         self.start()

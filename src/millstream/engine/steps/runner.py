@@ -58,6 +58,7 @@ class StepRunner:
         job = self.planner.plan(unit, rows_max)
         if job is None:
             return None, []
+        self.streams.files.check(job.files())
         result = self.evaluator.evaluate(job)
         faults.reach("step.written")
         clock_commit = time.perf_counter()

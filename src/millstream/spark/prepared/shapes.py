@@ -175,7 +175,7 @@ class Shape:
             assert segment.file is not None
             table = known.get(segment.file)
             if table is None:
-                whole = self._files.read(segment) if stream else self._files.read_wide(segment.file)
+                whole = self._files.read(segment) if stream else self._files.read_wide(segment)
                 table = whole.select(names).cast(plain)
             tables[segment.file] = table
         known.clear()
