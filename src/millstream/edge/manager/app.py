@@ -50,6 +50,7 @@ from millstream.core.codec import EXACT
 from millstream.core.errors import UsageError
 from millstream.core.lock import FolderLock
 from millstream.edge.http.access import AnswerError, json_body, record_body
+from millstream.edge.http.roles import for_all, reads, submits
 from millstream.edge.http.serving import Application, Server
 from millstream.edge.manager import answers
 from millstream.edge.manager.driver import ManagerDriver
@@ -210,6 +211,7 @@ class ManagerServer:
         driver = self.driver
 
         def reading(path: str, look: Callable[[ManagerState], Any]) -> None:
+            @reads
             async def answer() -> Any:
                 return look(driver.state)
 
@@ -223,10 +225,12 @@ class ManagerServer:
         reading("/redistribution", answers.redistribution)
 
         @app.get("/health")
+        @for_all
         async def health() -> dict[str, Any]:
             return {"status": "ok", "pid": os.getpid(), "time": time.time()}
 
         @app.get("/decisions")
+        @reads
         async def decisions(after: int = 0, wait: float = 0.0) -> Any:
 
             def newer(state: ManagerState) -> list[Any] | None:
@@ -276,6 +280,7 @@ class ManagerServer:
 
     def _add_streams(self, app: Application) -> None:
         @app.post("/streams")
+        @submits
         async def declare(request: Request) -> dict[str, Any]:
             asked = await record_body(request, _Stream)
             if str(asked.table.get("name")).startswith(PREFIX):
@@ -287,22 +292,26 @@ class ManagerServer:
             return answers.stream(self.driver.state, str(asked.table["name"]))
 
         @app.post("/streams/start")
+        @submits
         async def start(request: Request) -> dict[str, Any]:
             asked = await record_body(request, _Names)
             self._feed(StartStreams(asked.names))
             return {}
 
         @app.delete("/streams/{name}")
+        @submits
         async def forget(name: str) -> dict[str, Any]:
             self._feed(ForgetStream(name))
             return {}
 
     def _add_queries(self, app: Application) -> None:
         @app.get("/queries/{name}")
+        @reads
         async def query(name: str) -> dict[str, Any]:
             return answers.query(self.driver.state, name)
 
         @app.post("/queries")
+        @submits
         async def submit(request: Request) -> dict[str, Any]:
             asked = await record_body(request, _Query)
             self._feed(
@@ -328,6 +337,7 @@ class ManagerServer:
             return answers.query(self.driver.state, asked.name)
 
         @app.delete("/queries/{name}")
+        @submits
         async def drop(name: str, wait: float = 0.0) -> dict[str, Any]:
             self._feed(Drop(name))
 

@@ -27,7 +27,9 @@ def manager_dashboard(
     view = ManagerView(
         lambda: driver.state, client, title=title, started=driver.started_s, poll=poll
     )
-    board = DashboardServer(view, host=at.host, port=at.port, token=settings.token)
+    board = DashboardServer(
+        view, host=at.host, port=at.port, token=settings.token, tls=settings.tls
+    )
     try:
         yield board.start()
     finally:

@@ -33,6 +33,7 @@ from millstream.control.protocol.commands import Join, Report
 from millstream.control.protocol.envelope import Envelope, PlaceTree
 from millstream.control.protocol.replies import Reply
 from millstream.edge.http.access import AnswerError, record_body
+from millstream.edge.http.roles import for_all, reads
 from millstream.edge.http.rows_api import rows_app
 from millstream.edge.http.serving import Application, Listening, Server
 from millstream.edge.peers.balancing import BalanceSettings, Balancing
@@ -137,7 +138,7 @@ class ProcessorServer:
         )
         self.processor.engine.on_notice.append(self.notice)
         self.processor.new_owner.on_owner.append(self._owner)
-        self._server = Server.at(settings, self.app())
+        self._server = Server.at(settings, self.app(), settings.advertise)
         self.port = self._server.port
         self.registration = self._registration()
 
@@ -269,6 +270,7 @@ class ProcessorServer:
         self._dispatcher().add_route(app)
 
         @app.get("/health")
+        @for_all
         async def health() -> dict[str, Any]:
             return {"status": "ok", "processor": self.processor.id}
 
@@ -299,6 +301,7 @@ class ProcessorServer:
             return self.balancing
 
         @app.get("/balance")
+        @reads
         async def seen() -> dict[str, Any]:
             return await run_in_threadpool(there().seen)
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from millstream.app.commands.cluster.credentials import existing_file, token_of
+from millstream.app.commands.cluster.credentials import daemon_token, existing_file, tls_of
 from millstream.app.runs.json_log import speaker
 from millstream.core.errors import UsageError
 
@@ -53,10 +53,13 @@ def processor(
         typer.Option("--property", help="What it says of itself: KEY=VALUE; may be repeated."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the token; required beyond loopback.")
+        Path | None, typer.Option(help="File with the token; your own without it.")
     ] = None,
     certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")] = None,
     key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
+    plain_http: Annotated[
+        bool, typer.Option("--plain-http", help="No TLS beyond this machine: the network is safe.")
+    ] = False,
     authority: Annotated[
         Path | None, typer.Option(help="Certificates that are believed (PEM).")
     ] = None,
@@ -95,9 +98,8 @@ def processor(
     settings = ProcessorSettings(
         host=host,
         port=port,
-        token=token_of(token_file),
-        certificate=existing_file(certificate),
-        key=existing_file(key),
+        token=daemon_token(token_file, host),
+        tls=tls_of(certificate, key, plain=plain_http),
         authority=existing_file(authority),
         manager=manager,
         advertise=advertise,

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from millstream.app.commands.cluster.token import link_to
 from millstream.app.config import load_job
 
 WATCH_S = 0.5
@@ -68,6 +69,7 @@ def up(
         told = cluster.describe()
         if ui:
             told["dashboard"] = f"http://127.0.0.1:{pages.number}/"
+            told["link"] = link_to(told["dashboard"].rstrip("/"))
         if json_output:
             typer.echo(json.dumps(told))
         else:
@@ -75,7 +77,7 @@ def up(
             for name, url in told["processors"].items():
                 typer.echo(f"processor  {name}  {url}")
             if ui:
-                typer.echo(f"dashboard  {told['dashboard']}")
+                typer.echo(f"dashboard  {told['link']}")
             typer.echo(f"try: millstream status --manager {told['manager']}")
         sys.stdout.flush()
         if wanted is not None:
