@@ -160,6 +160,12 @@ def test_who_listens_beyond_this_machine_has_names_of_its_own() -> None:
     assert asked(app, "POST", "/quick", content=b"{}", headers=far).status_code == 200
 
 
+def test_a_server_behind_a_proxy_answers_to_its_name() -> None:
+    app = application(known_as="https://mill.example/")
+    assert asked(app, "GET", "http://mill.example/number/1").status_code == 200
+    assert asked(app, "GET", "http://evil.example/number/1").status_code == 421
+
+
 def test_our_own_page_and_programs_may_ask() -> None:
     own = {"Origin": "http://127.0.0.1", "Sec-Fetch-Site": "same-origin"}
     for headers in (own, {"Content-Type": "application/json; charset=utf-8"}, {}):

@@ -46,6 +46,7 @@ def rows_app(
     doors: Doors,
     *,
     host: str = LOOPBACK,
+    known_as: str | None = None,
     token: str | None = None,
     request_bytes_max: int = REQUEST_BYTES_MAX,
     busy: Busy | None = None,
@@ -54,7 +55,9 @@ def rows_app(
 
     While `busy` says so, batches are turned away (503) and are to be sent again later.
     """
-    app = Application("Millstream rows", host=host, token=token, flat_errors=True)
+    app = Application(
+        "Millstream rows", host=host, known_as=known_as, token=token, flat_errors=True
+    )
 
     @app.get("/health")
     @for_all

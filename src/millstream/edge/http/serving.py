@@ -22,9 +22,11 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from millstream.client.http import checked_url
 from millstream.client.keyring import listed
 from millstream.core.errors import MillstreamError, ResourceError, UsageError
 from millstream.edge.http.access import AnswerError, error_answer
+from millstream.edge.http.connections import ConnectionLimits, protocol_of
 from millstream.edge.http.kept_port import LOOPBACK, bound_socket
 from millstream.edge.http.roles import Keys, Role, role_of
 
@@ -128,6 +130,7 @@ class Listening:
     token: str | None = None
     tls: Tls = Tls()
     authority: str | None = None  # whose certificates are believed
+    advertise: str | None = None  # URL at which others reach it, where that is not its own
     WHO: ClassVar[str] = "a daemon"
 
     def __post_init__(self) -> None:
@@ -137,6 +140,8 @@ class Listening:
             f"{self.WHO} listens", self.host, self.token, tls.certificate, plain=tls.plain,
             hint=hint,
         )  # fmt: skip
+        if self.advertise is not None:
+            checked_url(self.advertise, "--advertise")
 
     @property
     def verify(self) -> str | bool:
@@ -148,7 +153,8 @@ class Application(FastAPI):
 
     No web page but our own may ask: a request that names a host which is not this one is refused,
     so that no foreign name can be pointed at a local port, and so is one that a browser sends for a
-    page of another origin, or with a body that a page may send without asking first.
+    page of another origin, or with a body that a page may send without asking first. `known_as` is
+    the URL at which others reach it, where that is not its own.
 
     With a token, who asks needs the role that the route says (`roles.py`). `page_headers` are those
     of an application whose pages a browser shows: then a request that asks for work must also carry
@@ -163,12 +169,14 @@ class Application(FastAPI):
         *,
         token: str | None = None,
         host: str = LOOPBACK,
+        known_as: str | None = None,
         flat_errors: bool = False,
         page_headers: Sequence[Header] = (),
     ) -> None:
         super().__init__(title=title, docs_url=None, redoc_url=None, openapi_url=None)
         self.keys = Keys(token) if token else None
         self._host, self._flat = host, flat_errors
+        self._known_as = urlsplit(known_as or "").hostname
         self._page_headers = page_headers
         self.quick: dict[str, Quick] = {}
         for kind in (AnswerError, MillstreamError):
@@ -202,7 +210,8 @@ class Application(FastAPI):
     def admit(self, request: Request) -> None:
         """Refuses who may not ask."""
         named = (request.url.hostname or "").strip("[]")
-        if named and is_loopback(self._host) and not is_loopback(named):
+        own = is_loopback(named) or named == self._known_as
+        if named and is_loopback(self._host) and not own:
             raise AnswerError(421, "denied", f"this is not {named}")
         self._refuse_foreign_pages(request)
         if self.keys is not None:
@@ -295,12 +304,13 @@ class Server:
         tls: Tls | None = None,
         known_as: str | None = None,
         patience_s: int | None = 1,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         """`patience_s` bounds how long the end waits for answers under way; None does not.
 
         The user's keyring lists the address, and the one it is `known_as`, with the token.
         """
-        tls = tls or Tls()
+        tls, limits = tls or Tls(), limits or ConnectionLimits()
         self._socket = bound_socket(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self._scheme = "https" if tls.certificate else "http"
@@ -308,6 +318,7 @@ class Server:
         self._known_as, self._listed = known_as, ExitStack()
         settings = uvicorn.Config(
             app, log_level="warning", log_config=None, access_log=False, lifespan="off", ws="none",
+            http=protocol_of(limits), h11_max_incomplete_event_size=limits.head_bytes_max,
             server_header=False, date_header=False, proxy_headers=False,
             ssl_certfile=tls.certificate, ssl_keyfile=tls.key, timeout_graceful_shutdown=patience_s,
         )  # fmt: skip

@@ -134,7 +134,8 @@ class ManagerServer:
         self._feeder = SystemFeed(lambda: self.driver.state, settings.token, settings.verify)
         self.app = self._app()
         self._server = Server.at(settings, self.app)
-        self.url, self.port = self._server.url, self._server.port
+        self.url, self.port = settings.advertise or self._server.url, self._server.port
+        self.own_url = self._server.url
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serves until SIGINT or SIGTERM."""
@@ -177,7 +178,10 @@ class ManagerServer:
     # -- endpoint -------------------------------------------------------------------------------
 
     def _app(self) -> Application:
-        app = Application("Millstream manager", host=self.settings.host, token=self.settings.token)
+        app = Application(
+            "Millstream manager", host=self.settings.host, token=self.settings.token,
+            known_as=self.settings.advertise,
+        )  # fmt: skip
         self._add_reads(app)
         self._add_processors(app)
         self._add_streams(app)

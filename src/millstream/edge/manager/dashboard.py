@@ -21,7 +21,7 @@ def manager_dashboard(
 ) -> Iterator[DashboardServer]:
     """Pages over what a manager knows; those who change something ask it as clients do."""
     settings = server.settings
-    client = ManagerClient(server.url, token=settings.token, verify=settings.authority or True)
+    client = ManagerClient(server.own_url, token=settings.token, verify=settings.authority or True)
     driver = server.driver
     poll = ProcessorPoll(client, lambda: addresses(driver.state)).start()
     view = ManagerView(

@@ -65,15 +65,13 @@ class ProcessorSettings(Listening):
 
     WHO: ClassVar[str] = "a processor"
     manager: str | None = None
-    advertise: str | None = None  # URL at which others reach it, where that is not its own
     properties: Mapping[str, Any] = field(default_factory=dict)
     balance: BalanceSettings | None = None  # with its peers, where no manager leads
 
     def __post_init__(self) -> None:
         Listening.__post_init__(self)
-        for address, option in ((self.advertise, "--advertise"), (self.manager, "--manager")):
-            if address is not None:
-                checked_url(address, option)
+        if self.manager is not None:
+            checked_url(self.manager, "--manager")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +136,7 @@ class ProcessorServer:
         )
         self.processor.engine.on_notice.append(self.notice)
         self.processor.new_owner.on_owner.append(self._owner)
-        self._server = Server.at(settings, self.app(), settings.advertise)
+        self._server = Server.at(settings, self.app())
         self.port = self._server.port
         self.registration = self._registration()
 
@@ -264,8 +262,9 @@ class ProcessorServer:
     # -- HTTP -----------------------------------------------------------------------------------
 
     def app(self) -> Application:
+        host, known_as = self.settings.host, self.settings.advertise
         app = Application(
-            "Millstream processor", host=self.settings.host, token=self.settings.token
+            "Millstream processor", host=host, token=self.settings.token, known_as=known_as
         )
         self._dispatcher().add_route(app)
 
@@ -283,7 +282,7 @@ class ProcessorServer:
         view.add_route(app)
         system = SystemView(self.processor.id, self.processor.engine)
         system.add_route(app)
-        app.mount("/", rows_app(self.feeder.door, host=self.settings.host))
+        app.mount("/", rows_app(self.feeder.door, host=host, known_as=known_as))
         return app
 
     def _dispatcher(self) -> Dispatcher:

@@ -22,6 +22,9 @@ def manager(
     home: Annotated[Path, typer.Option(help="Folder of what it remembers; made if missing.")],
     host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8360,
+    advertise: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where others reach it, if elsewhere.")
+    ] = None,
     placer: Annotated[
         str,
         typer.Option(
@@ -97,6 +100,7 @@ def manager(
         token=daemon_token(token_file, host),
         tls=tls_of(certificate, key, plain=plain_http),
         authority=existing_file(authority),
+        advertise=advertise,
         name=name,
         above=above,
         deciding=Settings(
