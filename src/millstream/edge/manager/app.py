@@ -5,6 +5,7 @@
     GET    /queries  /queries/NAME        POST /queries    DELETE /queries/NAME
     GET    /streams                       POST /streams    DELETE /streams/NAME
     POST   /streams/start                 rows may come
+    POST   /streams/check                 whether a client may name this source
     POST   /moves                         {"operator", "to", "subplan", "dry_run"}
     POST   /redistribution                carry out what the policy wants
     POST   /queries/NAME/placement  /replacement      by distance (manager_placement.py)
@@ -33,15 +34,12 @@ from millstream.client.http import checked_url
 from millstream.control.manager import tiers
 from millstream.control.manager.events import (
     Change,
-    DeclareStream,
     Drain,
     Drop,
     Event,
-    ForgetStream,
     Joined,
     Remove,
     RequestMove,
-    StartStreams,
     Submit,
 )
 from millstream.control.manager.state import ManagerState
@@ -58,28 +56,14 @@ from millstream.edge.manager.placement import add_placement_routes
 from millstream.edge.manager.quality import add_quality_routes
 from millstream.edge.manager.settings import ManagerSettings, changed
 from millstream.edge.manager.store import ManagerStore
+from millstream.edge.manager.streams import add_stream_routes
 from millstream.edge.manager.system_feed import SystemFeed
 from millstream.edge.manager.tier import add_tier_routes
 from millstream.edge.processor.registration import Registration
-from millstream.language.cql.system_streams import PREFIX
 from millstream.store.moves.transfer import RefusedError
 
 WAIT_S_MAX = 300.0
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    __pydantic_config__ = EXACT
-    table: Annotated[dict[str, Any], Field(max_length=100)]
-    processor: Annotated[str, Field(max_length=200)] = ""
-    start: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Names:
-    __pydantic_config__ = EXACT
-    names: Annotated[tuple[Name, ...], Field(max_length=5000)] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +168,7 @@ class ManagerServer:
         )  # fmt: skip
         self._add_reads(app)
         self._add_processors(app)
-        self._add_streams(app)
+        add_stream_routes(app, self.driver, self._feed, self.settings)
         self._add_queries(app)
         self._add_moves(app)
         add_quality_routes(app, self.driver)
@@ -281,32 +265,6 @@ class ManagerServer:
             body = await json_body(request)
             self._feed(Change(changed(self.driver.state.settings, body)))
             return answers.settings(self.driver.state)
-
-    def _add_streams(self, app: Application) -> None:
-        @app.post("/streams")
-        @submits
-        async def declare(request: Request) -> dict[str, Any]:
-            asked = await record_body(request, _Stream)
-            if str(asked.table.get("name")).startswith(PREFIX):
-                raise UsageError(
-                    f"names that begin with {PREFIX} are those of the system itself",
-                    hint="choose another name for the stream",
-                )
-            self._feed(DeclareStream(asked.table, asked.processor, asked.start))
-            return answers.stream(self.driver.state, str(asked.table["name"]))
-
-        @app.post("/streams/start")
-        @submits
-        async def start(request: Request) -> dict[str, Any]:
-            asked = await record_body(request, _Names)
-            self._feed(StartStreams(asked.names))
-            return {}
-
-        @app.delete("/streams/{name}")
-        @submits
-        async def forget(name: str) -> dict[str, Any]:
-            self._feed(ForgetStream(name))
-            return {}
 
     def _add_queries(self, app: Application) -> None:
         @app.get("/queries/{name}")

@@ -12,6 +12,7 @@ The seven components of D-CAPE's figure 4.1 (section 4.3), one module each:
     balancing without a manager   peers/balancing.py (seed 002), moves in peers/peer_moves.py
 
     POST /control     an envelope of a manager or another processor (control/protocol/envelope.py)
+    POST /streams/check    whether a client may name this source
     GET  /balance     how this processor balances; POST /balance/peers tells it of others
     GET  /health
     the endpoints of the stream distributor, and of posted rows (rows_api.py)
@@ -29,10 +30,11 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
 from millstream.client.http import checked_url
+from millstream.control.definitions.source_rules import SourceRules
 from millstream.control.protocol.commands import Join, Report
 from millstream.control.protocol.envelope import Envelope, PlaceTree
 from millstream.control.protocol.replies import Reply
-from millstream.edge.http.access import AnswerError, record_body
+from millstream.edge.http.access import AnswerError, json_body, record_body
 from millstream.edge.http.roles import for_all, reads
 from millstream.edge.http.rows_api import rows_app
 from millstream.edge.http.serving import Application, Listening, Server
@@ -67,6 +69,7 @@ class ProcessorSettings(Listening):
     manager: str | None = None
     properties: Mapping[str, Any] = field(default_factory=dict)
     balance: BalanceSettings | None = None  # with its peers, where no manager leads
+    rules: SourceRules = field(default_factory=SourceRules)  # what a client may name
 
     def __post_init__(self) -> None:
         Listening.__post_init__(self)
@@ -272,6 +275,11 @@ class ProcessorServer:
         @for_all
         async def health() -> dict[str, Any]:
             return {"status": "ok", "processor": self.processor.id}
+
+        @app.post("/streams/check")
+        async def check(request: Request) -> dict[str, Any]:
+            await run_in_threadpool(self.settings.rules.check, await json_body(request))
+            return {}
 
         self._add_balancing(app)
         self.distributor.add_routes(app)

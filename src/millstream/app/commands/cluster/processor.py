@@ -63,6 +63,16 @@ def processor(
     authority: Annotated[
         Path | None, typer.Option(help="Certificates that are believed (PEM).")
     ] = None,
+    allow_folder: Annotated[
+        list[Path] | None,
+        typer.Option(help="Clients may read it; without any: where it starts, and its home."),
+    ] = None,
+    allow_format: Annotated[
+        list[str] | None, typer.Option(help="Clients may name this format of a Spark source too.")
+    ] = None,
+    allow_option: Annotated[
+        list[str] | None, typer.Option(help="... and this option, or those of a pattern: kafka.*")
+    ] = None,
     slots: Annotated[int, typer.Option(min=1, help="Steps in flight at once.")] = 2,
     pace: Annotated[
         float | None,
@@ -91,6 +101,10 @@ def processor(
     ] = "text",
 ) -> None:
     """Run a query processor."""
+    from millstream.control.definitions.source_rules import (  # noqa: PLC0415
+        SourceRules,
+        usual_folders,
+    )
     from millstream.edge.processor.app import ProcessorServer, ProcessorSettings  # noqa: PLC0415
     from millstream.engine.settings import EngineSettings  # noqa: PLC0415
     from millstream.spark.plane import SparkPlane  # noqa: PLC0415
@@ -105,6 +119,11 @@ def processor(
         advertise=advertise,
         properties=properties_of(prop or ()),
         balance=_balance(balance, peers),
+        rules=SourceRules(
+            tuple(allow_folder) if allow_folder else usual_folders(home, Path.cwd()),
+            tuple(allow_format or ()),
+            tuple(allow_option or ()),
+        ),
     )
     engine = EngineSettings(
         slots=slots, pace_s=_pace(pace, settings.balance), local_disk=not shared_storage

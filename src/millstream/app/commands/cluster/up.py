@@ -39,6 +39,10 @@ def up(
     ] = None,
     ui: Annotated[bool, typer.Option(help="Serve the dashboard.")] = True,
     ui_port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.")] = 0,
+    allow_folder: Annotated[
+        list[Path] | None,
+        typer.Option(help="Clients may read it; without any: where it starts, and its homes."),
+    ] = None,
     json_output: Annotated[
         bool, typer.Option("--json", help="Print where everything is as one JSON object.")
     ] = False,
@@ -62,6 +66,9 @@ def up(
     )
     cluster = LocalCluster(
         home, processors, port=port, spark=spark, heap=heap, manager_options=options, say=say,
+        processor_options=[
+            word for one in allow_folder or () for word in ("--allow-folder", str(one.absolute()))
+        ],
     )  # fmt: skip
     try:
         say(f"starting a manager and {processors} processors in {cluster.folder}")
