@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -67,7 +68,8 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     processor = ProcessorServer("p", folder / "p", PlainPlane(), ProcessorSettings(token=SECRET))
     pages = SyntheticSystem(2, 2)
     run = rows_app(lambda _: None, token=SECRET)
-    live: Any = None
+    engine = SimpleNamespace(ledger=SimpleNamespace(on_publish=[]))
+    live: Any = SimpleNamespace(engine=engine)
     add_routes(run, live)
     apps = {
         "manager": manager.app,
@@ -89,7 +91,7 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
 def test_every_route_is_guarded(doors: Doors, name: str) -> None:
     app, server = doors[name]
     found = list(routes(app))
-    assert len(found) >= 7
+    assert len(found) >= 9
     with httpx.Client(base_url=server.url, timeout=30) as client:
         for method, path, declared in found:
             _check(client, method, path, declared)

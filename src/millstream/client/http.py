@@ -80,7 +80,7 @@ def told_error(answer: httpx.Response, cql: str = "") -> MillstreamError:
     words = {"detail": str(told.get("detail") or ""), "hint": hint}
     if answer.status_code == 409:
         return RefusedError(str(told.get("code") or "failed"), message, **words)
-    kinds = {503: AwayError, 507: ResourceError}
+    kinds = {429: AwayError, 503: AwayError, 507: ResourceError}
     usual = UsageError if answer.status_code < 500 else MillstreamError
     return kinds.get(answer.status_code, usual)(message, **words)
 

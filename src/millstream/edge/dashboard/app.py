@@ -12,6 +12,7 @@
     POST   /api/queries              {"name": "...", "cql": "..."}
     DELETE /api/queries/NAME
     GET    /health                   200 while snapshots are fresh, 503 with the reason otherwise
+    GET    /live  /ready             for whoever watches processes
     GET    /metrics                  for Prometheus
 
 The browser is told to load nothing from elsewhere. Requests that change something must carry a
@@ -21,8 +22,10 @@ that no foreign name can be pointed at a local port. A browser is let in by a li
 
 import base64
 import hashlib
+import json
 import re
 import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,7 @@ from millstream.edge.http.access import json_body
 from millstream.edge.http.browsers import Browsers
 from millstream.edge.http.roles import for_all, reads, submits
 from millstream.edge.http.serving import ROLE, Application, Header
+from millstream.edge.views.readiness import add_readiness, told
 from millstream.language.cql.completion import Known, candidates
 
 STATIC = Path(__file__).parent / "static"
@@ -96,6 +100,13 @@ def dashboard_app(
     @for_all
     async def health() -> JSONResponse:
         return _health(feed)
+
+    def ready() -> dict[str, Any]:
+        told_here = _health(feed)
+        body = json.loads(bytes(told_here.body))
+        return told([body["status"]] if told_here.status_code != HTTPStatus.OK else [], **body)
+
+    add_readiness(app, ready)
 
     @app.get("/metrics")
     @reads

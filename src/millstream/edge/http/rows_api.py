@@ -7,7 +7,7 @@
 
 A repeated number is acknowledged and not appended again; after a gap the answer is 409 with the
 number that is expected. Rows that do not fit the declaration are rejected one by one, with reasons.
-503 says that too many rows wait: the same batch is to be sent again.
+429 says that too many rows wait: the same batch is to be sent again after `Retry-After` seconds.
 The endpoint listens on loopback; beyond it, every request carries a token.
 """
 
@@ -19,7 +19,7 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import Strict
 
-from millstream.edge.http.access import AnswerError, record_body
+from millstream.edge.http.access import TOO_MANY, AnswerError, record_body
 from millstream.edge.http.kept_port import LOOPBACK
 from millstream.edge.http.roles import for_all, reads, submits
 from millstream.edge.http.serving import Application, Server, Tls, demand_closed
@@ -53,7 +53,7 @@ def rows_app(
 ) -> Application:
     """The application; `doors` gives the push source of a stream, None where there is none.
 
-    While `busy` says so, batches are turned away (503) and are to be sent again later.
+    While `busy` says so, batches are turned away (429) and are to be sent again later.
     """
     app = Application(
         "Millstream rows", host=host, known_as=known_as, token=token, flat_errors=True
@@ -70,7 +70,7 @@ def rows_app(
         door = _door(doors, name)
         if busy is not None and await run_in_threadpool(busy):
             text = "too many rows wait to be processed"
-            raise AnswerError(503, "busy", text, "send it again later")
+            raise AnswerError(TOO_MANY, "busy", text, "send it again later")
         batch = await record_body(request, Batch, request_bytes_max, hint=HINT)
         answer = await run_in_threadpool(door.push, batch.producer, batch.sequence, batch.rows)
         return {

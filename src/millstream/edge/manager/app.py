@@ -13,7 +13,7 @@
     GET    /qos                           PUT /qos         goals, as a run takes them
     POST   /settings                      other strategies from now on
     POST   /control                       as a processor of a manager above (manager_tier.py)
-    GET    /health
+    GET    /health  /live  /ready
 
 Listens on loopback; beyond it every request carries a token. Bodies are bounded and validated.
 """
@@ -60,6 +60,7 @@ from millstream.edge.manager.streams import add_stream_routes
 from millstream.edge.manager.system_feed import SystemFeed
 from millstream.edge.manager.tier import add_tier_routes
 from millstream.edge.processor.registration import Registration
+from millstream.edge.views.readiness import add_readiness
 from millstream.store.moves.transfer import RefusedError
 
 WAIT_S_MAX = 300.0
@@ -216,6 +217,8 @@ class ManagerServer:
         @for_all
         async def health() -> dict[str, Any]:
             return {"status": "ok", "pid": os.getpid(), "time": time.time()}
+
+        add_readiness(app, lambda: answers.readiness(driver.state, driver.fed_s))
 
         @app.get("/decisions")
         @reads

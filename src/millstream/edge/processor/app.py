@@ -14,7 +14,7 @@ The seven components of D-CAPE's figure 4.1 (section 4.3), one module each:
     POST /control     an envelope of a manager or another processor (control/protocol/envelope.py)
     POST /streams/check    whether a client may name this source
     GET  /balance     how this processor balances; POST /balance/peers tells it of others
-    GET  /health
+    GET  /health  /live  /ready
     the endpoints of the stream distributor, and of posted rows (rows_api.py)
 """
 
@@ -53,6 +53,7 @@ from millstream.edge.processor.stream_distributor import StreamDistributor
 from millstream.edge.processor.stream_feeder import StreamFeeder
 from millstream.edge.processor.stream_receiver import StreamReceiver
 from millstream.edge.views.processor_view import ProcessorView
+from millstream.edge.views.readiness import Readiness, add_readiness
 from millstream.edge.views.system_view import SystemView
 from millstream.engine.ports import DataPlane
 from millstream.engine.processor import Processor
@@ -281,6 +282,10 @@ class ProcessorServer:
             await run_in_threadpool(self.settings.rules.check, await json_body(request))
             return {}
 
+        ready = Readiness(
+            self.processor.engine, lambda: self.engine.loop, lambda: tuple(self.engine.restarts_s)
+        )
+        add_readiness(app, ready.look)
         self._add_balancing(app)
         self.distributor.add_routes(app)
         view = ProcessorView(
@@ -290,8 +295,14 @@ class ProcessorServer:
         view.add_route(app)
         system = SystemView(self.processor.id, self.processor.engine)
         system.add_route(app)
-        app.mount("/", rows_app(self.feeder.door, host=host, known_as=known_as))
+        app.mount("/", self._rows_app())
         return app
+
+    def _rows_app(self) -> Application:
+        return rows_app(
+            self.feeder.door, host=self.settings.host, known_as=self.settings.advertise,
+            busy=self.processor.engine.congested,
+        )  # fmt: skip
 
     def _dispatcher(self) -> Dispatcher:
         dispatcher = Dispatcher(self.processor.id, self.connections.receive, self._note)

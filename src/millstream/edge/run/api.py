@@ -1,6 +1,8 @@
 """The endpoint of `millstream run`: rows in, figures out, goals changed while it goes on.
 
     POST /streams/NAME/rows, POST /streams/NAME/end, GET /streams/NAME/producers/P    (rows_api)
+    GET  /live          while the process answers
+    GET  /ready         whether it does its work, 503 with the reasons
     GET  /status        streams, operators and queries with their figures, and scheduling
     GET  /qos           goals of quality beside what is measured, the algorithm in charge
     PUT  /qos           {"goals": "delay <= 2s", "query": "errors", "weight": 2}
@@ -20,6 +22,7 @@ from millstream.edge.http.access import json_body
 from millstream.edge.http.roles import reads, submits
 from millstream.edge.http.rows_api import RowsServer
 from millstream.edge.http.serving import Application, Tls
+from millstream.edge.views.readiness import Readiness, add_readiness
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.sources.push_source import PushSource
@@ -80,6 +83,7 @@ def run_endpoint(
 
 def add_routes(app: Application, live: LiveRun) -> None:
     """The routes of a run beside those for rows."""
+    add_readiness(app, Readiness(live.engine, lambda: live.loop).look)
 
     @app.get("/status")
     @reads
