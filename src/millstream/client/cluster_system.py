@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream.client.arrow_types import empty_table
+from millstream.client.http import told_error
 from millstream.client.manager_client import ManagerAwayError, ManagerClient, manager_url
 from millstream.client.pulled_delivery import Positions, PulledDelivery
 from millstream.client.relation import summed
@@ -42,6 +43,9 @@ CONSUMER = "run"
 CHANGES = "changes"  # in the home: what relations' tables are made of, with its types
 COUNTS = ("rows", "late", "rejected")  # of a stream
 NO_FIGURES = ("name", "operators", "columns", "admission")  # of a query's answer
+
+
+TOO_MANY = 429  # rows wait already
 
 
 class ClusterSystem:
@@ -98,9 +102,20 @@ class ClusterSystem:
         sequence = number if number is not None else self._numbers.get(stream, 0) + 1
         listed = rows.to_pylist() if isinstance(rows, pa.Table) else rows
         body = {"producer": producer, "sequence": sequence, "rows": listed}
-        answer = self.client.ask("POST", f"{self._entrance(stream)}/rows", body).json()
+        answer = self._taken(f"{self._entrance(stream)}/rows", body)
         self._numbers[stream] = max(sequence, self._numbers.get(stream, 0))
         return {**answer, "reasons": [(r["row"], r["reason"]) for r in answer["reasons"]]}
+
+    def _taken(self, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Posts a batch, as soon as not too many rows wait there."""
+        while True:
+            answer = self.client.send("POST", url, body)
+            if answer.status_code != TOO_MANY:
+                break
+            time.sleep(float(answer.headers.get("retry-after", POLL_S)))
+        if answer.is_error:
+            raise told_error(answer)
+        return dict(answer.json())
 
     def finish(self, stream: str) -> None:
         self.start()

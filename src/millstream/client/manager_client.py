@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import quote
 
 from millstream.client.http import HttpClient, checked_url
+from millstream.client.keyring import TOKEN
 from millstream.core.errors import AwayError, StateError, UsageError
 
 MANAGER = "MILLSTREAM_MANAGER"
-TOKEN = "MILLSTREAM_TOKEN"
 ManagerAwayError = AwayError
 Answer = dict[str, Any]
 

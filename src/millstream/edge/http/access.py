@@ -25,6 +25,8 @@ from millstream.core.errors import (
 )
 
 BODY_BYTES_MAX = 4 << 20
+TOO_MANY = 429  # rows wait already
+AGAIN_S = 1  # after which somebody who was turned away may try again
 T = TypeVar("T")
 
 
@@ -103,6 +105,7 @@ def error_answer(error: AnswerError | MillstreamError, *, flat: bool = False) ->
     if isinstance(error, CqlError):
         place = {"line": error.line, "column": error.column, "length": error.length}
     parts = {"code": code, "detail": detail, "hint": error.hint, **place}
+    headers = {"Retry-After": str(AGAIN_S)} if status == TOO_MANY else None
     if flat:
-        return JSONResponse({"error": error.message, **parts, **more}, status)
-    return JSONResponse({"error": {"message": error.message, **parts}, **more}, status)
+        return JSONResponse({"error": error.message, **parts, **more}, status, headers)
+    return JSONResponse({"error": {"message": error.message, **parts}, **more}, status, headers)

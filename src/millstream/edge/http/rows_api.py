@@ -7,7 +7,7 @@
 
 A repeated number is acknowledged and not appended again; after a gap the answer is 409 with the
 number that is expected. Rows that do not fit the declaration are rejected one by one, with reasons.
-503 says that too many rows wait: the same batch is to be sent again.
+429 says that too many rows wait: the same batch is to be sent again after `Retry-After` seconds.
 The endpoint listens on loopback; beyond it, every request carries a token.
 """
 
@@ -19,9 +19,10 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import Strict
 
-from millstream.edge.http.access import AnswerError, record_body
+from millstream.edge.http.access import TOO_MANY, AnswerError, record_body
 from millstream.edge.http.kept_port import LOOPBACK
-from millstream.edge.http.serving import Application, Server, demand_token
+from millstream.edge.http.roles import for_all, reads, submits
+from millstream.edge.http.serving import Application, Server, Tls, demand_closed
 
 if TYPE_CHECKING:
     from millstream.engine.sources.push_source import PushSource
@@ -45,26 +46,31 @@ def rows_app(
     doors: Doors,
     *,
     host: str = LOOPBACK,
+    known_as: str | None = None,
     token: str | None = None,
     request_bytes_max: int = REQUEST_BYTES_MAX,
     busy: Busy | None = None,
 ) -> Application:
     """The application; `doors` gives the push source of a stream, None where there is none.
 
-    While `busy` says so, batches are turned away (503) and are to be sent again later.
+    While `busy` says so, batches are turned away (429) and are to be sent again later.
     """
-    app = Application("Millstream rows", host=host, token=token, flat_errors=True)
+    app = Application(
+        "Millstream rows", host=host, known_as=known_as, token=token, flat_errors=True
+    )
 
     @app.get("/health")
+    @for_all
     async def health() -> dict[str, str]:
         return {"status": "ok"}
 
     @app.post("/streams/{name}/rows")
+    @submits
     async def post_rows(name: str, request: Request) -> dict[str, Any]:
         door = _door(doors, name)
         if busy is not None and await run_in_threadpool(busy):
             text = "too many rows wait to be processed"
-            raise AnswerError(503, "busy", text, "send it again later")
+            raise AnswerError(TOO_MANY, "busy", text, "send it again later")
         batch = await record_body(request, Batch, request_bytes_max, hint=HINT)
         answer = await run_in_threadpool(door.push, batch.producer, batch.sequence, batch.rows)
         return {
@@ -79,10 +85,12 @@ def rows_app(
         }
 
     @app.get("/streams/{name}/producers/{producer}")
+    @reads
     async def producer(name: str, producer: str) -> dict[str, Any]:
         return {"producer": producer, "expected": _door(doors, name).expected(producer)}
 
     @app.post("/streams/{name}/end")
+    @submits
     async def end(name: str) -> dict[str, Any]:
         await run_in_threadpool(_door(doors, name).finish)
         return {"stream": name, "ended": True}
@@ -110,13 +118,17 @@ class RowsServer(Server):
         request_bytes_max: int = REQUEST_BYTES_MAX,
         busy: Busy | None = None,
         more: Callable[[Application], None] | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """`more` may add routes of its own to the application."""
-        demand_token("rows are accepted", host, token)
+        tls = tls or Tls()
+        demand_closed("rows are accepted", host, token, tls.certificate, plain=tls.plain)
         app = rows_app(
             doors, host=host, token=token, request_bytes_max=request_bytes_max, busy=busy
         )
         if more is not None:
             more(app)
         # a batch whose rows are being written is answered, however long that takes
-        super().__init__(app, host=host, port=port, name="millstream-rows", patience_s=None)
+        super().__init__(
+            app, host=host, port=port, name="millstream-rows", tls=tls, patience_s=None
+        )

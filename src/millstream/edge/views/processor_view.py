@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 
 from millstream.control.snapshot.model import Snapshot
 from millstream.core.codec import to_json
+from millstream.edge.http.roles import reads
 from millstream.edge.http.serving import Application
 from millstream.edge.views.engine_view import EngineView
 
@@ -46,5 +47,6 @@ class ProcessorView:
 
     def add_route(self, app: Application) -> None:
         @app.get("/snapshot")
+        @reads
         async def snapshot() -> JSONResponse:
             return JSONResponse(to_json(await run_in_threadpool(self.snapshot)))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from millstream.app.commands.cluster.credentials import tls_of
 from millstream.app.config import Job, load_job
 from millstream.app.runs.display import Display, display_for
 from millstream.app.runs.folder import RunFolder
@@ -39,12 +40,12 @@ from millstream.app.runs.statistics_export import (
     kept_statistics,
 )
 from millstream.app.runs.summary import exit_code, print_summary
+from millstream.client.keyring import TOKEN
 from millstream.core.errors import InternalError, MillstreamError, UsageError
 
 if TYPE_CHECKING:
+    from millstream.edge.http.serving import Tls
     from millstream.edge.run.dashboard import RunDashboard
-
-TOKEN = "MILLSTREAM_TOKEN"  # asked of every request where others than this machine may come
 
 
 def register(app: typer.Typer) -> None:
@@ -93,6 +94,13 @@ def run(
     manager: Annotated[
         str | None, typer.Option(metavar="URL", help="Run it on the cluster of this manager.")
     ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="TLS certificate of endpoint and dashboard (PEM).")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
+    plain_http: Annotated[
+        bool, typer.Option("--plain-http", help="No TLS beyond this machine: the network is safe.")
+    ] = False,
 ) -> None:
     """Run all queries of a job file over their input and write the results."""
     if output_format not in FORMATS:
@@ -111,9 +119,10 @@ def run(
         again = summary is not None
         if summary is None:
             display = _display(log_format, quiet=quiet)
-            door = _door(wanted, http, display, quiet=quiet) if here else None
+            tls = tls_of(certificate, key, plain=plain_http)
+            door = _door(wanted, http, display, tls, quiet=quiet) if here else None
             pages, at = (ui or stay, ui_at) if here else (False, None)
-            with dashboard_of(job.name, pages, at, display, quiet=quiet) as dashboard:
+            with dashboard_of(job.name, pages, at, display, tls, quiet=quiet) as dashboard:
                 watch = dashboard.watch if dashboard is not None else None
                 settings = RunSettings(output_format, master, trace, door, watch, manager)
                 with guarded(folder, display) as poll:
@@ -147,7 +156,13 @@ def _display(log_format: str, *, quiet: bool) -> Display:
 
 @contextmanager
 def dashboard_of(
-    title: str, wanted: bool, at: str | None, display: Display, *, quiet: bool
+    title: str,
+    wanted: bool,
+    at: str | None,
+    display: Display,
+    tls: "Tls | None" = None,
+    *,
+    quiet: bool,
 ) -> "Iterator[RunDashboard | None]":
     """The dashboard of a run, where one is wanted."""
     if not wanted and at is None:
@@ -157,12 +172,12 @@ def dashboard_of(
     from millstream.edge.run.dashboard import RunDashboard  # noqa: PLC0415
 
     say = partial(typer.echo, err=True) if quiet else display.say
-    with RunDashboard(title, address(at), say) as dashboard:
+    with RunDashboard(title, address(at), say, tls) as dashboard:
         yield dashboard
 
 
 def _door(
-    job: Job, listen: str | None, display: Display, *, quiet: bool
+    job: Job, listen: str | None, display: Display, tls: "Tls", *, quiet: bool
 ) -> Callable[[LiveRun], AbstractContextManager[None]] | None:
     """What opens the endpoint of a run, where it wants one."""
     posted = posted_streams(job)
@@ -176,7 +191,7 @@ def _door(
     @contextmanager
     def opened(live: LiveRun) -> Iterator[None]:
         token = os.environ.get(TOKEN)
-        with run_endpoint(live, host=at.host, port=at.port or 0, token=token) as server:
+        with run_endpoint(live, host=at.host, port=at.port or 0, token=token, tls=tls) as server:
             say = partial(typer.echo, err=True) if quiet else display.say
             say(f"listening on {server.url}")
             for name in posted:
