@@ -152,12 +152,11 @@ def _plans_of_text(text: str, job: Job | None, spark: Analyzer) -> dict[str, Pla
             known[statement.name] = body_of(piece)
         else:
             name, whole = f"query {len(plans) + 1}", whole_text(piece, known.get)
+            select = statement.select if isinstance(statement, CreateQuery) else statement
             if isinstance(statement, CreateQuery):
                 name = statement.name
                 known[name] = whole
-                statement = statement.select
-            chosen = statement if whole == piece else parse_query(whole)
-            plans[name] = bind(chosen, catalog, spark)
+            plans[name] = bind(select if whole == piece else parse_query(whole), catalog, spark)
     if not plans:
         raise UsageError("the text has no query", hint="add SELECT ...")
     return plans
