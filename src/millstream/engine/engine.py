@@ -24,6 +24,7 @@ from millstream.engine.status import status
 from millstream.engine.steps.runner import StepRunner
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.system_streams import PREFIX
+from millstream.language.cql.views import whole_text
 from millstream.language.plan.nodes import Plan, sources_of
 from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import BEGINNING
@@ -67,7 +68,13 @@ class Engine(Dataflow):
 
     def plan(self, cql: str, start: int = BEGINNING) -> Plan:
         """What a query means."""
-        return self.compiler.compile(cql, self.catalog, start).plan
+        return self.compiler.compile(self.whole_text(cql), self.catalog, start).plan
+
+    def whole_text(self, cql: str, name: str = "") -> str:
+        """A text with the definitions of the registered queries that it reads by name."""
+        known = {r["name"]: str(r["cql"]) for r in self.ledger.queries() if r["name"] != name}
+        streams = {s.name for s in self.catalog.streams}
+        return whole_text(cql, lambda n: None if n in streams else known.get(n))
 
     def add_query(self, name: str, cql: str, *, from_beginning: bool = False) -> Query:
         """Registers a query and hosts all of it; its start is durable and the same when it is
@@ -75,6 +82,7 @@ class Engine(Dataflow):
         with self.lock:
             if name in self.queries:
                 raise UsageError(f"query {name} exists already", hint="drop it first")
+            cql = self.whole_text(cql, name)
             known = {r["name"]: r for r in self.ledger.queries()}.get(name)
             if known is not None and known["cql"] != cql:
                 raise UsageError(

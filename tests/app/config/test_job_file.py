@@ -34,6 +34,37 @@ cql = "SELECT host FROM requests WHERE status >= 500"
 """
 
 
+VIEWED = (
+    GOOD
+    + """
+[views.busy]
+cql = "SELECT host FROM errors"
+
+[queries.again]
+cql = "SELECT host FROM busy"
+"""
+)
+
+
+def test_queries_read_views_and_each_other(folder: Path) -> None:
+    (folder / "job.toml").write_text(VIEWED)
+    errors, again = load_job(folder / "job.toml").queries
+    assert errors.cql == "SELECT host FROM requests WHERE status >= 500"
+    assert again.cql.split("\n;\n") == [
+        "SELECT host FROM busy",
+        "CREATE VIEW `errors` AS SELECT host FROM requests WHERE status >= 500",
+        "CREATE VIEW `busy` AS SELECT host FROM errors",
+    ]
+    late = CqlError("wrong", source=again.cql, line=3, column=20)
+    assert "query again: in what it reads: wrong" in str(again.located(late))
+    (folder / "job.toml").write_text(VIEWED.replace("views.busy", "views.again"))
+    with pytest.raises(JobFileError, match="there is a view again"):
+        load_job(folder / "job.toml")
+    (folder / "job.toml").write_text(VIEWED.replace('cql = "SELECT host FROM errors"', "sql = 1"))
+    with pytest.raises(JobFileError, match="unknown key sql"):
+        load_job(folder / "job.toml")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "requests.tsv").write_text("host\tat\tstatus\n")

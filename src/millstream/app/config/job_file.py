@@ -13,6 +13,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
+from millstream.app.config.job_queries import JobQuery, JobText, with_definitions
 from millstream.app.config.toml_places import Places, places_of
 from millstream.control.definitions.qos_table import TableError, quality_of, schedule_of
 from millstream.control.definitions.stream_table import StreamReader
@@ -24,7 +25,8 @@ from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.share.matching import MATCHINGS
 
 T = TypeVar("T")
-SECTIONS = ("streams", "queries", "engine", "qos", "schedule")
+SECTIONS = ("streams", "views", "queries", "engine", "qos", "schedule")
+VIEW_KEYS = ("cql",)
 QUERY_KEYS = ("cql", "from_beginning")
 ENGINE_KEYS: Mapping[str, type] = {
     "batch_rows": int,
@@ -57,64 +59,6 @@ class JobFileError(UsageError):
     def __init__(self, mistakes: Sequence[UsageError]) -> None:
         self.mistakes = tuple(mistakes)
         super().__init__("\n\n".join(str(m) for m in mistakes))
-
-
-@dataclass(frozen=True, slots=True)
-class JobQuery:
-    """A query of a job file and where its text stands."""
-
-    name: str
-    cql: str
-    job: "JobText"
-    from_beginning: bool = False
-
-    def located(self, error: UsageError) -> UsageError:
-        """The same error, told with the place in the job file."""
-        path = ("queries", self.name, "cql")
-        if not isinstance(error, CqlError):
-            return self.job.mistake(
-                path, f"query {self.name}: {error.message}", error.hint, detail=error.detail
-            )
-        lines = error.source.split("\n")
-        offset = sum(len(line) + 1 for line in lines[: error.line - 1]) + error.column - 1
-        at = self.job.places.inside(path, offset)
-        return self.job.at(at, error.length, f"query {self.name}: {error.message}", error.hint)
-
-
-@dataclass(frozen=True, slots=True)
-class JobText:
-    """A job file's text with the places in it."""
-
-    path: Path
-    shown: str  # the file's name as the user gave it
-    places: Places
-
-    def at(self, offset: int, length: int, message: str, hint: str = "") -> CqlError:
-        line, column = self.places.line_column(offset)
-        return CqlError(
-            f"{self.shown}:{line}:{column}: {message}",
-            source=self.places.text,
-            line=line,
-            column=column,
-            length=length,
-            hint=hint,
-        )
-
-    def mistake(
-        self,
-        path: tuple[str, ...],
-        message: str,
-        hint: str = "",
-        *,
-        detail: str = "",
-        value: bool = True,
-    ) -> CqlError:
-        """An error at a value, or at its key."""
-        offset, length = self.places.value(path) if value else self.places.key(path)
-        error = self.at(offset, length, message, hint)
-        if detail:
-            error.detail = f"{error.detail}\n{detail}"
-        return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +182,8 @@ class _JobReader:
             if key not in SECTIONS:
                 self._note((key,), f"unknown section {key}", SECTIONS)
         streams = self._streams()
-        queries = self._queries()
+        queries, more = with_definitions(self._queries(), self._views(), streams)
+        self.mistakes += more
         engine = self._engine()
         spark = {str(k): _spark_value(v) for k, v in dict(engine.pop("spark", {})).items()}
         names = [q.name for q in queries]
@@ -276,7 +221,7 @@ class _JobReader:
         if not isinstance(section, dict):
             self.mistakes.append(self.text.mistake((name,), f"{name} is a table", example))
             return []
-        if not section:
+        if not section and name != "views":
             self.mistakes.append(
                 self.text.mistake((name,), f"the job has no {name}", f"add {example}", value=False)
             )
@@ -330,6 +275,19 @@ class _JobReader:
             else:
                 found.append(JobQuery(name, cql, self.text, beginning))
         return tuple(found)
+
+    def _views(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name, table in self._section("views", '[views.NAME] with cql = "SELECT ..."'):
+            for key in table:
+                if key not in VIEW_KEYS:
+                    self._note(("views", name, key), f"unknown key {key}", VIEW_KEYS)
+            if isinstance(table.get("cql"), str):
+                found[name] = table["cql"]
+            else:
+                words = f"view {name} has no cql"
+                self.mistakes.append(self.text.mistake(("views", name), words, 'cql = "SELECT"'))
+        return found
 
     def _engine(self) -> dict[str, Any]:
         section = self.data.get("engine", {})

@@ -9,7 +9,14 @@ from typing import Any
 from millstream.app.shell.backend import Backend, Batch
 from millstream.app.shell.words import COMMANDS
 from millstream.core.errors import UsageError
-from millstream.language.cql.parsing.parser import CreateQuery, CreateStream, finished, parse, split
+from millstream.language.cql.parsing.parser import (
+    CreateQuery,
+    CreateStream,
+    CreateView,
+    finished,
+    parse,
+    split,
+)
 from millstream.language.cql.system_streams import COLUMNS
 
 WIDTH_MAX = 60
@@ -63,6 +70,9 @@ class Interpreter:
         if isinstance(statement, CreateStream):
             name = self._backend.create_stream(text)
             self._write(f"stream {name} is declared")
+        elif isinstance(statement, CreateView):
+            self._backend.create_view(statement.name, text)
+            self._write(f"view {statement.name} is known in this shell")
         elif isinstance(statement, CreateQuery):
             made = self._backend.create_query(statement.name, text)
             self._write(f"{made.sentence}: {made.reason}" if made.reason else made.sentence)
@@ -78,7 +88,10 @@ class Interpreter:
         self._commands[name](rest.strip().rstrip(";").strip())
 
     def _help(self, _: str) -> None:
-        self._write("A statement ends with a semicolon: SELECT ..., CREATE STREAM, CREATE QUERY.")
+        self._write(
+            "A statement ends with a semicolon: SELECT ..., CREATE STREAM, CREATE QUERY, "
+            "CREATE VIEW."
+        )
         for name, words in COMMANDS.items():
             self._write(f"  {name:<10}{words}")
 

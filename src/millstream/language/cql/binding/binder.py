@@ -25,6 +25,7 @@ from millstream.language.cql.binding.relations import (
 from millstream.language.cql.binding.scope import Named
 from millstream.language.cql.binding.select import SelectBinder, distinct_rows
 from millstream.language.cql.binding.storing import refuse_incomparable
+from millstream.language.cql.binding.views import bound_views
 from millstream.language.cql.catalog import Catalog, lookup
 from millstream.language.cql.parsing.parser import SelectStatement, Text
 from millstream.language.cql.parsing.syntax import EmitSyntax, Span
@@ -76,7 +77,8 @@ def bind(
 ) -> Plan:
     """The canonical plan of a query over rows with ts >= start."""
     try:
-        bound = QueryBinder(select.text, catalog, analyzer, start).bind(select.tree, {})
+        binder = QueryBinder(select.text, catalog, analyzer, start)
+        bound = binder.bind(select.tree, bound_views(select.text, select.views, binder.bind))
     except RecursionError:
         raise select.text.error(
             "the query is nested too deeply", Span(0, 0), "split it with WITH"

@@ -52,7 +52,8 @@ class CqlParser(CreateParser):
             raise CqlSyntaxError(
                 f"expected a query, found {spot.text or 'nothing'}",
                 Span(spot.start, spot.end),
-                "a statement begins with SELECT, WITH, ISTREAM(, CREATE STREAM or CREATE QUERY",
+                "a statement begins with SELECT, WITH, ISTREAM(, CREATE STREAM, CREATE QUERY or "
+                "CREATE VIEW",
             )
         joined = self._parse_set_operations(query) or query
         result: exp.Expr = self._parse_query_modifiers(joined)
