@@ -15,10 +15,17 @@ from millstream.core.durations import CALENDAR_HINT, CALENDAR_UNITS, microsecond
 from millstream.core.errors import CqlError, UsageError
 from millstream.core.suggestions import did_you_mean
 from millstream.language.cql.catalog import Catalog
-from millstream.language.cql.functions import AGGREGATES, WHY_UNREPEATABLE, unrepeatable
+from millstream.language.cql.functions import (
+    AGGREGATES,
+    REACHING,
+    WHY_REACHING,
+    WHY_UNREPEATABLE,
+    unrepeatable,
+)
 from millstream.language.cql.literals import ConstantError, cast, interval, negated, number, string
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.syntax import Span
+from millstream.language.cql.spark_functions import CALLABLE
 from millstream.language.cql.types import canonical
 from millstream.language.plan.expressions import TRUE, Call, Expr, Lambda, Literal, Parameter
 from millstream.language.plan.sql_text import quoted
@@ -261,8 +268,18 @@ class Lowering:
                 near = did_you_mean(name, AGGREGATES)
                 raise self.fail(f"{name} does not take {_kind(arg)}{near}", arg)
         known = self._catalog.function(name)
+        if known is None:
+            self._refuse_unknown(node, lower)
         call = lower if known is None else known.call_name
         return Call(call, tuple(self.lower(arg) for arg in node.expressions))
+
+    def _refuse_unknown(self, node: exp.Anonymous, lower: str) -> None:
+        """What is not known to be harmless is not called, whatever else Spark may know."""
+        if lower in REACHING:
+            raise self.text.error(f"{node.name} may not be called", name_span(node), WHY_REACHING)
+        if lower not in CALLABLE:
+            near = did_you_mean(lower, [*CALLABLE, *(f.name for f in self._catalog.functions)])
+            raise self.text.error(f"unknown function {node.name}{near}", name_span(node))
 
 
 def with_fields(base: Expr, names: list[str]) -> Expr:
