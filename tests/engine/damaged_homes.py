@@ -88,15 +88,14 @@ def gone_on(out: Path) -> Outcome:
         engine = opened(out)
     except MillstreamError as error:
         return Outcome(error)
+    said: MillstreamError | None = None
     try:
-        loop = Loop(engine)
-        loop.run()
-        parked = frozenset(q.name for q in engine.queries.values() if q.state == "parked")
-        return Outcome(loop.damage.first, parked)
+        Loop(engine).run()
     except MillstreamError as error:
-        return Outcome(error)
+        said = error
     finally:
         engine.close()
+    return Outcome(said, frozenset(q.name for q in engine.queries.values() if q.state == "parked"))
 
 
 def delivered(folder: Path) -> Counter[int]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from millstream.core.errors import MillstreamError
 from millstream.decide.schedule.measures import OperatorStatistic, PlanStatistic
 from millstream.engine.ports import LiveSource
 from millstream.engine.query import Query
@@ -40,6 +41,7 @@ class Dataflow:
         self.appenders: dict[str, Appender] = {}
         self.ingests: dict[str, FileIngest] = {}
         self.sources: dict[str, LiveSource] = {}  # those that bring rows by themselves
+        self.stopped: dict[str, MillstreamError] = {}  # streams whose source cannot go on
         self.deliveries: list[Delivery] = []
         self.paused_operators: frozenset[str] = frozenset()
         self.resting: set[str] = set()  # operators that are about to be handed over

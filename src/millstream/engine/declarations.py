@@ -8,7 +8,7 @@ come: those who read them must have begun before.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from millstream.core.errors import UsageError
+from millstream.core.errors import DamageError, StateError, UsageError
 from millstream.engine.dataflow import Dataflow
 from millstream.engine.ports import DataPlane, LiveSource, SourceSetting
 from millstream.engine.sources.file_ingest import FileIngest
@@ -44,9 +44,17 @@ class Declarations:
         self._waiting: dict[str, FileIngest | LiveSource] = {}  # opened, not started
 
     def restore_streams(self) -> None:
-        """Everything that was declared again."""
-        for declared in self.ownership.declared().values():
-            self._add_stream(declared.definition, ingest=declared.ingest, started=declared.started)
+        """Everything that was declared again; a source that cannot be opened stops its readers."""
+        for name, declared in self.ownership.declared().items():
+            try:
+                self._add_stream(
+                    declared.definition, ingest=declared.ingest, started=declared.started
+                )
+            except (UsageError, StateError) as error:
+                if isinstance(error, DamageError):
+                    raise
+                self.add_stream(declared.definition, ingest=False)
+                self.engine.stopped[name] = error
 
     def add_stream(self, definition: StreamDefinition, *, ingest: bool = True) -> None:
         """Declares a base stream; its source is opened at once, so that mistakes show.
@@ -147,6 +155,7 @@ class Declarations:
                 source.stop()
             self.engine.ingests.pop(name, None)
             self._waiting.pop(name, None)
+            self.engine.stopped.pop(name, None)
             self.engine.appenders.pop(name, None)
             self.engine.catalog = self.engine.catalog.without_stream(name)
             gone: list[str] = []

@@ -20,10 +20,13 @@ from millstream.engine.quota import REVIEW_SECONDS, review
 from millstream.engine.scheduling.idleness import follow_others
 from millstream.engine.scheduling.step_scheduler import StepScheduler
 from millstream.engine.steps.reports import StepReport
-from millstream.engine.steps.trains import Unit
+from millstream.engine.steps.trains import Unit, alone
 from millstream.engine.troubles.damage import Damage, try_again
+from millstream.engine.troubles.failing import Failing
+from millstream.engine.troubles.stopped_sources import StoppedSources, ends_all
+from millstream.engine.troubles.suspects import Suspects, fail_by_name
 from millstream.store.delivery import Delivery, SinkError
-from millstream.store.machine_failures import disk_full
+from millstream.store.machine_failures import disk_full, first_line
 
 IDLE_SECONDS = 0.05
 LOOK_SECONDS = 0.2
@@ -31,7 +34,7 @@ LOOK_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    kind: OneOf["ingest", "step", "deliver", "compact"]
+    kind: OneOf["ingest", "step", "suspect", "deliver", "compact"]
     name: str
     more: frozenset[str] = frozenset()  # what else is busy with it
 
@@ -56,6 +59,9 @@ class Loop:
         self._choices: dict[str, tuple[Choice, Unit]] = {}  # steps in flight
         self._next_look = self._next_review = 0.0
         self.damage = Damage(engine, self._say)
+        self.stopped_sources = StoppedSources(engine, self._say)
+        self.suspects = Suspects(engine, self._say)
+        self._failing = Failing()
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -63,6 +69,8 @@ class Loop:
         # A process may have ended between a delivery and the removal of what it had delivered.
         self.engine.maintenance.retain({d.result.stream for d in self.engine.deliveries})
         try_again(self.engine)
+        self.stopped_sources.take_up()
+        self.suspects.take_up()
         self.engine.on_arrival.append(self.wake)
         for source in self.engine.sources.values():
             source.start()
@@ -95,8 +103,14 @@ class Loop:
                     tick()
         finally:
             self.stop()
-        if self.failure is not None:
-            raise self.failure
+        trouble = self.failure or self.trouble
+        if trouble is not None:
+            raise trouble
+
+    @property
+    def trouble(self) -> MillstreamError | None:
+        """Why some queries stand still while the others go on."""
+        return self.damage.first or self.stopped_sources.first
 
     def wake(self) -> None:
         """Something has changed from outside: a query, rows.
@@ -127,7 +141,7 @@ class Loop:
                 except BaseException as error:  # else nobody would hear of it
                     self._fail(error)
                     return
-                idle = piece is None and not (self._busy or self.scheduler.holding)
+                idle = piece is None and not self._waits()
                 if piece is not None:
                     self._busy |= {piece.name, *piece.more}
             if piece is None:
@@ -161,6 +175,10 @@ class Loop:
                 self.finished.set()
             self._heard.wait(IDLE_SECONDS)
 
+    def _waits(self) -> bool:
+        """Whether there will be more to do without anything coming from outside."""
+        return bool(self._busy) or self.scheduler.holding or self._failing.waits
+
     def _fail(self, error: BaseException) -> None:
         if self.failure is None:
             told = isinstance(error, MillstreamError)
@@ -180,15 +198,20 @@ class Loop:
                 return
             self._next_look = time.monotonic() + LOOK_SECONDS
         try:
-            for source in list(self.engine.sources.values()):
+            for name, source in list(self.engine.sources.items()):
                 if source.failure is not None:
-                    raise source.failure
+                    self._source_failed(name, source.failure)
             follow_others(self.engine)
             if time.monotonic() >= self._next_review:
                 self._next_review = time.monotonic() + REVIEW_SECONDS
                 review(self.engine, self._say)
         except BaseException as error:
             self._fail(error)
+
+    def _source_failed(self, name: str, error: BaseException) -> None:
+        if ends_all(error) or self._machine_gone() is not None:
+            raise error
+        self.stopped_sources.stop(name, error)
 
     def _settled(self) -> bool:
         """Whether finite files are read to their end; sources without end may bring more."""
@@ -201,16 +224,30 @@ class Loop:
         engine = self.engine
         match piece.kind:
             case "ingest":
-                engine.ingests[piece.name].advance()
+                try:
+                    engine.ingests[piece.name].advance()
+                except MillstreamError as error:
+                    self._source_failed(piece.name, error)
+                    return
                 engine.maintenance.retain([engine.appenders[piece.name].stream])
             case "step":
                 choice, unit = self._choices.pop(piece.name)
                 report = None
+                self.suspects.in_flight[piece.name] = unit
                 try:
                     report = self._step(unit, ceil(choice.rows))
                 finally:
+                    self.suspects.in_flight.pop(piece.name, None)
                     with self._changed:
                         self.scheduler.finished(choice, report, unit)
+            case "suspect":
+                unit = alone(engine.operators[piece.name])
+                self.suspects.in_flight[piece.name] = unit
+                try:
+                    self._step(unit, engine.settings.step_rows_max)
+                finally:
+                    self.suspects.in_flight.pop(piece.name, None)
+                self.suspects.clear(piece.name)
             case "deliver":
                 delivery = next(
                     (d for d in engine.deliveries if str(d.consumer) == piece.name), None
@@ -234,14 +271,10 @@ class Loop:
                 raise
             if full := disk_full(error):
                 raise full from error
-            reason = engine.evaluator.data_error(error)
-            if unit.members:
-                self._each_alone(unit, rows, error, reason)
-            elif reason is None:
-                raise
-            else:
-                self._fail_queries(unit, rows, reason)
+            self._step_failed(unit, rows, error)
             return None
+        for operator in unit.operators:
+            self._failing.succeeded(operator.id)
         if report is not None:
             self.steps += 1
             for part in report.members:
@@ -253,8 +286,7 @@ class Loop:
         """Who reads the damaged file is parked; of a train, the others go on."""
         if not unit.members:
             self.damage.park_readers(unit.id, error)
-            return
-        for part in unit.apart():
+        for part in unit.apart() if unit.members else ():
             if part.id in self.engine.operators:
                 self._step(part, rows)
 
@@ -266,15 +298,46 @@ class Loop:
                 raise
             self.damage.stop_compaction(stream, error)
 
-    def _each_alone(self, unit: Unit, rows: int, error: Exception, reason: str | None) -> None:
-        """Who fails alone fails, and the others have lost nothing."""
+    def _step_failed(self, unit: Unit, rows: int, error: Exception) -> None:
+        """Neither a dropped query nor a full disk: the step's rows, the step, or the machine."""
+        reason = None if self.suspects.java_ended() else self.engine.evaluator.data_error(error)
+        if reason is None and self._machine_gone() is not None:
+            self.suspects.blame()
+            raise error
+        if unit.members:
+            self._split(unit, rows, error, reason)
+        elif reason is not None:
+            self._fail_queries(unit, rows, reason)
+        else:
+            self._judge(unit, error)
+
+    def _split(self, unit: Unit, rows: int, error: Exception, reason: str | None) -> None:
+        """Who fails alone fails, and the others have lost nothing.
+
+        Rows are met by each alone; anything else is looked for by halves.
+        """
         if self._stop.is_set():
             raise error  # after the restart it is tried again
-        if reason is None:
-            self.scheduler.trains.give_up(unit)  # too much for one job
-        for part in unit.apart():
-            if part.id in self.engine.operators:
-                self._step(part, rows)
+        if reason is not None:
+            for part in unit.apart():
+                if part.id in self.engine.operators:
+                    self._step(part, rows)
+            return
+        for half in unit.halves():
+            if all(o.id in self.engine.operators for o in half.operators):
+                self._step(half, rows)
+        guilty = [p for p in unit.apart() if self._failing.count(p.id)]
+        for part in guilty or [unit]:  # nobody alone: too much for one job
+            self.scheduler.trains.give_up(part)
+
+    def _judge(self, unit: Unit, error: Exception) -> None:
+        """A step alone has failed, and not on its rows."""
+        match self._failing.failed(unit.id, self.steps):
+            case "end":
+                raise error
+            case "fail":
+                told = f"its steps fail while others run: {first_line(error)}"
+                fail_by_name(self.engine, unit.id, told, self._say)
 
     def _fail_queries(self, unit: Unit, rows: int, reason: str) -> None:
         """The queries of an operator that has broken on its rows cannot go on."""
@@ -311,7 +374,13 @@ class Loop:
     # -- choice ---------------------------------------------------------------------------------
 
     def _next(self) -> Piece | None:
-        """Steps, as the scheduler chooses; every third time ingest, delivery and compaction."""
+        """Steps, as the scheduler chooses; every third time ingest, delivery and compaction.
+
+        While somebody is under suspicion, nothing runs beside it.
+        """
+        suspect = self.suspects.next()
+        if suspect is not None:
+            return None if self._busy else Piece("suspect", suspect)
         self._turn += 1
         if self._turn % 3 and (step := self._ready_step()) is not None:
             return step
@@ -324,7 +393,8 @@ class Loop:
         return None if self._turn % 3 else self._ready_step()
 
     def _ready_step(self) -> Piece | None:
-        found = self.scheduler.choose(self._busy)
+        self._failing.forget_all_but(set(self.engine.operators))
+        found = self.scheduler.choose(self._busy | self._failing.resting())
         if found is None:
             return None
         choice, unit = found

@@ -84,13 +84,12 @@ class LocalSystem:
 
     def check(self) -> None:
         """Raises what stopped the loop, if anything did."""
-        if self.loop.failure is not None:
-            raise self.loop.failure
+        trouble = self.loop.failure or self.loop.trouble
+        if trouble is not None:
+            raise trouble
 
     def work(self, tick: Callable[[], None]) -> None:
         self.loop.run(tick)
-        if self.loop.damage.first is not None:  # the others are done; this one goes on when it can
-            raise self.loop.damage.first
 
     def wait(self, timeout_s: float | None = None) -> bool:
         self.start()

@@ -59,18 +59,19 @@ class FileIngest:
                 hint="new rows come as new files of the folder",
             )
         self._parser = plane.file_parser(definition, format_of(definition, files), self.staging)
+        position = self._ledger.ingest_position(appender.stream)
+        self.ended = bool(position.get("ended"))
         recorded = self._ledger.source_files(appender.stream)
-        verify_unchanged(definition.name, recorded)
-        if not self.follow:
-            verify_complete(definition.name, recorded, files)
+        if not self.ended:  # else all its rows are here, whatever becomes of the files
+            verify_unchanged(definition.name, recorded)
+            if not self.follow:
+                verify_complete(definition.name, recorded, files)
         self._parser.check(files)
         self._pieces: Iterator[pa.Table] | None = None
         self._buffer: pa.Table | None = None
         self._opened: int | None = None  # the file to open next; None before the first
         self._next_poll = 0.0
         self._replay_from: tuple[float, int] | None = None
-        position = self._ledger.ingest_position(appender.stream)
-        self.ended = bool(position.get("ended"))
         self.rows = int(position.get("pos", 0))
 
     def ready(self) -> bool:
