@@ -132,6 +132,23 @@ class Join(Node):
         self._seal(tuple(f for node in self.inputs for f in node.schema))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Semijoin(Node):
+    """Rows of the first input that meet one of the second, or with `anti` none, each once.
+
+    The predicate is over the columns of both; the result has those of the first. A row that meets
+    others comes at the first instant at which it does. One that met none comes when it leaves the
+    relation; if it is there for an instant alone, at that instant. Results are a stream.
+    """
+
+    inputs: tuple[Node, Node]
+    predicate: Expr | None
+    anti: bool
+
+    def __post_init__(self) -> None:
+        self._seal(self.inputs[0].schema)
+
+
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
     """One aggregate: `sum(DISTINCT argument) FILTER (WHERE condition)`.
@@ -212,7 +229,7 @@ def inputs_of(node: Node) -> tuple[Node, ...]:
     match node:
         case Source():
             return ()
-        case Union(inputs) | Join(inputs, _):
+        case Union(inputs) | Join(inputs, _) | Semijoin(inputs, _, _):
             return inputs
         case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
             return (node.input,)
@@ -289,6 +306,9 @@ def shape(node: Node) -> str:
             return digest("window", _key(node, node.input), window_key(node.window))
         case Join():
             return _join(node)
+        case Semijoin():
+            both = (_key(node, i) for i in node.inputs)
+            return digest("semijoin", *both, predicate_key(node.predicate), str(node.anti))
         case Aggregate():
             calls = (
                 f"{c.function}|{c.distinct}|{c.argument and expression_key(c.argument)}"
@@ -392,6 +412,7 @@ __all__ = [
     "Node",
     "Plan",
     "Project",
+    "Semijoin",
     "Source",
     "Union",
     "Windowed",

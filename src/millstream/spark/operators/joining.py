@@ -254,8 +254,8 @@ def _join_by_time(
     if FOREVER in lengths:
         return left.join(right, F.expr(" AND ".join(conditions)))
     length = max(lengths) + 1
-    keyed_left = left.withColumn("_bucket", F.expr(_bucket(f"_ts{done[0]}", length)))
-    own = _bucket(f"_ts{following}", length)
+    keyed_left = left.withColumn("_bucket", F.expr(bucket(f"_ts{done[0]}", length)))
+    own = bucket(f"_ts{following}", length)
     keyed_right = right.withColumn(
         "_other", F.expr(f"explode(array({own} - 1L, {own}, {own} + 1L))")
     )
@@ -263,7 +263,7 @@ def _join_by_time(
     return keyed_left.join(keyed_right, F.expr(condition)).drop("_bucket", "_other")
 
 
-def _bucket(column: str, length: int) -> str:
+def bucket(column: str, length: int) -> str:
     return f"(({column} - pmod({column}, {length}L)) DIV {length}L)"
 
 

@@ -25,11 +25,11 @@ from millstream.language.cql.binding.relations import (
 from millstream.language.cql.binding.scope import Named
 from millstream.language.cql.binding.select import SelectBinder, distinct_rows
 from millstream.language.cql.binding.storing import refuse_incomparable
-from millstream.language.cql.binding.views import bound_views
 from millstream.language.cql.catalog import Catalog, lookup
 from millstream.language.cql.parsing.parser import SelectStatement, Text
 from millstream.language.cql.parsing.syntax import EmitSyntax, Span
 from millstream.language.cql.times_of_text import TimeTextError, as_type
+from millstream.language.cql.view_binding import bound_views
 from millstream.language.plan.expressions import Cast, Column
 from millstream.language.plan.nodes import (
     Aggregate,
