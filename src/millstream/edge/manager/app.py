@@ -12,7 +12,8 @@
     GET    /qos                           PUT /qos         goals, as a run takes them
     POST   /settings                      other strategies from now on
     POST   /control                       as a processor of a manager above (manager_tier.py)
-    GET    /health
+    GET    /health                 ok, or the worst alarm: warning, error
+    GET    /alarms
 
 Listens on loopback; beyond it every request carries a token. Bodies are bounded and validated.
 """
@@ -52,6 +53,7 @@ from millstream.core.lock import FolderLock
 from millstream.edge.http.access import AnswerError, json_body, record_body
 from millstream.edge.http.serving import Application, Server
 from millstream.edge.manager import answers
+from millstream.edge.manager.alarms import ClusterAlarms
 from millstream.edge.manager.driver import ManagerDriver
 from millstream.edge.manager.placement import add_placement_routes
 from millstream.edge.manager.quality import add_quality_routes
@@ -222,9 +224,12 @@ class ManagerServer:
         reading("/streams", lambda s: {name: answers.stream(s, name) for name in s.streams})
         reading("/redistribution", answers.redistribution)
 
+        alarms = ClusterAlarms(lambda: driver.state, self.settings.token, self.settings.verify)
+        alarms.add_route(app)
+
         @app.get("/health")
         async def health() -> dict[str, Any]:
-            return {"status": "ok", "pid": os.getpid(), "time": time.time()}
+            return {"status": alarms.word(), "pid": os.getpid(), "time": time.time()}
 
         @app.get("/decisions")
         async def decisions(after: int = 0, wait: float = 0.0) -> Any:
