@@ -223,3 +223,23 @@ def test_history_is_its_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_examples_in_the_text() -> None:
     for module in (words, interpreter):
         assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("spoken", "command"),
+    [
+        ("SHOW STREAMS;", r"\d"), ("describe stream_1", r"\d stream_1"), ("help", r"\?"),
+        ("SHOW ALARMS", r"\alarms"),
+    ],
+)  # fmt: skip
+def test_words_of_other_shells_are_understood(spoken: str, command: str) -> None:
+    system = Ending(queries=5, operators=8, processors=1, streams=2)
+    spoken_told, told = Told(system), Told(system)
+    spoken_told.run(spoken)
+    told.run(command)
+    assert told.lines
+    first_words = [[line.split()[:1] for line in t.lines] for t in (spoken_told, told)]
+    assert first_words[0] == first_words[1]
+    assert interpreter.complete(spoken)
+    with pytest.raises(Leave):
+        told.run("exit")
