@@ -158,10 +158,7 @@ class Shape:
                 for name, value in numbers.items():
                     column = pa.repeat(pa.scalar(value, pa.int64()), table.num_rows)
                     table = table.append_column(name, column)
-                batch = batch_of(table)
-                if len(batch) > leaf.slot.capacity:
-                    raise ValueError("the slot is too small by now")  # it is made anew
-                leaf.slot.fill(batch)
+                leaf.slot.fill(batch_of(table))
             return Computed(self._result(), watermark, self.places)
 
     def _table(

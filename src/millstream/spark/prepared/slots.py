@@ -52,6 +52,10 @@ class SmallSession:
         return self._java
 
 
+class SlotFullError(Exception):
+    """More rows than the slot has room for."""
+
+
 class Slot:
     """One leaf: a frame, and a way to change its rows."""
 
@@ -79,6 +83,8 @@ class Slot:
 
     def fill(self, batch: bytes) -> None:
         """From now on the frame has these rows; at most `capacity` bytes."""
+        if len(batch) > self.capacity:
+            raise SlotFullError
         self._buffer.clear()
         if len(batch) <= THROUGH_GATEWAY_MAX:
             self._buffer.put(batch)

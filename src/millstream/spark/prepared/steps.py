@@ -7,14 +7,13 @@ own logic builds the plan, as for any other step. What cannot be prepared goes t
 """
 
 import threading
-from collections.abc import Mapping
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from millstream.engine.ports import TrainStep
 from millstream.spark.prepared.shapes import Computed, Key, Shape, UnpreparedError, key_of, small
-from millstream.spark.prepared.slots import SmallSession
+from millstream.spark.prepared.slots import SlotFullError, SmallSession
 from millstream.spark.reading import Schemas
 from millstream.store.segments import SegmentStore
 
@@ -51,14 +50,21 @@ class PreparedSteps:
         if self._failures.get(key, 0) >= FAILURES_MAX:
             return None
         try:
-            return self._shape(key, job).run(job)
+            try:
+                return self._shape(key, job).run(job)
+            except SlotFullError:
+                self._drop(key)
+                return self._shape(key, job).run(job)  # its slots are made for these rows
         except UnpreparedError:
             self._failures[key] = FAILURES_MAX
         except (Py4JError, PySparkException, NotImplementedError, TypeError, ValueError):
             self._failures[key] = self._failures.get(key, 0) + 1
-            with self._lock:
-                self._shapes.pop(key, None)
+            self._drop(key)
         return None
+
+    def _drop(self, key: Key) -> None:
+        with self._lock:
+            self._shapes.pop(key, None)
 
     def _shape(self, key: Key, job: TrainStep) -> Shape:
         with self._lock:
@@ -72,7 +78,3 @@ class PreparedSteps:
             while len(self._shapes) > SHAPES_KEPT_MAX:
                 self._shapes.pop(next(iter(self._shapes)))
         return made
-
-    def shapes(self) -> Mapping[Key, Shape]:
-        """What is prepared now."""
-        return self._shapes
