@@ -15,6 +15,7 @@ from typing import Literal as OneOf
 from millstream.core.errors import DamageError, MillstreamError
 from millstream.decide.schedule.facts import Choice
 from millstream.engine.culprits import find_culprits
+from millstream.engine.delivering import Delivering
 from millstream.engine.engine import Engine
 from millstream.engine.quota import REVIEW_SECONDS, review
 from millstream.engine.scheduling.idleness import follow_others
@@ -25,7 +26,6 @@ from millstream.engine.troubles.damage import Damage, try_again
 from millstream.engine.troubles.failing import Failing
 from millstream.engine.troubles.stopped_sources import StoppedSources, ends_all
 from millstream.engine.troubles.suspects import Suspects, fail_by_name
-from millstream.store.delivery import Delivery, SinkError
 from millstream.store.machine_failures import disk_full, first_line
 
 IDLE_SECONDS = 0.05
@@ -59,6 +59,7 @@ class Loop:
         self._choices: dict[str, tuple[Choice, Unit]] = {}  # steps in flight
         self._next_look = self._next_review = 0.0
         self.damage = Damage(engine, self._say)
+        self.delivering = Delivering(engine, self.damage, self._say)
         self.stopped_sources = StoppedSources(engine, self._say)
         self.suspects = Suspects(engine, self._say)
         self._failing = Failing()
@@ -249,11 +250,8 @@ class Loop:
                     self.suspects.in_flight.pop(piece.name, None)
                 self.suspects.clear(piece.name)
             case "deliver":
-                delivery = next(
-                    (d for d in engine.deliveries if str(d.consumer) == piece.name), None
-                )
-                if delivery is not None:
-                    self._deliver(delivery)
+                names = {piece.name, *piece.more}
+                self.delivering.run([d for d in engine.deliveries if str(d.consumer) in names])
             case "compact":
                 self._compact(piece.name.removeprefix("compact "))
 
@@ -347,22 +345,6 @@ class Loop:
             if query.state == "running":
                 engine.fail_query(query.name, reason, culprits)
 
-    def _deliver(self, delivery: Delivery) -> None:
-        for listener in self.engine.on_delivery:
-            listener(delivery.result.stream)
-        try:
-            rows = delivery.advance()
-        except SinkError:
-            review(self.engine, self._say)
-            return
-        except DamageError as error:
-            if self.damage.of_ledger(error):
-                raise
-            self.damage.stop_delivery(delivery, error)
-            return
-        if rows:
-            self.engine.maintenance.retain([delivery.result.stream])
-
     def _say(self, text: str) -> None:
         for listener in self.engine.on_notice:
             listener(text)
@@ -410,15 +392,8 @@ class Loop:
         return None
 
     def _ready_delivery(self) -> Piece | None:
-        for delivery in self.engine.deliveries:
-            due = str(delivery.consumer) not in self._busy and delivery.retry.due
-            if due and delivery.pending():
-                # results take turns: none waits for the end
-                self.engine.deliveries = [
-                    d for d in self.engine.deliveries if d is not delivery
-                ] + [delivery]
-                return Piece("deliver", str(delivery.consumer))
-        return None
+        names = [str(d.consumer) for d in self.delivering.due(self._busy)]
+        return Piece("deliver", names[0], frozenset(names[1:])) if names else None
 
     def _ready_compaction(self) -> Piece | None:
         for stream in self.engine.maintenance.grown():

@@ -7,6 +7,7 @@ holds only for plans without an exchange: Spark keeps what has gone through one.
 
 import os
 import tempfile
+import weakref
 from typing import Any
 
 import pyarrow as pa
@@ -78,7 +79,7 @@ class Slot:
         rows = jvm.PythonSQLUtils.toDataFrame(batches, schema.json(), session.java)
         self.frame = DataFrame(rows, session.spark).coalesce(1)
         self._jvm = jvm
-        self._file: Any = None
+        self._file = -1
         self._channel: Any = None
 
     def fill(self, batch: bytes) -> None:
@@ -89,18 +90,20 @@ class Slot:
         if len(batch) <= THROUGH_GATEWAY_MAX:
             self._buffer.put(batch)
             return
-        if self._file is None:
-            self._file = tempfile.NamedTemporaryFile(prefix="millstream-slot-")  # noqa: SIM115
-            file = self._jvm.java.io.RandomAccessFile(self._file.name, "r")
-            self._channel = file.getChannel()
-        os.pwrite(self._file.fileno(), batch, 0)
+        if self._channel is None:
+            self._file = self._shared_file()
+        os.pwrite(self._file, batch, 0)
         self._buffer.limit(len(batch))
-        self._channel.read(self._buffer, 0)
+        if self._channel.read(self._buffer, 0) < len(batch):
+            raise ValueError("the slot's file was read in part")
 
-    def close(self) -> None:
-        if self._file is not None:
-            self._channel.close()
-            self._file.close()
+    def _shared_file(self) -> int:
+        """A file without a name that both processes have open, for as long as there is the slot."""
+        file, path = tempfile.mkstemp(prefix="millstream-slot-")
+        weakref.finalize(self, os.close, file)
+        self._channel = self._jvm.java.io.RandomAccessFile(path, "r").getChannel()
+        os.unlink(path)
+        return file
 
 
 def batch_of(table: pa.Table) -> bytes:
