@@ -68,7 +68,7 @@ def dashboard_app(
         "Millstream", token=token, host=host, flat_errors=True, page_headers=_headers(page)
     )
 
-    browsers = browsers or Browsers()
+    browsers = browsers or Browsers(token or "")
     app.guests = browsers.role_of
 
     @app.get("/", response_class=HTMLResponse)
