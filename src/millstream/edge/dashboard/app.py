@@ -42,8 +42,8 @@ from millstream.edge.dashboard.feed import Feed
 from millstream.edge.dashboard.metrics import CONTENT_TYPE, exposition
 from millstream.edge.http.access import json_body
 from millstream.edge.http.browsers import Browsers
-from millstream.edge.http.roles import for_all, reads, submits
-from millstream.edge.http.serving import ROLE, Application, Header
+from millstream.edge.http.roles import asker, for_all, reads, submits
+from millstream.edge.http.serving import Application, Header
 from millstream.edge.views.readiness import add_readiness, told
 from millstream.language.cql.completion import Known, candidates
 
@@ -79,7 +79,7 @@ def dashboard_app(
     @app.post("/api/links")
     @reads
     async def link(request: Request) -> dict[str, str]:
-        return {"path": browsers.link(request.scope[ROLE]) if token else "/"}
+        return {"path": browsers.link(asker(request)) if token else "/"}
 
     @app.get("/api/events")
     @reads

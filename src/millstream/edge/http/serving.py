@@ -29,13 +29,12 @@ from millstream.edge.http.access import AnswerError, error_answer
 from millstream.edge.http.browsers import ENTRY_PATH
 from millstream.edge.http.connections import ConnectionLimits, protocol_of
 from millstream.edge.http.kept_port import LOOPBACK, bound_socket
-from millstream.edge.http.roles import Keys, Role, role_of
+from millstream.edge.http.roles import ROLE, Keys, Role, role_of
 
 START_SECONDS_MAX = 30.0
 CHANGE_HEADER = "x-millstream"
 JSON_BODY = "application/json"
 BODIES = (JSON_BODY, "")  # no type: no body, or a program's that says nothing of it
-ROLE = "millstream.role"  # of who asks, in the scope of a request
 Header = tuple[bytes, bytes]
 Quick = Callable[[Request], Awaitable[Response]]
 
