@@ -63,3 +63,15 @@ def test_a_client_names_what_the_processor_allows(manager: ManagerServer, tmp_pa
     with ManagerClient(manager.url, token=SECRET) as owner:
         owner.declare(table("mine", path=outside))  # who owns the cluster names what it likes
         assert set(owner.streams()) == {"good", "mine"}
+
+
+def test_nobody_is_told_a_password(manager: ManagerServer, tmp_path: Path) -> None:
+    options = {"Password": "hunter2", "kafka.sasl.jaas.config": "env:JAAS", "header": True}
+    named = table("s", path=str(tmp_path / "b.csv"), options=options)
+    with ManagerClient(manager.url, token=SECRET) as owner:
+        owner.declare(named)
+        owner.declare(named)  # the same as before
+        told = owner.streams()["s"]["table"]["options"]
+        assert told == {**options, "Password": "(hidden)"}
+        for path in ("/streams", "/status", "/decisions", "/queries", "/placement"):
+            assert "hunter2" not in owner.ask("GET", owner.url + path).text, path

@@ -226,8 +226,9 @@ def test_a_link_lets_one_browser_in(system: Small, feed: Feed) -> None:
     browser, other = (TestClient(app, base_url="http://127.0.0.1:8350") for _ in range(2))
     path = browser.post("/api/links", json={}, headers=asking).json()["path"]
     assert browser.get("/").status_code == 401
-    (first,) = browser.get(path).history
-    assert (first.status_code, first.headers["location"]) == (303, "/")
+    clicked = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}  # in a notebook
+    first = browser.get(path, headers=clicked)
+    assert 'content="0;url=/"' in first.text
     cookie = first.headers["set-cookie"]
     assert cookie.startswith("millstream_8350=")
     assert "HttpOnly" in cookie
@@ -238,6 +239,12 @@ def test_a_link_lets_one_browser_in(system: Small, feed: Feed) -> None:
     assert browser.post("/api/queries", json=body, headers=ours).status_code == 403  # may read
     assert other.get(path).status_code == 401  # a link opens once
     assert browser.get(path).status_code == 200  # who is in stays in
+    again = TestClient(dashboard_app(system, feed, token="secret"), "http://127.0.0.1:8350")
+    value = cookie.partition("=")[2].partition(";")[0]
+    for sent, status in ((value, 200), (value.replace("1.", "2.", 1), 401), (value[:-1], 401),
+                         ("1.99999999999.x", 401), ("", 401), ("é", 401)):  # fmt: skip
+        kept = {"Cookie": f"millstream_8350={sent}".encode()}
+        assert again.get("/api/snapshot", headers=kept).status_code == status, sent
 
 
 def test_the_browser_loads_nothing_from_elsewhere(client: TestClient) -> None:

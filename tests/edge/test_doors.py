@@ -135,3 +135,14 @@ def test_a_role_opens_what_it_is_for(doors: Doors) -> None:
     assert status(Role.SUBMIT, "DELETE", "/processors/p") == 403
     assert status(Role.ADMIN, "DELETE", "/processors/p") not in (401, 403)
     assert status(Role.READ, "GET", "/nowhere") == 404
+
+
+@pytest.mark.parametrize("name", ["manager", "processor"])
+def test_a_client_takes_no_rows_from_a_processor(doors: Doors, name: str) -> None:
+    headers = {"Authorization": f"Bearer {role_token(SECRET, Role.SUBMIT)}"}
+    for word in ("ack", "expect", "unexpect"):
+        url = f"{doors[name][1].url}/streams/s/{word}"
+        for consumer, denied in (("p2", True), ("run", False)):
+            body = {"consumer": consumer, "next": 5}
+            status = httpx.post(url, json=body, headers=headers, timeout=30).status_code
+            assert (status == 403) is denied, (word, consumer)

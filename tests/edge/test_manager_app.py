@@ -245,6 +245,9 @@ def test_a_manager_takes_the_token_of_its_user(
         assert run(["queries", "--manager", url]) == 0
         assert run(["drop", "q", "--manager", url]) == 2
         assert "this token may read, and that is for submit" in capsys.readouterr().err
+        home = tmp_path / "manager"
+        assert home.stat().st_mode & 0o777 == 0o700
+        assert {path.stat().st_mode & 0o777 for path in home.iterdir()} == {0o600}
     finally:
         manager.close()
     assert run(["token", "--role", "rea"]) == 2

@@ -31,6 +31,7 @@ from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import BEGINNING
 from millstream.language.share.dataflow import REJECTED_NAMES, late_stream, rejected_stream
 from millstream.store.arrivals.appending import Rows
+from millstream.store.consumers import CLIENT
 from millstream.store.delivery import FileSink, Result, Sink
 
 LOOK_S = 2.0  # between questions to the manager
@@ -39,7 +40,6 @@ REST_S = 0.1  # when nothing has come
 FIGURES_S = 20.0  # to wait for the last figures
 SUBMIT_S, DROP_S = 120.0, 30.0  # to wait until a query runs, or is gone
 FRESH_S = 1.0  # figures are of now when a processor has spoken this long after the question
-CONSUMER = "run"
 CHANGES = "changes"  # in the home: what relations' tables are made of, with its types
 COUNTS = ("rows", "late", "rejected")  # of a stream
 NO_FIGURES = ("name", "operators", "columns", "admission")  # of a query's answer
@@ -197,7 +197,7 @@ class ClusterSystem:
             result = Result(target, target, fields, timed=fields is stream.columns)
             following = self._positions.of(target).get("next")
             with suppress(StateError):  # a source that rejects nothing
-                reader = RejectReader(self.client, stream.name, result, CONSUMER, following)
+                reader = RejectReader(self.client, stream.name, result, CLIENT, following)
                 self.rejects.append(PulledDelivery(target, result, reader, [sink], self._positions))
 
     def serve_sinks(self, name: str) -> None:

@@ -24,25 +24,36 @@ OWNER_ONLY, OWNER_FOLDER = 0o600, 0o700
 NOTE_BYTES_MAX = 4096
 
 
-def folder() -> Path:
-    """Where keys lie: made for its owner alone, refused where others could write."""
+def _places() -> tuple[Path, ...]:
+    """Where the folder may be; the second is for a user without a home."""
     given = os.environ.get(FOLDER)
+    if given:
+        return (Path(given),)
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    usual = Path(given) if given else Path(state) / "millstream"
+    return Path(state) / "millstream", Path(tempfile.gettempdir()) / f"millstream-{os.getuid()}"
+
+
+def folder() -> Path:
+    """Where keys lie: made for its owner alone, refused where it is another's."""
+    for place in _places():
+        try:
+            place.mkdir(mode=OWNER_FOLDER, parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if not _own(place):
+            raise _unusable(place, "it belongs to somebody else")
+        if stat.S_IMODE(place.stat().st_mode) != OWNER_FOLDER:
+            place.chmod(OWNER_FOLDER)
+        return place
+    raise _unusable(_places()[0], "it cannot be made")
+
+
+def _own(place: Path) -> bool:
     try:
-        usual.mkdir(mode=OWNER_FOLDER, parents=True, exist_ok=True)
-        found = usual
+        found = place.stat(follow_symlinks=False)
     except OSError:
-        if given:
-            raise _unusable(usual, "it cannot be made") from None
-        found = Path(tempfile.gettempdir()) / f"millstream-{os.getuid()}"  # a user without a home
-        found.mkdir(mode=OWNER_FOLDER, exist_ok=True)
-    state_of = found.stat(follow_symlinks=bool(given))
-    if state_of.st_uid != os.getuid() or not stat.S_ISDIR(state_of.st_mode):
-        raise _unusable(found, "it belongs to somebody else")
-    if stat.S_IMODE(state_of.st_mode) != OWNER_FOLDER:
-        found.chmod(OWNER_FOLDER)
-    return found
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 
 
 def _unusable(path: Path, why: str) -> ResourceError:
@@ -132,11 +143,14 @@ def _alive(process: int) -> bool:
 def token_for(url: str) -> str | None:
     """The token for an address, where a daemon of this user listens there."""
     try:
-        path = folder() / "daemons" / _address(url)
-    except (ResourceError, ValueError, OSError):
+        name = _address(url)
+    except ValueError:  # no port that could be
         return None
-    process, token = _note(path)
-    return token if _alive(process) else None
+    for place in _places():
+        process, token = _note(place / "daemons" / name) if _own(place) else (0, "")
+        if _alive(process):
+            return token
+    return None
 
 
 def introduced(url: str) -> tuple[str, str | None]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.core.errors import UsageError
+from millstream.core.secrets import refers
 
 # Formats of Structured Streaming that reach nothing but files in the folders.
 FORMATS = ("csv", "json", "parquet", "text", "orc", "rate", "rate-micro-batch")
@@ -36,7 +37,6 @@ OPTIONS = frozenset(
     }
 )  # fmt: skip
 GLOB = frozenset("*?[]{}\\")
-REFERENCES = ("env:", "file:")
 OWNER_HINT = "or let the processor's owner declare the stream"
 
 
@@ -77,7 +77,7 @@ class SourceRules:
                 detail="open are those that say how files are read",
                 hint=f"start the processor with --allow-option {option}, {OWNER_HINT}",
             )
-        if lower != "path" and isinstance(value, str) and value.startswith(REFERENCES):
+        if refers(option, value):
             raise UsageError(
                 f"stream {stream}: option {option} refers to a secret of the processor",
                 detail="a client does not choose who is told it",

@@ -43,8 +43,8 @@ from millstream.edge.dashboard.feed import Feed
 from millstream.edge.dashboard.metrics import CONTENT_TYPE, exposition
 from millstream.edge.http.access import json_body
 from millstream.edge.http.browsers import Browsers
-from millstream.edge.http.roles import for_all, reads, submits
-from millstream.edge.http.serving import ROLE, Application, Header
+from millstream.edge.http.roles import asker, for_all, reads, submits
+from millstream.edge.http.serving import Application, Header
 from millstream.edge.views.readiness import add_readiness, told
 from millstream.language.cql.completion import Known, candidates
 
@@ -69,7 +69,7 @@ def dashboard_app(
         "Millstream", token=token, host=host, flat_errors=True, page_headers=_headers(page)
     )
 
-    browsers = browsers or Browsers()
+    browsers = browsers or Browsers(token or "")
     app.guests = browsers.role_of
 
     @app.get("/", response_class=HTMLResponse)
@@ -80,7 +80,7 @@ def dashboard_app(
     @app.post("/api/links")
     @reads
     async def link(request: Request) -> dict[str, str]:
-        return {"path": browsers.link(request.scope[ROLE]) if token else "/"}
+        return {"path": browsers.link(asker(request)) if token else "/"}
 
     @app.get("/api/events")
     @reads

@@ -27,7 +27,7 @@ class DashboardServer:
         tls = tls or Tls()
         demand_closed("the dashboard is served", host, token, tls.certificate, plain=tls.plain)
         self.feed = Feed(source, interval_s)
-        self._browsers = Browsers() if token else None
+        self._browsers = Browsers(token) if token else None
         app = dashboard_app(source, self.feed, host=host, token=token, browsers=self._browsers)
         self._server = _server(app, host, port, tls)
 

@@ -23,6 +23,8 @@ from millstream.core.errors import (
     StateError,
     UsageError,
 )
+from millstream.edge.http.roles import Role, asker
+from millstream.store.consumers import CLIENT
 
 BODY_BYTES_MAX = 4 << 20
 TOO_MANY = 429  # rows wait already
@@ -66,6 +68,13 @@ async def record_body(
 ) -> T:
     """A request's body as the record it stands for."""
     return from_json(kind, await json_body(request, size_max), hint=hint)
+
+
+def check_consumer(request: Request, consumer: object) -> None:
+    """A client reads under a name of its own, so that it takes no rows from a processor."""
+    if asker(request) < Role.ADMIN and consumer != CLIENT:
+        text = f"a client reads as {CLIENT}, not as {str(consumer)[:100]}"
+        raise AnswerError(403, "denied", text, "processors alone read under their own names")
 
 
 def code_of(error: MillstreamError) -> str:

@@ -26,15 +26,15 @@ from millstream.client.http import checked_url
 from millstream.client.keyring import listed
 from millstream.core.errors import MillstreamError, ResourceError, UsageError
 from millstream.edge.http.access import AnswerError, error_answer
+from millstream.edge.http.browsers import ENTRY_PATH
 from millstream.edge.http.connections import ConnectionLimits, protocol_of
 from millstream.edge.http.kept_port import LOOPBACK, bound_socket
-from millstream.edge.http.roles import Keys, Role, role_of
+from millstream.edge.http.roles import ROLE, Keys, Role, role_of
 
 START_SECONDS_MAX = 30.0
 CHANGE_HEADER = "x-millstream"
 JSON_BODY = "application/json"
 BODIES = (JSON_BODY, "")  # no type: no body, or a program's that says nothing of it
-ROLE = "millstream.role"  # of who asks, in the scope of a request
 Header = tuple[bytes, bytes]
 Quick = Callable[[Request], Awaitable[Response]]
 
@@ -226,6 +226,9 @@ class Application(FastAPI):
         headers = request.headers
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         own = origin is None or urlsplit(origin).netloc == headers.get("host")
+        followed = headers.get("sec-fetch-dest") == "document" and request.method == "GET"
+        if self._page_headers and followed and request.scope["path"] == ENTRY_PATH:
+            site = "none"  # a link to our page, in a notebook say: who shows it reads nothing of it
         if not own or site not in ("none", "same-origin"):
             raise AnswerError(403, "denied", "a web page of another origin may not ask")
         kind = headers.get("content-type", JSON_BODY).partition(";")[0].strip().lower()

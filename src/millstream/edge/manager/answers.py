@@ -12,6 +12,7 @@ from millstream.control.manager.decisions import consider, placement
 from millstream.control.manager.state import ManagerState, Move, Query
 from millstream.control.moves.migration import objection
 from millstream.core.errors import UsageError
+from millstream.core.secrets import masked_table
 from millstream.edge.manager.driver import Traffic
 from millstream.edge.views.readiness import told
 
@@ -120,7 +121,7 @@ def stream(state: ManagerState, name: str) -> Answer:
         else None,
         "below": _is_manager(state, known.processor),
         "started": started,
-        "table": dict(known.table),
+        "table": masked_table(known.table),
         "figures": dict(figures.values) if figures else {},
         "rows_per_s": figures.rates.get("rows", 0.0) if figures else 0.0,
     }

@@ -17,8 +17,8 @@ from millstream.control.manager.manager import least_entered
 from millstream.core.codec import EXACT
 from millstream.core.errors import UsageError
 from millstream.edge.http.access import json_body, record_body
-from millstream.edge.http.roles import Role, submits
-from millstream.edge.http.serving import ROLE, Application, Listening
+from millstream.edge.http.roles import Role, asker, submits
+from millstream.edge.http.serving import Application, Listening
 from millstream.edge.manager import answers
 from millstream.edge.manager.driver import ManagerDriver
 from millstream.language.cql.system_streams import PREFIX
@@ -66,7 +66,7 @@ def add_stream_routes(
                 hint="choose another name for the stream",
             )
         place = asked.processor
-        if request.scope.get(ROLE, Role.ADMIN) < Role.ADMIN:
+        if asker(request) < Role.ADMIN:
             place = await allowed_at(asked.table, place)
         feed(DeclareStream(asked.table, place, asked.start))
         return answers.stream(driver.state, str(asked.table["name"]))

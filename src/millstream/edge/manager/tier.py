@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse, Response
 from millstream.client.http import AsyncHttpClient, json_of
 from millstream.control.manager import tiers
 from millstream.control.protocol.envelope import MESSAGE_BYTES_MAX, PATH, Envelope, written
-from millstream.edge.http.access import AnswerError, json_body, record_body
+from millstream.edge.http.access import AnswerError, check_consumer, json_body, record_body
 from millstream.edge.http.roles import reads, submits
 from millstream.edge.http.serving import Application
 from millstream.edge.manager.driver import ManagerDriver
@@ -95,5 +95,7 @@ def add_tier_routes(
     async def forward(request: Request, stream: str, word: str) -> JSONResponse:
         if word not in WORDS:
             raise AnswerError(404, "unknown", f"there is no {word} of a stream")
+        body = await json_body(request)
+        check_consumer(request, body.get("consumer"))
         _, url, _ = where(stream)
-        return await hand_on("POST", f"{url}/streams/{stream}/{word}", await json_body(request))
+        return await hand_on("POST", f"{url}/streams/{stream}/{word}", body)

@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from millstream.control.protocol.records import Count, Name, Names
 from millstream.core.codec import to_json
-from millstream.edge.http.access import AnswerError, record_body
+from millstream.edge.http.access import AnswerError, check_consumer, record_body
 from millstream.edge.http.roles import reads, submits
 from millstream.edge.http.serving import Application
 from millstream.language.plan.windows import FOREVER
@@ -158,6 +158,7 @@ class StreamDistributor:
         @submits
         async def ack(request: Request, stream: str) -> dict[str, Any]:
             taken = await record_body(request, Taken)
+            check_consumer(request, taken.consumer)
             await run_in_threadpool(distributor.acknowledge, stream, taken.consumer, taken.next)
             return {}
 
@@ -165,6 +166,7 @@ class StreamDistributor:
         @submits
         async def expect(request: Request, stream: str) -> dict[str, Any]:
             consumer = (await record_body(request, Reader)).consumer
+            check_consumer(request, consumer)
             following, epoch = await run_in_threadpool(distributor.expect, stream, consumer)
             return {"next": following, "epoch": epoch}
 
@@ -172,6 +174,7 @@ class StreamDistributor:
         @submits
         async def unexpect(request: Request, stream: str) -> dict[str, Any]:
             consumer = (await record_body(request, Reader)).consumer
+            check_consumer(request, consumer)
             further = await run_in_threadpool(distributor.unexpect, stream, consumer)
             return {"further": None if further is None else asdict(further)}
 

@@ -3,6 +3,7 @@
 A daemon that only this machine reaches and that was given no token takes the user's own.
 """
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,14 @@ def tls_of(certificate: Path | None, key: Path | None, *, plain: bool) -> "Tls":
     from millstream.edge.http.serving import Tls  # noqa: PLC0415
 
     return Tls(existing_file(certificate), existing_file(key), plain)
+
+
+def private_home(home: Path) -> None:
+    """A folder for its owner alone, as is all that this process and its Java process write."""
+    os.umask(0o077)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if home.stat().st_uid == os.getuid():
+        home.chmod(0o700)
 
 
 def existing_file(path: Path | None) -> str | None:

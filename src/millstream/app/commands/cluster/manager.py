@@ -10,7 +10,12 @@ from typing import Annotated
 
 import typer
 
-from millstream.app.commands.cluster.credentials import daemon_token, existing_file, tls_of
+from millstream.app.commands.cluster.credentials import (
+    daemon_token,
+    existing_file,
+    private_home,
+    tls_of,
+)
 from millstream.app.runs.json_log import speaker
 
 
@@ -118,7 +123,7 @@ def manager(
         ),
     )
     say = speaker(log_format, "decision")
-    home.mkdir(parents=True, exist_ok=True)
+    private_home(home)
     server = ManagerServer(home, settings, (lambda _: None) if quiet else say)
 
     with ExitStack() as pages:

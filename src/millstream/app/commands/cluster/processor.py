@@ -18,7 +18,12 @@ from typing import Annotated, Any
 
 import typer
 
-from millstream.app.commands.cluster.credentials import daemon_token, existing_file, tls_of
+from millstream.app.commands.cluster.credentials import (
+    daemon_token,
+    existing_file,
+    private_home,
+    tls_of,
+)
 from millstream.app.runs.json_log import speaker
 from millstream.core.errors import UsageError
 
@@ -129,7 +134,7 @@ def processor(
         slots=slots, pace_s=_pace(pace, settings.balance), local_disk=not shared_storage
     )
     say = speaker(log_format, "notice")
-    home.mkdir(parents=True, exist_ok=True)
+    private_home(home)
     session = _session(spark, heap, home)
     server = ProcessorServer(
         name,

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from millstream.app.commands.cluster.credentials import private_home
 from millstream.app.commands.cluster.token import link_to
 from millstream.app.config import load_job
 
@@ -59,6 +60,7 @@ def up(
     def say(text: str) -> None:
         typer.echo(text, err=True)
 
+    private_home(home)
     pages = KeptPort(ui_port)
     options = (
         *(("--pattern", pattern) if pattern else ()),
