@@ -42,6 +42,11 @@ BENCHMARKS = {
         "run",
         "what the scheduler itself costs a step",
     ),
+    "digests": (
+        "millstream_bench.throughput.digests",
+        "run",
+        "what digests of segments cost",
+    ),
     "planning": ("millstream_bench.planning.reuse", "run_planning_bench", "planners with reuse"),
     "admission": (
         "millstream_bench.cluster.admission",

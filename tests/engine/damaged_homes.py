@@ -25,7 +25,7 @@ from plain_plane import PlainPlane
 COLUMNS = (Field("c0", "bigint"),)
 SETTINGS = EngineSettings(batch_rows=4, sharing="exact", slots=1)
 QUERIES = {"one": ("1", 1), "two": ("1+2", 3)}
-ROWS = 24
+ROWS = 12
 
 
 class Killed(BaseException):
@@ -49,7 +49,7 @@ def opened(out: Path) -> Engine:
 def half_done(folder: Path, chance: random.Random) -> Path:
     """An --out folder whose engine was killed somewhere; its input lies beside it."""
     (folder / "in.csv").write_text("".join(f"{n},{n}\n" for n in range(ROWS)))
-    left = chance.randrange(8, 60)
+    left = chance.randrange(8, 34)
     out, killed = folder / "out", folder / "killed"
 
     def kill(point: str) -> None:

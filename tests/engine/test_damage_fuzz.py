@@ -81,6 +81,12 @@ def many(tmp_path: Path, homes: int, trials: int, seed: int) -> None:
             shutil.rmtree(place)
 
 
+@pytest.fixture(autouse=True)
+def no_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Power stays on here."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
 def test_damage_is_never_believed(tmp_path: Path) -> None:
     many(tmp_path, HOMES, TRIALS, 1)
 

@@ -21,6 +21,7 @@ from millstream.engine.ports import DataPlane, StreamRows
 from millstream.engine.query import Query, culprits_of
 from millstream.engine.settings import EngineSettings
 from millstream.engine.status import status
+from millstream.engine.steps.bounds import bounded
 from millstream.engine.steps.runner import StepRunner
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.system_streams import PREFIX
@@ -51,7 +52,11 @@ class Engine(Dataflow):
         self.plane, self.compiler = plane, plane.compiler
         self.evaluator = plane.evaluator(self.store)
         self.runner = StepRunner(
-            self.streams, self.compiler, self.evaluator, settings.collect_bytes_max
+            self.streams,
+            self.compiler,
+            self.evaluator,
+            settings.collect_bytes_max,
+            lambda job: bounded(job, self.settings.pairs_max, self.settings.step_seconds_max),
         )
         self.maintenance = Maintenance(self.streams, self.operators, self.evaluator)
         ownership = Ownership(self.ledger)

@@ -14,7 +14,6 @@ from typing import Literal as OneOf
 
 from millstream.core.errors import DamageError, MillstreamError
 from millstream.decide.schedule.facts import Choice
-from millstream.engine.culprits import find_culprits
 from millstream.engine.delivering import Delivering
 from millstream.engine.engine import Engine
 from millstream.engine.quota import REVIEW_SECONDS, review
@@ -22,14 +21,14 @@ from millstream.engine.scheduling.idleness import follow_others
 from millstream.engine.scheduling.step_scheduler import StepScheduler
 from millstream.engine.steps.reports import StepReport
 from millstream.engine.steps.trains import Unit, alone
-from millstream.engine.troubles.damage import Damage, try_again
-from millstream.engine.troubles.failing import Failing
+from millstream.engine.troubles.damage import Damage
+from millstream.engine.troubles.step_failures import StepFailures, StepsAgain
 from millstream.engine.troubles.stopped_sources import StoppedSources, ends_all
-from millstream.engine.troubles.suspects import Suspects, fail_by_name
-from millstream.store.machine_failures import disk_full, first_line
+from millstream.engine.troubles.suspects import Suspects
 
 IDLE_SECONDS = 0.05
 LOOK_SECONDS = 0.2
+TRY_AGAIN_SECONDS = 60.0  # what was parked or stopped for reasons that somebody may put right
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +57,26 @@ class Loop:
         self.scheduler = StepScheduler(engine)
         self._choices: dict[str, tuple[Choice, Unit]] = {}  # steps in flight
         self._next_look = self._next_review = 0.0
+        self._next_try = time.monotonic() + TRY_AGAIN_SECONDS
         self.damage = Damage(engine, self._say)
         self.delivering = Delivering(engine, self.damage, self._say)
         self.stopped_sources = StoppedSources(engine, self._say)
         self.suspects = Suspects(engine, self._say)
-        self._failing = Failing()
+        self._failures = StepFailures(
+            engine,
+            self.damage,
+            self.suspects,
+            StepsAgain(
+                self._step, self.scheduler.trains.give_up, lambda: self.steps, self._stop.is_set
+            ),
+        )
 
     # -- life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
         # A process may have ended between a delivery and the removal of what it had delivered.
         self.engine.maintenance.retain({d.result.stream for d in self.engine.deliveries})
-        try_again(self.engine)
+        self.damage.try_again()
         self.stopped_sources.take_up()
         self.suspects.take_up()
         self.engine.on_arrival.append(self.wake)
@@ -178,7 +185,7 @@ class Loop:
 
     def _waits(self) -> bool:
         """Whether there will be more to do without anything coming from outside."""
-        return bool(self._busy) or self.scheduler.holding or self._failing.waits
+        return bool(self._busy) or self.scheduler.holding or self._failures.waits
 
     def _fail(self, error: BaseException) -> None:
         if self.failure is None:
@@ -206,6 +213,10 @@ class Loop:
             if time.monotonic() >= self._next_review:
                 self._next_review = time.monotonic() + REVIEW_SECONDS
                 review(self.engine, self._say)
+            if time.monotonic() >= self._next_try:
+                self._next_try = time.monotonic() + TRY_AGAIN_SECONDS
+                self.damage.try_again()
+                self.stopped_sources.try_again()
         except BaseException as error:
             self._fail(error)
 
@@ -262,31 +273,15 @@ class Loop:
         except Exception as error:
             if any(o.id not in engine.operators for o in unit.operators):
                 return None  # a query was dropped meanwhile, and its streams with it
-            if isinstance(error, DamageError) and not self.damage.of_ledger(error):
-                self._damaged(unit, rows, error)
-                return None
-            if isinstance(error, MillstreamError):
-                raise
-            if full := disk_full(error):
-                raise full from error
-            self._step_failed(unit, rows, error)
+            self._failures.handle(unit, rows, error)
             return None
-        for operator in unit.operators:
-            self._failing.succeeded(operator.id)
+        self._failures.succeeded(unit)
         if report is not None:
             self.steps += 1
             for part in report.members:
                 self._tell(part)
         engine.maintenance.retain({s for o in unit.operators for s in o.inputs})
         return None if report is None else report.whole
-
-    def _damaged(self, unit: Unit, rows: int, error: DamageError) -> None:
-        """Who reads the damaged file is parked; of a train, the others go on."""
-        if not unit.members:
-            self.damage.park_readers(unit.id, error)
-        for part in unit.apart() if unit.members else ():
-            if part.id in self.engine.operators:
-                self._step(part, rows)
 
     def _compact(self, stream: str) -> None:
         try:
@@ -296,54 +291,6 @@ class Loop:
                 raise
             self.damage.stop_compaction(stream, error)
 
-    def _step_failed(self, unit: Unit, rows: int, error: Exception) -> None:
-        """Neither a dropped query nor a full disk: the step's rows, the step, or the machine."""
-        reason = None if self.suspects.java_ended() else self.engine.evaluator.data_error(error)
-        if reason is None and self._machine_gone() is not None:
-            self.suspects.blame()
-            raise error
-        if unit.members:
-            self._split(unit, rows, error, reason)
-        elif reason is not None:
-            self._fail_queries(unit, rows, reason)
-        else:
-            self._judge(unit, error)
-
-    def _split(self, unit: Unit, rows: int, error: Exception, reason: str | None) -> None:
-        """Who fails alone fails, and the others have lost nothing.
-
-        Rows are met by each alone; anything else is looked for by halves.
-        """
-        if self._stop.is_set():
-            raise error  # after the restart it is tried again
-        if reason is not None:
-            for part in unit.apart():
-                if part.id in self.engine.operators:
-                    self._step(part, rows)
-            return
-        for half in unit.halves():
-            if all(o.id in self.engine.operators for o in half.operators):
-                self._step(half, rows)
-        guilty = [p for p in unit.apart() if self._failing.count(p.id)]
-        for part in guilty or [unit]:  # nobody alone: too much for one job
-            self.scheduler.trains.give_up(part)
-
-    def _judge(self, unit: Unit, error: Exception) -> None:
-        """A step alone has failed, and not on its rows."""
-        match self._failing.failed(unit.id, self.steps):
-            case "end":
-                raise error
-            case "fail":
-                told = f"its steps fail while others run: {first_line(error)}"
-                fail_by_name(self.engine, unit.id, told, self._say)
-
-    def _fail_queries(self, unit: Unit, rows: int, reason: str) -> None:
-        """The queries of an operator that has broken on its rows cannot go on."""
-        engine = self.engine
-        culprits = find_culprits(engine, engine.runner, unit, rows)
-        for query in list(engine.queries_of(unit.id)):
-            if query.state == "running":
-                engine.fail_query(query.name, reason, culprits)
 
     def _say(self, text: str) -> None:
         for listener in self.engine.on_notice:
@@ -375,8 +322,7 @@ class Loop:
         return None if self._turn % 3 else self._ready_step()
 
     def _ready_step(self) -> Piece | None:
-        self._failing.forget_all_but(set(self.engine.operators))
-        found = self.scheduler.choose(self._busy | self._failing.resting())
+        found = self.scheduler.choose(self._busy | self._failures.resting())
         if found is None:
             return None
         choice, unit = found

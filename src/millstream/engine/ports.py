@@ -8,6 +8,7 @@ these ports knows the ledger, and the engine does not know how rows are computed
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -137,6 +138,7 @@ class TrainStep:
     columns: Mapping[str, str]  # of every stream that is read or made
     layouts: Mapping[int, Layout]  # of shared files, by number
     collect: bool = True  # whether the result is taken to be small
+    seconds_max: float = inf  # after which it is cut off
 
     def files(self) -> Collection[Segment]:
         """What it may read, a segment for each file."""

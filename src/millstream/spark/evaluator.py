@@ -16,7 +16,8 @@ from millstream.engine.ports import StepResult, StreamRows, TrainStep
 from millstream.language.share.shared_plan import Place
 from millstream.spark.collecting import collected
 from millstream.spark.compiler import nullable
-from millstream.spark.failures import data_error
+from millstream.spark.deadlines import Deadlines
+from millstream.spark.failures import data_error, java_process
 from millstream.spark.frames import Frame
 from millstream.spark.operators import LOGIC
 from millstream.spark.operators.base import Output, Step
@@ -44,14 +45,16 @@ class SparkEvaluator:
     ) -> None:
         self._spark, self._files, self._schemas = spark, files, schemas
         self._prepared = prepared
+        self._deadlines = Deadlines(spark.sparkContext, java_process(spark))
 
     # -- steps ----------------------------------------------------------------------------------
 
     def evaluate(self, job: TrainStep) -> StepResult:
-        computed = None if self._prepared is None else self._prepared.compute(job)
-        if computed is not None:
-            return self._written(job, computed)
-        return self._together(job) if job.members else self._alone(job)
+        with self._deadlines.within(job.seconds_max):
+            computed = None if self._prepared is None else self._prepared.compute(job)
+            if computed is not None:
+                return self._written(job, computed)
+            return self._together(job) if job.members else self._alone(job)
 
     def _written(self, job: TrainStep, computed: Computed) -> StepResult:
         """The result of a small step."""

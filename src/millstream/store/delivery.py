@@ -317,7 +317,8 @@ class Delivery:
         """Holds the stream for this consumer from here on (inside a transaction)."""
         following, watermark = self._ledger.cursor(self.consumer, self.result.stream)
         self._ledger.set_cursor(self.consumer, self.result.stream, following, watermark)
-        self._refuse_older_ledger()
+        if following > 1:  # else nothing was delivered from here: the files are another's
+            self._refuse_older_ledger()
         self.sink.recover(following)
 
     def _refuse_older_ledger(self) -> None:

@@ -31,6 +31,8 @@ QUERY_KEYS = ("cql", "from_beginning")
 ENGINE_KEYS: Mapping[str, type] = {
     "batch_rows": int,
     "step_rows_max": int,
+    "step_seconds_max": float,
+    "pairs_max": int,
     "backlog_rows_max": int,
     "collect_bytes_max": int,
     "quota_bytes": int,

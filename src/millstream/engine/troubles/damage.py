@@ -1,7 +1,7 @@
 """A file that does not hold what was written stops its readers, and nobody else.
 
 Readers are parked, not failed: their cursors and states stay, so that they go on without a gap once
-the file is back. They are tried again when somebody restarts them, and by the next process.
+the file is back. They are tried again every minute, and by the next process.
 """
 
 from collections.abc import Callable
@@ -51,9 +51,10 @@ class Damage:
             self._engine.set_query_state(name, "parked", reason)
             self._say(f"query {name} is parked: {reason}")
 
-
-def try_again(engine: Engine) -> None:
-    """Lets queries that damage has parked go on: the file may be back."""
-    for query in list(engine.queries.values()):
-        if query.state == "parked" and query.damaged:
-            engine.set_query_state(query.name, "running")
+    def try_again(self) -> None:
+        """Lets queries that damage has parked go on: the file may be back."""
+        self.first = None
+        self.streams.clear()
+        for query in list(self._engine.queries.values()):
+            if query.damaged:
+                self._engine.set_query_state(query.name, "running")

@@ -1,10 +1,12 @@
 """Steps that fail by a cause which is not their rows': tried again, and given up by name.
 
 A step alone rests after each failure. Where it fails again and again while others get on, it is its
-own cause, and its queries fail by name; where nobody gets on, the machine is, and the loop ends.
+own cause, and its queries fail by name; where nobody gets on, the machine is, and the loop ends. If
+there is nobody else, a job that does nothing tells whether the machine works.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal as OneOf
 
@@ -25,8 +27,11 @@ class Failing:
     def __init__(self) -> None:
         self._known: dict[str, _Failures] = {}
 
-    def failed(self, operator: str, steps: int) -> Verdict:
-        """What becomes of an operator whose step has failed alone, after so many good steps."""
+    def failed(self, operator: str, steps: int, works: Callable[[], bool]) -> Verdict:
+        """What becomes of an operator whose step has failed alone, after so many good steps.
+
+        `works` tries the machine out.
+        """
         now = time.monotonic()
         known = self._known.setdefault(operator, _Failures(0, steps, now))
         known.count += 1
@@ -34,7 +39,7 @@ class Failing:
             known.until = now + RESTS_S[known.count - 1]
             return "rest"
         del self._known[operator]
-        return "fail" if steps > known.steps else "end"
+        return "fail" if steps > known.steps or (not self._known and works()) else "end"
 
     def succeeded(self, operator: str) -> None:
         self._known.pop(operator, None)

@@ -1,8 +1,8 @@
 """A source that cannot go on stops its readers, and nobody else.
 
 A broken file, one that has changed since it was read, a connector that fails: the stream is taken
-from the loop, queries that read it are parked with the reason, and the rest go on. The next process
-opens the source again.
+from the loop, queries that read it are parked with the reason, and the rest go on. Every minute,
+and by the next process, the source is opened again.
 """
 
 from collections.abc import Callable
@@ -31,12 +31,32 @@ class StoppedSources:
 
     def take_up(self) -> None:
         """Parks readers of streams that could not be opened; lets the others go on."""
-        for query in list(self._engine.queries.values()):
-            cause = self._cause(query)
-            if query.stopped and cause is None:
-                self._engine.set_query_state(query.name, "running")
+        self._wake()
         for name, error in list(self._engine.stopped.items()):
             self._told(name, error)
+
+    def try_again(self) -> None:
+        """Opens sources anew that somebody may have put right; a failure is no news."""
+        declared = self._engine.hosting.ownership.declared()
+        for name in list(self._engine.stopped):
+            known = declared.get(name)
+            if known is not None and not known.started:
+                continue  # its rows are not to come yet
+            with suppress(MillstreamError), self._engine.lock:
+                self._engine.hosting.open_source(self._engine.catalog.stream(name))
+                del self._engine.stopped[name]
+                source = self._engine.sources.get(name)
+                if source is not None:
+                    source.start()
+                self._say(f"stream {name} goes on")
+        if not self._engine.stopped:
+            self.first = None
+        self._wake()
+
+    def _wake(self) -> None:
+        for query in list(self._engine.queries.values()):
+            if query.stopped and self._cause(query) is None:
+                self._engine.set_query_state(query.name, "running")
 
     def stop(self, name: str, error: BaseException) -> None:
         """Takes a stream's source from the loop."""

@@ -34,8 +34,15 @@ class Suspects:
             if deaths < DEATHS_MAX:
                 self._waiting.append(operator)
                 continue
-            fail_by_name(self._engine, operator, GUILTY, self._say)
+            self.fail_by_name(operator, GUILTY)
             self.clear(operator)
+
+    def fail_by_name(self, operator: str, reason: str) -> None:
+        """Fails the queries of an operator that is its own trouble."""
+        for query in list(self._engine.queries_of(operator)):
+            if query.state == "running":
+                self._engine.fail_query(query.name, reason)
+                self._say(f"query {query.name} has failed: {reason}")
 
     def java_ended(self) -> bool:
         """Whether it is gone already: its errors cannot be asked for words then."""
@@ -79,11 +86,3 @@ class Suspects:
             "SELECT key, value FROM meta WHERE key LIKE ? ORDER BY key", (f"{DEATHS}%",)
         )
         return {r["key"].removeprefix(DEATHS): int(r["value"]) for r in rows}
-
-
-def fail_by_name(engine: Engine, operator: str, reason: str, say: Callable[[str], None]) -> None:
-    """Fails the queries of an operator that is its own trouble."""
-    for query in list(engine.queries_of(operator)):
-        if query.state == "running":
-            engine.fail_query(query.name, reason)
-            say(f"query {query.name} has failed: {reason}")
