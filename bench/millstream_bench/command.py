@@ -37,6 +37,11 @@ BENCHMARKS = {
         "run",
         "what the scheduler itself costs a step",
     ),
+    "push": (
+        "millstream_bench.throughput.pushing",
+        "run",
+        "a pushed batch: read by Arrow, and by a Spark job",
+    ),
     "planning": ("millstream_bench.planning.reuse", "run_planning_bench", "planners with reuse"),
     "admission": (
         "millstream_bench.cluster.admission",

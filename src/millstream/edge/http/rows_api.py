@@ -1,6 +1,7 @@
 """Rows over HTTP: posted in numbered batches, answered after their commit.
 
     POST /streams/NAME/rows                  {"producer": "p", "sequence": 7, "rows": [{...}, ...]}
+    POST /streams/NAME/rows?producer=p&sequence=7      the rows as an Arrow stream, with its type
     GET  /streams/NAME/producers/PRODUCER    the sequence number that follows
     POST /streams/NAME/end                   no more rows will come
     GET  /health
@@ -15,13 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+import pyarrow as pa
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import Strict
 
-from millstream.edge.http.access import AnswerError, record_body
+from millstream.edge.http.access import AnswerError, body_bytes, record_body
 from millstream.edge.http.kept_port import LOOPBACK
-from millstream.edge.http.serving import Application, Server, demand_token
+from millstream.edge.http.serving import ARROW_BODY, Application, Server, demand_token
 
 if TYPE_CHECKING:
     from millstream.engine.sources.push_source import PushSource
@@ -30,6 +32,7 @@ REQUEST_BYTES_MAX = 16 << 20
 Doors = Callable[[str], "PushSource | None"]
 Busy = Callable[[], bool]
 HINT = '{"producer": "p", "sequence": 1, "rows": [{...}]}'
+ARROW_HINT = "an Arrow stream, with ?producer=p&sequence=1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,15 @@ class Batch:
     producer: Annotated[str, Strict()]
     sequence: Annotated[int, Strict()]
     rows: Annotated[list[Any], Strict()]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowBatch:
+    """The same with rows that are Arrow's already."""
+
+    producer: str
+    sequence: int
+    rows: pa.Table
 
 
 def rows_app(
@@ -65,7 +77,7 @@ def rows_app(
         if busy is not None and await run_in_threadpool(busy):
             text = "too many rows wait to be processed"
             raise AnswerError(503, "busy", text, "send it again later")
-        batch = await record_body(request, Batch, request_bytes_max, hint=HINT)
+        batch = await _batch(request, request_bytes_max)
         answer = await run_in_threadpool(door.push, batch.producer, batch.sequence, batch.rows)
         return {
             "stream": name,
@@ -88,6 +100,25 @@ def rows_app(
         return {"stream": name, "ended": True}
 
     return app
+
+
+async def _batch(request: Request, size_max: int) -> Batch | ArrowBatch:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != ARROW_BODY:
+        return await record_body(request, Batch, size_max, hint=HINT)
+    given = request.query_params
+    number = given.get("sequence", "")
+    if not (number.isascii() and number.isdigit()):
+        raise AnswerError(400, "mistake", "a batch needs its sequence number", ARROW_HINT)
+    body = await body_bytes(request, size_max)
+    try:
+        with pa.ipc.open_stream(body) as reader:
+            rows = reader.read_all()
+        rows.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        text = f"the body is no Arrow stream: {error}"[:300]
+        raise AnswerError(400, "mistake", text, ARROW_HINT) from None
+    return ArrowBatch(given.get("producer", ""), int(number), rows)
 
 
 def _door(doors: Doors, name: str) -> "PushSource":

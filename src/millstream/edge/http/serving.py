@@ -29,7 +29,9 @@ START_SECONDS_MAX = 30.0
 OPEN_PATH = "/health"  # needs no token
 CHANGE_HEADER = "x-millstream"
 JSON_BODY = "application/json"
-BODIES = (JSON_BODY, "")  # no type: no body, or a program's that says nothing of it
+ARROW_BODY = "application/vnd.apache.arrow.stream"
+# no type: no body, or a program's that says nothing of it; no page can send any of these unasked
+BODIES = (JSON_BODY, ARROW_BODY, "")
 COOKIE = "millstream_token"
 Header = tuple[bytes, bytes]
 Quick = Callable[[Request], Awaitable[Response]]
