@@ -79,7 +79,6 @@ class PushSource:
         _check(producer, number, rows)
         if number is not None and number < self.expected(producer):
             return REPEATED
-        self._refuse_ended()
         own = _Waiting(producer, number, self._parse(rows, producer))
         with self._queue_lock:
             self._queue.append(own)
