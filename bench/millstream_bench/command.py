@@ -47,6 +47,11 @@ BENCHMARKS = {
         "run",
         "what digests of segments cost",
     ),
+    "push": (
+        "millstream_bench.throughput.pushing",
+        "run",
+        "a pushed batch: read by Arrow, and by a Spark job",
+    ),
     "planning": ("millstream_bench.planning.reuse", "run_planning_bench", "planners with reuse"),
     "admission": (
         "millstream_bench.cluster.admission",

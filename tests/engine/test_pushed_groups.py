@@ -216,3 +216,15 @@ def test_no_step_and_no_query_is_waited_for(tmp_path: Path) -> None:
     assert engine.result("q")["c0"].to_pylist() == [2, 3, 4]
     loop.stop()
     engine.close()
+
+
+def test_a_stream_that_is_declared_again_knows_no_producer(tmp_path: Path) -> None:
+    """Numbers of a stream that was forgotten would swallow the first batches of the new one."""
+    engine = Engine(tmp_path, PlainPlane())
+    for _ in range(2):
+        engine.add_stream(StreamDefinition("a", (Field("c0", "bigint"),), "ts", source={}))
+        source = engine.sources["a"]
+        assert isinstance(source, PushSource)
+        assert not source.push("p", 1, [{"ts": 1, "c0": 1}]).repeated
+        engine.hosting.forget("a")
+    engine.close()

@@ -12,7 +12,8 @@ from millstream.store.arrivals.appending import Rows
 
 
 def as_given(rows: Any, definition: StreamDefinition) -> Rows:
-    """Mappings, sequences in order of columns, an Arrow table or batch, or a pandas frame.
+    """Mappings, sequences in order of columns, an Arrow table or batches of one, or a pandas
+    frame.
 
     A misspelt column is the program's mistake, told at once; a value of another type is the row's,
     which is rejected.
@@ -20,11 +21,11 @@ def as_given(rows: Any, definition: StreamDefinition) -> Rows:
     names = [f.name for f in definition.columns]
     if hasattr(rows, "columns") and hasattr(rows, "iloc"):
         rows = pa.Table.from_pandas(rows, preserve_index=False)
-    if isinstance(rows, pa.RecordBatch):
-        rows = pa.Table.from_batches([rows])
     if isinstance(rows, pa.Table):
         return _renamed(rows, names, definition.name)
-    listed = list(rows)
+    listed = [rows] if isinstance(rows, pa.RecordBatch) else list(rows)
+    if listed and set(map(type, listed)) == {pa.RecordBatch}:
+        return _renamed(pa.Table.from_batches(listed), names, definition.name)
     if set(map(type, listed)) <= {dict}:
         keys: set[Any] = set().union(*listed)
         if keys.issubset(names):

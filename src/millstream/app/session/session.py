@@ -164,8 +164,8 @@ class Session:
     ) -> Mapping[str, Any]:
         """Adds rows to a stream without a source of its own, durably; tells what became of them.
 
-        Rows are mappings, sequences in order of columns, an Arrow table or batch, or a pandas
-        frame. A producer that counts its batches from 1 may send one again: it counts once.
+        Rows are mappings, sequences in order of columns, an Arrow table or batches of one, or a
+        pandas frame. A producer that counts its batches from 1 may send one again: it counts once.
         """
         given = as_given(rows, self.system.definition(stream))
         return self.system.push(stream, given, producer or self._producer, number)

@@ -79,7 +79,6 @@ class PushSource:
         _check(producer, number, rows)
         if number is not None and number < self.expected(producer):
             return REPEATED
-        self._refuse_ended()
         own = _Waiting(producer, number, self._parse(rows, producer))
         with self._queue_lock:
             self._queue.append(own)
@@ -154,7 +153,7 @@ class PushSource:
         self._tell()
 
     def _key(self, producer: str) -> str:
-        return f"{self.appender.stream}@{producer}"
+        return position_key(self.appender.stream, producer)
 
     def _tell(self) -> None:
         if self._pushed is not None:
@@ -174,6 +173,11 @@ class PushSource:
 
     def silent_since(self) -> float:
         return self.appender.arrived
+
+
+def position_key(stream: str, producer: str) -> str:
+    """The name under which the ledger keeps what a producer has sent to a stream."""
+    return f"{stream}@{producer}"
 
 
 def _check(producer: str, number: int | None, rows: Rows) -> None:

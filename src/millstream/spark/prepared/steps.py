@@ -20,6 +20,7 @@ from millstream.store.segments import SegmentStore
 SHAPES_KEPT_MAX = 300
 FAILURES_MAX = 3  # of a shape, after which it is left to the ordinary way
 KEYS_KEPT_MAX = 10_000
+CANCELLED = "SPARK_JOB_CANCELLED"
 
 
 class PreparedSteps:
@@ -57,7 +58,9 @@ class PreparedSteps:
                 return self._shape(key, job).run(job)  # its slots are made for these rows
         except UnpreparedError:
             self._failures[key] = FAILURES_MAX
-        except (Py4JError, PySparkException, NotImplementedError, TypeError, ValueError):
+        except (Py4JError, PySparkException, NotImplementedError, TypeError, ValueError) as error:
+            if CANCELLED in str(error):
+                raise  # its time is over: no other way would be quicker
             self._failures[key] = self._failures.get(key, 0) + 1
             self._drop(key)
         return None

@@ -83,7 +83,8 @@ class ArrowRows:
     def _odd_keys(self, rows: Rows) -> Flags | None:
         """Rows with more than declared values, where that might make them malformed to Spark."""
         if isinstance(rows, pa.Table):
-            return None if self._known.issuperset(rows.column_names) else _all(rows.num_rows)
+            odd = any(f.name not in self._known and not _number(f.type) for f in rows.schema)
+            return np.ones(rows.num_rows, bool) if odd else None
         keys: set[Any] = set().union(*rows)
         if keys <= self._known:
             return None
@@ -100,8 +101,9 @@ class ArrowRows:
         return type(value) is not str or len(value) < TEXT_BYTES_MAX
 
 
-def _all(count: int) -> Flags:
-    return np.ones(count, bool)
+def _number(type_: pa.DataType) -> bool:
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
+    return any(is_kind(type_) for is_kind in kinds)
 
 
 def _picked(rows: Rows, chosen: Any) -> Rows:
