@@ -3,6 +3,7 @@
     MillstreamError
       UsageError        the user's mistake: a command, a setting, a job file
         CqlError        ... in a query's text, with line and column
+      BadRowsError      rows of a stream do not count, and that is not wanted
       ResourceError     a disk, memory or quota is exhausted
       StateError        what lies on disk does not fit what was asked
         RefusedError    ... another process, or this one, will not do it; a code says why
@@ -69,6 +70,12 @@ class CqlError(UsageError):
             f"  {number} | {text}\n"
             f"  {' ' * len(number)} | {' ' * (column - 1)}{'^' * room}"
         )
+
+
+class BadRowsError(MillstreamError):
+    """Rows of a stream were rejected or late, and that is not wanted."""
+
+    exit_code = 4
 
 
 class ResourceError(MillstreamError):

@@ -11,6 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from millstream.language.cql.parsing.syntax import CqlSyntaxError, Span
 
 CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "JOIN", "UNION", "PARTITION")
+WINDOW_WORDS = ("RANGE", "ROWS", "SLIDE")
 T = TypeVar("T")
 E = TypeVar("E", bound=exp.Expr)
 
@@ -39,6 +40,9 @@ class PlacedParser(SparkParser):
     def _meant_before(self) -> str:
         """A misspelt keyword is taken for a name, and what follows it does not fit."""
         before = self._prev
+        if before and before.text.upper() in WINDOW_WORDS and self._curr:
+            window = f"{before.text.upper()} {self._curr.text}"
+            return f"a window stands in brackets after its stream: [{window} ...]"
         if not before or before.token_type != TokenType.VAR:
             return ""
         near = get_close_matches(before.text.upper(), CLAUSES, 1, cutoff=0.75)
