@@ -33,6 +33,8 @@ class PlacedParser(SparkParser):
         spot = token or self._curr
         if spot:
             hint = self._meant_before() if spot is self._curr else ""
+            if not hint and _keyword_for_column(message, spot):
+                hint = f"a column of that name goes in backquotes: `{spot.text}`"
             raise CqlSyntaxError(_readable(message, spot.text), Span(spot.start, spot.end), hint)
         end = len(self.sql.rstrip())
         raise CqlSyntaxError(_readable(message, ""), Span(end, end))
@@ -62,6 +64,12 @@ class PlacedParser(SparkParser):
                 )
             items.append(item)
         return items
+
+
+def _keyword_for_column(message: str, token: Any) -> bool:
+    """Whether a word of SQL stands where a column could."""
+    wanted = message.startswith(("expected the columns", "Expected END after CASE", "Required "))
+    return wanted and bool(token.text.isidentifier()) and token.token_type != TokenType.VAR
 
 
 def _readable(message: str, token: str) -> str:
