@@ -33,7 +33,7 @@ def judged(snapshot: Snapshot) -> Snapshot:
     """The same moment with states that tell the truth, and with its alarms, the worst first."""
     judge = _Judge(snapshot)
     queries = tuple(judge.query(q) for q in snapshot.queries)
-    judge = _Judge(replace(snapshot, queries=queries))
+    judge.snapshot = replace(snapshot, queries=queries)
     found = sorted(
         judge.alarms(), key=lambda a: (a.severity != "error", a.subject_kind, a.subject, a.kind)
     )
