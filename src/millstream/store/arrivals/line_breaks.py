@@ -16,7 +16,7 @@ import numpy as np
 
 from millstream.store.arrivals.malformed import CsvForm
 
-BLOCK = 16 << 20
+BLOCK = 8 << 20
 OPENERS: Mapping[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
 NEWLINE = ord("\n")
 PEEKED_BYTES = 4096
@@ -35,8 +35,9 @@ def cells_span_lines(path: Path, form: CsvForm) -> bool:
         text = block.replace(escaped, b"") if escaped else block
         if not found and (quote in text or quotes % 2):
             data = np.frombuffer(text, np.uint8)
-            counts = np.cumsum(data == quote[0]) + quotes
-            found = bool(np.any(counts[data == NEWLINE] % 2))
+            marks, ends = np.flatnonzero(data == quote[0]), np.flatnonzero(data == NEWLINE)
+            before = np.searchsorted(marks, ends) + quotes  # quotes before each end of a line
+            found = bool(np.any(before % 2))
         quotes += text.count(quote)
     return found and quotes % 2 == 0
 
