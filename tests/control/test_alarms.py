@@ -127,6 +127,18 @@ def test_the_culprit_is_named_and_not_the_victim() -> None:
     assert judged(elsewhere).queries[0].cause_operator == "o:2"
 
 
+def test_a_long_step_of_another_query_is_the_culprit() -> None:
+    busy = OperatorSnapshot("o:9", "join", "join 9", "p2", "busy", queries=("z",))
+    waiting = with_operator(
+        with_query("a", delay_s=100.0, cause="join 2 has 7 rows waiting", cause_operator="o:2"),
+        "o:2", queue_rows=7, waiting_s=100.0, load=0.0,
+    )  # fmt: skip
+    still = with_operator(waiting, "o:1", load=0.0)
+    seen = judged(replace(still, operators=(*still.operators, busy)))
+    assert (seen.queries[0].state, seen.queries[0].cause_operator) == ("stalled", "o:9")
+    assert seen.queries[0].cause.startswith("join 9 of z is busy while join 2 has 7 rows")
+
+
 @pytest.mark.parametrize(
     ("snapshot", "key", "severity", "sentence"),
     [

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from millstream.app import cli
+from millstream.app.commands.cluster.cluster import _told as submitted_line
 from millstream.control.manager.state import Settings
 from millstream.edge.manager.app import ManagerServer
 from millstream.edge.manager.settings import ManagerSettings
@@ -69,3 +70,10 @@ def test_a_processor_that_dies_is_told_everywhere(
     assert seen["code"] == 0
     assert "error: processor p1 is silent" in seen["told"]
     assert "load" not in seen["told"], "a dead processor has no load"
+
+
+def test_submit_says_where_the_beginning_is_gone() -> None:
+    query = {"name": "q", "state": "running", "admission": {}, "reason": "", "start": 1_000_000}
+    assert "are gone" not in submitted_line(query | {"from_beginning": False})
+    told = submitted_line(query | {"from_beginning": True})
+    assert "q: rows before 1970-01-01T00:00:01Z are gone" in told

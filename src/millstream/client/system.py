@@ -32,6 +32,10 @@ class QueryFailedError(MillstreamError):
     """The data broke an expression of this query; the others go on."""
 
 
+class ReaderFailedError(MillstreamError):
+    """A function or a sink that takes a query's rows has raised; the rows are kept for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Submission:
     """A query that somebody wants to run."""

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.control.protocol.commands import Host
+from millstream.core.beginning import beginning_gone
 from millstream.core.errors import UsageError
 from millstream.engine.culprits import Culprit, dumped, with_culprits
 from millstream.engine.dataflow import Dataflow
@@ -106,6 +107,9 @@ class Engine(Dataflow):
                 )
             operators = tuple(o.id for o in compiled.operators)
             self.hosting.host(Host(name, cql, start, operators, result=True))
+            if known is None and from_beginning and (gone := beginning_gone(start)):
+                for listener in self.on_notice:
+                    listener(f"query {name}: {gone}")
             with self.ledger.transaction() as ledger:
                 ledger.drop_consumer(hold_of(name))
             return self.queries[name]

@@ -12,6 +12,7 @@ import pytest
 import millstream
 from millstream.app.session import Session
 from millstream.app.session.query import QueryFailedError, Row
+from millstream.client.system import ReaderFailedError
 from millstream.core.errors import CqlError, UsageError
 from millstream.decide.schedule import Choice, Goal, Specification
 from millstream.decide.schedule.measures import PlanStatistic
@@ -296,3 +297,15 @@ def test_mistakes(session: Session, requests: Path) -> None:
     session.close()
     with pytest.raises(UsageError, match="closed"):
         session.start()
+
+
+def test_a_callback_that_raises_is_told(session: Session, requests: Path) -> None:
+    declare(session, requests)
+
+    def broken(table: Any, number: int) -> None:
+        raise ValueError("no such mailbox")
+
+    session.query("SELECT host FROM requests").on_batch(broken)
+    with pytest.raises(ReaderFailedError, match="the reader of query") as error:
+        session.wait(60)
+    assert "ValueError: no such mailbox" in error.value.detail

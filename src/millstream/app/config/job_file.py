@@ -6,7 +6,6 @@ the binder's to say; `JobQuery.located` puts its words at the right place of the
 """
 
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from millstream.app.config.job_queries import JobQuery, JobText, with_definitions
+from millstream.app.config.toml_mistakes import TomlMistake, parsed
 from millstream.app.config.toml_places import Places, places_of
 from millstream.control.definitions.qos_table import TableError, quality_of, schedule_of
 from millstream.control.definitions.stream_table import StreamReader
@@ -105,7 +105,7 @@ def inspect_job(path: Path) -> tuple[Job | None, list[UsageError]]:
 def _inspected(path: Path) -> tuple[Job | None, list[UsageError]]:
     try:
         text = path.read_bytes().decode("utf-8").replace("\r\n", "\n")
-        data = tomllib.loads(text)
+        data, mended, syntax = parsed(text)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         reason += did_you_mean(path.name, _jobs_beside(path))
@@ -113,16 +113,18 @@ def _inspected(path: Path) -> tuple[Job | None, list[UsageError]]:
         return None, [UsageError(f"cannot read {path}: {reason}", hint=hint)]
     except UnicodeDecodeError as error:
         return None, [UsageError(f"{path} is not UTF-8 text", detail=f"at byte {error.start}")]
-    except tomllib.TOMLDecodeError as error:
-        return None, [_syntax_error(path, text, error)]
     except ValueError:  # Python reads no whole number of thousands of digits
         return None, [_endless_number(path, text)]
-    written = JobText(path, str(path), places_of(text))
+    wrong: list[UsageError] = [_syntax_error(path, text, mistake) for mistake in syntax]
+    if data is None:
+        return None, wrong
+    written = JobText(path, str(path), places_of(mended))
     if too_large := [at for at, value in _integers((), data) if not LEAST <= value <= GREATEST]:
-        return None, [written.mistake(at, *TOO_LARGE) for at in too_large]
+        return None, [*wrong, *(written.mistake(at, *TOO_LARGE) for at in too_large)]
     reader = _JobReader(written, data)
     job = reader.job()
-    return (None if reader.mistakes else job), reader.mistakes
+    wrong += reader.mistakes
+    return (None if wrong else job), wrong
 
 
 def _jobs_beside(path: Path) -> list[str]:
@@ -152,23 +154,14 @@ def _endless_number(path: Path, text: str) -> CqlError:
     return JobText(path, str(path), Places(text)).at(offset, length, *TOO_LARGE)
 
 
-def _syntax_error(path: Path, text: str, error: tomllib.TOMLDecodeError) -> CqlError:
-    """TOML's own complaint, at its place."""
-    words = str(error)
-    found = re.search(r"\(at line (\d+), column (\d+)\)", words)
-    if found:
-        line, column = int(found[1]), int(found[2])
-    else:  # at end of document
-        lines = text.splitlines() or [""]
-        line, column = len(lines), len(lines[-1]) + 1
-    what = re.sub(r"\s*\(at .*\)$", "", words)
-    what = what[:1].lower() + what[1:]
+def _syntax_error(path: Path, text: str, mistake: TomlMistake) -> CqlError:
+    """A mistake in the TOML, at its place."""
     return CqlError(
-        f"{path}:{line}:{column}: {what}",
+        f"{path}:{mistake.line}:{mistake.column}: {mistake.message}",
         source=text,
-        line=line,
-        column=column,
-        hint='the file is TOML: [table], key = "text", key = 12, key = { a = "x" }',
+        line=mistake.line,
+        column=mistake.column,
+        hint=mistake.hint,
     )
 
 

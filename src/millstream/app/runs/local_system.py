@@ -10,7 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from millstream.client.system import Figures, RegisteredQuery, ResultPage, Submission
+from millstream.client.system import (
+    Figures,
+    ReaderFailedError,
+    RegisteredQuery,
+    ResultPage,
+    Submission,
+)
 from millstream.core.errors import UsageError
 from millstream.decide.schedule.quality import Specification
 from millstream.engine.costs import explained
@@ -92,13 +98,24 @@ class LocalSystem:
         self.loop.run(tick)
 
     def wait(self, timeout_s: float | None = None) -> bool:
+        settled = self._settle(timeout_s)
+        for delivery in list(self.engine.deliveries):
+            if delivery.problem:
+                raise ReaderFailedError(
+                    f"the reader of query {delivery.result.query} has failed",
+                    detail=delivery.problem,
+                    hint="its rows are kept, and it is tried again",
+                )
+        return settled
+
+    def _settle(self, timeout_s: float | None = None) -> bool:
         self.start()
         settled = self.loop.settled.wait(timeout_s)
         self.check()
         return settled
 
     def caught_up(self, name: str) -> Callable[[], bool]:
-        return self.wait
+        return self._settle
 
     # -- streams --------------------------------------------------------------------------------
 

@@ -135,7 +135,10 @@ class Session:
         return local.latest(query, rows_max) if local is not None and local.working else []
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until all input so far is processed; False where that took too long."""
+        """Waits until all input so far is processed; False where that took too long.
+
+        Raises where a function or a sink that takes a query's rows has failed.
+        """
         return self.system.wait(timeout)
 
     # -- streams --------------------------------------------------------------------------------

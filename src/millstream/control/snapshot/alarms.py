@@ -33,7 +33,7 @@ def judged(snapshot: Snapshot) -> Snapshot:
     """The same moment with states that tell the truth, and with its alarms, the worst first."""
     judge = _Judge(snapshot)
     queries = tuple(judge.query(q) for q in snapshot.queries)
-    judge = _Judge(replace(snapshot, queries=queries))
+    judge.snapshot = replace(snapshot, queries=queries)
     found = sorted(
         judge.alarms(), key=lambda a: (a.severity != "error", a.subject_kind, a.subject, a.kind)
     )
@@ -63,10 +63,13 @@ class _Judge:
         for edge in snapshot.edges:
             self._inputs.setdefault(edge.target, []).append(edge.source)
         self._heaviest: dict[str, OperatorSnapshot] = {}
+        self._hogs: dict[str, list[OperatorSnapshot]] = {}
         for one in snapshot.operators:
             before = self._heaviest.get(one.processor)
             if before is None or one.load > before.load:
                 self._heaviest[one.processor] = one
+            if one.state == "busy" or one.load >= HOG_LOAD:
+                self._hogs.setdefault(one.processor, []).append(one)
 
     # -- queries --------------------------------------------------------------------------------
 
@@ -135,10 +138,8 @@ class _Judge:
             heaviest = self._heaviest[worst.processor]
             foreign = heaviest.id not in query.operators and worst.state == "running"
             return heaviest if foreign and heaviest.load >= max(HOG_LOAD, 2 * worst.load) else None
-        there = [o for o in self.snapshot.operators if o.processor == worst.processor]
-        others = [o for o in there if o.id not in query.operators]
-        hogs = [o for o in others if o.state == "busy" or o.load >= HOG_LOAD]
-        return max(hogs, key=lambda o: (o.load, o.state == "busy", o.id), default=None)
+        others = [o for o in self._hogs.get(worst.processor, ()) if o.id not in query.operators]
+        return max(others, key=lambda o: (o.load, o.state == "busy", o.id), default=None)
 
     # -- alarms ---------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from millstream.client.manager_client import ManagerClient, manager_url
 from millstream.client.results import ResultReader
 from millstream.control.snapshot.alarms import told as alarm_line
 from millstream.control.snapshot.model import Alarm
+from millstream.core.beginning import beginning_gone
 from millstream.core.codec import from_json
 from millstream.core.durations import microseconds
 from millstream.core.errors import MillstreamError, UsageError
@@ -115,6 +116,8 @@ def _told(query: dict[str, Any]) -> str:
         line += f"  {query['admission']['sentence']}"
     if query["reason"]:
         line += f"  ({query['reason']})"
+    if query.get("from_beginning") and (gone := beginning_gone(query.get("start"))):
+        line += f"\n{query['name']}: {gone}"
     return line
 
 
