@@ -15,7 +15,7 @@ from oracle.model import Expr, Item, Now, Partner, Query, Range, Select, Source,
 
 STAYING = ("range", "none", "unbounded", "now")
 ANY = (*STAYING, "rows", "partition")
-FEWEST, MOST = 4, 9  # queries of a dataflow
+FEWEST, MOST = 4, 7  # queries of a dataflow
 
 
 class PartnerMaker(QueryMaker):

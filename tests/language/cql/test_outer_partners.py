@@ -44,6 +44,13 @@ def test_spellings_of_one_question_are_one_operator(binding: Binding) -> None:
     assert len(same) == 1
 
 
+def test_an_asof_join_is_a_lookup(binding: Binding) -> None:
+    for side in ("", "LEFT "):
+        asof = f"SELECT r.v, s.w FROM r ASOF {side}JOIN s ON r.k = s.k AND r.ts >= s.ts"
+        lookup = f"SELECT r.v, s.w FROM r [NOW] {side}JOIN s [PARTITION BY k ROWS 1] ON r.k = s.k"
+        assert binding.fingerprint(asof) == binding.fingerprint(lookup)
+
+
 def test_explain_tells_who_meets_nobody(binding: Binding) -> None:
     told = explain(
         binding.plan("SELECT r.v, s.w FROM r [NOW] LEFT JOIN s [RANGE 2 SECONDS] ON r.k = s.k")
@@ -70,7 +77,13 @@ def test_explain_tells_who_meets_nobody(binding: Binding) -> None:
         ("SELECT count(*) FROM r [NOW] LEFT JOIN s [NOW] ON r.k = s.k", "right over LEFT JOIN",
          "FROM (SELECT"),
         ("SELECT r.v FROM r [NOW] NATURAL JOIN s [NOW]", "NATURAL JOIN", "USING"),
-        ("SELECT r.v FROM r [NOW] ASOF JOIN s [NOW] ON r.k = s.k", "ASOF JOIN", "ROWS 1"),
+        ("SELECT r.v FROM r [NOW] ASOF JOIN s [NOW] ON r.k = s.k", "windows on an ASOF", "ASOF"),
+        ("SELECT r.v FROM r ASOF JOIN s ON r.k = s.k", "ASOF JOIN without", "a.ts >= b.ts"),
+        ("SELECT r.v FROM r ASOF JOIN s ON r.k = s.k AND r.ts <= s.ts", "looks back", "ASOF"),
+        ("SELECT r.v FROM r ASOF JOIN s ON r.k = s.k AND r.ts >= s.ts AND s.v > 1", "takes equal",
+         "ASOF"),
+        ("SELECT r.v FROM r ASOF JOIN s ON r.k = s.k AND r.ts >= s.ts JOIN t ON t.k = r.k",
+         "ASOF JOIN is not supported", "ROWS 1"),
         ("SELECT v FROM r WHERE k NOT IN (SELECT k FROM s [NOW])", "NOT IN over rows that", ""),
         ("SELECT v FROM r [NOW] WHERE v = 1 OR k IN (SELECT k FROM s [NOW])", "IN takes a list",
          "AND connects"),
@@ -84,6 +97,14 @@ def test_explain_tells_who_meets_nobody(binding: Binding) -> None:
         ("SELECT v FROM r [NOW] WHERE EXISTS (SELECT 1 FROM s [NOW] WHERE s.z = r.k)",
          "unknown column s.z", "columns of s"),
         ("SELECT count(*) FROM r [NOW] WHERE k IN (SELECT k FROM s [NOW])", "right over IN", ""),
+        ("SELECT a FROM (VALUES 1, 2) AS t (a)", "over constants alone", "JOIN (VALUES"),
+        ("SELECT DISTINCT a FROM (VALUES 1, 2) AS t (a)", "over constants alone", "JOIN (VALUES"),
+        ("SELECT v FROM r RIGHT JOIN (VALUES 1) AS t (a) ON r.v = t.a", "RIGHT JOIN with constants",
+         "LEFT JOIN (VALUES"),
+        ("SELECT v FROM r JOIN (VALUES 1) AS t (a) [NOW] ON r.v = t.a", "window over const", ""),
+        ("SELECT v FROM r JOIN (VALUES (1), (2, 3)) AS t (a) ON r.v = t.a", "2 values", ""),
+        ("SELECT v FROM r JOIN (VALUES (1, 2)) AS t (a) ON r.v = t.a", "1 names for 2", "each"),
+        ("SELECT v FROM r JOIN (VALUES (k)) AS t (a) ON r.v = t.a", "takes constants", "quotes"),
     ],
 )  # fmt: skip
 def test_what_is_refused(binding: Binding, text: str, message: str, hint: str) -> None:
@@ -103,6 +124,10 @@ def test_what_is_refused(binding: Binding, text: str, message: str, hint: str) -
         "SELECT v FROM r [NOW] WHERE (k, v) IN (SELECT k, v FROM s [RANGE 1 SECOND])",
         "SELECT v FROM r [NOW] WHERE k IN (SELECT k FROM s [RANGE 1 MINUTE] GROUP BY k)",
         "SELECT v FROM r WHERE k IN (VALUES 'a', 'b')",
+        "SELECT v FROM r WHERE k IN (SELECT a FROM (VALUES 'a', NULL) AS t (a))",
+        "SELECT v, a FROM (VALUES (1, 'x'), (2.5, 'y')) AS t (a, b) JOIN r ON r.x > t.a",
+        "SELECT b, count(*) AS n FROM r [RANGE 5 SECONDS SLIDE 5 SECONDS]"
+        " JOIN (VALUES ('k', 'x'), ('l', 'y')) AS t (a, b) ON r.k = t.a GROUP BY b",
         "SELECT v FROM r [NOW] WHERE NOT (k IN (SELECT k FROM s [ROWS 3]))",
         "SELECT v FROM r [NOW] WHERE k IN (SELECT upper(k) FROM s [NOW] WHERE s.ts <= r.ts)",
         "SELECT v FROM r [NOW] WHERE EXISTS (SELECT 1 FROM s [NOW] JOIN t [NOW] ON s.k = t.k)",

@@ -18,6 +18,7 @@ from oracle.model import (
     Select,
     Source,
     Sub,
+    Union,
     Window,
     agg,
     expr,
@@ -38,6 +39,7 @@ TWO, FOUR = Range(2 * SECOND), Range(4 * SECOND)
 SAME = expr("o.id = p.id")
 PAYMENT_ID = expr("id", "p.id")
 BOTH = "FROM o [RANGE 2 SECONDS] {} JOIN p [RANGE 2 SECONDS] ON o.id = p.id"
+WORDS = {"'some'": expr("amount > 50"), "'much'": expr("amount > 150")}
 MET = (("x", 100, 1.5), ("y", 200, 3))
 UNPAID = (("z", None, 7.000001), ("n", None, 8.000001))
 UNORDERED = ((None, 400, 11.000001), (None, 7, 11.500001))
@@ -128,6 +130,41 @@ CASES = (
         " (SELECT 1 FROM o [RANGE 4 SECONDS] WHERE o.id = p.id)",
         rows((400, 11.000001), (7, 11.500001)),
         "SELECT p.amount FROM p [RANGE 2 SECONDS] LEFT ANTI JOIN o [RANGE 4 SECONDS] USING (id)",
+    ),
+    Case(
+        "constants_by_key",
+        Select(
+            (item("item"), Item(expr("CASE id WHEN 1 THEN 'one' WHEN 3 THEN 'three' END"), "name")),
+            (Source("o", window=TWO),),
+        ),
+        "SELECT item, CASE id WHEN 1 THEN 'one' WHEN 3 THEN 'three' END AS name"
+        " FROM o [RANGE 2 SECONDS]",
+        rows(("x", "one", 1), ("y", None, 2), ("z", "one", 5), ("n", None, 6)),
+        "SELECT item, name FROM o [RANGE 2 SECONDS] LEFT JOIN"
+        " (VALUES (1, 'one'), (3, 'three')) AS t (number, name) ON o.id = t.number",
+    ),
+    Case(
+        "constants_by_range",
+        Union(
+            tuple(
+                Select((item("amount"), Item(expr(word), "word")), (Source("p"),), where=test)
+                for word, test in WORDS.items()
+            )
+        ),
+        "SELECT amount, 'some' AS word FROM p WHERE amount > 50 UNION ALL"
+        " SELECT amount, 'much' AS word FROM p WHERE amount > 150",
+        rows((100, "some", 1.5), (200, "some", 3), (200, "much", 3), (400, "some", 9),
+             (400, "much", 9)),
+        "SELECT amount, word FROM p, (VALUES (50, 'some'), (150, 'much')) AS t (least, word)"
+        " WHERE amount > least",
+    ),
+    Case(
+        "constants_without",
+        Select((item("item"),), (Source("o"),), where=expr("id NOT IN (2, 3)")),
+        "SELECT item FROM o WHERE id NOT IN (2, 3)",
+        rows(("x", 1), ("z", 5)),
+        "SELECT item FROM o WHERE id NOT IN (SELECT n FROM taken);"
+        " CREATE VIEW taken AS SELECT * FROM (VALUES (2), (3)) AS t (n)",
     ),
     Case(
         "exists_later",

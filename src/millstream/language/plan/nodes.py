@@ -67,6 +67,18 @@ class Source(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Constants(Node):
+    """A table of constants, while a query is bound: rows beside it take its columns one by one, so
+    that no plan has it as an input."""
+
+    rows: tuple[tuple[Expr, ...], ...]
+    fields: Schema
+
+    def __post_init__(self) -> None:
+        self._seal(self.fields)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Filter(Node):
     """Rows for which the predicate is true; a conjunct sees only rows that passed those before."""
 
@@ -227,7 +239,7 @@ class Plan:
 
 def inputs_of(node: Node) -> tuple[Node, ...]:
     match node:
-        case Source():
+        case Source() | Constants():
             return ()
         case Union(inputs) | Join(inputs, _) | Semijoin(inputs, _, _):
             return inputs
@@ -293,6 +305,9 @@ def shape(node: Node) -> str:
             types = ",".join(f.type for f in node.columns)
             own = (node.reader,) if node.reader else ()
             return digest("source", node.stream, types, str(BEGINNING), *own)
+        case Constants():
+            values = (expression_key(value) for row in node.rows for value in row)
+            return digest("constants", ",".join(f.type for f in node.fields), *values)
         case Filter():
             if isinstance(node.input, Filter):
                 return _merged_filter(node)
@@ -404,6 +419,7 @@ def _join(node: Join) -> str:
 __all__ = [
     "Aggregate",
     "AggregateCall",
+    "Constants",
     "Distinct",
     "Emit",
     "Field",

@@ -8,7 +8,10 @@ from sqlglot import exp
 from millstream.core.errors import CqlError, UsageError
 from millstream.language.cql.analyzer import Analyzer
 from millstream.language.cql.binding.expressions import Lowering, span_of
+from millstream.language.cql.binding.joins.asof import as_lookup
 from millstream.language.cql.binding.joins.conditions import Conditions
+from millstream.language.cql.binding.joins.constants import ALONE_HINT, renamed
+from millstream.language.cql.binding.joins.constants import joined as constants_joined
 from millstream.language.cql.binding.joins.outer import (
     CHAIN_HINT,
     Kind,
@@ -33,10 +36,23 @@ from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.syntax import WindowSyntax
 from millstream.language.cql.parsing.window_parser import ALIGN_HINT
 from millstream.language.plan.expressions import Call, Column, Expr, conjunction
-from millstream.language.plan.nodes import Join, Node, Project, Source, Windowed
+from millstream.language.plan.nodes import (
+    Constants,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Source,
+    Union,
+    Windowed,
+)
 from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import Now, Range, Rows, Unbounded, Window
 
+CONSTANTS_HINT = (
+    "let the stream stand first: FROM s LEFT JOIN (VALUES ...) AS t (a, b) ON s.k = t.a"
+)
+KEY_HINT = "join it ON s.k = t.a, where the values of a are whole numbers or texts and differ"
 RELATION_HINT = "make it a stream first: FROM (ISTREAM(SELECT ...)) [RANGE ...]"
 
 
@@ -90,9 +106,22 @@ class FromBinder:
         if clause is None:
             raise self._fail("a query needs FROM", select, "name a stream: SELECT ... FROM stream")
         joins = [*(clause.this.args.get("joins") or ()), *(select.args.get("joins") or ())]
+        if len(joins) == 1 and joins[0].args.get("method") == "ASOF":
+            as_lookup(self._text, clause.this, joins[0])
         kinds = [self._kind(join) for join in joins]
         items = [self._item(clause.this), *(self._item(join.this) for join in joins)]
         self._refuse_equal_names(items)
+        if any(isinstance(item.rows, Constants) for item in items) and len(items) > 1:
+            return self._with_constants(select, items, joins, kinds)
+        return self._of_streams(select, items, joins, kinds)
+
+    def _of_streams(
+        self,
+        select: exp.Select,
+        items: list[Item],
+        joins: list[exp.Join],
+        kinds: Sequence[Kind | None],
+    ) -> From:
         if not joins:
             return self._single(items[0])
         if any(kind is not None for kind in kinds[:-1]):
@@ -129,8 +158,12 @@ class FromBinder:
     def _item(self, node: exp.Expr) -> Item:
         alias = node.args.get("alias")
         bound, own_name = self._rows(node)
+        if alias is not None and alias.args.get("columns"):
+            bound = renamed(self._text, bound, alias.args["columns"], alias)
         name = alias.name if alias is not None else own_name
         syntax: WindowSyntax | None = node.meta.get("window")
+        if syntax is not None and isinstance(bound.node, Constants):
+            raise self._text.error("a window over constants", syntax.span, "leave it out")
         window = None if syntax is None else self._window(syntax, bound, node)
         if syntax is not None and bound.lifetime is Lifetime.CHANGES:
             raise self._text.error("a window over a table that changes", syntax.span, RELATION_HINT)
@@ -316,12 +349,86 @@ class FromBinder:
             return rows, tuple(merged)
         return Project(rows, tuple(columns), tuple(fields)), tuple(merged)
 
+    # -- tables of constants ---------------------------------------------------------------------
+
+    def _with_constants(
+        self,
+        select: exp.Select,
+        items: list[Item],
+        joins: list[exp.Join],
+        kinds: Sequence[Kind | None],
+    ) -> From:
+        """The streams joined with each other, then each row with the tables beside them."""
+        fixed = [isinstance(item.rows, Constants) for item in items]
+        how: list[tuple[exp.Join | None, Kind | None]] = [(None, None)]
+        how += list(zip(joins, kinds, strict=True))
+        for item, constant, (_, kind) in zip(items, fixed, how, strict=True):
+            wrong = kind is not None and constant and (kind.right or kind.semi)
+            if wrong or (fixed[0] and kind is not None):
+                word = "an outer join" if kind is None else kind.word
+                raise self._fail(f"{word} with constants on that side", item.node, CONSTANTS_HINT)
+        streams = [i for i, constant in enumerate(fixed) if not constant]
+        if not streams:
+            raise self._fail("a query over constants alone", items[0].node, ALONE_HINT)
+        chosen = [how[i] for i in streams[1:]]
+        source = self._settled(
+            self._of_streams(
+                select,
+                [items[i] for i in streams],
+                [j for j, _ in chosen if j is not None],
+                [k for _, k in chosen],
+            )
+        )
+        waiting = [how[streams[0]][0]] if fixed[0] else []
+        for i, constant in enumerate(fixed):
+            if constant:
+                source = self._beside(source, items[i], *how[i])
+        for join in waiting:
+            condition = None if join is None else join.args.get("on")
+            if condition is not None:
+                made = self._conditions.of(source.scope, condition, "ON")
+                source = replace(source, rows=Filter(source.rows, made))
+            elif join is not None and join.args.get("using"):
+                raise self._fail("USING after constants", join, CONSTANTS_HINT)
+        return source
+
+    def _settled(self, source: From) -> From:
+        """The same with its conditions of ON and USING in the join."""
+        terms = [self._conditions.equality(source.scope, e, n) for e, n in source.equalities]
+        terms += [self._conditions.of(source.scope, on, "ON") for on in source.conditions]
+        rows = source.rows
+        if isinstance(rows, Join) and terms:
+            rows = Join(rows.inputs, conjunction(tuple(terms)))
+        return replace(source, rows=rows, conditions=(), equalities=())
+
+    def _beside(self, source: From, item: Item, join: exp.Join | None, kind: Kind | None) -> From:
+        table = item.rows
+        assert isinstance(table, Constants)
+        width = len(source.rows.schema)
+        members = (*source.scope.members, Member(item.name, item.columns, width))
+        scope = Scope(members, (*source.rows.schema, *table.schema), source.scope.merged)
+        terms: list[Expr] = []
+        if join is not None:
+            merged, equalities = self._using(members, [join], scope.merged)
+            terms = [self._conditions.equality(scope, e, n) for e, n in equalities]
+            scope = replace(scope, merged=merged)
+            if join.args.get("on") is not None:
+                terms.append(self._conditions.of(scope, join.args["on"], "ON"))
+        outer = kind is not None
+        rows = constants_joined(source.rows, table, conjunction(tuple(terms)), outer=outer)
+        if rows is None:
+            raise self._fail(
+                f"a join with {len(table.rows)} rows of constants by no key", item.node, KEY_HINT
+            )
+        whole = source.item if not isinstance(rows, Union) else None
+        return replace(source, rows=rows, scope=replace(scope, row=rows.schema), item=whole)
+
     def _using(
-        self, members: Sequence[Member], joins: Sequence[exp.Join]
+        self, members: Sequence[Member], joins: Sequence[exp.Join], known: Sequence[Named] = ()
     ) -> tuple[tuple[Named, ...], tuple[tuple[Call, exp.Expr], ...]]:
-        merged: list[Named] = []
+        merged: list[Named] = list(known)
         equalities: list[tuple[Call, exp.Expr]] = []
-        for position, join in enumerate(joins, start=1):
+        for position, join in enumerate(joins, start=len(members) - len(joins)):
             left = Scope(tuple(members[:position]), (), tuple(merged))
             right = Scope((members[position],), ())
             for name in join.args.get("using") or ():

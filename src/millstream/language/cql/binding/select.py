@@ -15,6 +15,7 @@ from millstream.language.cql.binding.expressions import Lowering, span_of
 from millstream.language.cql.binding.from_clause import From, FromBinder, refuse_idle_slide
 from millstream.language.cql.binding.grouping import GroupResolver, choose_grouping
 from millstream.language.cql.binding.joins.conditions import Conditions
+from millstream.language.cql.binding.joins.constants import folded, refuse_alone
 from millstream.language.cql.binding.joins.subqueries import AskingBinder, split_where
 from millstream.language.cql.binding.relations import Bound, Lifetime
 from millstream.language.cql.binding.resolution import resolver
@@ -121,6 +122,7 @@ class SelectBinder:
         where = select.args.get("where")
         if where is None:
             return source
+        refuse_alone(self._text, source.rows, where)
         plain, asked = split_where(where.this)
         if not asked:
             condition = self._conditions.of(source.scope, where.this, "WHERE")
@@ -203,6 +205,7 @@ class SelectBinder:
             self._text, self._catalog, _with_positions(resolver(self._text, source.scope, "SELECT"))
         )
         node, columns = self._project(source.rows, source.scope.row, outputs, lowering)
+        node = folded(node)
         return Bound(
             node, columns, source.lifetime, source.slide,
             streamed=False, momentary=source.momentary,

@@ -8,6 +8,15 @@ from sqlglot.tokenizer_core import Token, TokenType
 from millstream.language.cql.parsing.syntax import CqlSyntaxError, CreateSyntax, Span
 from millstream.language.cql.parsing.window_parser import WindowParser
 
+CREATE_HINT = (
+    "CREATE STREAM name (columns) WITH (...), CREATE QUERY name AS SELECT ..., "
+    "or CREATE VIEW name AS SELECT ..."
+)
+TABLE_HINT = (
+    "a stream: CREATE STREAM name (columns) WITH (...); a table of constants: "
+    "CREATE VIEW name AS SELECT * FROM (VALUES ...) AS v (a, b)"
+)
+
 
 class CreateParser(WindowParser):
     """Parses statements that declare something."""
@@ -27,8 +36,7 @@ class CreateParser(WindowParser):
             spot = self._curr or create
             raise CqlSyntaxError(
                 f"cannot create {spot.text}", Span(spot.start, spot.end),
-                "CREATE STREAM name (columns) WITH (...), CREATE QUERY name AS SELECT ..., "
-                "or CREATE VIEW name AS SELECT ...",
+                TABLE_HINT if spot.text.upper() == "TABLE" else CREATE_HINT,
             )  # fmt: skip
         made = exp.Create(this=exp.Identifier(this=syntax.name), kind=syntax.kind)
         made.meta["create"] = syntax

@@ -17,6 +17,7 @@ from millstream.language.cql.binding.coercion import Typed, as_condition
 from millstream.language.cql.binding.expressions import Lowering, span_of
 from millstream.language.cql.binding.from_clause import RELATION_HINT, From
 from millstream.language.cql.binding.joins.conditions import Conditions
+from millstream.language.cql.binding.joins.constants import met
 from millstream.language.cql.binding.joins.outer import refuse_undecided
 from millstream.language.cql.binding.relations import Bound, Lifetime, exposing_time, item_rows
 from millstream.language.cql.binding.resolution import resolve_parts
@@ -30,7 +31,7 @@ from millstream.language.plan.expressions import (
     conjunction,
     shift,
 )
-from millstream.language.plan.nodes import Filter, Node, Project, Semijoin, Windowed
+from millstream.language.plan.nodes import Constants, Filter, Node, Project, Semijoin, Windowed
 from millstream.language.plan.schema import Schema
 from millstream.language.plan.windows import Now
 from millstream.language.share.dataflow import lasting
@@ -109,13 +110,20 @@ class AskingBinder:
         if source.lifetime is Lifetime.CHANGES:
             raise self._fail(f"{asked[0].word} over a table that changes", asked[0].node)
         instant = lasting(rows) == 0
-        for number, asking in enumerate(asked):
-            if number and not instant:
+        once = False
+        for asking in asked:
+            table = self._constants(asking)
+            if table is not None:
+                rows = self._met_constants(rows, source.scope, asking, table)
+                continue
+            if once and not instant:
                 raise self._text.error(
                     f"a second {asking.word} in one WHERE", span_of(asking.node), TWICE_HINT
                 )
-            rows = self._met(rows, source.scope, asking)
-            rows = Windowed(rows, Now()) if number + 1 < len(asked) else rows
+            rows = Windowed(rows, Now()) if once else rows
+            rows, once = self._met(rows, source.scope, asking), True
+        if not once:
+            return replace(source, rows=rows)
         return replace(
             source, rows=rows, lifetime=Lifetime.OPEN, momentary=False, item=None,
             outer=asked[0].word,
@@ -123,6 +131,26 @@ class AskingBinder:
 
     def _fail(self, message: str, node: exp.Expr, hint: str = RELATION_HINT) -> CqlError:
         return self._text.error(message, span_of(node), hint)
+
+    def _constants(self, asking: Asking) -> Constants | None:
+        """The table of constants that a condition asks, if it is one."""
+        inner = asking.query.unnest()
+        if isinstance(inner, exp.Select) and (_gathers(inner) or inner.args.get("joins")):
+            return None
+        if isinstance(inner, exp.Select):
+            found = self._bind_from(inner).rows
+            if isinstance(found, Constants) and inner.args.get("where") is None:
+                bound = self._bind_query(inner)
+                return bound.node if isinstance(bound.node, Constants) else None
+            return None
+        node = self._bind_query(inner).node if isinstance(inner, exp.Values) else None
+        return node if isinstance(node, Constants) else None
+
+    def _met_constants(self, rows: Node, outer: Scope, asking: Asking, table: Constants) -> Node:
+        columns = [Column(len(rows.schema) + i) for i in range(len(table.schema))]
+        both = _Both(outer, Scope((), ()), (*rows.schema, *table.schema))
+        predicate = self._predicate(both, asking, [], columns)
+        return met(rows, table, predicate, negated=asking.negated)
 
     def _met(self, rows: Node, outer: Scope, asking: Asking) -> Node:
         inner = asking.query.unnest() if isinstance(asking.query, exp.Subquery) else asking.query
