@@ -43,7 +43,7 @@ def test_a_segment_is_checked_once_and_again_when_it_changes(tmp_path: Path) -> 
         with pytest.raises(DamageError, match="a segment of stream s:a is damaged") as error:
             reader.read(segment)
         assert error.value.file == str(path)
-        assert error.value.exit_code == 4
+        assert error.value.exit_code == 5
         assert "put the file back" in error.value.hint
     path.unlink()
     with pytest.raises(DamageError) as error:

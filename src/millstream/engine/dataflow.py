@@ -88,8 +88,8 @@ class Dataflow:
         if self.overdue:
             return True
         limit = self.settings.backlog_rows_max
-        with self.lock:
-            operators = [o for o in self.operators.values() if o.id not in self.paused_operators]
+        # without the engine's lock: who brings rows waits for no query that is being compiled
+        operators = [o for o in list(self.operators.values()) if o.id not in self.paused_operators]
         return any(
             sum(s.rows for found in self.pending(o).values() for s in found) > limit
             for o in operators

@@ -13,6 +13,7 @@ from millstream.engine.dataflow import Dataflow
 from millstream.engine.ports import DataPlane, LiveSource, SourceSetting
 from millstream.engine.sources.file_ingest import FileIngest
 from millstream.engine.sources.kinds import SOURCES, Opening, kind_of
+from millstream.engine.sources.push_source import position_key
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.share.dataflow import base_stream
 from millstream.store.arrivals.appending import Appender
@@ -164,6 +165,11 @@ class Declarations:
                 self.ownership.disown(stream)
                 self.ownership.drop_copy(stream)
                 ledger.change("DELETE FROM ingests WHERE stream = ?", (stream,))
+                producers = position_key(stream, "")
+                ledger.change(
+                    "DELETE FROM ingests WHERE substr(stream, 1, ?) = ?",
+                    (len(producers), producers),
+                )
                 ledger.change("DELETE FROM source_files WHERE stream = ?", (stream,))
                 for part in (stream, f"l:{name}", f"r:{name}"):
                     for consumer in ledger.consumers(part):

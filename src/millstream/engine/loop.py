@@ -14,6 +14,7 @@ from typing import Literal as OneOf
 
 from millstream.core.errors import DamageError, MillstreamError
 from millstream.decide.schedule.facts import Choice
+from millstream.engine.delivering import Delivering
 from millstream.engine.engine import Engine
 from millstream.engine.quota import REVIEW_SECONDS, review
 from millstream.engine.scheduling.idleness import follow_others
@@ -24,7 +25,6 @@ from millstream.engine.troubles.damage import Damage
 from millstream.engine.troubles.step_failures import StepFailures, StepsAgain
 from millstream.engine.troubles.stopped_sources import StoppedSources, ends_all
 from millstream.engine.troubles.suspects import Suspects
-from millstream.store.delivery import Delivery, SinkError
 
 IDLE_SECONDS = 0.05
 LOOK_SECONDS = 0.2
@@ -50,6 +50,8 @@ class Loop:
         self._stop = threading.Event()
         self._busy: set[str] = set()
         self._changed = threading.Condition(engine.lock)
+        self._heard = threading.Condition(threading.Lock())  # never held for longer than a look
+        self._news = 0  # how often something has changed
         self._threads: list[threading.Thread] = []
         self._turn = 0
         self.scheduler = StepScheduler(engine)
@@ -57,6 +59,7 @@ class Loop:
         self._next_look = self._next_review = 0.0
         self._next_try = time.monotonic() + TRY_AGAIN_SECONDS
         self.damage = Damage(engine, self._say)
+        self.delivering = Delivering(engine, self.damage, self._say)
         self.stopped_sources = StoppedSources(engine, self._say)
         self.suspects = Suspects(engine, self._say)
         self._failures = StepFailures(
@@ -91,6 +94,7 @@ class Loop:
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
+        self._hear()
         for thread in self._threads:
             thread.join()
         for source in self.engine.sources.values():
@@ -117,11 +121,15 @@ class Loop:
         return self.damage.first or self.stopped_sources.first
 
     def wake(self) -> None:
-        """Something has changed from outside: a query, rows."""
-        with self._changed:
+        """Something has changed from outside: a query, rows.
+
+        Whoever says so waits for nothing: the engine's lock may be held for long.
+        """
+        with self._heard:
+            self._news += 1
             self.finished.clear()
             self.settled.clear()
-            self._changed.notify_all()
+            self._heard.notify_all()
 
     def quiesce(self, operators: frozenset[str]) -> None:
         """Returns when none of the operators is in a step; whoever asks has let them rest."""
@@ -134,20 +142,19 @@ class Loop:
     def _work(self) -> None:
         while not self._stop.is_set():
             self._look_after_sources()
+            news = self._news
             with self._changed:
                 try:
                     piece = self._next()
                 except BaseException as error:  # else nobody would hear of it
                     self._fail(error)
                     return
-                if piece is None:
-                    if not self._waits() and self._settled():
-                        self.settled.set()
-                        if self._complete():
-                            self.finished.set()
-                    self._changed.wait(IDLE_SECONDS)
-                    continue
-                self._busy |= {piece.name, *piece.more}
+                idle = piece is None and not self._waits()
+                if piece is not None:
+                    self._busy |= {piece.name, *piece.more}
+            if piece is None:
+                self._rest(news, settled=idle and self._settled())
+                continue
             try:
                 self._do(piece)
             except BaseException as error:
@@ -156,6 +163,25 @@ class Loop:
                 with self._changed:
                     self._busy -= {piece.name, *piece.more}
                     self._changed.notify_all()
+                self._hear()
+
+    def _hear(self) -> None:
+        """Lets whoever rests look again."""
+        with self._heard:
+            self._news += 1
+            self._heard.notify_all()
+
+    def _rest(self, news: int, *, settled: bool) -> None:
+        """Waits for something to do; what has come since one looked is not done yet."""
+        complete = settled and self._complete()
+        with self._heard:
+            if news != self._news:
+                return
+            if settled:
+                self.settled.set()
+            if complete:
+                self.finished.set()
+            self._heard.wait(IDLE_SECONDS)
 
     def _waits(self) -> bool:
         """Whether there will be more to do without anything coming from outside."""
@@ -235,11 +261,8 @@ class Loop:
                     self.suspects.in_flight.pop(piece.name, None)
                 self.suspects.clear(piece.name)
             case "deliver":
-                delivery = next(
-                    (d for d in engine.deliveries if str(d.consumer) == piece.name), None
-                )
-                if delivery is not None:
-                    self._deliver(delivery)
+                names = {piece.name, *piece.more}
+                self.delivering.run([d for d in engine.deliveries if str(d.consumer) in names])
             case "compact":
                 self._compact(piece.name.removeprefix("compact "))
 
@@ -268,21 +291,6 @@ class Loop:
                 raise
             self.damage.stop_compaction(stream, error)
 
-    def _deliver(self, delivery: Delivery) -> None:
-        for listener in self.engine.on_delivery:
-            listener(delivery.result.stream)
-        try:
-            rows = delivery.advance()
-        except SinkError:
-            review(self.engine, self._say)
-            return
-        except DamageError as error:
-            if self.damage.of_ledger(error):
-                raise
-            self.damage.stop_delivery(delivery, error)
-            return
-        if rows:
-            self.engine.maintenance.retain([delivery.result.stream])
 
     def _say(self, text: str) -> None:
         for listener in self.engine.on_notice:
@@ -330,15 +338,8 @@ class Loop:
         return None
 
     def _ready_delivery(self) -> Piece | None:
-        for delivery in self.engine.deliveries:
-            due = str(delivery.consumer) not in self._busy and delivery.retry.due
-            if due and delivery.pending():
-                # results take turns: none waits for the end
-                self.engine.deliveries = [
-                    d for d in self.engine.deliveries if d is not delivery
-                ] + [delivery]
-                return Piece("deliver", str(delivery.consumer))
-        return None
+        names = [str(d.consumer) for d in self.delivering.due(self._busy)]
+        return Piece("deliver", names[0], frozenset(names[1:])) if names else None
 
     def _ready_compaction(self) -> Piece | None:
         for stream in self.engine.maintenance.grown():

@@ -21,11 +21,10 @@ from millstream.language.plan.nodes import Plan
 from millstream.language.share.dataflow import Operator
 from millstream.language.share.groups import Candidate
 from millstream.language.share.shared_plan import Place
-from millstream.store.arrivals.appending import Appender
+from millstream.store.arrivals.appending import Appender, Rows
 from millstream.store.segments import Segment, SegmentStore, Written
 
 Layout = Mapping[str, Place]  # by stream: which rows and columns of a shared file are its own
-Row = Mapping[str, Any]
 
 # -- a query --------------------------------------------------------------------------------------
 
@@ -219,7 +218,7 @@ class FileParser(Protocol):
 
 
 # rows of a producer, as an appender takes them
-RowParser = Callable[[Sequence[Row], str], pa.Table]
+RowParser = Callable[[Rows, str], pa.Table]
 
 
 class LiveSource(Protocol):

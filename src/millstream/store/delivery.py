@@ -291,6 +291,15 @@ class Retry:
         return time.monotonic() >= self._after
 
 
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """How far a sink has got with one batch."""
+
+    following: int
+    watermark: int
+    rows: int
+
+
 class Delivery:
     """One sink on one result: a cursor that moves as batches are taken."""
 
@@ -329,9 +338,19 @@ class Delivery:
 
     def advance(self) -> int:
         """Delivers what is new, as much of it as fits a batch; gives the number of rows."""
+        handed = self.hand_over()
+        if handed is None:
+            return 0
+        with self._ledger.transaction():
+            self.note(handed)
+        faults.reach("delivery.committed")
+        return handed.rows
+
+    def hand_over(self) -> "Handed | None":
+        """Gives what is new to the sink; whoever calls notes it in a transaction then."""
         pending = _a_batch_of(self.pending())
         if not pending:
-            return 0
+            return None
         tables = [self._store.read(s) for s in pending if s.rows]
         rows = 0
         if tables:
@@ -340,14 +359,14 @@ class Delivery:
             rows = shown.num_rows
             self._hand_over(pending, shown)
             faults.reach("delivery.written")
-        with self._ledger.transaction() as ledger:
-            ledger.set_cursor(
-                self.consumer, self.result.stream, pending[-1].last + 1, pending[-1].watermark
-            )
-            ledger.count(f"delivered:{self.consumer}", rows)
-        faults.reach("delivery.committed")
-        self.rows += rows
-        return rows
+        return Handed(pending[-1].last + 1, pending[-1].watermark, rows)
+
+    def note(self, handed: "Handed") -> None:
+        """Moves the cursor behind what was handed over (inside a transaction)."""
+        stream = self.result.stream
+        self._ledger.set_cursor(self.consumer, stream, handed.following, handed.watermark)
+        self._ledger.count(f"delivered:{self.consumer}", handed.rows)
+        self.rows += handed.rows
 
     def _hand_over(self, pending: Sequence[Segment], shown: pa.Table) -> None:
         """Gives a batch to the sink; what goes wrong there is the sink's own trouble."""

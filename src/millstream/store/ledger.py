@@ -175,7 +175,11 @@ class Ledger(LedgerFile):
 
     def _insert(self, s: Segment) -> None:
         self._published.add(s.stream)
-        self._segments.pop(s.stream, None)
+        known = self._segments.get(s.stream)
+        if known is not None and (not known or known[-1].last < s.first):
+            known.append(s)  # reading all of them again would cost more with each that comes
+        else:
+            self._segments.pop(s.stream, None)
         self._db.execute("INSERT INTO segments VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)", AS_ROW(s))
 
     def segments(self, stream: str, since: int = 0) -> list[Segment]:

@@ -26,7 +26,8 @@ from millstream.language.share.shared_plan import Place
 from millstream.store.integrity.digests import CheckedFiles, digest_of, digest_of_file
 from millstream.store.machine_failures import disk_full
 
-RECENT_BYTES = 256 << 20  # of files with rows of many streams that are kept at hand
+RECENT_BYTES = 256 << 20  # of files with rows of many streams, and small ones, kept at hand
+SMALL_BYTES = 1 << 20  # a small step reads files of up to this size from memory
 PIECE_ROWS = 65_536
 ROW_GROUP_ROWS = 65_536  # small enough for a window scan to skip what it cannot reach
 
@@ -86,7 +87,8 @@ class SegmentStore:
     def __init__(self, folder: Path, layouts: Callable[[int], Mapping[str, Place]] | None = None):
         self.folder = folder
         self.layouts = layouts or _no_layouts
-        self._recent: list[tuple[str, pa.Table]] = []
+        self._recent: dict[str, pa.Table] = {}  # by file, those read last at the end
+        self._recent_bytes = 0
         self._lock = threading.Lock()
         self._checked = CheckedFiles()
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +103,10 @@ class SegmentStore:
         """Writes one stream's rows as one file."""
         if table.num_rows == 0:
             return EMPTY
-        return describe(table, self._write_synced(table))
+        written = self._write_synced(table)
+        if table.nbytes <= SMALL_BYTES:
+            self._remember(written.name, table)
+        return describe(table, written)
 
     def write_wide(self, table: pa.Table, places: Mapping[str, Place]) -> dict[str, Written]:
         """Writes rows of several streams as one file; says which of them are whose."""
@@ -181,6 +186,9 @@ class SegmentStore:
         if segment.file is None:
             raise ValueError("a segment without a file has no rows to read")
         if segment.tag is None:
+            table = self._recently(segment.file)
+            if table is not None:
+                return table
             self.check([segment])
             return pq.read_table(self.path(segment.file))
         return rows_of(self.read_wide(segment), self.layouts(segment.tag)[segment.stream])
@@ -189,24 +197,36 @@ class SegmentStore:
         """A segment's file of many streams: each of them reads it, one after the other."""
         file = segment.file
         assert file is not None
-        with self._lock:
-            for name, table in self._recent:
-                if name == file:
-                    return table
-        self.check([segment])
-        table = pq.read_table(self.path(file))
-        self._remember(file, table)
+        table = self._recently(file)
+        if table is None:
+            self.check([segment])
+            table = pq.read_table(self.path(file))
+            self._remember(file, table)
         return table
+
+    def _recently(self, file: str) -> pa.Table | None:
+        with self._lock:
+            table = self._recent.pop(file, None)
+            if table is not None:
+                self._recent[file] = table
+            return table
 
     def _remember(self, file: str, table: pa.Table) -> None:
         with self._lock:
-            self._recent = [(n, t) for n, t in self._recent if n != file] + [(file, table)]
-            while len(self._recent) > 1 and sum(t.nbytes for _, t in self._recent) > RECENT_BYTES:
-                self._recent.pop(0)
+            self._forget(file)
+            self._recent[file] = table
+            self._recent_bytes += table.nbytes
+            while len(self._recent) > 1 and self._recent_bytes > RECENT_BYTES:
+                self._forget(next(iter(self._recent)))
+
+    def _forget(self, file: str) -> None:
+        table = self._recent.pop(file, None)
+        if table is not None:
+            self._recent_bytes -= table.nbytes
 
     def remove(self, file: str) -> None:
         with self._lock:
-            self._recent = [(n, t) for n, t in self._recent if n != file]
+            self._forget(file)
         self._checked.forget(self.path(file))
         Path(self.path(file)).unlink(missing_ok=True)
 

@@ -20,7 +20,7 @@ class Streams:
     """Opening a home sets aside what a crash has left in it."""
 
     def __init__(self, home: Path, *, local_disk: bool = True) -> None:
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)  # rows and sources: its owner's
         self.home = home
         self.ledger = Ledger(home / "ledger.db", local_disk=local_disk)
         self.layouts = Layouts(self.ledger)

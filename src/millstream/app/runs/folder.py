@@ -140,6 +140,15 @@ class RunFolder:
         write_whole(self.home / "summary.json", summary)
         self._remove_state()
 
+    def summary(self) -> dict[str, Any]:
+        """What the run did; StateError where it has not come to its end."""
+        found = self._read("summary.json") if self.path.is_dir() else None
+        if found is None:
+            raise StateError(
+                f"there is no finished run in {self.path}", hint="give the --out folder of a run"
+            )
+        return found
+
     # -- files ----------------------------------------------------------------------------------
 
     def _read(self, name: str) -> dict[str, Any] | None:

@@ -82,6 +82,7 @@ class LocalCluster:
         spark: str = "local[2]",
         heap: str = "1g",
         manager_options: Sequence[str] = (),
+        processor_options: Sequence[str] = (),
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         if processors < 1:
@@ -103,6 +104,7 @@ class LocalCluster:
                 (
                     "processor", "--home", str(self.folder / name), "--manager", self.url,
                     "--spark", spark, "--heap", heap, "--id", name, "--port", str(ports[name]),
+                    *processor_options,
                 ),
                 self.folder / name,
                 ports[name],

@@ -7,6 +7,7 @@ the end, and so is the end of Spark's Java process: the next process of this hom
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ AGAIN_SECONDS = 3.0  # after trouble; twice as long after each that follows soon
 AGAIN_SECONDS_MAX = 60.0
 QUIET_SECONDS = 60.0  # without trouble, after which the pause is short again
 WATCH_SECONDS = 0.2
+RESTARTS_KEPT = 1000
 UNTYPICAL_STEPS = 3  # an operator's first ones: Spark generates and compiles code
 COSTS_KEEP = 0.95  # of the past at each step: half of it is forgotten in 14 steps
 FIXED_SECONDS_MAX = 0.2  # what of steps that are all alike is taken as the same for any rows
@@ -40,6 +42,7 @@ class ExecutionEngine:
         self._watcher = threading.Thread(target=self._watch, name="millstream-watch", daemon=True)
         self.fenced = threading.Event()  # another process has this home now
         self.lost = threading.Event()  # Spark's Java process has ended
+        self.restarts_s: deque[float] = deque(maxlen=RESTARTS_KEPT)  # when it began again
         self._began, self._pause_s = 0.0, AGAIN_SECONDS  # the next pause after trouble
         self.busy_seconds = 0.0
         self.steps = 0
@@ -128,6 +131,7 @@ class ExecutionEngine:
             while time.monotonic() < deadline and not self._stopping.is_set():
                 self._stopping.wait(WATCH_SECONDS)
             if not self._stopping.is_set():
+                self.restarts_s.append(time.monotonic())
                 self._begin()
 
     def configure(self, **settings: Any) -> None:

@@ -20,7 +20,8 @@ from starlette.types import Receive, Scope, Send
 
 from millstream.control.protocol.records import Count, Name, Names
 from millstream.core.codec import to_json
-from millstream.edge.http.access import AnswerError, record_body
+from millstream.edge.http.access import AnswerError, check_consumer, record_body
+from millstream.edge.http.roles import reads, submits
 from millstream.edge.http.serving import Application
 from millstream.language.plan.windows import FOREVER
 from millstream.store.consumers import subscriber
@@ -134,6 +135,7 @@ class StreamDistributor:
         distributor = self.processor.distributor
 
         @app.get("/streams/{stream:path}/segments")
+        @reads
         async def segments(
             stream: str, after: int, consumer: str, epoch: int = 0, wait: float = 0.0
         ) -> dict[str, Any]:
@@ -147,25 +149,32 @@ class StreamDistributor:
             return shown
 
         @app.get("/streams/{stream:path}/segments/{first}")
+        @reads
         async def segment(stream: str, first: int, last: int) -> StreamingResponse:
             file = await run_in_threadpool(distributor.open, stream, first, last)
             return SegmentResponse(file)
 
         @app.post("/streams/{stream:path}/ack")
+        @submits
         async def ack(request: Request, stream: str) -> dict[str, Any]:
             taken = await record_body(request, Taken)
+            check_consumer(request, taken.consumer)
             await run_in_threadpool(distributor.acknowledge, stream, taken.consumer, taken.next)
             return {}
 
         @app.post("/streams/{stream:path}/expect")
+        @submits
         async def expect(request: Request, stream: str) -> dict[str, Any]:
             consumer = (await record_body(request, Reader)).consumer
+            check_consumer(request, consumer)
             following, epoch = await run_in_threadpool(distributor.expect, stream, consumer)
             return {"next": following, "epoch": epoch}
 
         @app.post("/streams/{stream:path}/unexpect")
+        @submits
         async def unexpect(request: Request, stream: str) -> dict[str, Any]:
             consumer = (await record_body(request, Reader)).consumer
+            check_consumer(request, consumer)
             further = await run_in_threadpool(distributor.unexpect, stream, consumer)
             return {"further": None if further is None else asdict(further)}
 
@@ -197,6 +206,7 @@ class StreamDistributor:
 
     def _add_results(self, app: Application) -> None:
         @app.get("/queries/{query}/rows")
+        @reads
         async def rows(
             query: str, after: int = 0, wait: float = 0.0, limit: int = ROWS_MAX
         ) -> dict[str, Any]:
@@ -209,6 +219,7 @@ class StreamDistributor:
             )
 
         @app.post("/queries/{query}/ack")
+        @submits
         async def read(request: Request, query: str) -> dict[str, Any]:
             """A subscriber has all below a number: it need not be kept any longer."""
             following = (await record_body(request, Following)).next
@@ -216,6 +227,7 @@ class StreamDistributor:
             return {}
 
         @app.get("/queries/{query}/table")
+        @reads
         async def table(query: str) -> dict[str, Any]:
             known = self.processor.engine.queries.get(query)
             if known is None or not known.plan.relation:

@@ -6,7 +6,7 @@ the text each came from; `coercion.py` has them typed by Spark. Names are resolv
 aggregate.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sqlglot import exp
@@ -15,10 +15,17 @@ from millstream.core.durations import CALENDAR_HINT, CALENDAR_UNITS, microsecond
 from millstream.core.errors import CqlError, UsageError
 from millstream.core.suggestions import did_you_mean
 from millstream.language.cql.catalog import Catalog
-from millstream.language.cql.functions import AGGREGATES, WHY_UNREPEATABLE, unrepeatable
+from millstream.language.cql.functions import (
+    AGGREGATES,
+    REACHING,
+    WHY_REACHING,
+    WHY_UNREPEATABLE,
+    unrepeatable,
+)
 from millstream.language.cql.literals import ConstantError, cast, interval, negated, number, string
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.syntax import Span
+from millstream.language.cql.spark_functions import CALLABLE
 from millstream.language.cql.types import canonical
 from millstream.language.plan.expressions import TRUE, Call, Expr, Lambda, Literal, Parameter
 from millstream.language.plan.sql_text import quoted
@@ -32,7 +39,10 @@ BINARY: dict[type[exp.Expr], str] = {
     exp.BitwiseOr: "|", exp.BitwiseXor: "^", exp.Like: "like", exp.ILike: "ilike",
     exp.RegexpLike: "rlike",
 }  # fmt: skip
-SUBQUERY_HINT = "join it in FROM instead"
+SUBQUERY_HINT = (
+    "IN and EXISTS with a subquery stand among the conditions of WHERE that AND connects; "
+    "for a value, join the subquery in FROM"
+)
 Resolve = Callable[[exp.Expr], Expr | None]
 
 
@@ -163,7 +173,7 @@ class Lowering:
     def _lower_in(self, node: exp.In) -> Expr:
         if node.args.get("query") or node.args.get("unnest") or not node.expressions:
             raise self.fail("IN takes a list of values", node, SUBQUERY_HINT)
-        return Call("in", tuple(self.lower(n) for n in (node.this, *node.expressions)))
+        return Call("in", tuple(self.lower(n) for n in (node.this, *_listed(node))))
 
     def _lower_between(self, node: exp.Between) -> Expr:
         if node.args.get("symmetric"):
@@ -261,8 +271,18 @@ class Lowering:
                 near = did_you_mean(name, AGGREGATES)
                 raise self.fail(f"{name} does not take {_kind(arg)}{near}", arg)
         known = self._catalog.function(name)
+        if known is None:
+            self._refuse_unknown(node, lower)
         call = lower if known is None else known.call_name
         return Call(call, tuple(self.lower(arg) for arg in node.expressions))
+
+    def _refuse_unknown(self, node: exp.Anonymous, lower: str) -> None:
+        """What is not known to be harmless is not called, whatever else Spark may know."""
+        if lower in REACHING:
+            raise self.text.error(f"{node.name} may not be called", name_span(node), WHY_REACHING)
+        if lower not in CALLABLE:
+            near = did_you_mean(lower, [*CALLABLE, *(f.name for f in self._catalog.functions)])
+            raise self.text.error(f"unknown function {node.name}{near}", name_span(node))
 
 
 def with_fields(base: Expr, names: list[str]) -> Expr:
@@ -270,6 +290,16 @@ def with_fields(base: Expr, names: list[str]) -> Expr:
     for name in names:
         base = Call("field", (base, Literal(quoted(name), "name")))
     return base
+
+
+def _listed(node: exp.In) -> Iterator[exp.Expr]:
+    """The values of IN, also those that stand after VALUES."""
+    for value in node.expressions:
+        if isinstance(value, exp.Values):
+            for row in value.expressions:
+                yield from row.expressions if isinstance(row, exp.Tuple) else (row,)
+        else:
+            yield value
 
 
 def _kind(node: exp.Expr) -> str:
