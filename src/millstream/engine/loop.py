@@ -292,7 +292,6 @@ class Loop:
                 raise
             self.damage.stop_compaction(stream, error)
 
-
     def _say(self, text: str) -> None:
         for listener in self.engine.on_notice:
             listener(text)
