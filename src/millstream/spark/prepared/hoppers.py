@@ -1,8 +1,8 @@
 """Leaves of a prepared plan: rows that can be exchanged without planning again.
 
 A hopper is a buffer in Spark's process that holds one batch of Arrow. Spark sends its bytes with
-each task, so that a plan over it gives, whenever it runs, the result over what lies there then. That
-holds only for plans without an exchange: Spark keeps what has gone through one.
+each task, so that a plan over it gives, whenever it runs, the result over what lies there then.
+That holds only for plans without an exchange: Spark keeps what has gone through one.
 """
 
 import os
