@@ -45,7 +45,7 @@ class UnpreparedError(Exception):
     """The plan has no prepared form."""
 
 
-@dataclass(frozen=True, hoppers=True)
+@dataclass(frozen=True, slots=True)
 class Computed:
     """The rows of a small step (None where it gives none), and what is said with them."""
 
@@ -54,7 +54,7 @@ class Computed:
     places: Mapping[str, Place]
 
 
-@dataclass(hoppers=True)
+@dataclass(slots=True)
 class _Leaf:
     """A hopper and the rows that lie in it, by file."""
 
