@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
 from millstream.client.system import ResultPage
-from millstream.core.errors import AwayError, MillstreamError, StateError
+from millstream.core.errors import MillstreamError, StateError
 from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import FOREVER
 from millstream.store.delivery import Result
@@ -105,12 +105,13 @@ class StreamReader:
     def _rows(self, segment: dict[str, int]) -> pa.Table:
         url = f"{self.url}/streams/{quote(self.stream, safe='')}/segments/{segment['first']}"
         answer = self.manager.ask("GET", url, params={"last": segment["last"]}, wait_s=60.0)
-        data, told = answer.content[:-LENGTH], answer.content[-LENGTH:]
-        if digest_of(data) != told.decode(errors="replace"):
-            raise AwayError(
-                "rows were damaged on their way", hint="asked again they may come whole"
+        content, digest = answer.content[:-LENGTH], answer.content[-LENGTH:]  # it comes last
+        if digest_of(content) != digest.decode(errors="replace"):
+            raise StateError(
+                f"rows of {self.stream} came damaged from {self.url}",
+                hint="read it again; if it stays so, run millstream check there",
             )
-        return self.shown(pq.read_table(io.BytesIO(data)))
+        return self.shown(pq.read_table(io.BytesIO(content)))
 
 
 class ResultReader(StreamReader):

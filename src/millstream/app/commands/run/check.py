@@ -1,6 +1,6 @@
 """`millstream check`: reads all that a home holds and says what is damaged. Changes nothing.
 
-Exit codes: 0 all is as it was written; 2 a mistake, or no home; 4 something is damaged.
+Exit codes: 0 all is as it was written; 2 a mistake, or no home; 5 something is damaged.
 """
 
 import json
