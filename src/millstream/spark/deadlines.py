@@ -16,7 +16,7 @@ from typing import Any
 from millstream.engine.steps.bounds import StepRefusedError
 
 LOOK_S = 1.0
-IDLE_LOOKS_MAX = 30  # without a step, after which nobody watches
+IDLE_LOOKS_MAX = 3  # without a step, after which nobody watches
 GRACE_S = 60.0  # for a job that was cut off
 
 
