@@ -317,7 +317,11 @@ def test_a_server_from_start_to_stop(system: Small) -> None:
 
     with DashboardServer(system, port=0, interval_s=0.05) as server:
         with urllib.request.urlopen(f"{server.url}health", timeout=5) as answer:
-            assert json.loads(answer.read())["status"] == "ok"
+            told = json.loads(answer.read())
+        assert told["status"] == "error"
+        (failed,) = [a for a in told["alarms"] if a["kind"] == "failed"]
+        assert failed["todo"]
+        assert failed["queries"] == [failed["subject"]]
         with pytest.raises(UsageError, match="cannot listen"):
             DashboardServer(system, port=server.port)
     assert not server.feed._thread.is_alive()

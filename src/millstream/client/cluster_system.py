@@ -30,6 +30,7 @@ from millstream.language.cql.system_streams import PREFIX
 from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import BEGINNING
 from millstream.language.share.dataflow import REJECTED_NAMES, late_stream, rejected_stream
+from millstream.store.arrivals.appending import Rows
 from millstream.store.consumers import CLIENT
 from millstream.store.delivery import FileSink, Result, Sink
 
@@ -95,12 +96,12 @@ class ClusterSystem:
         return self._definitions[stream]
 
     def push(
-        self, stream: str, rows: Sequence[Mapping[str, Any]], producer: str,
-        number: int | None = None,
-    ) -> Mapping[str, Any]:  # fmt: skip
+        self, stream: str, rows: Rows, producer: str, number: int | None = None
+    ) -> Mapping[str, Any]:
         self.start()
         sequence = number if number is not None else self._numbers.get(stream, 0) + 1
-        body = {"producer": producer, "sequence": sequence, "rows": rows}
+        listed = rows.to_pylist() if isinstance(rows, pa.Table) else rows
+        body = {"producer": producer, "sequence": sequence, "rows": listed}
         answer = self._taken(f"{self._entrance(stream)}/rows", body)
         self._numbers[stream] = max(sequence, self._numbers.get(stream, 0))
         return {**answer, "reasons": [(r["row"], r["reason"]) for r in answer["reasons"]]}

@@ -48,6 +48,10 @@ class ManagerClient(HttpClient):
     def status(self) -> Answer:
         return dict(self._get("/status"))
 
+    def alarms(self) -> list[Answer]:
+        """What deserves attention, the worst first."""
+        return list(self._get("/alarms"))
+
     def placement(self) -> Answer:
         return dict(self._get("/placement"))
 

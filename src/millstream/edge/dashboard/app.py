@@ -35,6 +35,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.responses import StreamingResponse
 
+from millstream.control.snapshot.alarms import worst
 from millstream.control.snapshot.model import SnapshotSource, known_names
 from millstream.core.codec import to_json
 from millstream.core.errors import UsageError
@@ -205,9 +206,13 @@ def _health(feed: Feed) -> JSONResponse:
     finished = taken.overview.state in ("finished", "stopped")
     if age > limit and not finished:
         return JSONResponse({"status": "stale", "age_s": round(age, 1)}, 503)
-    bad = [a.sentence for a in taken.overview.alarms if a.severity == "error"]
-    state = "failed" if taken.overview.state == "failed" else "ok"
-    return JSONResponse(
-        {"status": state, "state": taken.overview.state, "age_s": round(age, 1), "errors": bad},
-        503 if state == "failed" else 200,
-    )
+    alarms = taken.overview.alarms
+    state = "failed" if taken.overview.state == "failed" else worst(alarms)
+    answer = {
+        "status": state,
+        "state": taken.overview.state,
+        "age_s": round(age, 1),
+        "errors": [a.sentence for a in alarms if a.severity == "error"],
+        "alarms": [to_json(a) for a in alarms],
+    }
+    return JSONResponse(answer, 503 if state == "failed" else 200)

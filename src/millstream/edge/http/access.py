@@ -40,10 +40,8 @@ class AnswerError(Exception):
         self.status, self.code, self.message, self.hint = status, code, message, hint
 
 
-async def json_body(
-    request: Request, size_max: int = BODY_BYTES_MAX, *, too_large: int = 413
-) -> dict[str, Any]:
-    """A request's body as an object; refused as soon as it is too large."""
+async def body_bytes(request: Request, size_max: int, *, too_large: int = 413) -> bytes:
+    """A request's body as it came; refused as soon as it is too large."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
@@ -51,7 +49,14 @@ async def json_body(
             text = f"a request holds at most {size_max} bytes"
             raise AnswerError(too_large, "too_large", text, "send less at once")
         parts.append(part)
-    body = b"".join(parts)
+    return b"".join(parts)
+
+
+async def json_body(
+    request: Request, size_max: int = BODY_BYTES_MAX, *, too_large: int = 413
+) -> dict[str, Any]:
+    """A request's body as an object."""
+    body = await body_bytes(request, size_max, too_large=too_large)
     try:
         found = json.loads(body or b"{}")
         if b"\\u" in body:  # half of a pair is JSON, and no text that anybody could store

@@ -1,6 +1,7 @@
 """Rows over HTTP: posted in numbered batches, answered after their commit.
 
     POST /streams/NAME/rows                  {"producer": "p", "sequence": 7, "rows": [{...}, ...]}
+    POST /streams/NAME/rows?producer=p&sequence=7      the rows as an Arrow stream, with its type
     GET  /streams/NAME/producers/PRODUCER    the sequence number that follows
     POST /streams/NAME/end                   no more rows will come
     GET  /health
@@ -15,14 +16,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+import pyarrow as pa
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import Strict
 
-from millstream.edge.http.access import TOO_MANY, AnswerError, record_body
+from millstream.edge.http.access import TOO_MANY, AnswerError, body_bytes, record_body
 from millstream.edge.http.kept_port import LOOPBACK
 from millstream.edge.http.roles import for_all, reads, submits
-from millstream.edge.http.serving import Application, Server, Tls, demand_closed
+from millstream.edge.http.serving import ARROW_BODY, Application, Server, Tls, demand_closed
 
 if TYPE_CHECKING:
     from millstream.engine.sources.push_source import PushSource
@@ -31,6 +33,7 @@ REQUEST_BYTES_MAX = 16 << 20
 Doors = Callable[[str], "PushSource | None"]
 Busy = Callable[[], bool]
 HINT = '{"producer": "p", "sequence": 1, "rows": [{...}]}'
+ARROW_HINT = "an Arrow stream, with ?producer=p&sequence=1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,15 @@ class Batch:
     producer: Annotated[str, Strict()]
     sequence: Annotated[int, Strict()]
     rows: Annotated[list[Any], Strict()]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowBatch:
+    """The same with rows that are Arrow's already."""
+
+    producer: str
+    sequence: int
+    rows: pa.Table
 
 
 def rows_app(
@@ -71,7 +83,7 @@ def rows_app(
         if busy is not None and await run_in_threadpool(busy):
             text = "too many rows wait to be processed"
             raise AnswerError(TOO_MANY, "busy", text, "send it again later")
-        batch = await record_body(request, Batch, request_bytes_max, hint=HINT)
+        batch = await _batch(request, request_bytes_max)
         answer = await run_in_threadpool(door.push, batch.producer, batch.sequence, batch.rows)
         return {
             "stream": name,
@@ -96,6 +108,25 @@ def rows_app(
         return {"stream": name, "ended": True}
 
     return app
+
+
+async def _batch(request: Request, size_max: int) -> Batch | ArrowBatch:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != ARROW_BODY:
+        return await record_body(request, Batch, size_max, hint=HINT)
+    given = request.query_params
+    number = given.get("sequence", "")
+    if not (number.isascii() and number.isdigit()):
+        raise AnswerError(400, "mistake", "a batch needs its sequence number", ARROW_HINT)
+    body = await body_bytes(request, size_max)
+    try:
+        with pa.ipc.open_stream(body) as reader:
+            rows = reader.read_all()
+        rows.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        text = f"the body is no Arrow stream: {error}"[:300]
+        raise AnswerError(400, "mistake", text, ARROW_HINT) from None
+    return ArrowBatch(given.get("producer", ""), int(number), rows)
 
 
 def _door(doors: Doors, name: str) -> "PushSource":

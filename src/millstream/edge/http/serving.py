@@ -34,7 +34,9 @@ from millstream.edge.http.roles import ROLE, Keys, Role, role_of
 START_SECONDS_MAX = 30.0
 CHANGE_HEADER = "x-millstream"
 JSON_BODY = "application/json"
-BODIES = (JSON_BODY, "")  # no type: no body, or a program's that says nothing of it
+ARROW_BODY = "application/vnd.apache.arrow.stream"
+# no type: no body, or a program's that says nothing of it; no page can send any of these unasked
+BODIES = (JSON_BODY, ARROW_BODY, "")
 Header = tuple[bytes, bytes]
 Quick = Callable[[Request], Awaitable[Response]]
 

@@ -13,7 +13,8 @@
     GET    /qos                           PUT /qos         goals, as a run takes them
     POST   /settings                      other strategies from now on
     POST   /control                       as a processor of a manager above (manager_tier.py)
-    GET    /health  /live  /ready
+    GET    /health                 ok, or the worst alarm: warning, error
+    GET    /live  /ready  /alarms
 
 Listens on loopback; beyond it every request carries a token. Bodies are bounded and validated.
 """
@@ -51,6 +52,7 @@ from millstream.edge.http.access import AnswerError, json_body, record_body
 from millstream.edge.http.roles import for_all, reads, submits
 from millstream.edge.http.serving import Application, Server
 from millstream.edge.manager import answers
+from millstream.edge.manager.alarms import ClusterAlarms
 from millstream.edge.manager.driver import ManagerDriver
 from millstream.edge.manager.placement import add_placement_routes
 from millstream.edge.manager.quality import add_quality_routes
@@ -213,10 +215,13 @@ class ManagerServer:
         reading("/streams", lambda s: {name: answers.stream(s, name) for name in s.streams})
         reading("/redistribution", answers.redistribution)
 
+        alarms = ClusterAlarms(lambda: driver.state, self.settings.token, self.settings.verify)
+        alarms.add_route(app)
+
         @app.get("/health")
         @for_all
         async def health() -> dict[str, Any]:
-            return {"status": "ok", "pid": os.getpid(), "time": time.time()}
+            return {"status": alarms.word(), "pid": os.getpid(), "time": time.time()}
 
         add_readiness(app, lambda: answers.readiness(driver.state, driver.fed_s))
 

@@ -22,7 +22,9 @@ from millstream.store.machine_failures import first_line
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
 
-AGAIN_SECONDS = 3.0
+AGAIN_SECONDS = 3.0  # after trouble; twice as long after each that follows soon
+AGAIN_SECONDS_MAX = 60.0
+QUIET_SECONDS = 60.0  # without trouble, after which the pause is short again
 WATCH_SECONDS = 0.2
 RESTARTS_KEPT = 1000
 UNTYPICAL_STEPS = 3  # an operator's first ones: Spark generates and compiles code
@@ -41,6 +43,7 @@ class ExecutionEngine:
         self.fenced = threading.Event()  # another process has this home now
         self.lost = threading.Event()  # Spark's Java process has ended
         self.restarts_s: deque[float] = deque(maxlen=RESTARTS_KEPT)  # when it began again
+        self._began, self._pause_s = 0.0, AGAIN_SECONDS  # the next pause after trouble
         self.busy_seconds = 0.0
         self.steps = 0
         self._costs: dict[str, tuple[int, CostLine]] = {}  # steps seen, what they cost
@@ -60,6 +63,7 @@ class ExecutionEngine:
         self._watcher.start()
 
     def _begin(self) -> None:
+        self._began = time.monotonic()
         self._loop = Loop(self.processor.engine)
         self.processor.hosting.running = True
         self._loop.start()
@@ -105,10 +109,12 @@ class ExecutionEngine:
         machine = self.processor.engine.plane.machine
         java = None if machine is None else machine.process()
         while not self._stopping.wait(WATCH_SECONDS):
+            loop = self._loop
             if java is not None and java.poll() is not None:
+                if loop is not None:
+                    loop.suspects.blame()
                 self.lost.set()
                 return
-            loop = self._loop
             if loop is None or loop.failure is None:
                 continue
             error: BaseException = loop.failure
@@ -118,7 +124,10 @@ class ExecutionEngine:
             if isinstance(error, HomeTakenOverError):
                 self.fenced.set()
                 return
-            deadline = time.monotonic() + AGAIN_SECONDS
+            if time.monotonic() - self._began > QUIET_SECONDS:
+                self._pause_s = AGAIN_SECONDS
+            deadline = time.monotonic() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, AGAIN_SECONDS_MAX)
             while time.monotonic() < deadline and not self._stopping.is_set():
                 self._stopping.wait(WATCH_SECONDS)
             if not self._stopping.is_set():

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from fastapi import Request
@@ -27,7 +27,7 @@ from millstream.language.plan.windows import FOREVER
 from millstream.store.consumers import subscriber
 from millstream.store.delivery import json_lines, user_table
 from millstream.store.moves.records import Place
-from millstream.store.moves.transfer import CHUNK, RefusedError
+from millstream.store.moves.transfer import CHUNK, FollowedByDigest, RefusedError
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
@@ -302,7 +302,7 @@ class SegmentResponse(StreamingResponse):
     """A segment's file in pieces. It is closed however the answer ends: a reader that goes away
     before the first piece never starts the iterator."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: FollowedByDigest) -> None:
         pieces = iter(lambda: file.read(CHUNK), b"")
         super().__init__(pieces, media_type="application/vnd.apache.parquet")
         self._file = file

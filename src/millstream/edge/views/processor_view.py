@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
+from millstream.control.snapshot.alarms import judged
 from millstream.control.snapshot.model import Snapshot
 from millstream.core.codec import to_json
 from millstream.edge.http.roles import reads
@@ -43,7 +44,7 @@ class ProcessorView:
             seen = self._view.snapshot()
             told = tuple(self._troubles())
             mine = tuple(replace(p, troubles=told) for p in seen.processors)
-            return replace(seen, processors=mine) if told else seen
+            return judged(replace(seen, processors=mine)) if told else seen
 
     def add_route(self, app: Application) -> None:
         @app.get("/snapshot")

@@ -102,7 +102,7 @@ class StepPlanner:
 
     def _states(self, operator: Operator) -> dict[int, tuple[Segment, ...]]:
         found: dict[int, tuple[Segment, ...]] = {}
-        if operator.kind in ("interval", "running_emit"):
+        if operator.kind in ("interval", "semijoin", "running_emit"):
             part = 0
             while self._ledger.stream(state_stream(operator.id, part)) is not None:
                 found[part] = tuple(self._ledger.segments(state_stream(operator.id, part)))

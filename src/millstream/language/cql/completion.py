@@ -16,7 +16,8 @@ KEYWORDS = (
     "UNION ALL", "DISTINCT", "BETWEEN", "LIKE", "IN", "IS NULL", "CASE", "WHEN", "THEN", "ELSE",
     "END", "RANGE", "ROWS", "SLIDE", "ALIGN START", "ALIGN END", "NOW", "UNBOUNDED",
     "PARTITION BY", "SECONDS", "MINUTES", "HOURS", "DAYS", "MILLISECONDS",
-    "ISTREAM", "DSTREAM", "RSTREAM", "CREATE STREAM", "CREATE QUERY", "FROM BEGINNING",
+    "ISTREAM", "DSTREAM", "RSTREAM", "CREATE STREAM", "CREATE QUERY", "CREATE VIEW",
+    "FROM BEGINNING",
 )  # fmt: skip
 WINDOW_WORDS = ("RANGE", "ROWS", "NOW", "UNBOUNDED", "SLIDE", "ALIGN START", "ALIGN END",
                 "PARTITION BY", "SECONDS", "MINUTES", "HOURS", "DAYS", "MILLISECONDS")  # fmt: skip
@@ -52,7 +53,7 @@ def candidates(before: str, known: Known) -> tuple[str, list[str]]:
     previous = _previous_word(statement, word)
     if previous in ("FROM", "JOIN"):
         system = sorted(COLUMNS.keys() - known.streams.keys())
-        return word, fitting(word, [*sorted(known.streams), *system])
+        return word, fitting(word, [*sorted(known.streams), *sorted(known.queries), *system])
     known = _with_used(known, statement)
     if "." in word:
         return _qualified(word, statement, known)

@@ -14,6 +14,7 @@ from millstream.language.plan.nodes import (
     Join,
     Node,
     Project,
+    Semijoin,
     Source,
     Union,
     Windowed,
@@ -48,6 +49,9 @@ def _own(node: Node) -> tuple[str, ...]:
             return (window_key(node.window),)
         case Join():
             return (predicate_key(_blank(node.predicate)) if node.predicate else "",)
+        case Semijoin():
+            kind = "anti" if node.anti else "semi"
+            return (kind, predicate_key(_blank(node.predicate)) if node.predicate else "")
         case Aggregate():
             calls = (
                 f"{c.function}|{c.distinct}|{c.type}"

@@ -9,10 +9,12 @@ from millstream.spark.operators.mapping import MapLogic
 from millstream.spark.operators.panes import CombineLogic, PartialLogic
 from millstream.spark.operators.running import RunningLogic
 from millstream.spark.operators.running_emit import RunningEmitLogic
+from millstream.spark.operators.semijoins import SemijoinLogic
 
 LOGIC: dict[Kind, Logic] = {
     "map": MapLogic(),
     "join": JoinLogic(),
+    "semijoin": SemijoinLogic(),
     "partial": PartialLogic(),
     "combine": CombineLogic(),
     "interval": IntervalLogic(),

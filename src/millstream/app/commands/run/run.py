@@ -1,7 +1,8 @@
 """`millstream run`: a job file to results in a folder, exactly once, resumable.
 
 Exit codes: 0 all done; 1 a query has failed on its data (the others are done); 2 a mistake in the
-job, the command or changed input; 3 something ran out; 70 a fault of ours, told in crash.log;
+job, the command or changed input; 3 something ran out; 4 all done, but most rows of a stream were
+rejected or late (or the first one, with --strict); 70 a fault of ours, told in crash.log;
 130 and 143 stopped by a signal, to be resumed by the same command.
 """
 
@@ -91,6 +92,9 @@ def run(
         Path | None,
         typer.Option(metavar="DIR", help="Statistics as statistics.xlsx and parquet, at the end."),
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at the first row that is rejected or late.")
+    ] = False,
     manager: Annotated[
         str | None, typer.Option(metavar="URL", help="Run it on the cluster of this manager.")
     ] = None,
@@ -124,7 +128,7 @@ def run(
             pages, at = (ui or stay, ui_at) if here else (False, None)
             with dashboard_of(job.name, pages, at, display, tls, quiet=quiet) as dashboard:
                 watch = dashboard.watch if dashboard is not None else None
-                settings = RunSettings(output_format, master, trace, door, watch, manager)
+                settings = RunSettings(output_format, master, trace, door, watch, strict, manager)
                 with guarded(folder, display) as poll:
                     summary = run_job(wanted, folder, settings, display, poll=poll)
                 _export(folder, export)

@@ -10,7 +10,7 @@ from millstream.language.cql.binding.coercion import Typed, as_condition
 from millstream.language.cql.binding.expressions import NULL, Lowering, name_span, span_of
 from millstream.language.cql.binding.storing import refuse_incomparable, refuse_unwritable
 from millstream.language.cql.functions import AGGREGATES
-from millstream.language.cql.literals import cast, string
+from millstream.language.cql.literals import string
 from millstream.language.plan.expressions import Call, Expr, Literal
 from millstream.language.plan.nodes import AggregateCall
 from millstream.language.plan.schema import Field, Schema
@@ -124,7 +124,13 @@ class CallBinder:
             return _count(args, distinct, where)
         ((argument, type_),) = args
         if function in NUMERIC and type_ == "string":
-            argument, type_ = cast(argument, "double"), "double"
+            node = self._arguments(found)[0][0]
+            written = self._lowering.text.slice(span_of(node))
+            raise self._fail(
+                f"{found.call.name} of {written}, which is a text",
+                node,
+                f"where it holds numbers: {found.call.name}(CAST({written} AS DOUBLE))",
+            )
         if function in ("min", "max", "first", "last"):
             distinct = distinct and function not in ("min", "max")
             if distinct:

@@ -6,7 +6,7 @@ the text each came from; `coercion.py` has them typed by Spark. Names are resolv
 aggregate.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sqlglot import exp
@@ -39,7 +39,10 @@ BINARY: dict[type[exp.Expr], str] = {
     exp.BitwiseOr: "|", exp.BitwiseXor: "^", exp.Like: "like", exp.ILike: "ilike",
     exp.RegexpLike: "rlike",
 }  # fmt: skip
-SUBQUERY_HINT = "join it in FROM instead"
+SUBQUERY_HINT = (
+    "IN and EXISTS with a subquery stand among the conditions of WHERE that AND connects; "
+    "for a value, join the subquery in FROM"
+)
 Resolve = Callable[[exp.Expr], Expr | None]
 
 
@@ -170,7 +173,7 @@ class Lowering:
     def _lower_in(self, node: exp.In) -> Expr:
         if node.args.get("query") or node.args.get("unnest") or not node.expressions:
             raise self.fail("IN takes a list of values", node, SUBQUERY_HINT)
-        return Call("in", tuple(self.lower(n) for n in (node.this, *node.expressions)))
+        return Call("in", tuple(self.lower(n) for n in (node.this, *_listed(node))))
 
     def _lower_between(self, node: exp.Between) -> Expr:
         if node.args.get("symmetric"):
@@ -287,6 +290,16 @@ def with_fields(base: Expr, names: list[str]) -> Expr:
     for name in names:
         base = Call("field", (base, Literal(quoted(name), "name")))
     return base
+
+
+def _listed(node: exp.In) -> Iterator[exp.Expr]:
+    """The values of IN, also those that stand after VALUES."""
+    for value in node.expressions:
+        if isinstance(value, exp.Values):
+            for row in value.expressions:
+                yield from row.expressions if isinstance(row, exp.Tuple) else (row,)
+        else:
+            yield value
 
 
 def _kind(node: exp.Expr) -> str:

@@ -21,6 +21,7 @@ from millstream.language.plan.nodes import (
     Join,
     Node,
     Project,
+    Semijoin,
     Source,
     Union,
     Windowed,
@@ -82,7 +83,7 @@ def without_windows(node: Node) -> Node | None:
     gives the rows back. Windows of rows hide some rows, joins and DISTINCT need the intervals.
     """
     match node:
-        case Source() | Aggregate() | Emit():
+        case Source() | Aggregate() | Emit() | Semijoin():
             return node
         case Windowed(input=inner, window=window):
             return None if isinstance(window, Rows) else without_windows(inner)
