@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import is_dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import httpx
@@ -151,6 +151,12 @@ class HttpClient:
         self.http = httpx.Client(base_url=base_url, timeout=answer_s, **_settings(verify, kept))
         self.http.headers.clear()
         self.http.headers.update({**_headers(token), **(headers or {})})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self.http.close()

@@ -37,12 +37,6 @@ class ManagerClient(HttpClient):
         super().__init__(token if token is not None else os.environ.get(TOKEN), verify)
         self.url = url.rstrip("/")
 
-    def __enter__(self) -> "ManagerClient":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _get(self, path: str, **params: Any) -> Any:
         return self.get(self.url + path, **params)
 
