@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from small_engines import base_rows, rejected, stream
 
-from millstream.core.errors import StateError, UsageError
+from millstream.core.errors import MillstreamError, StateError, UsageError
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.scheduling.idleness import Standing, follow_others, wanted
@@ -219,7 +219,7 @@ def test_a_streaming_source_is_read_once_across_crashes_and_restarts(
                 raise RuntimeError("crash after our commit")
 
     faults.set_hook(crash)
-    with pytest.raises(RuntimeError, match="crash after our commit"):
+    with pytest.raises(MillstreamError, match="crash after our commit"):
         Loop(engine).run()
     faults.set_hook(None)
     engine.close()
