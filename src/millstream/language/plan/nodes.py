@@ -137,7 +137,8 @@ class AggregateCall:
     """One aggregate: `sum(DISTINCT argument) FILTER (WHERE condition)`.
 
     Functions: count (no argument: rows), sum, avg, min, max, var_pop, var_samp, stddev_pop,
-    stddev_samp, first, last (by time). `type` is the result's type, `argument_type` the argument's.
+    stddev_samp, first, last (by time), and those of `cql/functions.py`; several arguments are
+    packed into one (`calls.py`). `type` is the result's type, `argument_type` the argument's.
     """
 
     function: str
@@ -180,6 +181,23 @@ class Distinct(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Ranked(Node):
+    """Rows with their rank among those of the same time and partition, as a last column.
+
+    `order` has each key with its direction and where NULL stands. Equal rows are told apart by
+    position, or all columns.
+    """
+
+    input: Node
+    function: str  # row_number, rank, dense_rank
+    partition: tuple[Expr, ...]
+    order: tuple[tuple[Expr, str], ...]
+
+    def __post_init__(self) -> None:
+        self._seal((*self.input.schema, Field(self.function, "int")))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Emit(Node):
     """ISTREAM, DSTREAM, RSTREAM: a relation becomes a stream, whose rows are there for ever.
 
@@ -214,7 +232,7 @@ def inputs_of(node: Node) -> tuple[Node, ...]:
             return ()
         case Union(inputs) | Join(inputs, _):
             return inputs
-        case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
+        case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit() | Ranked():
             return (node.input,)
         case _:
             raise TypeError(f"not a plan node: {node!r}")
@@ -305,6 +323,10 @@ def shape(node: Node) -> str:
             return digest("distinct", _key(node, node.input))
         case Emit():
             return digest("emit", _key(node, node.input), node.kind, str(node.slide))
+        case Ranked():
+            keys = ",".join(sorted(expression_key(k) for k in node.partition))
+            order = (f"{expression_key(k)} {way}" for k, way in node.order)
+            return digest("ranked", _key(node, node.input), node.function, keys, *order)
         case _:
             raise TypeError(f"not a plan node: {node!r}")
 
@@ -392,6 +414,7 @@ __all__ = [
     "Node",
     "Plan",
     "Project",
+    "Ranked",
     "Source",
     "Union",
     "Windowed",

@@ -22,6 +22,7 @@ from millstream.language.plan.nodes import (
     Node,
     Plan,
     Project,
+    Ranked,
     Source,
     Union,
     Windowed,
@@ -34,12 +35,16 @@ from millstream.language.plan.windows import (
     Instant,
     Rows,
     Running,
+    Session,
     Sliding,
     Snapshot,
     Unbounded,
 )
 
-Kind = OneOf["map", "join", "partial", "combine", "interval", "distinct", "running", "running_emit"]
+Kind = OneOf[
+    "map", "join", "partial", "combine", "interval", "distinct", "running", "running_emit",
+    "session", "rank",
+]  # fmt: skip
 REJECTED_NAMES = ("reason", "record", "file", "row")  # columns of a stream's malformed rows
 
 
@@ -112,10 +117,10 @@ def partial_stream(node: Aggregate) -> str:
 
 
 def pane_length(node: Aggregate) -> int:
-    """The greatest common divisor of range and slide; one microsecond for [NOW]."""
+    """The greatest common divisor of range, slide and offset; one microsecond for [NOW]."""
     match node.grouping:
-        case Sliding(length, slide):
-            return gcd(length, slide)
+        case Sliding(length, slide, offset):
+            return gcd(length, slide, offset)
         case _:
             return 1
 
@@ -123,7 +128,7 @@ def pane_length(node: Aggregate) -> int:
 def is_core(node: Node) -> bool:
     """Whether a node needs more than the row at hand."""
     match node:
-        case Join() | Aggregate() | Distinct():
+        case Join() | Aggregate() | Distinct() | Ranked():
             return True
         case Emit():
             return node.kind != "istream" or has_rows(node.input) or is_relation(node.input)
@@ -154,7 +159,7 @@ def endless(node: Node) -> bool:
         case Union() | Join():
             return all(endless(i) for i in inputs_of(node))
         case Aggregate():  # a result holds until the next window's end, or the next change
-            return isinstance(node.grouping, Running)
+            return isinstance(node.grouping, Running | Session)
         case _:
             return True
 
@@ -340,10 +345,14 @@ def _kind(core: Node) -> Kind:
             return "interval"
         case Aggregate(grouping=Running()):
             return "running"
+        case Aggregate(grouping=Session()):
+            return "session"
         case Distinct():
             if endless(core.input) and not has_rows(core.input):
                 return "distinct"
             return "interval"
+        case Ranked():
+            return "rank"
         case Emit() if is_relation(core.input):
             return "running_emit"
         case _:

@@ -14,6 +14,7 @@ from millstream.language.plan.nodes import (
     Join,
     Node,
     Project,
+    Ranked,
     Source,
     Union,
     Windowed,
@@ -58,6 +59,10 @@ def _own(node: Node) -> tuple[str, ...]:
             return (type(node.grouping).__name__, *keys, ";", *calls)
         case Emit():
             return (node.kind,)
+        case Ranked():
+            keys = (expression_key(_blank(k)) for k in node.partition)
+            order = (f"{expression_key(_blank(k))} {way}" for k, way in node.order)
+            return (node.function, *keys, ";", *order)
         case Distinct() | Union():
             return ()
         case _:

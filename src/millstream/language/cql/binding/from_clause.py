@@ -26,9 +26,13 @@ from millstream.language.cql.parsing.syntax import WindowSyntax
 from millstream.language.cql.parsing.window_parser import ALIGN_HINT
 from millstream.language.plan.expressions import Call, Column, Expr
 from millstream.language.plan.nodes import Join, Node, Source, Windowed
-from millstream.language.plan.windows import Now, Range, Rows, Unbounded, Window
+from millstream.language.plan.windows import Now, Range, Rows, Session, Unbounded, Window
 
 OUTER_HINT = "only inner joins exist: a missing match may still arrive"
+SESSION_HINT = (
+    "aggregate them in a subquery first: "
+    "FROM (SELECT k, count(*) AS n FROM s [SESSION 10 MINUTES] GROUP BY k) [RANGE 1 HOUR]"
+)
 RELATION_HINT = "make it a stream first: FROM (ISTREAM(SELECT ...)) [RANGE ...]"
 
 
@@ -40,7 +44,7 @@ class Item:
     node: exp.Expr
     rows: Node
     columns: tuple[Named, ...]
-    window: Window | None
+    window: Window | Session | None
     lifetime: Lifetime  # with its window
     slide: Slide | None
     momentary: bool
@@ -118,6 +122,7 @@ class FromBinder:
     def _item(self, node: exp.Expr) -> Item:
         alias = node.args.get("alias")
         bound, own_name = self._rows(node)
+        refuse_other_time(self._text, self._catalog, self._ctes, node)
         name = alias.name if alias is not None else own_name
         syntax: WindowSyntax | None = node.meta.get("window")
         window = None if syntax is None else self._window(syntax, bound, node)
@@ -129,7 +134,10 @@ class FromBinder:
             slide = None
         if syntax is not None and syntax.slide_us is not None and syntax.slide_span is not None:
             start_span = syntax.align_span if syntax.align == "start" else None
-            slide = Slide(syntax.slide_us, syntax.slide_span, start_span)
+            word = syntax.spelled or "SLIDE"
+            slide = Slide(syntax.slide_us, syntax.slide_span, start_span, syntax.offset_us, word)
+        if syntax is not None and isinstance(window, Session):
+            slide = Slide(window.gap, syntax.span, word=syntax.spelled or "SESSION")
         rows = item_rows(bound, window)
         momentary = (bound.momentary and window is None) or isinstance(window, Now)
         lifetime = _lifetime(bound, window)
@@ -155,7 +163,7 @@ class FromBinder:
         source = Source(stream.name, stream.columns, self._start)
         return Bound(source, columns, Lifetime.OPEN), stream.name
 
-    def _window(self, syntax: WindowSyntax, bound: Bound, node: exp.Expr) -> Window:
+    def _window(self, syntax: WindowSyntax, bound: Bound, node: exp.Expr) -> Window | Session:
         if syntax.slide_span is not None and syntax.kind not in ("range", "unbounded"):
             raise self._text.error(
                 f"SLIDE does not go with {syntax.kind.upper()}", syntax.slide_span,
@@ -163,7 +171,9 @@ class FromBinder:
             )  # fmt: skip
         if syntax.align_span is not None and (syntax.kind != "range" or syntax.slide_us is None):
             raise self._text.error(
-                "ALIGN does not go without RANGE and SLIDE", syntax.align_span, ALIGN_HINT
+                f"{'OFFSET' if syntax.offset_us else 'ALIGN'} does not go without RANGE and SLIDE",
+                syntax.align_span,
+                ALIGN_HINT,
             )
         match syntax.kind:
             case "range":
@@ -172,6 +182,8 @@ class FromBinder:
                 return Now()
             case "unbounded":
                 return Unbounded()
+            case "session":
+                return Session(syntax.length_us)
             case _:
                 return Rows(syntax.count, self._partition(syntax, bound, node))
 
@@ -195,7 +207,9 @@ class FromBinder:
     # -- one item, or a join -----------------------------------------------------------------
 
     def _single(self, item: Item) -> From:
-        rows = item.rows if item.window is None else Windowed(item.rows, item.window)
+        rows = item.rows
+        if item.window is not None and not isinstance(item.window, Session):
+            rows = Windowed(item.rows, item.window)
         scope = Scope((Member(item.name, item.columns),), rows.schema)
         return From(rows, scope, item.lifetime, item.slide, item.momentary, item)
 
@@ -207,6 +221,8 @@ class FromBinder:
         members: list[Member] = []
         offset = 0
         for item in items:
+            if isinstance(item.window, Session):
+                raise self._fail("a join over sessions", item.node, SESSION_HINT)
             made = join_input(item.rows, item.window, item.lifetime)
             member = Member(item.name, item.columns, offset)
             if _mentions_time(select, item.name, only=len(items) == 1):
@@ -248,11 +264,28 @@ class FromBinder:
         return tuple(merged), tuple(equalities)
 
 
-def _lifetime(bound: Bound, window: Window | None) -> Lifetime:
+def refuse_other_time(text: Text, catalog: Catalog, ctes: dict[str, Bound], node: exp.Expr) -> None:
+    """A window of another system names its time: only the row's own time will do."""
+    time: exp.Expr | None = node.meta.get("window_time")
+    if time is None or (isinstance(time, exp.Column) and is_time(time.name)):
+        return
+    stream = node.this.name if isinstance(node, exp.Table) else ""
+    if stream and not lookup(stream, ctes):
+        definition = catalog.stream(stream)
+        at = definition.time_column
+        if at is not None and definition.columns[at].name.lower() == time.name.lower():
+            return
+    raise text.error(
+        "a window over a time that is not the row's own", span_of(time),
+        "windows go by ts, the time of each row",
+    )  # fmt: skip
+
+
+def _lifetime(bound: Bound, window: Window | Session | None) -> Lifetime:
     match window:
         case None:
             return Lifetime.OPEN if bound.streamed else bound.lifetime
-        case Unbounded():
+        case Unbounded() | Session():
             return Lifetime.OPEN
         case _:
             return Lifetime.BOUNDED
@@ -274,6 +307,6 @@ def refuse_idle_slide(text: Text, slide: Slide | None) -> None:
     """SLIDE says when to look at a relation; without an aggregate or RSTREAM nobody looks."""
     if slide is not None:
         raise text.error(
-            "SLIDE has no effect here", slide.span,
+            f"{slide.word} has no effect here", slide.span,
             "it belongs to an aggregate over [RANGE ... SLIDE ...], or to RSTREAM(SELECT ...)",
         )  # fmt: skip
