@@ -52,7 +52,7 @@ def windows(length_s: int, slide_s: int, condition: str = "TRUE", *, table: str 
 
 
 def answers(
-    streams: Sequence[Stream], cases: Mapping[str, Case]
+    streams: Sequence[Stream], cases: Mapping[str, Case], *views: str
 ) -> dict[str, list[dict[str, Any]]]:
     """What DuckDB gives for each case."""
     connection = duckdb.connect(config={"threads": 1})
@@ -64,6 +64,8 @@ def answers(
             f"FROM _incoming) WHERE coalesce(ts_us >= _before - {stream.lateness}, TRUE)"
         )
         connection.unregister("_incoming")
+    for view in views:
+        connection.execute(view)
     found = {}
     for name, case in cases.items():
         cursor = connection.execute(case.sql)
@@ -77,10 +79,11 @@ def problems(
     streams: Sequence[Stream],
     cases: Mapping[str, Case],
     results: Mapping[str, Sequence[Mapping[str, Any]]],
+    *views: str,
 ) -> list[str]:
     """How results differ from DuckDB's, case by case."""
     told = []
-    for name, expected in answers(streams, cases).items():
+    for name, expected in answers(streams, cases, *views).items():
         assert expected, f"{name} judges nothing: {cases[name].cql}"
         columns = list(expected[0])
         wanted, given = ([_told(row) for row in rows] for rows in (expected, results[name]))

@@ -32,6 +32,7 @@ from millstream.language.plan.nodes import (
     Ranked,
     Source,
     Union,
+    Unnest,
     Windowed,
     inputs_of,
     windows_of,
@@ -203,6 +204,10 @@ def describe(node: Node) -> tuple[str, str]:
             )
         case Union():
             return "union", "all"
+        case Unnest(input=inner, array=array, fields=fields):
+            names = ", ".join(f.name for f in fields)
+            kind = ", outer" if node.outer else ""
+            return "unnest", f"{readable(array, inner.schema)} as {names}{kind}"
         case Windowed(input=inner, window=window):
             return "window", window_text(window, inner.schema)
         case Join(predicate=predicate):

@@ -92,6 +92,22 @@ class Project(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Unnest(Node):
+    """Each row once for every element of an array, which is a new last column.
+
+    A second field is the element's place, from 1 on. Outer: rows without elements stay, with NULL.
+    """
+
+    input: Node
+    array: Expr
+    fields: Schema
+    outer: bool = False
+
+    def __post_init__(self) -> None:
+        self._seal((*self.input.schema, *self.fields))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Union(Node):
     """All rows of all inputs."""
 
@@ -232,7 +248,9 @@ def inputs_of(node: Node) -> tuple[Node, ...]:
             return ()
         case Union(inputs) | Join(inputs, _):
             return inputs
-        case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit() | Ranked():
+        case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
+            return (node.input,)
+        case Ranked() | Unnest():
             return (node.input,)
         case _:
             raise TypeError(f"not a plan node: {node!r}")
@@ -301,6 +319,9 @@ def shape(node: Node) -> str:
         case Project():
             columns = (expression_key(c) for c in node.columns)
             return digest("project", _key(node, node.input), *columns)
+        case Unnest():
+            kind = f"{len(node.fields)}|{node.outer}"
+            return digest("unnest", _key(node, node.input), expression_key(node.array), kind)
         case Union():
             return digest("union", *sorted(_key(node, i) for i in node.inputs))
         case Windowed():
@@ -417,6 +438,7 @@ __all__ = [
     "Ranked",
     "Source",
     "Union",
+    "Unnest",
     "Windowed",
     "canonical_order",
     "inputs_of",

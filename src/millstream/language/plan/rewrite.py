@@ -32,6 +32,7 @@ from millstream.language.plan.nodes import (
     Ranked,
     Source,
     Union,
+    Unnest,
     Windowed,
     canonical_order,
     is_relation,
@@ -373,7 +374,16 @@ def _over_inputs(node: Node) -> Node:
         case Join(inputs, predicate):
             new = tuple(_once(i) for i in inputs)
             return node if _same(new, inputs) else Join(new, predicate)
-        case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit() | Ranked():
+        case (
+            Filter()
+            | Project()
+            | Windowed()
+            | Aggregate()
+            | Distinct()
+            | Emit()
+            | Ranked()
+            | Unnest()
+        ):
             inner = _once(node.input)
             return node if inner is node.input else replace(node, input=inner)
         case _:
@@ -389,7 +399,16 @@ def read_by(node: Node, reader: str) -> Node:
             return Union(tuple(read_by(i, reader) for i in inputs))
         case Join(inputs, predicate):
             return Join(tuple(read_by(i, reader) for i in inputs), predicate)
-        case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit() | Ranked():
+        case (
+            Filter()
+            | Project()
+            | Windowed()
+            | Aggregate()
+            | Distinct()
+            | Emit()
+            | Ranked()
+            | Unnest()
+        ):
             return replace(node, input=read_by(node.input, reader))
         case _:
             raise TypeError(f"not a plan node: {node!r}")

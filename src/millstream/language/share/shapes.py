@@ -17,6 +17,7 @@ from millstream.language.plan.nodes import (
     Ranked,
     Source,
     Union,
+    Unnest,
     Windowed,
     inputs_of,
 )
@@ -45,6 +46,8 @@ def _own(node: Node) -> tuple[str, ...]:
             return (predicate_key(_blank(node.predicate)),)
         case Project():
             return tuple(expression_key(_blank(c)) for c in node.columns)
+        case Unnest():
+            return (expression_key(_blank(node.array)), str(node.outer))
         case Windowed():
             return (window_key(node.window),)
         case Join():

@@ -21,6 +21,7 @@ from millstream.language.plan.nodes import (
     Ranked,
     Source,
     Union,
+    Unnest,
     Windowed,
     inputs_of,
 )
@@ -64,7 +65,7 @@ class _Maker:
                 return below, self._window_s(node)
             case Emit():
                 return self.visit(node.input)
-            case Filter() | Project():
+            case Filter() | Project() | Unnest():
                 below, window_s = self.visit(node.input)
                 return self._add(node, (below,), 0.0), window_s
             case Aggregate() | Distinct() | Ranked():

@@ -54,7 +54,6 @@ REFUSED = {
     "cluster": ("CLUSTER BY", "placement is the system's task"),
     "distribute": ("DISTRIBUTE BY", "placement is the system's task"),
     "windows": ("WINDOW", "windows stand in brackets after a stream"),
-    "laterals": ("LATERAL VIEW", "functions that give many rows are not supported"),
     "match": ("MATCH_RECOGNIZE", ""),
     "sample": ("TABLESAMPLE", ""),
     "into": ("INTO", "CREATE QUERY name AS SELECT ... names a result"),

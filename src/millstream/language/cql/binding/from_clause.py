@@ -7,6 +7,7 @@ from sqlglot import exp
 
 from millstream.core.errors import CqlError, UsageError
 from millstream.language.cql.analyzer import Analyzer
+from millstream.language.cql.binding.coercion import Typed
 from millstream.language.cql.binding.expressions import Lowering, span_of
 from millstream.language.cql.binding.relations import (
     Bound,
@@ -18,16 +19,19 @@ from millstream.language.cql.binding.relations import (
     join_input,
 )
 from millstream.language.cql.binding.resolution import resolver
+from millstream.language.cql.binding.rows.unnest import unnested
 from millstream.language.cql.binding.scope import Member, Named, NameLookupError, Scope, is_time
 from millstream.language.cql.binding.storing import refuse_incomparable
 from millstream.language.cql.catalog import Catalog, lookup
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.syntax import WindowSyntax
+from millstream.language.cql.parsing.unnesting import UnnestSyntax
 from millstream.language.cql.parsing.window_parser import ALIGN_HINT
 from millstream.language.plan.expressions import Call, Column, Expr
 from millstream.language.plan.nodes import Join, Node, Source, Windowed
 from millstream.language.plan.windows import Now, Range, Rows, Session, Unbounded, Window
 
+UNNEST_HINT = "unnest in a subquery first: FROM (SELECT k, x FROM s, UNNEST(a) AS t(x)) [ROWS 3]"
 OUTER_HINT = "only inner joins exist: a missing match may still arrive"
 SESSION_HINT = (
     "aggregate them in a subquery first: "
@@ -88,6 +92,9 @@ class FromBinder:
             self._refuse_outer(join)
         items = [self._item(clause.this), *(self._item(join.this) for join in joins)]
         self._refuse_equal_names(items)
+        unnests: list[UnnestSyntax] = select.meta.get("unnests", [])
+        if unnests:
+            return self._with_elements(items, unnests)
         if not joins:
             return self._single(items[0])
         return self._joined(select, items, joins)
@@ -212,6 +219,29 @@ class FromBinder:
             rows = Windowed(item.rows, item.window)
         scope = Scope((Member(item.name, item.columns),), rows.schema)
         return From(rows, scope, item.lifetime, item.slide, item.momentary, item)
+
+    def _with_elements(self, items: list[Item], unnests: list[UnnestSyntax]) -> From:
+        """One item, and the elements of arrays of its rows."""
+        item, span = items[0], unnests[0].span
+        if len(items) > 1:
+            raise self._text.error("UNNEST beside a join", span, UNNEST_HINT)
+        if isinstance(item.window, Rows):
+            raise self._text.error("UNNEST over a window of rows", span, UNNEST_HINT)
+        if item.lifetime is Lifetime.CHANGES or (
+            item.window is None and item.lifetime is not Lifetime.OPEN
+        ):
+            raise self._text.error("UNNEST over a table, or a subquery with windows", span,
+                                   UNNEST_HINT)  # fmt: skip
+
+        def typed(node: exp.Expr, scope: Scope) -> tuple[Expr, str]:
+            lowering = Lowering(self._text, self._catalog, resolver(self._text, scope, "UNNEST"))
+            made = [(lowering.lower(node), node)]
+            return Typed(lowering, scope.row, self._analyzer).check(made)[0]
+
+        member = Member(item.name, item.columns)
+        rows, members = unnested(self._text, item.rows, (member,), unnests, typed)
+        found = self._single(replace(item, rows=rows))
+        return replace(found, scope=Scope(members, found.rows.schema))
 
     def _joined(self, select: exp.Select, items: list[Item], joins: list[exp.Join]) -> From:
         for item in items:

@@ -24,6 +24,7 @@ from millstream.language.plan.nodes import (
     Ranked,
     Source,
     Union,
+    Unnest,
     Windowed,
     inputs_of,
 )
@@ -89,7 +90,7 @@ def without_windows(node: Node) -> Node | None:
             return node
         case Windowed(input=inner, window=window):
             return None if isinstance(window, Rows) else without_windows(inner)
-        case Filter() | Project():
+        case Filter() | Project() | Unnest():
             inner_node = without_windows(node.input)
             return None if inner_node is None else replace(node, input=inner_node)
         case Union(inputs=inputs):

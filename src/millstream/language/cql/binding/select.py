@@ -22,6 +22,7 @@ from millstream.language.cql.binding.scope import Named, is_time, spelt
 from millstream.language.cql.binding.storing import refuse_incomparable, refuse_unwritable
 from millstream.language.cql.catalog import TIME, Catalog, lookup
 from millstream.language.cql.parsing.parser import Text
+from millstream.language.cql.parsing.unnesting import LISTED
 from millstream.language.plan.expressions import Call, Column, Expr, Time, conjunction, conjuncts
 from millstream.language.plan.nodes import (
     Aggregate,
@@ -149,7 +150,7 @@ class SelectBinder:
         return _renamed(outputs)
 
     def _star(self, node: exp.Expr, source: From) -> list[Output]:
-        members = source.scope.members
+        members = tuple(m for m in source.scope.members if m.name != LISTED)
         if isinstance(node, exp.Column):
             parts = [part.name for part in node.parts[:-1]]
             member = source.scope.member(parts[-1])

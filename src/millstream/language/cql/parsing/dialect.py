@@ -15,6 +15,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from millstream.language.cql.parsing.foreign_windows import ForeignWindowParser
 from millstream.language.cql.parsing.syntax import CqlSyntaxError, EmitSyntax, Span
+from millstream.language.cql.parsing.unnesting import FUNCTIONS, UnnestSyntax
 
 EMITS = ("ISTREAM", "DSTREAM", "RSTREAM")
 
@@ -159,6 +160,9 @@ class CqlParser(ForeignWindowParser):
         self, *_: Any, alias_tokens: Collection[TokenType] | None = None, **__: Any
     ) -> exp.Expr | None:
         """A stream or a subquery, with its window before or after its alias."""
+        unnest = self._parse_elements()
+        if unnest is not None:
+            return unnest
         item = self._parse_table_function() or self._parse_from_item()
         before = item.meta.get("window") or self._parse_window_brackets()
         alias = self._parse_item_alias(alias_tokens or self.TABLE_ALIAS_TOKENS)
@@ -173,6 +177,36 @@ class CqlParser(ForeignWindowParser):
         item.meta["end"] = self._prev.end
         if window is not None:
             item.meta["window"] = window
+        return item
+
+    def _parse_elements(self) -> exp.Expr | None:
+        """`UNNEST(a) [WITH ORDINALITY] [AS] t(x, n)`, `LATERAL explode(a) AS t(x)`."""
+        first = self._curr
+        if self._texts_follow("LATERAL") and self._next and self._next.text.lower() in FUNCTIONS:
+            self._advance()
+        word = self._curr.text.lower() if self._curr else ""
+        if word not in FUNCTIONS or not self._follows(TokenType.L_PAREN):
+            return None
+        self._advance(2)
+        array = self._parse_expression()
+        self._match_r_paren()
+        if array is None:
+            self.raise_error("expected an array")
+        assert array is not None
+        ordinality = bool(self._match_text_seq("WITH", "ORDINALITY"))
+        explicit = self._match(TokenType.ALIAS)
+        name = self._parse_id_var(any_token=explicit, tokens=self.TABLE_ALIAS_TOKENS)
+        columns: list[exp.Expr] = []
+        if self._match(TokenType.L_PAREN):
+            columns = self._parse_csv(lambda: self._parse_id_var(any_token=True))
+            self._match_r_paren()
+        item = exp.Table(this=exp.to_identifier("unnest"))
+        item.meta.update(start=first.start, end=self._prev.end)
+        span = Span(first.start, self._prev.end)
+        item.meta["unnest"] = UnnestSyntax(
+            array, span, name.name if name is not None else None,
+            tuple(c.name for c in columns), ordinality, word == "explode_outer",
+        )  # fmt: skip
         return item
 
     def _parse_item_alias(self, tokens: Collection[TokenType]) -> exp.TableAlias | None:

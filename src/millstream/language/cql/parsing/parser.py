@@ -21,6 +21,7 @@ from millstream.language.cql.parsing.foreign_windows import mark_window_names
 from millstream.language.cql.parsing.group_windows import settle_windows
 from millstream.language.cql.parsing.grouping_sets import expanded
 from millstream.language.cql.parsing.syntax import CqlSyntaxError, CreateSyntax, Span
+from millstream.language.cql.parsing.unnesting import settle_unnests
 from millstream.language.cql.types import canonical
 from millstream.language.plan.schema import Field
 
@@ -180,6 +181,7 @@ def _settled(tree: exp.Expr, source: str) -> exp.Expr:
     query = tree if create is None else create.query
     if query is None:
         return tree
+    settle_unnests(query)
     settle_windows(query, source)
     query = expanded(query)
     if create is None:
