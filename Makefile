@@ -36,11 +36,12 @@ fmt: $(STAMP) ## format and sort imports
 golden: $(STAMP) ## rewrite the expected texts of golden tests; read the diff
 	@MILLSTREAM_GOLDEN=write $(BIN)/python -m pytest tests -k golden
 
-soak: $(STAMP) ## 300 queries for an hour: heap, threads, files and ledger stay flat
-	@$(BIN)/python -m pytest -m soak -s --timeout=7200 tests/test_soak.py
+soak: $(STAMP) ## 10,000 damages of homes; 300 queries for an hour: heap, threads, files, ledger flat
+	@$(BIN)/python -m pytest -m soak -s --timeout=7200 tests/engine/test_damage_fuzz.py tests/test_soak.py
 
 sweep: $(STAMP) ## the other long tests: more seeds, more moves, real networks; hours
-	@$(BIN)/python -m pytest -m soak --timeout=7200 --ignore=tests/test_soak.py
+	@$(BIN)/python -m pytest -m soak --timeout=7200 --ignore=tests/test_soak.py \
+	  --ignore=tests/engine/test_damage_fuzz.py
 
 bench: $(STAMP) ## millstream against plain Structured Streaming
 	@$(BIN)/millstream bench single

@@ -1,6 +1,7 @@
 """Fixtures that all packages share: one Spark session for a whole run."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,10 @@ settings.load_profile(os.environ.get("MILLSTREAM_PROPERTIES", "same"))
 # Runs of seconds end before Java's optimising compiler has earned what it costs: half of the CPU.
 # Processes that tests start inherit this.
 os.environ.setdefault("MILLSTREAM_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# Daemons that tests start, and their clients, share a keyring that is not the user's own.
+_KEYS = tempfile.TemporaryDirectory(prefix="millstream-keys-")
+os.environ["MILLSTREAM_KEYS"] = _KEYS.name
 
 
 @pytest.fixture(scope="session")

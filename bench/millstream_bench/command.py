@@ -27,6 +27,11 @@ BENCHMARKS = {
         "run",
         "many queries: one job each and one dataflow",
     ),
+    "live": (
+        "millstream_bench.throughput.live",
+        "run",
+        "rows as they come: delay and pace, plain Structured Streaming and ours",
+    ),
     "scheduling": (
         "millstream_bench.throughput.scheduling",
         "run",
@@ -36,6 +41,16 @@ BENCHMARKS = {
         "millstream_bench.throughput.choosing",
         "run",
         "what the scheduler itself costs a step",
+    ),
+    "digests": (
+        "millstream_bench.throughput.digests",
+        "run",
+        "what digests of segments cost",
+    ),
+    "push": (
+        "millstream_bench.throughput.pushing",
+        "run",
+        "a pushed batch: read by Arrow, and by a Spark job",
     ),
     "planning": ("millstream_bench.planning.reuse", "run_planning_bench", "planners with reuse"),
     "admission": (

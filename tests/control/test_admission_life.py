@@ -31,6 +31,23 @@ def test_a_dry_run_changes_nothing() -> None:
     assert not any(p.ledger.queries for p in cluster.processors.values())
 
 
+def test_a_text_that_names_a_query_is_compiled_with_its_definition() -> None:
+    base, reader = "SELECT k FROM a", "SELECT k FROM base"
+    whole = f"{reader}\n;\nCREATE VIEW `base` AS {base}"
+    plans = {base: tree(base, ("o:f", "s:a")), whole: tree(whole, ("o:f", "s:a"), ("o:g", "o:f"))}
+    cluster = ManagedCluster(1, ("p1", "p2"), plans, settings=QUICK)
+    cluster.run(0.5)
+    cluster.declare("a", rows=30)
+    cluster.feed(Submit("base", base))
+    cluster.run(10)
+    for until_s in (20, 30):  # said twice
+        cluster.feed(Submit("reader", reader))
+        cluster.run(until_s)
+    assert cluster.state.queries["reader"].cql == whole
+    assert cluster.state.queries["reader"].phase == "running"
+    assert in_the_end(cluster) == []
+
+
 def test_a_queued_query_runs_when_there_is_room() -> None:
     cluster = planned_cluster()
     small = {n: replace(p, properties={"cpu": 0.0}) for n, p in cluster.state.processors.items()}

@@ -7,10 +7,10 @@ from datetime import datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.control.snapshot import alarms, diagnosis
 from millstream.control.snapshot import changes as snapshot_changes
-from millstream.control.snapshot import diagnosis
 from millstream.control.snapshot.changes import changes
-from millstream.control.snapshot.diagnosis import alarms, cause_of, costs_of, slowest
+from millstream.control.snapshot.diagnosis import cause_of, costs_of, slowest
 from millstream.control.snapshot.model import (
     Connection,
     DecisionSnapshot,
@@ -133,26 +133,6 @@ def test_shared_work_is_divided_among_those_who_share() -> None:
     assert costs_of("a", [alone, together]) == (1.0, 3.0, 0.1, 0.0)
 
 
-def test_alarms_tell_the_worst_first() -> None:
-    found = alarms(
-        [
-            QuerySnapshot("f", "", state="failed", reason="no"),
-            QuerySnapshot("g", "", goals=(GoalSnapshot("delay", "below 1 s", 3.0, False),)),
-            QuerySnapshot("late", "", delay_s=100.0),
-        ],
-        [StreamSnapshot("s:x", "x", rejected=3)],
-        [ProcessorSnapshot("p", state="lost"), ProcessorSnapshot("busy", load=1.0)],
-        {"o:1": 0.95, "o:2": 0.1},
-        {"o:1": "join 1"},
-    )
-    assert [(a.severity, a.subject) for a in found] == [
-        ("error", "p"), ("error", "f"), ("warning", "o:1"), ("warning", "busy"),
-        ("warning", "g"), ("warning", "late"), ("warning", "x"),
-    ]  # fmt: skip
-    assert found[1].sentence == "query f failed: no"
-    assert found[2].sentence == "join 1 does not keep up with its rows"
-
-
 def test_examples_in_the_text() -> None:
-    for module in (diagnosis, snapshot_changes):
+    for module in (alarms, diagnosis, snapshot_changes):
         assert doctest.testmod(module).failed == 0

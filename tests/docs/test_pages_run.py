@@ -8,7 +8,9 @@ import pytest
 from doc_runner import run_page
 
 DOCS = Path(__file__).parents[2] / "docs"
-WITHOUT_SPARK = ("howto/admission", "howto/network-placement", "howto/simulation")
+WITHOUT_SPARK = (
+    "howto/admission", "howto/network-placement", "howto/simulation", "howto/own-files",
+)  # fmt: skip
 WITH_SPARK = (
     "tutorial", "concepts", "howto/sources-and-sinks", "howto/spark-clusters", "howto/watching",
     "howto/tuning", "howto/quality-of-service", "howto/notebooks", "howto/kafka",

@@ -19,6 +19,7 @@ from millstream.core.errors import UsageError
 from millstream.edge.dashboard.app import STATIC, dashboard_app
 from millstream.edge.dashboard.feed import WAITING_MAX, Feed
 from millstream.edge.dashboard.serving import DashboardServer
+from millstream.edge.http.roles import Role, role_token
 from millstream_bench.pages.synthetic_system import FAILED, SLOW, SyntheticSystem
 from snapshot_pages import apply_changes
 
@@ -212,11 +213,38 @@ def test_beyond_loopback_everything_needs_a_token(system: Small, feed: Feed) -> 
     assert client.get("/health").status_code == 200
     told = {"Authorization": "Bearer secret"}
     assert client.get("/api/snapshot", headers=told).status_code == 200
-    assert client.get("/?token=wrong").status_code == 401
-    assert client.get("/?token=secret").status_code == 200  # and the browser keeps a cookie
-    assert client.get("/api/snapshot").status_code == 200
+    assert client.get("/?token=secret").status_code == 401
     with pytest.raises(UsageError, match="only with a token"):
         DashboardServer(system, host="0.0.0.0")
+    with pytest.raises(UsageError, match="only with TLS"):
+        DashboardServer(system, host="0.0.0.0", token="secret")
+
+
+def test_a_link_lets_one_browser_in(system: Small, feed: Feed) -> None:
+    app = dashboard_app(system, feed, token="secret")
+    asking = {"Authorization": f"Bearer {role_token('secret', Role.READ)}", "X-Millstream": "1"}
+    browser, other = (TestClient(app, base_url="http://127.0.0.1:8350") for _ in range(2))
+    path = browser.post("/api/links", json={}, headers=asking).json()["path"]
+    assert browser.get("/").status_code == 401
+    clicked = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}  # in a notebook
+    first = browser.get(path, headers=clicked)
+    assert 'content="0;url=/"' in first.text
+    cookie = first.headers["set-cookie"]
+    assert cookie.startswith("millstream_8350=")
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert "secret" not in cookie
+    assert browser.get("/api/snapshot").status_code == 200
+    body, ours = {"name": "q", "cql": "SELECT host FROM stream_1"}, {"X-Millstream": "1"}
+    assert browser.post("/api/queries", json=body, headers=ours).status_code == 403  # may read
+    assert other.get(path).status_code == 401  # a link opens once
+    assert browser.get(path).status_code == 200  # who is in stays in
+    again = TestClient(dashboard_app(system, feed, token="secret"), "http://127.0.0.1:8350")
+    value = cookie.partition("=")[2].partition(";")[0]
+    for sent, status in ((value, 200), (value.replace("1.", "2.", 1), 401), (value[:-1], 401),
+                         ("1.99999999999.x", 401), ("", 401), ("é", 401)):  # fmt: skip
+        kept = {"Cookie": f"millstream_8350={sent}".encode()}
+        assert again.get("/api/snapshot", headers=kept).status_code == status, sent
 
 
 def test_the_browser_loads_nothing_from_elsewhere(client: TestClient) -> None:
@@ -289,7 +317,11 @@ def test_a_server_from_start_to_stop(system: Small) -> None:
 
     with DashboardServer(system, port=0, interval_s=0.05) as server:
         with urllib.request.urlopen(f"{server.url}health", timeout=5) as answer:
-            assert json.loads(answer.read())["status"] == "ok"
+            told = json.loads(answer.read())
+        assert told["status"] == "error"
+        (failed,) = [a for a in told["alarms"] if a["kind"] == "failed"]
+        assert failed["todo"]
+        assert failed["queries"] == [failed["subject"]]
         with pytest.raises(UsageError, match="cannot listen"):
             DashboardServer(system, port=server.port)
     assert not server.feed._thread.is_alive()

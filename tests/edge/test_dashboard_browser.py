@@ -27,8 +27,11 @@ def system() -> SyntheticSystem:
 
 @pytest.fixture
 def page(driver: Any, system: SyntheticSystem) -> Iterator[Page]:
-    with DashboardServer(system, port=0, interval_s=0.2) as server:
+    """Let in by a link, as people are."""
+    with DashboardServer(system, port=0, interval_s=0.2, token="secret") as server:
         shown = Page(driver, server.url)
+        driver.get(server.link)
+        shown.find("#nav-overview")
         yield shown
         driver.get("about:blank")
 

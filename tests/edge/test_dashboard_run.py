@@ -81,7 +81,7 @@ def driver() -> Iterator[Any]:
 
 def test_a_run_from_its_start_to_its_end(spark: Any, driver: Any, tmp_path: Path) -> None:
     with Running(tmp_path / "out") as running:
-        page = Page(driver, running.dashboard.url)
+        page = Page(driver, running.dashboard.link)
         page.open()
         page.until(
             lambda: page.script("return millstream.overview.rows_out > 0"), "results", SPARK_S

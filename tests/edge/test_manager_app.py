@@ -32,7 +32,7 @@ class Process:
     def __init__(self, home: Path, *options: str) -> None:
         self.home, self.kept, self.options = home, KeptPort(), options
         self.port = self.kept.number
-        self.client = ManagerClient(f"http://127.0.0.1:{self.port}", token="secret")
+        self.client = ManagerClient(f"http://127.0.0.1:{self.port}")
         self.start()
 
     def start(self) -> None:
@@ -207,7 +207,7 @@ def test_refusals_come_with_reasons(manager: Process) -> None:
     assert manager.client.change({"policy": "balance"})["policy"] == "balance"
     with pytest.raises(UsageError, match="malformed query\ncode: Unexpected"):
         manager.client._post("/queries", {"name": "x", "cql": "y", "code": "os.remove"})
-    answer = httpx.post(f"{manager.client.url}/queries", content=b"x" * (5 << 20))
+    answer = manager.client.send("POST", f"{manager.client.url}/queries", b"x" * (5 << 20))
     assert answer.status_code == 413
 
 
@@ -228,6 +228,30 @@ def test_a_token_guards_everything(tmp_path: Path) -> None:
         guessing.close()
     finally:
         manager.close()
+
+
+def test_a_manager_takes_the_token_of_its_user(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = Process(tmp_path / "manager", "--ui-at", "0")
+    try:
+        url = manager.client.url
+        assert httpx.get(f"{url}/health").status_code == 200
+        assert httpx.get(f"{url}/status").status_code == 401  # another user, or a web page
+        assert run(["status", "--manager", url]) == 0  # and we do not notice
+        assert run(["token", "--role", "read"]) == 0
+        reading = capsys.readouterr().out.splitlines()[-1]
+        monkeypatch.setenv("MILLSTREAM_TOKEN", reading)
+        assert run(["queries", "--manager", url]) == 0
+        assert run(["drop", "q", "--manager", url]) == 2
+        assert "this token may read, and that is for submit" in capsys.readouterr().err
+        home = tmp_path / "manager"
+        assert home.stat().st_mode & 0o777 == 0o700
+        assert {path.stat().st_mode & 0o777 for path in home.iterdir()} == {0o600}
+    finally:
+        manager.close()
+    assert run(["token", "--role", "rea"]) == 2
+    assert "did you mean read?" in capsys.readouterr().err
 
 
 def test_beyond_loopback_only_with_a_token() -> None:

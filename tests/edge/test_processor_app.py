@@ -25,6 +25,7 @@ from millstream.control.protocol.commands import (
 from millstream.control.protocol.records import Peer
 from millstream.control.protocol.replies import Expected, Inventory, Refusal
 from millstream.core.errors import UsageError
+from millstream.edge.http.serving import Tls
 from millstream.edge.processor.app import ProcessorServer, ProcessorSettings
 from millstream.engine.settings import EngineSettings
 from millstream.spark.plane import SparkPlane
@@ -279,7 +280,7 @@ def test_beyond_loopback_a_token_is_required(spark: Any, tmp_path: Path) -> None
     with pytest.raises(UsageError, match="only with a token"):
         ProcessorSettings(host="0.0.0.0")
     with pytest.raises(UsageError, match="TLS"):
-        ProcessorSettings(certificate="x")
+        ProcessorSettings(tls=Tls(certificate="x"))
     server = ProcessorServer("t", tmp_path, SparkPlane(spark), ProcessorSettings(token="secret"))
     server.start()
     try:

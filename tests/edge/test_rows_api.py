@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 
 from millstream.core.errors import UsageError
@@ -26,7 +27,7 @@ ROWS = [{"at": 1, "n": 1}, {"at": 2, "n": 2}]
 def engine(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     home: Path = tmp_path_factory.mktemp("rows")
     opened = Engine(home, SparkPlane(spark))
-    for name in ("s", "t", "u"):
+    for name in ("s", "t", "u", "v"):
         time = "timestamp_seconds(at)"
         opened.add_stream(StreamDefinition(name, COLUMNS, time, source={"source": "http"}))
     yield opened
@@ -84,6 +85,38 @@ def test_rows_that_do_not_fit_are_told_one_by_one(client: httpx.Client) -> None:
         {"row": 0, "reason": "cannot read 'x' as int (column n)"},
         {"row": 2, "reason": "the time is null"},
     ]
+
+
+def arrow_bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def test_rows_as_an_arrow_stream(engine: Engine, client: httpx.Client) -> None:
+    """Numbered, judged and answered as rows in JSON are."""
+    headers = {"Content-Type": "application/vnd.apache.arrow.stream"}
+
+    def post(sequence: Any, table: pa.Table | bytes) -> httpx.Response:
+        content = table if isinstance(table, bytes) else arrow_bytes(table)
+        params = {"producer": "arrow", "sequence": sequence}
+        return client.post("/streams/v/rows", params=params, content=content, headers=headers)
+
+    good = pa.table({"at": [1, 2, None], "n": pa.array([1, 2, 3], pa.int8()), "more": [1, 2, 3]})
+    answer = post(1, good).json()
+    assert (answer["rows"], answer["rejected"], answer["sequence"]) == (2, 1, 1)
+    assert answer["reasons"] == [{"row": 2, "reason": "the time is null"}]
+    assert post(1, good).json()["repeated"]
+    answer = post(2, pa.table({"at": [3, 4], "n": ["5", "x"], "more": ["a", "b"]})).json()
+    assert answer["reasons"] == [
+        {"row": 0, "reason": "cannot read '5' as int (column n)"},
+        {"row": 1, "reason": "cannot read 'x' as int (column n)"},
+    ]
+    assert post(9, good).json()["expected"] == 3
+    for sequence, content in (("", good), ("x", good), (3, b"no table"), (0, good)):
+        assert post(sequence, content).status_code == 400
+    assert engine.ledger.ingest_position("s:v")["pos"] == 5
 
 
 @pytest.mark.parametrize(

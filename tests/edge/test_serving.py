@@ -12,7 +12,8 @@ from fastapi.responses import JSONResponse, Response
 
 from millstream.core.errors import CqlError, MillstreamError, ResourceError, UsageError
 from millstream.edge.http.access import json_body
-from millstream.edge.http.serving import Application, Server, demand_token
+from millstream.edge.http.roles import for_all
+from millstream.edge.http.serving import Application, Server, demand_closed
 from millstream.store.moves.transfer import RefusedError
 
 SOURCE = Path(__file__).parents[2] / "src" / "millstream"
@@ -24,6 +25,7 @@ def application(error: Exception | None = None, **settings: Any) -> Application:
     app = Application("test", **settings)
 
     @app.get("/health")
+    @for_all
     async def health() -> dict[str, str]:
         return {"status": "ok"}
 
@@ -68,10 +70,16 @@ def test_every_route_needs_the_token_but_health() -> None:
         assert asked(app, method, path, headers=TOKEN).status_code != 401
     assert asked(app, "GET", "/health").status_code == 200
     assert asked(app, "GET", "/number/1", headers={"Authorization": "Bearer other"}).is_error
+
+
+def test_beyond_this_machine_a_server_has_a_token_and_tls() -> None:
     with pytest.raises(UsageError, match="only with a token"):
-        demand_token("a test listens", "0.0.0.0", None)
-    demand_token("a test listens", "0.0.0.0", "secret")
-    demand_token("a test listens", "::1", None)
+        demand_closed("a test listens", "0.0.0.0", None, "x.pem")
+    with pytest.raises(UsageError, match="only with TLS"):
+        demand_closed("a test listens", "0.0.0.0", "secret", None)
+    demand_closed("a test listens", "0.0.0.0", "secret", "x.pem")
+    demand_closed("a test listens", "0.0.0.0", "secret", None, plain=True)
+    demand_closed("a test listens", "::1", None, None)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +158,12 @@ def test_who_listens_beyond_this_machine_has_names_of_its_own() -> None:
     app = application(host="0.0.0.0", token="secret")
     far = {"Host": "processor-3.example", **TOKEN}
     assert asked(app, "POST", "/quick", content=b"{}", headers=far).status_code == 200
+
+
+def test_a_server_behind_a_proxy_answers_to_its_name() -> None:
+    app = application(known_as="https://mill.example/")
+    assert asked(app, "GET", "http://mill.example/number/1").status_code == 200
+    assert asked(app, "GET", "http://evil.example/number/1").status_code == 421
 
 
 def test_our_own_page_and_programs_may_ask() -> None:

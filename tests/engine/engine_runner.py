@@ -69,8 +69,9 @@ class EngineRunner:
         settings: EngineSettings | None = None,
         after_round: Callable[[Engine, int], Engine] | None = None,
         between_steps: Callable[[Engine], None] | None = None,
+        prepared: bool = True,
     ) -> None:
-        self.spark, self.folder = spark, folder
+        self.spark, self.folder, self.prepared = spark, folder, prepared
         self.settings = settings or EngineSettings()
         self.after_round, self.between_steps = after_round, between_steps
         self._runs = 0
@@ -83,7 +84,7 @@ class EngineRunner:
     ) -> dict[str, list[dict[str, Any]]]:
         self._runs += 1
         home = self.folder / f"run-{self._runs}"
-        engine = Engine(home, SparkPlane(self.spark), self.settings)
+        engine = Engine(home, SparkPlane(self.spark, prepared=self.prepared), self.settings)
         declare(engine, streams)
         for name, cql in queries.items():
             engine.add_query(name, cql)

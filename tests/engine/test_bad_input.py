@@ -45,7 +45,7 @@ def write_inputs(folder: Path) -> None:
         "types.csv": "1,a,1\n2,b,1.5\n3,c,99999999999\n,d,4\nfive,e,5\n6,,\n",
         "overflow.csv": "1,a,1\n9223372036854775807,b,2\n-62135596801,c,3\n253402300800,d,4\n"
         "5,e,5\n",
-        "quoted.csv": '1,"a,b",1\n2,"two\nlines",2\n3,"say \\"hi\\"",3\n4,"a\u2028b",4\n',
+        "quoted.csv": '1,"a,b",1\n2,"two\nlines",2\n3,"say ""hi""",3\n4,"a\u2028b",4\n',
         "unicode.csv": "1,日本語,1\n2,Ωμέγα,2\n3,🌊,3\n4,e\u0301,4\n5,\u202eabc,5\n",
         "backwards.csv": "10,a,1\n5,b,2\n10,c,3\n8,d,4\n9,e,5\n",
         "still.csv": "7,a,1\n7,b,2\n7,c,3\n",
@@ -121,7 +121,7 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engi
         engine.add_stream(stream(name, path=folder / f"{name}.csv", options=with_header))
     others = {
         "plain_then_trailing": {"path": folder / "plain_then_trailing.csv"},
-        "quoted": {"path": folder / "quoted.csv", "options": {"multiLine": "true"}},
+        "quoted": {"path": folder / "quoted.csv"},
         "gz": {"path": folder / "whole.csv.gz"},
         "cut_gz": {"path": folder / "cut.csv.gz"},
         "bz2": {"path": folder / "whole.csv.bz2"},

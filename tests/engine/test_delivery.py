@@ -125,10 +125,13 @@ def test_files_of_deliveries_that_were_not_committed_are_taken_back(tmp_path: Pa
     sink.recover(3)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         ".keep",
+        ".uncommitted",
         "notes.txt",
         "part-0000000001-0000000001.parquet",
         "part-0000000002-0000000002.parquet",
     ]
+    (aside,) = (tmp_path / ".uncommitted").iterdir()
+    assert aside.name == "part-0000000003-0000000003.parquet"
     with pytest.raises(UsageError, match="unknown output format"):
         FileSink(tmp_path, "xml")
 

@@ -10,6 +10,7 @@ from small_engines import stream
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.sources.push_source import PushSource
+from millstream.language.cql.catalog import UserFunction
 from millstream.spark.failures import data_error
 from millstream.spark.plane import SparkPlane
 
@@ -63,6 +64,7 @@ def engine(spark: Any, tmp_path: Path) -> Iterator[Engine]:
 @pytest.mark.spark
 def test_queries_that_fail_in_many_ways_fail_alone(engine: Engine) -> None:
     engine.plane.spark.udf.register("picky", lambda text: text.index("a"), "int")
+    engine.catalog = engine.catalog.with_function(UserFunction("picky"))
     engine.add_query("good", "SELECT name FROM s")
     reasons = {
         "SELECT name RLIKE name AS q FROM s": "Unclosed group",

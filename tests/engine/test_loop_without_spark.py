@@ -145,3 +145,18 @@ def test_rows_about_the_system_need_no_parser(tmp_path: Path) -> None:
     row = {"at": 5, "operator": "o:1", "kind": "map", "processor": "p1", "direction": "in"}
     assert source.push("manager", 1, [row]).rows == 1
     engine.close()
+
+
+def test_a_beginning_that_is_gone_is_told(tmp_path: Path) -> None:
+    engine = opened(tmp_path / "home", path=files(tmp_path / "in", [(n, n) for n in range(10)]))
+    notices: list[str] = []
+    engine.on_notice.append(notices.append)
+    first = listening(engine, "first", "1")
+    Loop(engine).run()
+    assert (len(first), notices) == (10, [])
+    later = listening(engine, "later", "2")
+    Loop(engine).run()
+    assert later == []
+    (told,) = notices
+    assert told.startswith("query later: rows before 1970-01-01T00:00:00.000010Z are gone")
+    engine.close()

@@ -10,6 +10,8 @@ from small_engines import stream
 
 from millstream.engine.engine import Engine
 from millstream.engine.settings import EngineSettings
+from millstream.engine.steps.bounds import StepRefusedError
+from millstream.spark import deadlines
 from millstream.spark.evaluator import SparkEvaluator
 from millstream.spark.failures import result_too_large
 from millstream.spark.plane import SparkPlane
@@ -66,3 +68,14 @@ def test_steps_and_tables_and_batches(
     assert found.num_rows == ROWS
     assert set(found["c"].to_pylist()) == {1}
     engine.close()
+
+
+def test_a_job_that_takes_too_long_is_cut_off(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadlines, "LOOK_S", 0.1)
+    limits = deadlines.Deadlines(spark.sparkContext)
+    with pytest.raises(StepRefusedError, match="longer than"), limits.within(0.3):
+        spark.range(1 << 62).selectExpr("sum(id % 7)").collect()
+    with limits.within(60.0):
+        assert spark.range(3).count() == 3

@@ -12,6 +12,7 @@ from oracle.model import (
     Emit,
     FromItem,
     Now,
+    Partner,
     Query,
     Range,
     Rows,
@@ -104,7 +105,10 @@ def _select_text(select: Select) -> str:
         entries.append(text if column == entry.name else f"{text} AS {name_text(entry.name)}")
     froms = [_from_text(source) for source in select.sources]
     if select.on:
-        joins = [f"JOIN {text} ON {on.cql}" for text, on in zip(froms[1:], select.on, strict=True)]
+        word = f"{select.outer} JOIN" if select.outer else "JOIN"
+        joins = [
+            f"{word} {text} ON {on.cql}" for text, on in zip(froms[1:], select.on, strict=True)
+        ]
         from_clause = " ".join([froms[0], *joins])
     else:
         from_clause = ", ".join(froms)
@@ -112,13 +116,26 @@ def _select_text(select: Select) -> str:
         f"SELECT {'DISTINCT ' if select.distinct else ''}{', '.join(entries)}",
         f"FROM {from_clause}",
     ]
-    if select.where is not None:
-        clauses.append(f"WHERE {select.where.cql}")
+    conditions = [select.where.cql] if select.where is not None else []
+    if select.partner is not None:
+        conditions = [f"({text})" for text in conditions] + [_partner_text(select.partner)]
+    if conditions:
+        clauses.append(f"WHERE {' AND '.join(conditions)}")
     if select.keys:
         clauses.append(f"GROUP BY {', '.join(key.cql for key in select.keys)}")
     if select.having is not None:
         clauses.append(f"HAVING {select.having.cql}")
     return " ".join(clauses)
+
+
+def _partner_text(partner: Partner) -> str:
+    where = "" if partner.on is None else f" WHERE {partner.on.cql}"
+    rest = f"FROM {_from_text(partner.source)}{where}"
+    word = "NOT " if partner.negated else ""
+    if partner.values is None:
+        return f"{word}EXISTS (SELECT 1 {rest})"
+    ours, theirs = partner.values
+    return f"{ours.cql} {word}IN (SELECT {theirs.cql} {rest})"
 
 
 def _body_text(query: Query) -> str:

@@ -11,6 +11,7 @@ Input tables are named as the streams and have columns `pos`, `ts_us` and the st
 
 from dataclasses import dataclass, field
 
+from oracle.lifetimes_sql import lifetimes_sql
 from oracle.model import (
     FOREVER,
     Emit,
@@ -177,7 +178,10 @@ class _Writer:
     def flow(self, query: Query) -> str:
         match query:
             case Select():
-                flow = self.grouped(query) if query.aggregated else self.selected(query)
+                if query.by_lifetime:
+                    flow = self.add(lifetimes_sql(query, self.item, self.entries), "partners")
+                else:
+                    flow = self.grouped(query) if query.aggregated else self.selected(query)
                 return self.distinct(flow, columns_of(query)) if query.distinct else flow
             case Union():
                 return self.union(query)

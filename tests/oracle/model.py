@@ -148,11 +148,22 @@ FromItem = Source | Sub
 
 
 @dataclass(frozen=True, slots=True)
+class Partner:
+    """A condition on rows of another item: `value IN (SELECT other FROM …)` with `values`, else
+    `EXISTS (SELECT … FROM … WHERE on)`."""
+
+    source: FromItem
+    on: Expr | None = None
+    values: tuple[Expr, Expr] | None = None
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Select:
     """SELECT … FROM … WHERE … GROUP BY … HAVING.
 
     `on` holds a condition for each FROM item after the first: `JOIN … ON`; empty, items are
-    separated by commas.
+    separated by commas. `outer` makes the only join a LEFT, RIGHT or FULL one.
     """
 
     items: tuple[Item, ...]
@@ -162,6 +173,13 @@ class Select:
     having: Expr | None = None
     distinct: bool = False
     on: tuple[Expr, ...] = ()
+    outer: Literal["", "LEFT", "RIGHT", "FULL"] = ""
+    partner: Partner | None = None
+
+    @property
+    def by_lifetime(self) -> bool:
+        """Whether a row's result depends on whom it meets while it is there."""
+        return bool(self.outer) or self.partner is not None
 
     @property
     def aggregated(self) -> bool:
@@ -202,7 +220,8 @@ def streams_of(query: Query) -> frozenset[str]:
     match query:
         case Select():
             names: set[str] = set()
-            for source in query.sources:
+            asked = [] if query.partner is None else [query.partner.source]
+            for source in (*query.sources, *asked):
                 match source:
                     case Source():
                         names.add(source.stream)

@@ -134,6 +134,8 @@ def _mixed_ranges(parts: list[Nature]) -> tuple[frozenset[int], bool]:
 
 
 def _select_nature(select: Select) -> Nature:
+    if select.by_lifetime:
+        return Nature("result", positioned=False, endless=True)
     inputs = [item_nature(source) for source in select.sources]
     slide = _slide(inputs)
     if any(nature.relation for nature in inputs):

@@ -10,7 +10,8 @@ import time
 from dataclasses import replace
 from random import Random
 
-from millstream.control.snapshot.diagnosis import alarms, cause_of, costs_of
+from millstream.control.snapshot.alarms import judged
+from millstream.control.snapshot.diagnosis import cause_of, costs_of
 from millstream.control.snapshot.model import (
     Admission,
     Connection,
@@ -162,7 +163,7 @@ class SyntheticSystem:
             )
             for i, s in enumerate(self._streams)
         )  # fmt: skip
-        return Snapshot(
+        seen = Snapshot(
             now,
             Overview(
                 "synthetic system", "running", STARTED,
@@ -172,11 +173,11 @@ class SyntheticSystem:
                 backlog_rows=sum(o.queue_rows for o in operators.values()),
                 backlog_bytes=sum(o.queue_bytes for o in operators.values()),
                 watermark_lag_s=2.5, steps=self._number * 40,
-                alarms=alarms(queries, streams, processors, {}),
             ),
             1.0, streams, queries, tuple(operators.values()), edges, processors,
             tuple(self._decisions[-200:]),
         )  # fmt: skip
+        return judged(seen)
 
     def _figures(self, operator: OperatorSnapshot) -> OperatorSnapshot:
         number = int(operator.id[2:])

@@ -169,7 +169,7 @@ def _start(network: Namespaces, folder: Path, heap: str) -> None:
         command = [sys.executable, "-c", LAUNCH, *arguments, "--home", str(home)]
         network.start(host, [*command, "--port", str(PORT)], log=home / "output.log")
 
-    launch(MANAGER, "manager", "--beat", "2")
+    launch(MANAGER, "manager", "--beat", "2", "--advertise", network.url(MANAGER))
     for site in SITES:
         launch(
             site, "processor", "--id", site, "--manager", network.url(MANAGER), "--advertise",

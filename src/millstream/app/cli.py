@@ -50,8 +50,31 @@ def command_modules() -> dict[str, str]:
     return shipped | beside
 
 
+# What `--help` lists together; what stands nowhere comes last.
+GROUPS = {
+    "Run": ("init", "run", "report", "validate", "explain", "shell", "demo"),
+    "Cluster": ("up", "manager", "processor", "submit", "drop", "move", "drain", "redistribute",
+                "replace", "balance"),
+    "Look": ("top", "status", "queries", "tail", "placement", "decisions", "qos"),
+    "Plan": ("plan", "place", "simulate"),
+    "Research": ("lab", "bench"),
+}  # fmt: skip
+
+
 class LazyGroup(TyperGroup):
     """Commands by name, imported on first use."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The commands of `--help`, those of one use together."""
+        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        named = {name for names in GROUPS.values() for name in names}
+        others = tuple(name for name in found if name not in named)
+        width = formatter.width - 6 - max(len(name) for name in found)
+        for title, names in {**GROUPS, "Other": others}.items():
+            rows = [(n, found[n].get_short_help_str(width)) for n in names if n in found]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
     def list_commands(self, ctx: Any) -> list[str]:
         names = {name for module in command_modules().values() for name in _commands_of(module)}

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream.client.arrow_types import empty_table
+from millstream.client.http import told_error
 from millstream.client.manager_client import ManagerAwayError, ManagerClient, manager_url
 from millstream.client.pulled_delivery import Positions, PulledDelivery
 from millstream.client.relation import summed
@@ -29,6 +30,8 @@ from millstream.language.cql.system_streams import PREFIX
 from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import BEGINNING
 from millstream.language.share.dataflow import REJECTED_NAMES, late_stream, rejected_stream
+from millstream.store.arrivals.appending import Rows
+from millstream.store.consumers import CLIENT
 from millstream.store.delivery import FileSink, Result, Sink
 
 LOOK_S = 2.0  # between questions to the manager
@@ -37,10 +40,12 @@ REST_S = 0.1  # when nothing has come
 FIGURES_S = 20.0  # to wait for the last figures
 SUBMIT_S, DROP_S = 120.0, 30.0  # to wait until a query runs, or is gone
 FRESH_S = 1.0  # figures are of now when a processor has spoken this long after the question
-CONSUMER = "run"
 CHANGES = "changes"  # in the home: what relations' tables are made of, with its types
 COUNTS = ("rows", "late", "rejected")  # of a stream
 NO_FIGURES = ("name", "operators", "columns", "admission")  # of a query's answer
+
+
+TOO_MANY = 429  # rows wait already
 
 
 class ClusterSystem:
@@ -91,15 +96,26 @@ class ClusterSystem:
         return self._definitions[stream]
 
     def push(
-        self, stream: str, rows: Sequence[Mapping[str, Any]], producer: str,
-        number: int | None = None,
-    ) -> Mapping[str, Any]:  # fmt: skip
+        self, stream: str, rows: Rows, producer: str, number: int | None = None
+    ) -> Mapping[str, Any]:
         self.start()
         sequence = number if number is not None else self._numbers.get(stream, 0) + 1
-        body = {"producer": producer, "sequence": sequence, "rows": rows}
-        answer = self.client.ask("POST", f"{self._entrance(stream)}/rows", body).json()
+        listed = rows.to_pylist() if isinstance(rows, pa.Table) else rows
+        body = {"producer": producer, "sequence": sequence, "rows": listed}
+        answer = self._taken(f"{self._entrance(stream)}/rows", body)
         self._numbers[stream] = max(sequence, self._numbers.get(stream, 0))
         return {**answer, "reasons": [(r["row"], r["reason"]) for r in answer["reasons"]]}
+
+    def _taken(self, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Posts a batch, as soon as not too many rows wait there."""
+        while True:
+            answer = self.client.send("POST", url, body)
+            if answer.status_code != TOO_MANY:
+                break
+            time.sleep(float(answer.headers.get("retry-after", POLL_S)))
+        if answer.is_error:
+            raise told_error(answer)
+        return dict(answer.json())
 
     def finish(self, stream: str) -> None:
         self.start()
@@ -181,7 +197,7 @@ class ClusterSystem:
             result = Result(target, target, fields, timed=fields is stream.columns)
             following = self._positions.of(target).get("next")
             with suppress(StateError):  # a source that rejects nothing
-                reader = RejectReader(self.client, stream.name, result, CONSUMER, following)
+                reader = RejectReader(self.client, stream.name, result, CLIENT, following)
                 self.rejects.append(PulledDelivery(target, result, reader, [sink], self._positions))
 
     def serve_sinks(self, name: str) -> None:

@@ -2,11 +2,13 @@
 
 Who does not answer is away (`AwayError`); an error that was told comes back as the error it would
 be here, with its detail and hint. Connections are kept, headers are few: a manager with nothing to
-do says next to nothing. A proxy of the environment is not for addresses that a user names.
+do says next to nothing. A proxy of the environment is not for addresses that a user names. A client
+without a token looks each address up in the user's keyring.
 """
 
 import ssl
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import is_dataclass
 from functools import cache
 from typing import Any
@@ -14,6 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from millstream.client.keyring import introduced
 from millstream.core.codec import to_bytes
 from millstream.core.errors import (
     AwayError,
@@ -77,7 +80,7 @@ def told_error(answer: httpx.Response, cql: str = "") -> MillstreamError:
     words = {"detail": str(told.get("detail") or ""), "hint": hint}
     if answer.status_code == 409:
         return RefusedError(str(told.get("code") or "failed"), message, **words)
-    kinds = {503: AwayError, 507: ResourceError}
+    kinds = {429: AwayError, 503: AwayError, 507: ResourceError}
     usual = UsageError if answer.status_code < 500 else MillstreamError
     return kinds.get(answer.status_code, usual)(message, **words)
 
@@ -124,9 +127,15 @@ def _request(
     elif body is not None:
         more = {"json": body}
     try:
-        return http.build_request(method, url, params=params, timeout=timeout, **more)
+        request = http.build_request(method, url, params=params, timeout=timeout, **more)
     except httpx.InvalidURL as error:
         raise away(url, error) from error
+    if "authorization" not in request.headers:
+        found, token = introduced(str(request.url))
+        if token is not None:
+            request.url = httpx.URL(found)
+            request.headers["authorization"] = f"Bearer {token}"
+    return request
 
 
 class HttpClient:
@@ -179,8 +188,9 @@ class HttpClient:
     def chunks(self, url: str, **params: Any) -> Iterator[bytes]:
         """A long answer, piece by piece."""
         timeout = httpx.Timeout(self._answer_s, connect=self._connect_s)
+        request = _request(self.http, "GET", url, None, params, timeout)
         try:
-            with self.http.stream("GET", url, params=params, timeout=timeout) as answer:
+            with closing(self.http.send(request, stream=True)) as answer:
                 if answer.is_error:
                     answer.read()
                     raise told_error(answer)

@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import quote
 
 from millstream.client.http import HttpClient, checked_url
+from millstream.client.keyring import TOKEN
 from millstream.core.errors import AwayError, StateError, UsageError
 
 MANAGER = "MILLSTREAM_MANAGER"
-TOKEN = "MILLSTREAM_TOKEN"
 ManagerAwayError = AwayError
 Answer = dict[str, Any]
 
@@ -53,6 +53,10 @@ class ManagerClient(HttpClient):
 
     def status(self) -> Answer:
         return dict(self._get("/status"))
+
+    def alarms(self) -> list[Answer]:
+        """What deserves attention, the worst first."""
+        return list(self._get("/alarms"))
 
     def placement(self) -> Answer:
         return dict(self._get("/placement"))

@@ -17,6 +17,7 @@ from millstream.decide.schedule.quality import Specification
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.plan.nodes import Plan
 from millstream.language.plan.schema import Schema
+from millstream.store.arrivals.appending import Rows
 from millstream.store.delivery import Result, Sink
 
 POLL_S = 0.2  # to wait for rows before anything else is looked at
@@ -29,6 +30,10 @@ Figures = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 class QueryFailedError(MillstreamError):
     """The data broke an expression of this query; the others go on."""
+
+
+class ReaderFailedError(MillstreamError):
+    """A function or a sink that takes a query's rows has raised; the rows are kept for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +119,8 @@ class System(Protocol):
         ...
 
     def push(
-        self, stream: str, rows: Sequence[Mapping[str, Any]], producer: str,
-        number: int | None = None,
-    ) -> Mapping[str, Any]:  # fmt: skip
+        self, stream: str, rows: Rows, producer: str, number: int | None = None
+    ) -> Mapping[str, Any]:
         """Adds a batch to a stream without a source of its own; says what became of its rows."""
         ...
 

@@ -3,9 +3,11 @@
     MillstreamError
       UsageError        the user's mistake: a command, a setting, a job file
         CqlError        ... in a query's text, with line and column
+      BadRowsError      rows of a stream do not count, and that is not wanted
       ResourceError     a disk, memory or quota is exhausted
       StateError        what lies on disk does not fit what was asked
         RefusedError    ... another process, or this one, will not do it; a code says why
+        DamageError     ... it is not what was written: bytes were lost or changed
       AwayError         another process does not answer
       InternalError     our own bug: please report
 
@@ -71,6 +73,12 @@ class CqlError(UsageError):
         )
 
 
+class BadRowsError(MillstreamError):
+    """Rows of a stream were rejected or late, and that is not wanted."""
+
+    exit_code = 4
+
+
 class ResourceError(MillstreamError):
     """Something ran out."""
 
@@ -89,6 +97,16 @@ class RefusedError(StateError):
     def __init__(self, code: str, message: str, *, detail: str = "", hint: str = "") -> None:
         super().__init__(message, detail=detail, hint=hint)
         self.code = code
+
+
+class DamageError(StateError):
+    """Bytes on disk are not those that were written; `file` is where."""
+
+    exit_code = 5
+
+    def __init__(self, message: str, *, file: str, detail: str = "", hint: str = "") -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.file = file
 
 
 class AwayError(MillstreamError):

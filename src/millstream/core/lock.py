@@ -16,8 +16,8 @@ class FolderLock:
 
     def __enter__(self) -> "FolderLock":
         try:
-            self._home.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self._home / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+            self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = os.open(self._home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise UsageError(
                 f"cannot write to {self._shown}: {(error.strerror or str(error)).lower()}",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from millstream.core.errors import MillstreamError
 from millstream.decide.schedule.measures import OperatorStatistic, PlanStatistic
 from millstream.engine.ports import LiveSource
 from millstream.engine.query import Query
@@ -40,6 +41,7 @@ class Dataflow:
         self.appenders: dict[str, Appender] = {}
         self.ingests: dict[str, FileIngest] = {}
         self.sources: dict[str, LiveSource] = {}  # those that bring rows by themselves
+        self.stopped: dict[str, MillstreamError] = {}  # streams whose source cannot go on
         self.deliveries: list[Delivery] = []
         self.paused_operators: frozenset[str] = frozenset()
         self.resting: set[str] = set()  # operators that are about to be handed over
@@ -86,8 +88,8 @@ class Dataflow:
         if self.overdue:
             return True
         limit = self.settings.backlog_rows_max
-        with self.lock:
-            operators = [o for o in self.operators.values() if o.id not in self.paused_operators]
+        # without the engine's lock: who brings rows waits for no query that is being compiled
+        operators = [o for o in list(self.operators.values()) if o.id not in self.paused_operators]
         return any(
             sum(s.rows for found in self.pending(o).values() for s in found) > limit
             for o in operators

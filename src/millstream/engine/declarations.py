@@ -8,11 +8,12 @@ come: those who read them must have begun before.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from millstream.core.errors import UsageError
+from millstream.core.errors import DamageError, StateError, UsageError
 from millstream.engine.dataflow import Dataflow
 from millstream.engine.ports import DataPlane, LiveSource, SourceSetting
 from millstream.engine.sources.file_ingest import FileIngest
 from millstream.engine.sources.kinds import SOURCES, Opening, kind_of
+from millstream.engine.sources.push_source import position_key
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.share.dataflow import base_stream
 from millstream.store.arrivals.appending import Appender
@@ -44,9 +45,17 @@ class Declarations:
         self._waiting: dict[str, FileIngest | LiveSource] = {}  # opened, not started
 
     def restore_streams(self) -> None:
-        """Everything that was declared again."""
-        for declared in self.ownership.declared().values():
-            self._add_stream(declared.definition, ingest=declared.ingest, started=declared.started)
+        """Everything that was declared again; a source that cannot be opened stops its readers."""
+        for name, declared in self.ownership.declared().items():
+            try:
+                self._add_stream(
+                    declared.definition, ingest=declared.ingest, started=declared.started
+                )
+            except (UsageError, StateError) as error:
+                if isinstance(error, DamageError):
+                    raise
+                self.add_stream(declared.definition, ingest=False)
+                self.engine.stopped[name] = error
 
     def add_stream(self, definition: StreamDefinition, *, ingest: bool = True) -> None:
         """Declares a base stream; its source is opened at once, so that mistakes show.
@@ -147,6 +156,7 @@ class Declarations:
                 source.stop()
             self.engine.ingests.pop(name, None)
             self._waiting.pop(name, None)
+            self.engine.stopped.pop(name, None)
             self.engine.appenders.pop(name, None)
             self.engine.catalog = self.engine.catalog.without_stream(name)
             gone: list[str] = []
@@ -155,6 +165,11 @@ class Declarations:
                 self.ownership.disown(stream)
                 self.ownership.drop_copy(stream)
                 ledger.change("DELETE FROM ingests WHERE stream = ?", (stream,))
+                producers = position_key(stream, "")
+                ledger.change(
+                    "DELETE FROM ingests WHERE substr(stream, 1, ?) = ?",
+                    (len(producers), producers),
+                )
                 ledger.change("DELETE FROM source_files WHERE stream = ?", (stream,))
                 for part in (stream, f"l:{name}", f"r:{name}"):
                     for consumer in ledger.consumers(part):

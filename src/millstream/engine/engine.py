@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.control.protocol.commands import Host
+from millstream.core.beginning import beginning_gone
 from millstream.core.errors import UsageError
 from millstream.engine.culprits import Culprit, dumped, with_culprits
 from millstream.engine.dataflow import Dataflow
@@ -21,9 +22,11 @@ from millstream.engine.ports import DataPlane, StreamRows
 from millstream.engine.query import Query, culprits_of
 from millstream.engine.settings import EngineSettings
 from millstream.engine.status import status
+from millstream.engine.steps.bounds import bounded
 from millstream.engine.steps.runner import StepRunner
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.system_streams import PREFIX
+from millstream.language.cql.views import whole_text
 from millstream.language.plan.nodes import Plan, sources_of
 from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import BEGINNING
@@ -50,7 +53,11 @@ class Engine(Dataflow):
         self.plane, self.compiler = plane, plane.compiler
         self.evaluator = plane.evaluator(self.store)
         self.runner = StepRunner(
-            self.streams, self.compiler, self.evaluator, settings.collect_bytes_max
+            self.streams,
+            self.compiler,
+            self.evaluator,
+            settings.collect_bytes_max,
+            lambda job: bounded(job, self.settings.pairs_max, self.settings.step_seconds_max),
         )
         self.maintenance = Maintenance(self.streams, self.operators, self.evaluator)
         ownership = Ownership(self.ledger)
@@ -67,7 +74,13 @@ class Engine(Dataflow):
 
     def plan(self, cql: str, start: int = BEGINNING) -> Plan:
         """What a query means."""
-        return self.compiler.compile(cql, self.catalog, start).plan
+        return self.compiler.compile(self.whole_text(cql), self.catalog, start).plan
+
+    def whole_text(self, cql: str, name: str = "") -> str:
+        """A text with the definitions of the registered queries that it reads by name."""
+        known = {r["name"]: str(r["cql"]) for r in self.ledger.queries() if r["name"] != name}
+        streams = {s.name for s in self.catalog.streams}
+        return whole_text(cql, lambda n: None if n in streams else known.get(n))
 
     def add_query(self, name: str, cql: str, *, from_beginning: bool = False) -> Query:
         """Registers a query and hosts all of it; its start is durable and the same when it is
@@ -75,6 +88,7 @@ class Engine(Dataflow):
         with self.lock:
             if name in self.queries:
                 raise UsageError(f"query {name} exists already", hint="drop it first")
+            cql = self.whole_text(cql, name)
             known = {r["name"]: r for r in self.ledger.queries()}.get(name)
             if known is not None and known["cql"] != cql:
                 raise UsageError(
@@ -93,6 +107,9 @@ class Engine(Dataflow):
                 )
             operators = tuple(o.id for o in compiled.operators)
             self.hosting.host(Host(name, cql, start, operators, result=True))
+            if known is None and from_beginning and (gone := beginning_gone(start)):
+                for listener in self.on_notice:
+                    listener(f"query {name}: {gone}")
             with self.ledger.transaction() as ledger:
                 ledger.drop_consumer(hold_of(name))
             return self.queries[name]
@@ -177,7 +194,9 @@ class Engine(Dataflow):
 
     def arrived(self, name: str) -> None:
         """Called by a source that brings rows by itself, after each commit."""
-        self.maintenance.retain([self.appenders[name].stream])
+        stream = self.appenders[name].stream
+        if not any(stream in o.inputs for o in list(self.operators.values())):
+            self.maintenance.retain([stream])  # where somebody reads it, his steps see to that
         for listener in self.on_arrival:
             listener()
 
@@ -204,6 +223,7 @@ class Engine(Dataflow):
         names = [f.name for f in query.plan.columns]
         with self.streams.removals.reading():
             segments = tuple(s for s in self.ledger.segments(query.stream) if s.rows)
+            self.store.check(segments)
             columns, layouts = self.ledger.columns(query.stream), self.streams.layouts_of(segments)
             pieces = self.evaluator.table(
                 StreamRows(query.stream, segments, columns, layouts),

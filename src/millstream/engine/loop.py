@@ -12,25 +12,28 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal as OneOf
 
-from millstream.core.errors import MillstreamError
+from millstream.core.errors import DamageError, MillstreamError
 from millstream.decide.schedule.facts import Choice
-from millstream.engine.culprits import find_culprits
+from millstream.engine.delivering import Delivering
 from millstream.engine.engine import Engine
 from millstream.engine.quota import REVIEW_SECONDS, review
 from millstream.engine.scheduling.idleness import follow_others
 from millstream.engine.scheduling.step_scheduler import StepScheduler
 from millstream.engine.steps.reports import StepReport
-from millstream.engine.steps.trains import Unit
-from millstream.store.delivery import Delivery, SinkError
-from millstream.store.machine_failures import disk_full
+from millstream.engine.steps.trains import Unit, alone
+from millstream.engine.troubles.damage import Damage
+from millstream.engine.troubles.step_failures import StepFailures, StepsAgain
+from millstream.engine.troubles.stopped_sources import StoppedSources, ends_all
+from millstream.engine.troubles.suspects import Suspects
 
 IDLE_SECONDS = 0.05
 LOOK_SECONDS = 0.2
+TRY_AGAIN_SECONDS = 60.0  # what was parked or stopped for reasons that somebody may put right
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    kind: OneOf["ingest", "step", "deliver", "compact"]
+    kind: OneOf["ingest", "step", "suspect", "deliver", "compact"]
     name: str
     more: frozenset[str] = frozenset()  # what else is busy with it
 
@@ -47,17 +50,35 @@ class Loop:
         self._stop = threading.Event()
         self._busy: set[str] = set()
         self._changed = threading.Condition(engine.lock)
+        self._heard = threading.Condition(threading.Lock())  # never held for longer than a look
+        self._news = 0  # how often something has changed
         self._threads: list[threading.Thread] = []
         self._turn = 0
         self.scheduler = StepScheduler(engine)
         self._choices: dict[str, tuple[Choice, Unit]] = {}  # steps in flight
         self._next_look = self._next_review = 0.0
+        self._next_try = time.monotonic() + TRY_AGAIN_SECONDS
+        self.damage = Damage(engine, self._say)
+        self.delivering = Delivering(engine, self.damage, self._say)
+        self.stopped_sources = StoppedSources(engine, self._say)
+        self.suspects = Suspects(engine, self._say)
+        self._failures = StepFailures(
+            engine,
+            self.damage,
+            self.suspects,
+            StepsAgain(
+                self._step, self.scheduler.trains.give_up, lambda: self.steps, self._stop.is_set
+            ),
+        )
 
     # -- life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
         # A process may have ended between a delivery and the removal of what it had delivered.
         self.engine.maintenance.retain({d.result.stream for d in self.engine.deliveries})
+        self.damage.try_again()
+        self.stopped_sources.take_up()
+        self.suspects.take_up()
         self.engine.on_arrival.append(self.wake)
         for source in self.engine.sources.values():
             source.start()
@@ -73,6 +94,7 @@ class Loop:
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
+        self._hear()
         for thread in self._threads:
             thread.join()
         for source in self.engine.sources.values():
@@ -89,15 +111,25 @@ class Loop:
                     tick()
         finally:
             self.stop()
-        if self.failure is not None:
-            raise self.failure
+        trouble = self.failure or self.trouble
+        if trouble is not None:
+            raise trouble
+
+    @property
+    def trouble(self) -> MillstreamError | None:
+        """Why some queries stand still while the others go on."""
+        return self.damage.first or self.stopped_sources.first
 
     def wake(self) -> None:
-        """Something has changed from outside: a query, rows."""
-        with self._changed:
+        """Something has changed from outside: a query, rows.
+
+        Whoever says so waits for nothing: the engine's lock may be held for long.
+        """
+        with self._heard:
+            self._news += 1
             self.finished.clear()
             self.settled.clear()
-            self._changed.notify_all()
+            self._heard.notify_all()
 
     def quiesce(self, operators: frozenset[str]) -> None:
         """Returns when none of the operators is in a step; whoever asks has let them rest."""
@@ -110,20 +142,19 @@ class Loop:
     def _work(self) -> None:
         while not self._stop.is_set():
             self._look_after_sources()
+            news = self._news
             with self._changed:
                 try:
                     piece = self._next()
                 except BaseException as error:  # else nobody would hear of it
                     self._fail(error)
                     return
-                if piece is None:
-                    if not (self._busy or self.scheduler.holding) and self._settled():
-                        self.settled.set()
-                        if self._complete():
-                            self.finished.set()
-                    self._changed.wait(IDLE_SECONDS)
-                    continue
-                self._busy |= {piece.name, *piece.more}
+                idle = piece is None and not self._waits()
+                if piece is not None:
+                    self._busy |= {piece.name, *piece.more}
+            if piece is None:
+                self._rest(news, settled=idle and self._settled())
+                continue
             try:
                 self._do(piece)
             except BaseException as error:
@@ -132,6 +163,29 @@ class Loop:
                 with self._changed:
                     self._busy -= {piece.name, *piece.more}
                     self._changed.notify_all()
+                self._hear()
+
+    def _hear(self) -> None:
+        """Lets whoever rests look again."""
+        with self._heard:
+            self._news += 1
+            self._heard.notify_all()
+
+    def _rest(self, news: int, *, settled: bool) -> None:
+        """Waits for something to do; what has come since one looked is not done yet."""
+        complete = settled and self._complete()
+        with self._heard:
+            if news != self._news:
+                return
+            if settled:
+                self.settled.set()
+            if complete:
+                self.finished.set()
+            self._heard.wait(IDLE_SECONDS)
+
+    def _waits(self) -> bool:
+        """Whether there will be more to do without anything coming from outside."""
+        return bool(self._busy) or self.scheduler.holding or self._failures.waits
 
     def _fail(self, error: BaseException) -> None:
         if self.failure is None:
@@ -152,15 +206,24 @@ class Loop:
                 return
             self._next_look = time.monotonic() + LOOK_SECONDS
         try:
-            for source in list(self.engine.sources.values()):
+            for name, source in list(self.engine.sources.items()):
                 if source.failure is not None:
-                    raise source.failure
+                    self._source_failed(name, source.failure)
             follow_others(self.engine)
             if time.monotonic() >= self._next_review:
                 self._next_review = time.monotonic() + REVIEW_SECONDS
                 review(self.engine, self._say)
+            if time.monotonic() >= self._next_try:
+                self._next_try = time.monotonic() + TRY_AGAIN_SECONDS
+                self.damage.try_again()
+                self.stopped_sources.try_again()
         except BaseException as error:
             self._fail(error)
+
+    def _source_failed(self, name: str, error: BaseException) -> None:
+        if ends_all(error) or self._machine_gone() is not None:
+            raise error
+        self.stopped_sources.stop(name, error)
 
     def _settled(self) -> bool:
         """Whether finite files are read to their end; sources without end may bring more."""
@@ -173,24 +236,35 @@ class Loop:
         engine = self.engine
         match piece.kind:
             case "ingest":
-                engine.ingests[piece.name].advance()
+                try:
+                    engine.ingests[piece.name].advance()
+                except MillstreamError as error:
+                    self._source_failed(piece.name, error)
+                    return
                 engine.maintenance.retain([engine.appenders[piece.name].stream])
             case "step":
                 choice, unit = self._choices.pop(piece.name)
                 report = None
+                self.suspects.in_flight[piece.name] = unit
                 try:
                     report = self._step(unit, ceil(choice.rows))
                 finally:
+                    self.suspects.in_flight.pop(piece.name, None)
                     with self._changed:
                         self.scheduler.finished(choice, report, unit)
+            case "suspect":
+                unit = alone(engine.operators[piece.name])
+                self.suspects.in_flight[piece.name] = unit
+                try:
+                    self._step(unit, engine.settings.step_rows_max)
+                finally:
+                    self.suspects.in_flight.pop(piece.name, None)
+                self.suspects.clear(piece.name)
             case "deliver":
-                delivery = next(
-                    (d for d in engine.deliveries if str(d.consumer) == piece.name), None
-                )
-                if delivery is not None:
-                    self._deliver(delivery)
+                names = {piece.name, *piece.more}
+                self.delivering.run([d for d in engine.deliveries if str(d.consumer) in names])
             case "compact":
-                engine.maintenance.compact(piece.name.removeprefix("compact "))
+                self._compact(piece.name.removeprefix("compact "))
 
     def _step(self, unit: Unit, rows: int) -> StepReport | None:
         engine = self.engine
@@ -199,18 +273,9 @@ class Loop:
         except Exception as error:
             if any(o.id not in engine.operators for o in unit.operators):
                 return None  # a query was dropped meanwhile, and its streams with it
-            if isinstance(error, MillstreamError):
-                raise
-            if full := disk_full(error):
-                raise full from error
-            reason = engine.evaluator.data_error(error)
-            if unit.members:
-                self._each_alone(unit, rows, error, reason)
-            elif reason is None:
-                raise
-            else:
-                self._fail_queries(unit, rows, reason)
+            self._failures.handle(unit, rows, error)
             return None
+        self._failures.succeeded(unit)
         if report is not None:
             self.steps += 1
             for part in report.members:
@@ -218,34 +283,13 @@ class Loop:
         engine.maintenance.retain({s for o in unit.operators for s in o.inputs})
         return None if report is None else report.whole
 
-    def _each_alone(self, unit: Unit, rows: int, error: Exception, reason: str | None) -> None:
-        """Who fails alone fails, and the others have lost nothing."""
-        if self._stop.is_set():
-            raise error  # after the restart it is tried again
-        if reason is None:
-            self.scheduler.trains.give_up(unit)  # too much for one job
-        for part in unit.apart():
-            if part.id in self.engine.operators:
-                self._step(part, rows)
-
-    def _fail_queries(self, unit: Unit, rows: int, reason: str) -> None:
-        """The queries of an operator that has broken on its rows cannot go on."""
-        engine = self.engine
-        culprits = find_culprits(engine, engine.runner, unit, rows)
-        for query in list(engine.queries_of(unit.id)):
-            if query.state == "running":
-                engine.fail_query(query.name, reason, culprits)
-
-    def _deliver(self, delivery: Delivery) -> None:
-        for listener in self.engine.on_delivery:
-            listener(delivery.result.stream)
+    def _compact(self, stream: str) -> None:
         try:
-            rows = delivery.advance()
-        except SinkError:
-            review(self.engine, self._say)
-            return
-        if rows:
-            self.engine.maintenance.retain([delivery.result.stream])
+            self.engine.maintenance.compact(stream)
+        except DamageError as error:
+            if self.damage.of_ledger(error):
+                raise
+            self.damage.stop_compaction(stream, error)
 
     def _say(self, text: str) -> None:
         for listener in self.engine.on_notice:
@@ -258,7 +302,13 @@ class Loop:
     # -- choice ---------------------------------------------------------------------------------
 
     def _next(self) -> Piece | None:
-        """Steps, as the scheduler chooses; every third time ingest, delivery and compaction."""
+        """Steps, as the scheduler chooses; every third time ingest, delivery and compaction.
+
+        While somebody is under suspicion, nothing runs beside it.
+        """
+        suspect = self.suspects.next()
+        if suspect is not None:
+            return None if self._busy else Piece("suspect", suspect)
         self._turn += 1
         if self._turn % 3 and (step := self._ready_step()) is not None:
             return step
@@ -271,7 +321,7 @@ class Loop:
         return None if self._turn % 3 else self._ready_step()
 
     def _ready_step(self) -> Piece | None:
-        found = self.scheduler.choose(self._busy)
+        found = self.scheduler.choose(self._busy | self._failures.resting())
         if found is None:
             return None
         choice, unit = found
@@ -287,18 +337,13 @@ class Loop:
         return None
 
     def _ready_delivery(self) -> Piece | None:
-        for delivery in self.engine.deliveries:
-            due = str(delivery.consumer) not in self._busy and delivery.retry.due
-            if due and delivery.pending():
-                # results take turns: none waits for the end
-                self.engine.deliveries = [
-                    d for d in self.engine.deliveries if d is not delivery
-                ] + [delivery]
-                return Piece("deliver", str(delivery.consumer))
-        return None
+        names = [str(d.consumer) for d in self.delivering.due(self._busy)]
+        return Piece("deliver", names[0], frozenset(names[1:])) if names else None
 
     def _ready_compaction(self) -> Piece | None:
         for stream in self.engine.maintenance.grown():
+            if stream in self.damage.streams:
+                continue
             name = f"compact {stream}"
             if name not in self._busy and self.engine.maintenance.compactable(stream):
                 return Piece("compact", name)

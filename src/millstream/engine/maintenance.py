@@ -134,6 +134,7 @@ class Maintenance(Retention):
         if relation or sum(s.size for s in run) > BY_EVALUATOR_BYTES:
             rows = StreamRows(stream, tuple(run), columns, self.streams.layouts_of(run))
             # only the oldest run may forget what was taken back: all of it lies inside
+            self.store.check(run)
             older = any(s.rows and s.first < run[0].first for s in self.ledger.segments(stream))
             return self._evaluator.merge(rows, changes=relation and not older)
         tables = [self.store.read(s) for s in run]

@@ -6,8 +6,9 @@ these ports knows the ledger, and the engine does not know how rows are computed
 """
 
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,11 +21,10 @@ from millstream.language.plan.nodes import Plan
 from millstream.language.share.dataflow import Operator
 from millstream.language.share.groups import Candidate
 from millstream.language.share.shared_plan import Place
-from millstream.store.arrivals.appending import Appender
+from millstream.store.arrivals.appending import Appender, Rows
 from millstream.store.segments import Segment, SegmentStore, Written
 
 Layout = Mapping[str, Place]  # by stream: which rows and columns of a shared file are its own
-Row = Mapping[str, Any]
 
 # -- a query --------------------------------------------------------------------------------------
 
@@ -138,6 +138,11 @@ class TrainStep:
     columns: Mapping[str, str]  # of every stream that is read or made
     layouts: Mapping[int, Layout]  # of shared files, by number
     collect: bool = True  # whether the result is taken to be small
+    seconds_max: float = inf  # after which it is cut off
+
+    def files(self) -> Collection[Segment]:
+        """What it may read, a segment for each file."""
+        return {s.file: s for step in self.steps for s in step.segments() if s.file}.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +218,7 @@ class FileParser(Protocol):
 
 
 # rows of a producer, as an appender takes them
-RowParser = Callable[[Sequence[Row], str], pa.Table]
+RowParser = Callable[[Rows, str], pa.Table]
 
 
 class LiveSource(Protocol):

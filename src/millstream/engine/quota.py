@@ -62,6 +62,8 @@ def review(engine: Engine, say: Callable[[str], None] = lambda text: None) -> No
             reason = f"its sink has failed: {failing.problem}" if failing else _too_much(left)
             engine.set_query_state(query.name, "parked", reason)
             say(f"query {query.name} is parked: {reason}")
+        elif query.damaged or query.stopped:
+            continue  # not its consumer's doing
         elif decided == "run" and query.state == "parked":
             engine.set_query_state(query.name, "running")
             say(f"query {query.name} goes on")

@@ -18,6 +18,8 @@ BATCHES = ScheduleSettings(candidates=("cost_aware",), selector="fixed", patienc
 class EngineSettings:
     batch_rows: int = 50_000  # rows of an ingested batch
     step_rows_max: int = 500_000  # new rows a step takes at most
+    step_seconds_max: float = 900.0  # after which a step is cut off
+    pairs_max: int = 100_000_000  # that a step of a join without a key may combine
     backlog_rows_max: int = 2_000_000  # ingest waits while an operator is this far behind
     collect_bytes_max: int = COLLECT_BYTES_MAX
     quota_bytes: int = 4 << 30  # results that a query's consumer may leave lying

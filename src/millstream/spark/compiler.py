@@ -4,7 +4,7 @@ Nothing runs here: Spark analyses expressions and plans over inputs without rows
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,8 +39,10 @@ SHAPES_KEPT_MAX = 10_000
 class SparkCompiler:
     """`engine.ports.Compiler` over a Spark session. Engines in several threads may share it."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(
+        self, spark: SparkSession, on_functions: Callable[[], None] = lambda: None
+    ) -> None:
+        self._spark, self._on_functions = spark, on_functions
         self.analyzer = SparkAnalyzer(spark)
         self._schemas = Schemas()
         self._lock = threading.RLock()  # what is known of types is forgotten between two questions
@@ -56,6 +58,7 @@ class SparkCompiler:
     def functions_changed(self) -> None:
         with self._lock:
             self.analyzer.forget()
+        self._on_functions()
 
     def check(self, definition: StreamDefinition) -> None:
         self.analyzer.check_time(definition)

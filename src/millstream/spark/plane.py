@@ -16,22 +16,28 @@ from millstream.spark.failures import java_gone, java_process
 from millstream.spark.ingest.file_parsing import SparkFileParser
 from millstream.spark.ingest.row_parsing import SparkRowParser
 from millstream.spark.ingest.stream_source import StreamSource
+from millstream.spark.prepared.slots import SmallSession
+from millstream.spark.prepared.steps import PreparedSteps
 from millstream.spark.reading import Schemas
 from millstream.store.arrivals.appending import Appender
+from millstream.store.arrivals.arrow_rows import ArrowRows
 from millstream.store.segments import SegmentStore
 
 
 class SparkPlane:
     """`engine.ports.DataPlane` over one Spark session."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, *, prepared: bool = True) -> None:
         self.spark = spark
-        self.compiler = SparkCompiler(spark)
+        self._small = SmallSession(spark)
+        self.compiler = SparkCompiler(spark, self._small.forget)
         self.machine = SparkMachine(spark)
         self._schemas = Schemas()
+        self._prepared = prepared  # whether small steps run from plans that were made once
 
     def evaluator(self, files: SegmentStore) -> SparkEvaluator:
-        return SparkEvaluator(self.spark, files, self._schemas)
+        steps = PreparedSteps(self._small, files, self._schemas) if self._prepared else None
+        return SparkEvaluator(self.spark, files, self._schemas, steps)
 
     def file_parser(
         self, definition: StreamDefinition, kind: str, staging: Path
@@ -39,7 +45,8 @@ class SparkPlane:
         return SparkFileParser(definition, self.spark, kind, staging)
 
     def row_parser(self, definition: StreamDefinition) -> RowParser:
-        return SparkRowParser(definition, self.spark).table
+        zone = str(self.spark.conf.get("spark.sql.session.timeZone"))
+        return ArrowRows(definition, zone, SparkRowParser(definition, self.spark).table).table
 
     def open_stream(
         self, definition: StreamDefinition, appender: Appender, setting: SourceSetting

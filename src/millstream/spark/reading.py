@@ -32,6 +32,8 @@ class Schemas:
 class SegmentReader:
     """Reads the segments of one job through Spark: its columns and layouts come with it."""
 
+    carried: tuple[str, ...] = ()  # hidden columns that every frame has beside the stream's own
+
     def __init__(
         self,
         spark: SparkSession,

@@ -19,6 +19,8 @@ Kind = Literal[
     "move",  # holds streams until a move has ended
 ]
 
+CLIENT = "run"  # the name under which clients of a cluster read streams that are kept for them
+
 
 class Consumer(NamedTuple):
     kind: Kind

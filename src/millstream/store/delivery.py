@@ -10,6 +10,7 @@ import base64
 import json
 import math
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -26,10 +27,13 @@ from millstream.core.errors import MillstreamError, UsageError
 from millstream.language.plan.schema import Schema
 from millstream.store import faults
 from millstream.store.consumers import Consumer
+from millstream.store.integrity.delivered import make_folder, note_digest, older_ledger
+from millstream.store.integrity.digests import digest_of_file
 from millstream.store.ledger import Ledger
 from millstream.store.machine_failures import first_line
 from millstream.store.segments import Segment, SegmentStore, disk_errors, repeating, sync
 
+ASIDE = ".uncommitted"  # files of a sink that a crash has left without a commit
 FILE_FORMATS = ("parquet", "csv", "json")
 RETRY_SECONDS_MAX = 60.0
 BATCH_ROWS_MAX = 500_000  # of a delivery
@@ -93,25 +97,58 @@ class FileSink:
         self.folder, self.kind = folder, kind
 
     def recover(self, following: int) -> None:
-        """Takes back files whose delivery was not committed: they are written anew."""
+        """Puts files aside whose delivery was not committed: they are written anew.
+
+        They go for good once what they hold has been written again (`deliver`), not before.
+        """
         if not self.folder.is_dir():
             return
-        for file in self.folder.iterdir():
-            number = file.name.removeprefix("part-").split("-")[0]
-            uncommitted = number.isdigit() and int(number) >= following
-            if file.name.startswith(".part-") or uncommitted:
-                file.unlink(missing_ok=True)
+        for file in list(self.folder.iterdir()):
+            if file.name.startswith(".part-"):
+                file.unlink(missing_ok=True)  # a draft
+            elif (numbers := numbers_of(file.name)) is not None and numbers[0] >= following:
+                self._aside.mkdir(exist_ok=True)
+                os.replace(file, self._aside / file.name)
+
+    def newest(self) -> int:
+        """The greatest sequence number that was ever delivered here; 0 for none."""
+        names = [f.name for f in self.folder.iterdir()] if self.folder.is_dir() else []
+        return max((n[1] for n in map(numbers_of, names) if n is not None), default=0)
 
     def deliver(self, result: Result, first: int, last: int, table: pa.Table) -> None:
-        if table.num_rows == 0:
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        target = self.folder / f"part-{first:010d}-{last:010d}.{self.kind}"
-        write_file(table, target, self.kind)
+        if table.num_rows:
+            make_folder(self.folder)
+            target = self.folder / f"part-{first:010d}-{last:010d}.{self.kind}"
+            write_file(table, target, self.kind)
+        if self._aside.is_dir():
+            self._forget_aside(last)
+
+    def _forget_aside(self, last: int) -> None:
+        """Removes files that were put aside and whose numbers have all been delivered again."""
+        for file in list(self._aside.iterdir()):
+            numbers = numbers_of(file.name)
+            if numbers is not None and numbers[1] <= last:
+                file.unlink(missing_ok=True)
+        if not any(self._aside.iterdir()):
+            self._aside.rmdir()
+
+    @property
+    def _aside(self) -> Path:
+        return self.folder / ASIDE
+
+
+def numbers_of(name: str) -> tuple[int, int] | None:
+    """The sequence numbers of a delivered file.
+
+    >>> numbers_of("part-0000000003-0000000007.csv"), numbers_of("part-none.csv")
+    ((3, 7), None)
+    """
+    found = re.fullmatch(r"part-(\d+)-(\d+)\.\w+", name)
+    return None if found is None else (int(found[1]), int(found[2]))
 
 
 def write_file(table: pa.Table, target: Path, kind: str) -> None:
-    """Writes a file that appears whole or not at all, and stays."""
+    """Writes a file that appears whole or not at all, and stays; notes its digest beside it."""
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
     with disk_errors():
         if kind == "parquet":
@@ -121,6 +158,7 @@ def write_file(table: pa.Table, target: Path, kind: str) -> None:
         else:
             _write_json(table, draft)
         sync(str(draft))
+        note_digest(target.parent, target.name, digest_of_file(draft))
         os.replace(draft, target)
         sync(str(target))
 
@@ -250,6 +288,15 @@ class Retry:
         return time.monotonic() >= self._after
 
 
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """How far a sink has got with one batch."""
+
+    following: int
+    watermark: int
+    rows: int
+
+
 class Delivery:
     """One sink on one result: a cursor that moves as batches are taken."""
 
@@ -270,7 +317,17 @@ class Delivery:
         """Holds the stream for this consumer from here on (inside a transaction)."""
         following, watermark = self._ledger.cursor(self.consumer, self.result.stream)
         self._ledger.set_cursor(self.consumer, self.result.stream, following, watermark)
+        if following > 1:  # else nothing was delivered from here: the files are another's
+            self._refuse_older_ledger()
         self.sink.recover(following)
+
+    def _refuse_older_ledger(self) -> None:
+        """What was delivered had been published before: a ledger that does not know it is older."""
+        newest = getattr(self.sink, "newest", None)
+        head = self._ledger.stream(self.result.stream)
+        delivered = newest() if newest is not None else 0
+        if delivered and delivered >= (int(head["next"]) if head is not None else 1):
+            raise older_ledger(self._ledger.path, self.result.query, delivered)
 
     def pending(self) -> list[Segment]:
         following, _ = self._ledger.cursor(self.consumer, self.result.stream)
@@ -278,9 +335,19 @@ class Delivery:
 
     def advance(self) -> int:
         """Delivers what is new, as much of it as fits a batch; gives the number of rows."""
+        handed = self.hand_over()
+        if handed is None:
+            return 0
+        with self._ledger.transaction():
+            self.note(handed)
+        faults.reach("delivery.committed")
+        return handed.rows
+
+    def hand_over(self) -> "Handed | None":
+        """Gives what is new to the sink; whoever calls notes it in a transaction then."""
         pending = _a_batch_of(self.pending())
         if not pending:
-            return 0
+            return None
         tables = [self._store.read(s) for s in pending if s.rows]
         rows = 0
         if tables:
@@ -289,14 +356,14 @@ class Delivery:
             rows = shown.num_rows
             self._hand_over(pending, shown)
             faults.reach("delivery.written")
-        with self._ledger.transaction() as ledger:
-            ledger.set_cursor(
-                self.consumer, self.result.stream, pending[-1].last + 1, pending[-1].watermark
-            )
-            ledger.count(f"delivered:{self.consumer}", rows)
-        faults.reach("delivery.committed")
-        self.rows += rows
-        return rows
+        return Handed(pending[-1].last + 1, pending[-1].watermark, rows)
+
+    def note(self, handed: "Handed") -> None:
+        """Moves the cursor behind what was handed over (inside a transaction)."""
+        stream = self.result.stream
+        self._ledger.set_cursor(self.consumer, stream, handed.following, handed.watermark)
+        self._ledger.count(f"delivered:{self.consumer}", handed.rows)
+        self.rows += handed.rows
 
     def _hand_over(self, pending: Sequence[Segment], shown: pa.Table) -> None:
         """Gives a batch to the sink; what goes wrong there is the sink's own trouble."""

@@ -175,8 +175,12 @@ class Ledger(LedgerFile):
 
     def _insert(self, s: Segment) -> None:
         self._published.add(s.stream)
-        self._segments.pop(s.stream, None)
-        self._db.execute("INSERT INTO segments VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", AS_ROW(s))
+        known = self._segments.get(s.stream)
+        if known is not None and (not known or known[-1].last < s.first):
+            known.append(s)  # reading all of them again would cost more with each that comes
+        else:
+            self._segments.pop(s.stream, None)
+        self._db.execute("INSERT INTO segments VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)", AS_ROW(s))
 
     def segments(self, stream: str, since: int = 0) -> list[Segment]:
         """A stream's segments in order, from a sequence number on."""
@@ -206,6 +210,15 @@ class Ledger(LedgerFile):
         self._db.execute(
             "UPDATE streams SET retained_from = max(retained_from, ?) WHERE id = ?", (ts, stream)
         )
+
+    def without_digest(self) -> list[str]:
+        """Files whose digest is not known."""
+        found = "SELECT DISTINCT file FROM segments WHERE file IS NOT NULL AND digest = ''"
+        return [str(r["file"]) for r in self._rows(found)]
+
+    def set_digest(self, file: str, digest: str) -> None:
+        self._segments.clear()
+        self._db.execute("UPDATE segments SET digest = ? WHERE file = ?", (digest, file))
 
     def _unnamed(self, files: Sequence[str]) -> list[str]:
         return [

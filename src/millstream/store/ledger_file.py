@@ -7,13 +7,15 @@ nothing more. What the tables mean is the ledger's matter and that of modules wi
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 from millstream.core.errors import ResourceError, StateError
+from millstream.store.integrity.ledger_seal import SEAL, LedgerSeal, check_pages, damaged_ledger
 
-VERSION = 2
+VERSION = 3
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE streams (
@@ -24,6 +26,7 @@ CREATE TABLE segments (
   stream TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, file TEXT, tag INTEGER,
   rows INTEGER NOT NULL, size INTEGER NOT NULL, ts_min INTEGER NOT NULL, ts_max INTEGER NOT NULL,
   until_max INTEGER NOT NULL, watermark INTEGER NOT NULL, arrived REAL NOT NULL,
+  digest TEXT NOT NULL DEFAULT '',
   PRIMARY KEY (stream, first)) WITHOUT ROWID;
 CREATE INDEX segments_by_file ON segments (file);
 CREATE TABLE operators (
@@ -66,6 +69,10 @@ CREATE TABLE moves (
 """
 
 
+# From the format before, by its number: segments get their digests from the files (`streams.py`).
+STEPS = {
+    2: "ALTER TABLE segments ADD COLUMN digest TEXT NOT NULL DEFAULT ''; " + SEAL,
+}
 PRIMARY_CODE = 0xFF  # of SQLite's error codes, without what says more
 
 
@@ -84,27 +91,61 @@ class LedgerFile:
         self.on_publish: list[Callable[[frozenset[str]], None]] = []  # told after each commit
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.row_factory = sqlite3.Row
+        self._seal = LedgerSeal(self._db, path)
+        self.path = path
+        try:
+            self._open(local_disk=local_disk)
+        except sqlite3.DatabaseError as error:
+            self.close()
+            if broken(error):
+                raise damaged_ledger(path, str(error)) from error
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, *, local_disk: bool) -> None:
         # WAL needs shared memory, which network file systems lack.
         self._db.execute(f"PRAGMA journal_mode={'WAL' if local_disk else 'DELETE'}")
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.execute("PRAGMA busy_timeout=10000")
         self._db.execute("PRAGMA wal_autocheckpoint=1000")
+        tables = sealed_tables()
         with self._lock:
             if not self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
+                self._seal.check_age(0)
                 first = f"INSERT INTO meta VALUES ('version', '{VERSION}'), ('epoch', '0');"
-                self._db.executescript("BEGIN;" + SCHEMA + first + "COMMIT;")  # all or nothing
-        if self.meta("version") != str(VERSION):
-            raise StateError(
-                f"ledger {path} has format {self.meta('version')}, this version reads {VERSION}",
-                hint="use the version of Millstream that wrote it, or start with an empty folder",
-            )
-        with self._write():
+                self._db.executescript("BEGIN;" + SCHEMA + SEAL + first)  # all or nothing
+                self._seal.start(tables)
+                self._db.execute("COMMIT")
+            check_pages(self._db, self.path)
+            self._upgrade(tables)
+        self._seal.follow(tables)
+        with self._write(self._seal.check, tables):
             self.epoch = int(self.meta("epoch") or 0) + 1
             self._db.execute("UPDATE meta SET value = ? WHERE key = 'epoch'", (str(self.epoch),))
+
+    def _upgrade(self, tables: dict[str, list[str]]) -> None:
+        """Brings a ledger of an older format to this one, step by step."""
+        found = self.meta("version") or ""
+        if found.isdigit() and int(found) in STEPS:
+            for version in range(int(found), VERSION):
+                self._db.executescript("BEGIN IMMEDIATE;" + STEPS[version])
+                self._db.execute(
+                    "UPDATE meta SET value = ? WHERE key = 'version'", (str(version + 1),)
+                )
+                self._seal.start(tables)
+                self._db.execute("COMMIT")
+        elif found != str(VERSION):
+            raise StateError(
+                f"ledger {self.path} has format {found}, this version reads {VERSION}",
+                hint="use the version of Millstream that wrote it, or start with an empty folder",
+            )
 
     def close(self) -> None:
         with self._lock:
             self._db.close()
+            self._seal.close()
 
     def _forget(self) -> None:
         """Called first, and whenever a change was taken back: nothing kept in memory is true."""
@@ -124,20 +165,27 @@ class LedgerFile:
             yield self
 
     @contextmanager
-    def _write(self) -> Iterator[None]:
+    def _write(self, first: Callable[..., None] | None = None, *args: Any) -> Iterator[None]:
         with self._lock:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 self._published = set()
+                self._seal.begin()
                 try:
+                    if first is not None:
+                        first(*args)
                     yield
+                    self._seal.write()
                     self._db.execute("COMMIT")
                 except BaseException:
                     if self._db.in_transaction:  # on a full disk SQLite has rolled back itself
                         self._db.execute("ROLLBACK")
                     self._forget()
                     raise
-            except sqlite3.OperationalError as error:
+                self._seal.committed()
+            except sqlite3.DatabaseError as error:
+                if broken(error):
+                    raise damaged_ledger(self.path, str(error)) from error
                 code = error.sqlite_errorcode & PRIMARY_CODE
                 if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
                     full = code == sqlite3.SQLITE_FULL
@@ -168,7 +216,12 @@ class LedgerFile:
 
     def _rows(self, sql: str, args: Sequence[Any] = ()) -> list[sqlite3.Row]:
         with self._lock:
-            return self._db.execute(sql, args).fetchall()
+            try:
+                return self._db.execute(sql, args).fetchall()
+            except sqlite3.DatabaseError as error:
+                if broken(error):
+                    raise damaged_ledger(self.path, str(error)) from error
+                raise
 
     def size_bytes(self) -> int:
         """Bytes of all pages in use, whether they lie in the file or still in its log."""
@@ -201,3 +254,18 @@ class LedgerFile:
 
     def counters(self) -> dict[str, int]:
         return {r["name"]: r["value"] for r in self._rows("SELECT * FROM counters")}
+
+
+@cache
+def sealed_tables() -> dict[str, list[str]]:
+    """The ledger's own tables and their columns."""
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(SCHEMA)
+        names = [n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {n: [c[1] for c in db.execute(f"PRAGMA table_info({n})")] for n in sorted(names)}
+
+
+def broken(error: sqlite3.DatabaseError) -> bool:
+    """Whether SQLite says that the file itself is no good."""
+    code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -14,17 +14,19 @@ from millstream.language.plan.nodes import (
     Join,
     Node,
     Project,
+    Semijoin,
     Union,
     Windowed,
     inputs_of,
     is_relation,
 )
-from millstream.language.plan.windows import FOREVER, Rows, Sliding, reach
+from millstream.language.plan.windows import FOREVER, Rows, Sliding, longer, reach
 from millstream.language.share.dataflow import (
     Kind,
     Operator,
     has_rows,
     interval_leaves,
+    lasting,
     leaves,
     pane_length,
     relation_of,
@@ -37,7 +39,7 @@ Marks = Mapping[str, int]  # the watermark of each input at the operator's curso
 # Kinds that read their own output back: it is kept, and its compaction keeps what they need.
 SELF_READING: frozenset[Kind] = frozenset({"distinct", "running"})
 # Kinds that keep what they cannot tell yet in streams of their own.
-WITH_STATE: frozenset[Kind] = frozenset({"interval", "running_emit", "session"})
+WITH_STATE: frozenset[Kind] = frozenset({"interval", "semijoin", "running_emit", "session"})
 
 
 def pending(ledger: Ledger, operator: Operator) -> dict[str, list[Segment]]:
@@ -108,6 +110,23 @@ def _at_instants(operator: Operator, segment: Segment, at: Marks) -> bool:
     )
 
 
+def _undecided_partners(operator: Operator, segment: Segment, at: Marks) -> bool:
+    """Rows of the first input live to their end; those of the second as long after theirs as a row
+    that met them may wait for its end."""
+    core = operator.core
+    assert isinstance(core, Semijoin)
+    decided = min(at.values())
+    if segment.ts_max >= decided:
+        return True
+    left, right = core.inputs
+    return any(
+        longer(member_end(member, segment), waits) >= decided
+        for side, waits in ((left, 0), (right, longer(lasting(left), 1)))
+        for member in _plain_members(side)
+        if segment.stream in {stream_of(leaf) for leaf in interval_leaves(member)}
+    )
+
+
 def _plain_members(node: Node) -> tuple[Node, ...]:
     """Members whose rows are read from their stream as long as they live."""
     match node:
@@ -143,6 +162,7 @@ REACHES: dict[Kind, Callable[[Operator, Segment, Marks], bool]] = {
     "partial": _never,
     "combine": _combined,
     "interval": _at_instants,
+    "semijoin": _undecided_partners,
     "distinct": _undecided,
     "running": _of_a_table,
     "running_emit": _before_a_multiple,

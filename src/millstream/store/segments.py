@@ -10,7 +10,7 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,11 @@ import pyarrow.parquet as pq
 from millstream.core.errors import StateError
 from millstream.language.plan.windows import BEGINNING
 from millstream.language.share.shared_plan import Place
+from millstream.store.integrity.digests import CheckedFiles, digest_of, digest_of_file
 from millstream.store.machine_failures import disk_full
 
-RECENT_BYTES = 256 << 20  # of files with rows of many streams that are kept at hand
+RECENT_BYTES = 256 << 20  # of files with rows of many streams, and small ones, kept at hand
+SMALL_BYTES = 1 << 20  # a small step reads files of up to this size from memory
 PIECE_ROWS = 65_536
 ROW_GROUP_ROWS = 65_536  # small enough for a window scan to skip what it cannot reach
 
@@ -41,6 +43,7 @@ class Written:
     ts_min: int
     ts_max: int
     until_max: int
+    digest: str = ""  # of the whole file
 
 
 EMPTY = Written(None, None, 0, 0, BEGINNING, BEGINNING, BEGINNING)
@@ -62,13 +65,14 @@ class Segment:
     until_max: int
     watermark: int
     arrived: float
+    digest: str = ""  # of the whole file, which others may share
 
     @staticmethod
     def of(stream: str, number: int, w: Written, watermark: int, arrived: float) -> "Segment":
         """What was written, as a stream's segment under one number."""
         return Segment(
             stream, number, number, w.file, w.tag, w.rows, w.size, w.ts_min, w.ts_max, w.until_max,
-            watermark, arrived,
+            watermark, arrived, w.digest,
         )  # fmt: skip
 
     def holding(self, written: Written) -> "Segment":
@@ -83,8 +87,10 @@ class SegmentStore:
     def __init__(self, folder: Path, layouts: Callable[[int], Mapping[str, Place]] | None = None):
         self.folder = folder
         self.layouts = layouts or _no_layouts
-        self._recent: list[tuple[str, pa.Table]] = []
+        self._recent: dict[str, pa.Table] = {}  # by file, those read last at the end
+        self._recent_bytes = 0
         self._lock = threading.Lock()
+        self._checked = CheckedFiles()
         folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, file: str) -> str:
@@ -97,17 +103,18 @@ class SegmentStore:
         """Writes one stream's rows as one file."""
         if table.num_rows == 0:
             return EMPTY
-        name = self._write_synced(table)
-        size = os.path.getsize(self.path(name))
-        return describe(table, name, None, size)
+        written = self._write_synced(table)
+        if table.nbytes <= SMALL_BYTES:
+            self._remember(written.name, table)
+        return describe(table, written)
 
     def write_wide(self, table: pa.Table, places: Mapping[str, Place]) -> dict[str, Written]:
         """Writes rows of several streams as one file; says which of them are whose."""
         if table.num_rows == 0:
             return dict.fromkeys(places, EMPTY)
-        name = self._write_synced(table)
-        self._remember(name, table)
-        return describe_wide(table, name, os.path.getsize(self.path(name)), places)
+        file = self._write_synced(table)
+        self._remember(file.name, table)
+        return describe_wide(table, file, places)
 
     def adopt_wide(self, folder: str, places: Mapping[str, Place]) -> dict[str, list[Written]]:
         """The same for files that Spark's executors wrote."""
@@ -115,25 +122,31 @@ class SegmentStore:
         for part in self.adopt_spark_output(folder):
             assert part.file is not None
             table = pq.read_table(self.path(part.file))
-            for stream, written in describe_wide(table, part.file, part.size, places).items():
+            file = WholeFile(part.file, part.size, part.digest)
+            for stream, written in describe_wide(table, file, places).items():
                 if written.rows:
                     found[stream].append(written)
         return found
 
-    def _write_synced(self, table: pa.Table) -> str:
+    def _write_synced(self, table: pa.Table) -> "WholeFile":
         name = self.new_name()
         path = self.path(name)
         with disk_errors():
+            content = pa.BufferOutputStream()
             pq.write_table(
                 table,
-                path,
+                content,
                 compression="zstd",
                 row_group_size=ROW_GROUP_ROWS,
                 use_dictionary=repeating(table.schema),
                 write_statistics=_counted(table.schema),
             )
+            data = memoryview(content.getvalue())
+            with open(path, "wb") as file:
+                file.write(data)
             sync(path)
-        return name
+        self._checked.written(path)
+        return WholeFile(name, len(data), digest_of(data))
 
     def adopt_spark_output(self, folder: str) -> list[Written]:
         """Takes the files that Spark's executors wrote into a folder of this store."""
@@ -146,6 +159,7 @@ class SegmentStore:
                 name = self.new_name()
                 os.replace(part, self.path(name))
                 sync(self.path(name))
+                self._checked.written(self.path(name))
                 found.append(
                     Written(
                         name,
@@ -155,38 +169,65 @@ class SegmentStore:
                         facts["ts_min"],
                         facts["ts_max"],
                         facts["until_max"],
+                        digest_of_file(self.path(name)),
                     )
                 )
         shutil.rmtree(folder, ignore_errors=True)
         return found
+
+    def check(self, segments: Iterable[Segment]) -> None:
+        """Refuses segments whose files do not hold what was written, before anybody reads them."""
+        for segment in segments:
+            if segment.file is not None:
+                self._checked.check(self.path(segment.file), segment.digest, segment.stream)
 
     def read(self, segment: Segment) -> pa.Table:
         """A segment's rows as Arrow, for delivery and compaction; operators read through Spark."""
         if segment.file is None:
             raise ValueError("a segment without a file has no rows to read")
         if segment.tag is None:
+            table = self._recently(segment.file)
+            if table is not None:
+                return table
+            self.check([segment])
             return pq.read_table(self.path(segment.file))
-        return rows_of(self.read_wide(segment.file), self.layouts(segment.tag)[segment.stream])
+        return rows_of(self.read_wide(segment), self.layouts(segment.tag)[segment.stream])
 
-    def read_wide(self, file: str) -> pa.Table:
-        """A file of many streams: each of them reads it, one after the other."""
-        with self._lock:
-            for name, table in self._recent:
-                if name == file:
-                    return table
-        table = pq.read_table(self.path(file))
-        self._remember(file, table)
+    def read_wide(self, segment: Segment) -> pa.Table:
+        """A segment's file of many streams: each of them reads it, one after the other."""
+        file = segment.file
+        assert file is not None
+        table = self._recently(file)
+        if table is None:
+            self.check([segment])
+            table = pq.read_table(self.path(file))
+            self._remember(file, table)
         return table
+
+    def _recently(self, file: str) -> pa.Table | None:
+        with self._lock:
+            table = self._recent.pop(file, None)
+            if table is not None:
+                self._recent[file] = table
+            return table
 
     def _remember(self, file: str, table: pa.Table) -> None:
         with self._lock:
-            self._recent = [(n, t) for n, t in self._recent if n != file] + [(file, table)]
-            while len(self._recent) > 1 and sum(t.nbytes for _, t in self._recent) > RECENT_BYTES:
-                self._recent.pop(0)
+            self._forget(file)
+            self._recent[file] = table
+            self._recent_bytes += table.nbytes
+            while len(self._recent) > 1 and self._recent_bytes > RECENT_BYTES:
+                self._forget(next(iter(self._recent)))
+
+    def _forget(self, file: str) -> None:
+        table = self._recent.pop(file, None)
+        if table is not None:
+            self._recent_bytes -= table.nbytes
 
     def remove(self, file: str) -> None:
         with self._lock:
-            self._recent = [(n, t) for n, t in self._recent if n != file]
+            self._forget(file)
+        self._checked.forget(self.path(file))
         Path(self.path(file)).unlink(missing_ok=True)
 
     def remove_drafts(self) -> None:
@@ -212,15 +253,26 @@ def parquet_pieces(folder: Path) -> Iterator[pa.Table]:
             yield file.schema_arrow.empty_table()
 
 
-def describe(table: pa.Table, name: str, tag: int | None, size: int) -> Written:
+@dataclass(frozen=True, slots=True)
+class WholeFile:
+    """A file that was written, whoever's rows it holds."""
+
+    name: str
+    size: int
+    digest: str
+
+
+def describe(table: pa.Table, file: WholeFile) -> Written:
     """Statistics of a table that has just been written."""
     span = pc.min_max(table["_ts"]).as_py()
     until = pc.max(table["_until"]).as_py() if "_until" in table.column_names else span["max"]
-    return Written(name, tag, table.num_rows, size, span["min"], span["max"], until)
+    return Written(
+        file.name, None, table.num_rows, file.size, span["min"], span["max"], until, file.digest
+    )
 
 
 def describe_wide(
-    table: pa.Table, name: str, size: int, places: Mapping[str, Place]
+    table: pa.Table, file: WholeFile, places: Mapping[str, Place]
 ) -> dict[str, Written]:
     """Statistics of each stream's rows in a table that was written; sizes in proportion."""
     words: dict[int, Any] = {}
@@ -243,9 +295,11 @@ def describe_wide(
                 (rows, int(ts.min()), int(ts.max()), int(until.max())) if rows else (0, 0, 0, 0)
             )
         rows, low, high, last = known[key]
-        found[stream] = Written(name, None, rows, 0, low, high, last) if rows else EMPTY
+        found[stream] = (
+            Written(file.name, None, rows, 0, low, high, last, file.digest) if rows else EMPTY
+        )
     total = sum(w.rows for w in found.values()) or 1
-    return {s: replace(w, size=size * w.rows // total) for s, w in found.items()}
+    return {s: replace(w, size=file.size * w.rows // total) for s, w in found.items()}
 
 
 def rows_of(table: pa.Table, place: Place) -> pa.Table:

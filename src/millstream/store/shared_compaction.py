@@ -80,8 +80,9 @@ def merge_shared(
 ) -> dict[str, Written]:
     """Writes one file with the rows that somebody still names."""
     words = {place.word for place in places.values()}
+    naming = {s.file: s for run in shared.runs.values() for s in run if s.file}
     tables = [
-        _with_bits(store.read_wide(file), _bits_left(places, shared, file) or {}, words)
+        _with_bits(store.read_wide(naming[file]), _bits_left(places, shared, file) or {}, words)
         for file in shared.files
     ]
     merged = pa.concat_tables(tables, promote_options="permissive").sort_by("_ts")

@@ -1,12 +1,15 @@
 """The streams of one home: ledger, segment files, layouts, and files that are on their way out."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from millstream.language.plan.windows import BEGINNING
 from millstream.language.share.shared_plan import Place
 from millstream.store import faults
 from millstream.store.consumers import Consumer
+from millstream.store.integrity.digests import digest_of_file
+from millstream.store.integrity.set_aside import SetAside
 from millstream.store.layouts import Layouts
 from millstream.store.ledger import Ledger
 from millstream.store.removals import Removals
@@ -14,16 +17,18 @@ from millstream.store.segments import Segment, SegmentStore
 
 
 class Streams:
-    """Opening a home sweeps what a crash has left in it."""
+    """Opening a home sets aside what a crash has left in it."""
 
     def __init__(self, home: Path, *, local_disk: bool = True) -> None:
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)  # rows and sources: its owner's
         self.home = home
         self.ledger = Ledger(home / "ledger.db", local_disk=local_disk)
         self.layouts = Layouts(self.ledger)
         self.files = SegmentStore(home / "segments", self.layouts.places)
         self.removals = Removals()
+        self.set_aside = SetAside(home)
         self._sweep_orphans()
+        self._add_digests()
 
     def close(self) -> None:
         self.ledger.close()
@@ -31,13 +36,21 @@ class Streams:
     def _sweep_orphans(self) -> None:
         """Files of attempts that never committed, and of removals that did not finish."""
         named = self.ledger.named_files()
-        for file in self.files.files():
-            if file not in named:
-                self.files.remove(file)
+        unnamed = [f for f in self.files.files() if f not in named]
+        self.set_aside.take([self.files.folder / f for f in unnamed])
+        self.set_aside.expire()
         self.files.remove_drafts()
         with self.ledger.transaction() as ledger:
             ledger.drop_holds()
             self.layouts.forget_unused()
+
+    def _add_digests(self) -> None:
+        """Segments from before there were digests get that of their file as it is now."""
+        for file in self.ledger.without_digest():
+            with suppress(FileNotFoundError):  # told when somebody reads it
+                digest = digest_of_file(self.files.path(file))
+                with self.ledger.transaction() as ledger:
+                    ledger.set_digest(file, digest)
 
     def hold(self, consumer: Consumer | str, stream: str) -> None:
         """A new reader begins with the first segment that is still there (in a transaction)."""

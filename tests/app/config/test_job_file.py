@@ -34,6 +34,37 @@ cql = "SELECT host FROM requests WHERE status >= 500"
 """
 
 
+VIEWED = (
+    GOOD
+    + """
+[views.busy]
+cql = "SELECT host FROM errors"
+
+[queries.again]
+cql = "SELECT host FROM busy"
+"""
+)
+
+
+def test_queries_read_views_and_each_other(folder: Path) -> None:
+    (folder / "job.toml").write_text(VIEWED)
+    errors, again = load_job(folder / "job.toml").queries
+    assert errors.cql == "SELECT host FROM requests WHERE status >= 500"
+    assert again.cql.split("\n;\n") == [
+        "SELECT host FROM busy",
+        "CREATE VIEW `errors` AS SELECT host FROM requests WHERE status >= 500",
+        "CREATE VIEW `busy` AS SELECT host FROM errors",
+    ]
+    late = CqlError("wrong", source=again.cql, line=3, column=20)
+    assert "query again: in what it reads: wrong" in str(again.located(late))
+    (folder / "job.toml").write_text(VIEWED.replace("views.busy", "views.again"))
+    with pytest.raises(JobFileError, match="there is a view again"):
+        load_job(folder / "job.toml")
+    (folder / "job.toml").write_text(VIEWED.replace('cql = "SELECT host FROM errors"', "sql = 1"))
+    with pytest.raises(JobFileError, match="unknown key sql"):
+        load_job(folder / "job.toml")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "requests.tsv").write_text("host\tat\tstatus\n")
@@ -136,14 +167,14 @@ def replaced(old: str, new: str) -> str:
 # text, line, column, words of the message, words of the hint
 MISTAKES: dict[str, tuple[str, int, int, str, str]] = {
     "syntax": (GOOD.replace("[queries.errors]", "[queries.errors"), 9, 16, "expected", "TOML"),
-    "unclosed text": (GOOD.rstrip()[:-1], 10, 53, "unterminated", "TOML"),
+    "unclosed text": (GOOD.rstrip()[:-1], 10, 53, "not closed", "three quotes"),
     "section": (replaced("[queries.", "[querys."), 9, 2, "did you mean queries?", ""),
     "no queries": (GOOD.partition("[queries")[0], 1, 1, "the job has no queries", "cql"),
     "unknown key": (replaced("lateness", "latenes"), 7, 1, "did you mean lateness?", ""),
     "unknown key, none near": (replaced("lateness", "zzz"), 7, 1, "unknown key zzz", "lateness"),
     "option as a key": (
-        replaced("lateness = \"5 seconds\"", "header = true"), 7, 1, "key header",
-        "options = { header = true }",
+        replaced("lateness = \"5 seconds\"", 'quote = "x"'), 7, 1, "key quote",
+        'options = { quote = "x" }',
     ),
     "duration": (replaced("5 seconds", "5 parsecs"), 7, 12, "unit of time parsecs", "10 SECONDS"),
     "duration type": (replaced('"5 seconds"', "5"), 7, 12, "length of time", "5 seconds"),
@@ -421,3 +452,33 @@ def test_every_key_is_documented() -> None:
     text = (Path(__file__).parents[3] / "docs" / "JOBS.md").read_text()
     for key in (*STREAM_KEYS, *ENGINE_KEYS):
         assert f"| `{key}` |" in text, key
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told", "hint"),
+    [
+        ("cql = SELECT host FROM requests", "SELECT host FROM requests has no quotes",
+         'cql = "SELECT host FROM requests"'),
+        ("cql = \u201cSELECT host FROM requests\u201d", "typographic quotes",
+         'cql = "SELECT host FROM requests"'),
+        ('cql = "SELECT host FROM requests', "not closed", "three quotes"),
+        ('cql = "SELECT host\nFROM requests"', "not closed", "three quotes"),
+    ],
+)  # fmt: skip
+def test_quotes_that_are_missing_or_odd_are_told(
+    folder: Path, wrong: str, told: str, hint: str
+) -> None:
+    text = replaced('cql = "SELECT host FROM requests WHERE status >= 500"', wrong)
+    (only,) = mistakes(folder, text)
+    assert told in only.message
+    assert hint in only.hint
+
+
+def test_mistakes_of_the_toml_and_of_the_job_are_told_together(folder: Path) -> None:
+    text = replaced('"5 seconds"', "5 seconds").replace('"requests.tsv"', "other.tsv")
+    text = text.replace('status >= 500"', 'status >= 500"\ncpl = 3')
+    told = [str(m.message).split(": ", 1)[1] for m in mistakes(folder, text)]
+    assert told[0] == "other.tsv has no quotes"
+    assert told[1] == "5 seconds has no quotes"
+    assert any("there is no file or folder other.tsv" in m for m in told)
+    assert any("unknown key cpl" in m for m in told)

@@ -12,6 +12,7 @@ import pytest
 import millstream
 from millstream.app.session import Session
 from millstream.app.session.query import QueryFailedError, Row
+from millstream.client.system import ReaderFailedError
 from millstream.core.errors import CqlError, UsageError
 from millstream.decide.schedule import Choice, Goal, Specification
 from millstream.decide.schedule.measures import PlanStatistic
@@ -58,6 +59,22 @@ def test_rows_of_files_come_once_and_end(session: Session, requests: Path) -> No
     assert not errors.relation
     with pytest.raises(UsageError, match="not a table"):
         errors.table()
+
+
+def test_a_query_over_a_query_and_over_a_view(session: Session, requests: Path) -> None:
+    declare(session, requests)
+    session.query("SELECT host, status FROM requests WHERE status >= 500", "errors")
+    session.execute("CREATE VIEW hosts AS SELECT host, count(*) AS n FROM errors GROUP BY host")
+    busy = session.query("SELECT max(n) AS most FROM hosts")
+    again = session.query("SELECT host, status FROM errors", "again")
+    engine = session.here("it").engine
+    assert engine.queries["again"].stream == engine.queries["errors"].stream
+    assert "requests" in session.explain("SELECT n FROM hosts")
+    session.drop("errors")  # its readers go on: they share its operators
+    assert [(r.host, r.status) for r in again] == [("b", 500), ("a", 503), ("b", 500)]
+    assert busy.table().to_pydict()["most"] == [2]
+    with pytest.raises(CqlError, match="unknown stream errors"):
+        session.query("SELECT host FROM errors")
 
 
 def test_breaking_off_goes_on_with_the_next_row(session: Session, requests: Path) -> None:
@@ -280,3 +297,15 @@ def test_mistakes(session: Session, requests: Path) -> None:
     session.close()
     with pytest.raises(UsageError, match="closed"):
         session.start()
+
+
+def test_a_callback_that_raises_is_told(session: Session, requests: Path) -> None:
+    declare(session, requests)
+
+    def broken(table: Any, number: int) -> None:
+        raise ValueError("no such mailbox")
+
+    session.query("SELECT host FROM requests").on_batch(broken)
+    with pytest.raises(ReaderFailedError, match="the reader of query") as error:
+        session.wait(60)
+    assert "ValueError: no such mailbox" in error.value.detail

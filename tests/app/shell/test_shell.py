@@ -3,6 +3,7 @@
 import doctest
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from millstream.app.shell import interpreter, words
 from millstream.app.shell.backend import Backend, Batch, follow
 from millstream.app.shell.interpreter import Interpreter, Leave, pieces_of
 from millstream.app.shell.words import COMMANDS, at_prompt
-from millstream.control.snapshot.model import Results, Snapshot, known_names
+from millstream.control.snapshot.model import DecisionSnapshot, Results, Snapshot, known_names
 from millstream.core.errors import CqlError, UsageError
 from millstream.edge.dashboard.serving import DashboardServer
 from millstream.language.cql.completion import Known
@@ -29,7 +30,7 @@ KNOWN = Known(
 @pytest.mark.parametrize(
     ("before", "wanted"),
     [
-        ("SELECT a FROM ", {"requests", "doors", "sys.steps"}),
+        ("SELECT a FROM ", {"requests", "doors", "sys.steps", "errors"}),
         ("SELECT a FROM requests JOIN d", {"doors"}),
         ("SELECT a FROM requests r, d", {"doors"}),
         ("SELECT sta", {"status"}),
@@ -67,8 +68,9 @@ def test_completion_continues_the_word_whatever_stands_there(before: str) -> Non
 class Told:
     """Collects lines."""
 
-    def __init__(self, source: SyntheticSystem, **more: bool) -> None:
+    def __init__(self, source: "Ending", **more: bool) -> None:
         self.lines: list[str] = []
+        self.source = source
         self.shell = Interpreter(Backend(source), self.lines.append, **more)
 
     def run(self, text: str) -> str:
@@ -81,6 +83,11 @@ class Ending(SyntheticSystem):
     """A system whose results end after three looks."""
 
     looks = 0
+    texts: ClassVar[dict[str, str]] = {}
+
+    def register(self, name: str, cql: str) -> DecisionSnapshot:
+        self.texts[name] = cql
+        return super().register(name, cql)
 
     def snapshot(self) -> Snapshot:
         from dataclasses import replace  # noqa: PLC0415
@@ -133,6 +140,18 @@ def test_describing(told: Told) -> None:
     assert told.run(r"\d sys.steps").splitlines()[1].split() == ["at", "timestamp"]
     with pytest.raises(UsageError, match="no stream or query nothing"):
         told.run(r"\d nothing")
+
+
+def test_a_view_is_known_to_the_statements_after_it(told: Told) -> None:
+    said = told.run("CREATE VIEW busy AS SELECT host FROM stream_1 WHERE n > 5;")
+    assert said == "view busy is known in this shell"
+    told.run("CREATE QUERY mine AS SELECT host FROM busy;")
+    assert told.source.texts["mine"].split("\n;\n") == [
+        "CREATE QUERY mine AS SELECT host FROM busy",
+        "CREATE VIEW `busy` AS SELECT host FROM stream_1 WHERE n > 5",
+    ]
+    with pytest.raises(UsageError, match="there is a query mine"):
+        told.run("CREATE VIEW mine AS SELECT host FROM stream_1;")
 
 
 def test_creating_explaining_and_dropping(told: Told) -> None:
@@ -204,3 +223,23 @@ def test_history_is_its_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_examples_in_the_text() -> None:
     for module in (words, interpreter):
         assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("spoken", "command"),
+    [
+        ("SHOW STREAMS;", r"\d"), ("describe stream_1", r"\d stream_1"), ("help", r"\?"),
+        ("SHOW ALARMS", r"\alarms"),
+    ],
+)  # fmt: skip
+def test_words_of_other_shells_are_understood(spoken: str, command: str) -> None:
+    system = Ending(queries=5, operators=8, processors=1, streams=2)
+    spoken_told, told = Told(system), Told(system)
+    spoken_told.run(spoken)
+    told.run(command)
+    assert told.lines
+    first_words = [[line.split()[:1] for line in t.lines] for t in (spoken_told, told)]
+    assert first_words[0] == first_words[1]
+    assert interpreter.complete(spoken)
+    with pytest.raises(Leave):
+        told.run("exit")

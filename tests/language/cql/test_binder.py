@@ -57,7 +57,9 @@ def test_a_user_function_that_is_not_deterministic_is_refused(
 
     spark.udf.register("dice", udf(lambda: 4, "int").asNondeterministic())  # type: ignore[attr-defined]
     with pytest.raises(CqlError, match="dice is not deterministic"):
-        Binding(analyzer).plan("SELECT dice() AS d FROM r")
+        Binding(analyzer, SMALL.with_function(UserFunction("dice"))).plan(
+            "SELECT dice() AS d FROM r"
+        )
 
 
 def test_result_columns_keep_the_users_names(binding: Binding) -> None:

@@ -161,3 +161,17 @@ def test_a_long_line_is_shown_around_the_mistake() -> None:
     assert len(shown) < 180
     spot = marks.index("^")
     assert shown[spot - 10 : spot + 2] == "column_499,,"
+
+
+def test_a_window_without_brackets_is_told() -> None:
+    with pytest.raises(CqlError) as error:
+        parse("SELECT count(*) FROM s RANGE 5 MINUTES GROUP BY city")
+    assert "a window stands in brackets after its stream: [RANGE 5 ...]" in error.value.hint
+
+
+@pytest.mark.parametrize("word", ["from", "case", "when"])
+def test_a_word_of_sql_as_a_column_is_told(word: str) -> None:
+    with pytest.raises(CqlError) as error:
+        parse(f"SELECT {word} FROM s")
+    assert error.value.hint == f"a column of that name goes in backquotes: `{word}`"
+    parse(f"SELECT `{word}` FROM s")

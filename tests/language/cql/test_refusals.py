@@ -46,6 +46,11 @@ def spot(mistake: CqlError) -> str:
         ("SELECT make_ym_interval(1, 2) AS e FROM s", "make_ym", "interval of months", "length"),
         ("SELECT size(first(array())) AS e FROM s", "array()", "array<void> cannot be", "cast it"),
         ("SELECT count(*) FROM s GROUP BY array()", "array()", "array<void> cannot be", "cast it"),
+        # texts without quotes
+        ("SELECT v FROM s WHERE k = Ulm", "Ulm", "unknown column Ulm", "in single quotes: 'Ulm'"),
+        ("SELECT v FROM s WHERE k = \u2018Ulm\u2019", "\u2018", "unknown column", "quotes: 'Ulm'"),
+        # texts are no numbers
+        ("SELECT sum(k) AS e FROM s", "k", "sum of k, which is a text", "CAST(k AS DOUBLE)"),
         # patterns are constants, mostly
         ("SELECT v FROM s WHERE k RLIKE '('", "k RLIKE", "'(' is not a regular expression", "[(]"),
         ("SELECT split(k, '[') AS e FROM s", "split", "'[' is not a regular", "brackets"),

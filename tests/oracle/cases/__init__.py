@@ -5,6 +5,7 @@ from oracle.cases.case import Case, Scene
 from oracle.cases.joins import JOINS, THREE_WAY
 from oracle.cases.nested import NESTED
 from oracle.cases.nexmark import NEXMARK
+from oracle.cases.partners import PARTNERS
 from oracle.cases.readings import READINGS
 from oracle.cases.times import BEFORE_1970, EDGES, EMPTY, GAP, LATE
 from oracle.cases.traffic import TRAFFIC
@@ -18,6 +19,7 @@ SCENES: tuple[Scene, ...] = (
     NESTED,
     JOINS,
     THREE_WAY,
+    PARTNERS,
     LATE,
     EDGES,
     BEFORE_1970,

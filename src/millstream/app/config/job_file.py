@@ -6,13 +6,14 @@ the binder's to say; `JobQuery.located` puts its words at the right place of the
 """
 
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
+from millstream.app.config.job_queries import JobQuery, JobText, with_definitions
+from millstream.app.config.toml_mistakes import TomlMistake, parsed
 from millstream.app.config.toml_places import Places, places_of
 from millstream.control.definitions.qos_table import TableError, quality_of, schedule_of
 from millstream.control.definitions.stream_table import StreamReader
@@ -24,11 +25,14 @@ from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.share.matching import MATCHINGS
 
 T = TypeVar("T")
-SECTIONS = ("streams", "queries", "engine", "qos", "schedule")
+SECTIONS = ("streams", "views", "queries", "engine", "qos", "schedule")
+VIEW_KEYS = ("cql",)
 QUERY_KEYS = ("cql", "from_beginning")
 ENGINE_KEYS: Mapping[str, type] = {
     "batch_rows": int,
     "step_rows_max": int,
+    "step_seconds_max": float,
+    "pairs_max": int,
     "backlog_rows_max": int,
     "collect_bytes_max": int,
     "quota_bytes": int,
@@ -57,64 +61,6 @@ class JobFileError(UsageError):
     def __init__(self, mistakes: Sequence[UsageError]) -> None:
         self.mistakes = tuple(mistakes)
         super().__init__("\n\n".join(str(m) for m in mistakes))
-
-
-@dataclass(frozen=True, slots=True)
-class JobQuery:
-    """A query of a job file and where its text stands."""
-
-    name: str
-    cql: str
-    job: "JobText"
-    from_beginning: bool = False
-
-    def located(self, error: UsageError) -> UsageError:
-        """The same error, told with the place in the job file."""
-        path = ("queries", self.name, "cql")
-        if not isinstance(error, CqlError):
-            return self.job.mistake(
-                path, f"query {self.name}: {error.message}", error.hint, detail=error.detail
-            )
-        lines = error.source.split("\n")
-        offset = sum(len(line) + 1 for line in lines[: error.line - 1]) + error.column - 1
-        at = self.job.places.inside(path, offset)
-        return self.job.at(at, error.length, f"query {self.name}: {error.message}", error.hint)
-
-
-@dataclass(frozen=True, slots=True)
-class JobText:
-    """A job file's text with the places in it."""
-
-    path: Path
-    shown: str  # the file's name as the user gave it
-    places: Places
-
-    def at(self, offset: int, length: int, message: str, hint: str = "") -> CqlError:
-        line, column = self.places.line_column(offset)
-        return CqlError(
-            f"{self.shown}:{line}:{column}: {message}",
-            source=self.places.text,
-            line=line,
-            column=column,
-            length=length,
-            hint=hint,
-        )
-
-    def mistake(
-        self,
-        path: tuple[str, ...],
-        message: str,
-        hint: str = "",
-        *,
-        detail: str = "",
-        value: bool = True,
-    ) -> CqlError:
-        """An error at a value, or at its key."""
-        offset, length = self.places.value(path) if value else self.places.key(path)
-        error = self.at(offset, length, message, hint)
-        if detail:
-            error.detail = f"{error.detail}\n{detail}"
-        return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +105,7 @@ def inspect_job(path: Path) -> tuple[Job | None, list[UsageError]]:
 def _inspected(path: Path) -> tuple[Job | None, list[UsageError]]:
     try:
         text = path.read_bytes().decode("utf-8").replace("\r\n", "\n")
-        data = tomllib.loads(text)
+        data, mended, syntax = parsed(text)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         reason += did_you_mean(path.name, _jobs_beside(path))
@@ -167,16 +113,18 @@ def _inspected(path: Path) -> tuple[Job | None, list[UsageError]]:
         return None, [UsageError(f"cannot read {path}: {reason}", hint=hint)]
     except UnicodeDecodeError as error:
         return None, [UsageError(f"{path} is not UTF-8 text", detail=f"at byte {error.start}")]
-    except tomllib.TOMLDecodeError as error:
-        return None, [_syntax_error(path, text, error)]
     except ValueError:  # Python reads no whole number of thousands of digits
         return None, [_endless_number(path, text)]
-    written = JobText(path, str(path), places_of(text))
+    wrong: list[UsageError] = [_syntax_error(path, text, mistake) for mistake in syntax]
+    if data is None:
+        return None, wrong
+    written = JobText(path, str(path), places_of(mended))
     if too_large := [at for at, value in _integers((), data) if not LEAST <= value <= GREATEST]:
-        return None, [written.mistake(at, *TOO_LARGE) for at in too_large]
+        return None, [*wrong, *(written.mistake(at, *TOO_LARGE) for at in too_large)]
     reader = _JobReader(written, data)
     job = reader.job()
-    return (None if reader.mistakes else job), reader.mistakes
+    wrong += reader.mistakes
+    return (None if wrong else job), wrong
 
 
 def _jobs_beside(path: Path) -> list[str]:
@@ -206,23 +154,14 @@ def _endless_number(path: Path, text: str) -> CqlError:
     return JobText(path, str(path), Places(text)).at(offset, length, *TOO_LARGE)
 
 
-def _syntax_error(path: Path, text: str, error: tomllib.TOMLDecodeError) -> CqlError:
-    """TOML's own complaint, at its place."""
-    words = str(error)
-    found = re.search(r"\(at line (\d+), column (\d+)\)", words)
-    if found:
-        line, column = int(found[1]), int(found[2])
-    else:  # at end of document
-        lines = text.splitlines() or [""]
-        line, column = len(lines), len(lines[-1]) + 1
-    what = re.sub(r"\s*\(at .*\)$", "", words)
-    what = what[:1].lower() + what[1:]
+def _syntax_error(path: Path, text: str, mistake: TomlMistake) -> CqlError:
+    """A mistake in the TOML, at its place."""
     return CqlError(
-        f"{path}:{line}:{column}: {what}",
+        f"{path}:{mistake.line}:{mistake.column}: {mistake.message}",
         source=text,
-        line=line,
-        column=column,
-        hint='the file is TOML: [table], key = "text", key = 12, key = { a = "x" }',
+        line=mistake.line,
+        column=mistake.column,
+        hint=mistake.hint,
     )
 
 
@@ -238,7 +177,8 @@ class _JobReader:
             if key not in SECTIONS:
                 self._note((key,), f"unknown section {key}", SECTIONS)
         streams = self._streams()
-        queries = self._queries()
+        queries, more = with_definitions(self._queries(), self._views(), streams)
+        self.mistakes += more
         engine = self._engine()
         spark = {str(k): _spark_value(v) for k, v in dict(engine.pop("spark", {})).items()}
         names = [q.name for q in queries]
@@ -276,7 +216,7 @@ class _JobReader:
         if not isinstance(section, dict):
             self.mistakes.append(self.text.mistake((name,), f"{name} is a table", example))
             return []
-        if not section:
+        if not section and name != "views":
             self.mistakes.append(
                 self.text.mistake((name,), f"the job has no {name}", f"add {example}", value=False)
             )
@@ -330,6 +270,19 @@ class _JobReader:
             else:
                 found.append(JobQuery(name, cql, self.text, beginning))
         return tuple(found)
+
+    def _views(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name, table in self._section("views", '[views.NAME] with cql = "SELECT ..."'):
+            for key in table:
+                if key not in VIEW_KEYS:
+                    self._note(("views", name, key), f"unknown key {key}", VIEW_KEYS)
+            if isinstance(table.get("cql"), str):
+                found[name] = table["cql"]
+            else:
+                words = f"view {name} has no cql"
+                self.mistakes.append(self.text.mistake(("views", name), words, 'cql = "SELECT"'))
+        return found
 
     def _engine(self) -> dict[str, Any]:
         section = self.data.get("engine", {})

@@ -19,6 +19,9 @@ from millstream.core.lock import FolderLock
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.share.dataflow import base_stream
 from millstream.store.arrivals.file_source import list_files, verify_unchanged
+from millstream.store.integrity.ledger_seal import damaged_ledger
+from millstream.store.integrity.set_aside import FOLDER as SET_ASIDE
+from millstream.store.ledger_file import broken
 
 STATE = ".millstream"
 NEW_RUN = "choose an empty --out folder for a new run, or undo the change"
@@ -70,7 +73,7 @@ class RunFolder:
         self._remove_state()
 
     def _remove_state(self) -> None:
-        for name in ("segments", "staging", "warehouse"):
+        for name in ("segments", "staging", "warehouse", SET_ASIDE):
             shutil.rmtree(self.home / name, ignore_errors=True)
 
     def _refuse_foreign(self, job: Job) -> None:
@@ -109,7 +112,9 @@ class RunFolder:
                         f"stream {stream.name}: {fresh[0]} was not there when this run began",
                         hint=NEW_RUN,
                     )
-        except sqlite3.OperationalError:
+        except sqlite3.DatabaseError as error:
+            if broken(error):
+                raise damaged_ledger(ledger, str(error)) from None
             return  # killed before the ledger had its tables: nothing was read
         finally:
             db.close()
@@ -134,6 +139,15 @@ class RunFolder:
         """Records the end; what was only needed to go on is removed."""
         write_whole(self.home / "summary.json", summary)
         self._remove_state()
+
+    def summary(self) -> dict[str, Any]:
+        """What the run did; StateError where it has not come to its end."""
+        found = self._read("summary.json") if self.path.is_dir() else None
+        if found is None:
+            raise StateError(
+                f"there is no finished run in {self.path}", hint="give the --out folder of a run"
+            )
+        return found
 
     # -- files ----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millstream.app.config import Job
+from millstream.app.runs.bad_rows import refuse_bad_rows, strict_tick, warnings_of
 from millstream.app.runs.display import Display, Silent
 from millstream.app.runs.folder import RunFolder
 from millstream.app.runs.live_run import LiveRun
@@ -46,6 +47,7 @@ class RunSettings:
     # opens the way for rows from other programs, and for whoever looks on, while the run goes on
     door: Way | None = None
     watch: Way | None = None  # only looks on
+    strict: bool = False  # the first row that is rejected or late ends the run
     manager: str | None = None  # of the cluster to run on, where nothing of the above is used
 
 
@@ -65,6 +67,10 @@ class PreviewedSink:
 
     def recover(self, following: int) -> None:
         self._sink.recover(following)
+
+    def newest(self) -> int:
+        newest = getattr(self._sink, "newest", None)
+        return int(newest()) if newest is not None else 0
 
     def deliver(self, result: Result, first: int, last: int, table: "pa.Table") -> None:
         with _full_disk_told():
@@ -96,11 +102,16 @@ def run_job(
             attach_sinks(system, job, folder.path, settings.format, preview, poll)
             with oversight as (tick, more):
                 shown.say(_begun(system, job))
-                system.work(tick)
+                strictly = strict_tick(tick, system.figures, folder.path)
+                system.work(strictly if settings.strict else tick)
             figures = system.figures()
+            if settings.strict:
+                refuse_bad_rows(figures, folder.path)
             tables = _write_results(system, job, figures, folder.path, settings.format)
             seconds = time.monotonic() - started
             summary = summarise(figures, tables, folder.path, seconds=seconds, steps=system.steps)
+            if told := warnings_of(job, summary["streams"], folder.path):
+                summary["warnings"] = told
             summary |= more()
             keep_statistics(statistics_of(figures, summary), folder.home)
             if system.shared:

@@ -10,7 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from millstream.client.system import Figures, RegisteredQuery, ResultPage, Submission
+from millstream.client.system import (
+    Figures,
+    ReaderFailedError,
+    RegisteredQuery,
+    ResultPage,
+    Submission,
+)
 from millstream.core.errors import UsageError
 from millstream.decide.schedule.quality import Specification
 from millstream.engine.costs import explained
@@ -26,6 +32,7 @@ from millstream.language.plan.nodes import sources_of
 from millstream.language.plan.windows import BEGINNING
 from millstream.spark.plane import SparkPlane
 from millstream.spark.session import active, session
+from millstream.store.arrivals.appending import Rows
 from millstream.store.consumers import Consumer, subscriber
 from millstream.store.delivery import Sink
 from millstream.store.reach import SELF_READING
@@ -83,20 +90,32 @@ class LocalSystem:
 
     def check(self) -> None:
         """Raises what stopped the loop, if anything did."""
-        if self.loop.failure is not None:
-            raise self.loop.failure
+        trouble = self.loop.failure or self.loop.trouble
+        if trouble is not None:
+            raise trouble
 
     def work(self, tick: Callable[[], None]) -> None:
         self.loop.run(tick)
 
     def wait(self, timeout_s: float | None = None) -> bool:
+        settled = self._settle(timeout_s)
+        for delivery in list(self.engine.deliveries):
+            if delivery.problem:
+                raise ReaderFailedError(
+                    f"the reader of query {delivery.result.query} has failed",
+                    detail=delivery.problem,
+                    hint="its rows are kept, and it is tried again",
+                )
+        return settled
+
+    def _settle(self, timeout_s: float | None = None) -> bool:
         self.start()
         settled = self.loop.settled.wait(timeout_s)
         self.check()
         return settled
 
     def caught_up(self, name: str) -> Callable[[], bool]:
-        return self.wait
+        return self._settle
 
     # -- streams --------------------------------------------------------------------------------
 
@@ -111,12 +130,9 @@ class LocalSystem:
         return self._pushed(stream).definition
 
     def push(
-        self, stream: str, rows: Sequence[Mapping[str, Any]], producer: str,
-        number: int | None = None,
-    ) -> Mapping[str, Any]:  # fmt: skip
-        source = self._pushed(stream)
-        sequence = number if number is not None else source.expected(producer)
-        answer = source.push(producer, sequence, rows)
+        self, stream: str, rows: Rows, producer: str, number: int | None = None
+    ) -> Mapping[str, Any]:
+        answer = self._pushed(stream).push(producer, number, rows)
         return {"rows": answer.rows, "late": answer.late, "rejected": answer.rejected,
                 "repeated": answer.repeated, "reasons": answer.reasons}  # fmt: skip
 

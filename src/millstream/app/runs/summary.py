@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millstream.app.runs.display import limits_told
+from millstream.core.errors import BadRowsError
 
 FINISHED, FAILED = "finished", "failed"
 
@@ -51,8 +52,11 @@ def summarise(
 
 
 def exit_code(summary: Mapping[str, Any]) -> int:
-    """0 where every query is done, 1 where one has failed."""
-    return 0 if summary["state"] == FINISHED else 1
+    """0 where every query is done, 1 where one has failed, 4 where most rows did not count."""
+    if summary["state"] != FINISHED:
+        return 1
+    severe = any(warning["severe"] for warning in summary.get("warnings", ()))
+    return BadRowsError.exit_code if severe else 0
 
 
 def print_summary(summary: Mapping[str, Any], console: Console, *, again: bool = False) -> None:
@@ -79,6 +83,13 @@ def print_summary(summary: Mapping[str, Any], console: Console, *, again: bool =
     for line in limits_told(summary):
         console.print(f"goal: {line}", highlight=False, markup=False)
     console.print(_closing(summary, again), highlight=False)
+    for warning in summary.get("warnings", ()):
+        told = f"WARNING: {warning['what']}; {warning['cause']}"
+        style = "bold red" if warning["severe"] else "yellow"
+        console.print(told, style=style, highlight=False, markup=False, soft_wrap=True)
+        console.print(
+            f"  change: {warning['change']}", highlight=False, markup=False, soft_wrap=True
+        )
 
 
 def counted(number: int, one: str, many: str) -> str:

@@ -11,7 +11,7 @@ from millstream.core.errors import UsageError
 from millstream.decide.schedule.goal_text import specification_from_text
 from millstream.decide.schedule.quality import Specification
 from millstream.language.cql.catalog import StreamDefinition
-from millstream.language.cql.parsing.parser import CreateQuery, CreateStream, parse
+from millstream.language.cql.parsing.parser import CreateQuery, CreateStream, CreateView, parse
 
 Columns = Mapping[str, str] | Sequence[tuple[str, str]]
 Goals = str | Mapping[str, Any] | Specification | None
@@ -60,10 +60,10 @@ def _read(name: str, table: Mapping[str, Any]) -> StreamDefinition:
 
 def naming_of(cql: str) -> tuple[str, bool]:
     """The name that a query gives itself, if any, and whether it says FROM BEGINNING."""
-    statements = parse(cql)
-    only = statements[0]
-    if len(statements) != 1 or isinstance(only, CreateStream):
+    statements = [s for s in parse(cql) if not isinstance(s, CreateView)]
+    if len(statements) != 1 or isinstance(statements[0], CreateStream):
         raise UsageError("expected one query", hint="execute() takes several statements")
+    only = statements[0]
     return (only.name, only.from_beginning) if isinstance(only, CreateQuery) else ("", False)
 
 

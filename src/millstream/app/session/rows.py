@@ -1,4 +1,4 @@
-"""Rows as a program has them to rows as a stream takes them: mappings by declared name."""
+"""Rows as a program has them to rows as a stream takes them: by declared name."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,20 +8,36 @@ import pyarrow as pa
 from millstream.core.errors import UsageError
 from millstream.core.suggestions import did_you_mean
 from millstream.language.cql.catalog import StreamDefinition, lookup
+from millstream.store.arrivals.appending import Rows
 
 
-def as_mappings(rows: Any, definition: StreamDefinition) -> list[dict[str, Any]]:
-    """Mappings, sequences in order of columns, an Arrow table or a pandas frame.
+def as_given(rows: Any, definition: StreamDefinition) -> Rows:
+    """Mappings, sequences in order of columns, an Arrow table or batches of one, or a pandas
+    frame.
 
     A misspelt column is the program's mistake, told at once; a value of another type is the row's,
     which is rejected.
     """
+    names = [f.name for f in definition.columns]
     if hasattr(rows, "columns") and hasattr(rows, "iloc"):
         rows = pa.Table.from_pandas(rows, preserve_index=False)
     if isinstance(rows, pa.Table):
-        rows = rows.to_pylist()
-    names = [f.name for f in definition.columns]
-    return [_mapping(row, names, definition.name) for row in rows]
+        return _renamed(rows, names, definition.name)
+    listed = [rows] if isinstance(rows, pa.RecordBatch) else list(rows)
+    if listed and set(map(type, listed)) == {pa.RecordBatch}:
+        return _renamed(pa.Table.from_batches(listed), names, definition.name)
+    if set(map(type, listed)) <= {dict}:
+        keys: set[Any] = set().union(*listed)
+        if keys.issubset(names):
+            return listed  # the usual case, without a look at each key
+    return [_mapping(row, names, definition.name) for row in listed]
+
+
+def _renamed(table: pa.Table, names: Sequence[str], stream: str) -> pa.Table:
+    hint = f"columns: {', '.join(names)}"
+    spelt = [_spelt(key, names, stream, hint) for key in table.column_names]
+    last = {name: place for place, name in enumerate(spelt)}  # of several spellings of a name
+    return table.select(list(last.values())).rename_columns(list(last))
 
 
 def _mapping(row: Any, names: Sequence[str], stream: str) -> dict[str, Any]:

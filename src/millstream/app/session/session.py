@@ -22,7 +22,7 @@ from millstream.app.session.arguments import (
     stream_of,
 )
 from millstream.app.session.query import QueryHandle
-from millstream.app.session.rows import as_mappings
+from millstream.app.session.rows import as_given
 from millstream.client.cluster_system import ClusterSystem
 from millstream.client.system import Submission, System
 from millstream.core.errors import UsageError
@@ -31,8 +31,15 @@ from millstream.decide.schedule.facts import Choice, Switch
 from millstream.decide.schedule.measures import OperatorStatistic, PlanStatistic
 from millstream.engine.scheduling.goals import register_statistic
 from millstream.language.cql.catalog import StreamDefinition, UserFunction
-from millstream.language.cql.parsing.parser import CreateStream, parse, split
+from millstream.language.cql.parsing.parser import (
+    CreateStream,
+    CreateView,
+    parse,
+    parse_query,
+    split,
+)
 from millstream.language.cql.types import canonical
+from millstream.language.cql.views import body_of, whole_text
 
 if TYPE_CHECKING:
     from millstream.app.runs.local_system import LocalSystem
@@ -60,6 +67,7 @@ class Session:
     ) -> None:
         self._producer = f"session-{uuid.uuid4().hex[:12]}"
         self._local: LocalSystem | None = None
+        self._views: dict[str, str] = {}
         self.system: System
         with ExitStack() as opened:
             if manager is None:
@@ -127,7 +135,10 @@ class Session:
         return local.latest(query, rows_max) if local is not None and local.working else []
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until all input so far is processed; False where that took too long."""
+        """Waits until all input so far is processed; False where that took too long.
+
+        Raises where a function or a sink that takes a query's rows has failed.
+        """
         return self.system.wait(timeout)
 
     # -- streams --------------------------------------------------------------------------------
@@ -156,10 +167,10 @@ class Session:
     ) -> Mapping[str, Any]:
         """Adds rows to a stream without a source of its own, durably; tells what became of them.
 
-        Rows are mappings, sequences in order of columns, an Arrow table or a pandas frame. A
-        producer that counts its batches from 1 may send one again: it counts once.
+        Rows are mappings, sequences in order of columns, an Arrow table or batches of one, or a
+        pandas frame. A producer that counts its batches from 1 may send one again: it counts once.
         """
-        given = as_mappings(rows, self.system.definition(stream))
+        given = as_given(rows, self.system.definition(stream))
         return self.system.push(stream, given, producer or self._producer, number)
 
     def finish(self, stream: str) -> None:
@@ -178,20 +189,32 @@ class Session:
         """
         given, beginning = naming_of(cql)
         chosen = name or given or self.system.free_name()
+        cql = whole_text(cql, self._views.get)
         self.system.submit(Submission(chosen, cql, from_beginning or beginning))
         return QueryHandle(self, chosen)
 
     def explain(self, cql: str) -> str:
         """What a query means, what it would share with those that run, and what that costs."""
-        return self.system.explain(cql)
+        return self.system.explain(whole_text(cql, self._views.get))
+
+    def view(self, name: str, cql: str) -> None:
+        """Gives a query a name that queries of this session can read: CREATE VIEW name AS cql."""
+        if name in self._views and self._views[name] != cql:
+            raise UsageError(f"view {name} exists already", hint="choose another name")
+        if name in self.system.queries():
+            raise UsageError(f"there is a query {name}", hint="choose another name for the view")
+        parse_query(cql)
+        self._views[name] = cql
 
     def execute(self, cql: str) -> tuple[StreamDefinition | QueryHandle, ...]:
-        """All statements of a text: CREATE STREAM, CREATE QUERY, SELECT."""
+        """All statements of a text: CREATE STREAM, CREATE QUERY, CREATE VIEW, SELECT."""
         made: list[StreamDefinition | QueryHandle] = []
         for text in split(cql):
             (statement,) = parse(text)
             if isinstance(statement, CreateStream):
                 made.append(self._declare(resolved(statement.definition)))
+            elif isinstance(statement, CreateView):
+                self.view(statement.name, body_of(text))
             else:
                 made.append(self.query(text))
         return tuple(made)

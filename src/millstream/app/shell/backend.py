@@ -20,6 +20,7 @@ from millstream.control.snapshot.model import (
 )
 from millstream.core.errors import MillstreamError, UsageError
 from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.views import body_of, whole_text
 from millstream.language.plan.nodes import sources_of
 
 POLL_SECONDS = 0.25
@@ -61,15 +62,27 @@ class Backend:
 
     def __init__(self, source: SnapshotSource, session: Session | None = None) -> None:
         self._source, self._session = source, session
+        self._views: dict[str, str] = {}
 
     def snapshot(self) -> Snapshot:
         return self._source.snapshot()
 
     def explain(self, cql: str) -> Explanation:
-        return self._source.explain(cql)
+        return self._source.explain(self._whole(cql))
+
+    def create_view(self, name: str, cql: str) -> None:
+        """A name for a query, for the statements of this shell."""
+        if any(q.name == name for q in self.snapshot().queries):
+            raise UsageError(f"there is a query {name}", hint="choose another name for the view")
+        self._views[name] = body_of(cql)
+
+    def _whole(self, cql: str) -> str:
+        """A text with the views that it reads; those of queries are the system's to add."""
+        return whole_text(cql, self._views.get)
 
     def select(self, cql: str) -> Iterator[Batch]:
         """Rows as they come, until the input ends or nobody wants more."""
+        cql = self._whole(cql)
         read = self._read_by(cql)
         if read and all(_finite(stream) for stream in read):
             yield from self._over_files(cql, read)
@@ -98,7 +111,7 @@ class Backend:
             rows: list[tuple[Any, ...]] = []
             columns: tuple[str, ...] = ()
             started = time.monotonic()
-            for row in scratch.query(cql, from_beginning=True):
+            for row in scratch.query(self._with_queries(cql), from_beginning=True):
                 columns = tuple(row)
                 rows.append(tuple(row.values()))
                 if len(rows) >= BATCH_ROWS or time.monotonic() - started > POLL_SECONDS:
@@ -107,11 +120,15 @@ class Backend:
             if rows:
                 yield Batch(columns, rows)
 
+    def _with_queries(self, cql: str) -> str:
+        session = self._session
+        return cql if session is None else session.here("a query").engine.whole_text(cql)
+
     def tail(self, name: str) -> Iterator[Batch]:
         return follow(self._source, name)
 
     def create_query(self, name: str, cql: str) -> DecisionSnapshot:
-        decision = self._source.register(name, cql)
+        decision = self._source.register(name, self._whole(cql))
         if self._session is not None:
             self._session.start()
         return decision

@@ -7,9 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from millstream.app.shell.backend import Backend, Batch
-from millstream.app.shell.words import COMMANDS
+from millstream.app.shell.words import COMMANDS, as_command
+from millstream.control.snapshot.alarms import told
 from millstream.core.errors import UsageError
-from millstream.language.cql.parsing.parser import CreateQuery, CreateStream, finished, parse, split
+from millstream.language.cql.parsing.parser import (
+    CreateQuery,
+    CreateStream,
+    CreateView,
+    finished,
+    parse,
+    split,
+)
 from millstream.language.cql.system_streams import COLUMNS
 
 WIDTH_MAX = 60
@@ -27,6 +35,9 @@ def complete(text: str) -> bool:
     (False, True, True, True)
     """
     stripped = text.strip()
+    spoken = as_command(stripped)
+    if spoken and not spoken.startswith(r"\explain"):  # a query may go on in the next line
+        return True
     return stripped.startswith("\\") or finished(stripped)
 
 
@@ -42,6 +53,7 @@ class Interpreter:
             r"\d": self._describe,
             r"\explain": self._explain,
             r"\tail": self._tail,
+            r"\alarms": self._alarms,
             r"\drop": self._drop,
             r"\push": self._push,
             r"\i": self._include,
@@ -55,14 +67,23 @@ class Interpreter:
         if stripped.startswith("\\"):
             self._command(stripped)
             return
+        if spoken := as_command(stripped):
+            self._command(spoken)
+            return
         for statement in split(stripped):
-            self._statement(statement)
+            if spoken := as_command(statement):
+                self._command(spoken)
+            else:
+                self._statement(statement)
 
     def _statement(self, text: str) -> None:
         (statement,) = parse(text)
         if isinstance(statement, CreateStream):
             name = self._backend.create_stream(text)
             self._write(f"stream {name} is declared")
+        elif isinstance(statement, CreateView):
+            self._backend.create_view(statement.name, text)
+            self._write(f"view {statement.name} is known in this shell")
         elif isinstance(statement, CreateQuery):
             made = self._backend.create_query(statement.name, text)
             self._write(f"{made.sentence}: {made.reason}" if made.reason else made.sentence)
@@ -78,9 +99,13 @@ class Interpreter:
         self._commands[name](rest.strip().rstrip(";").strip())
 
     def _help(self, _: str) -> None:
-        self._write("A statement ends with a semicolon: SELECT ..., CREATE STREAM, CREATE QUERY.")
+        self._write(
+            "A statement ends with a semicolon: SELECT ..., CREATE STREAM, CREATE QUERY, "
+            "CREATE VIEW."
+        )
         for name, words in COMMANDS.items():
             self._write(f"  {name:<10}{words}")
+        self._write("SHOW, DESCRIBE NAME, DROP NAME, EXPLAIN SELECT ..., help and exit do as well.")
 
     def _leave(self, _: str) -> None:
         raise Leave
@@ -96,6 +121,13 @@ class Interpreter:
         self._write("")
         self._table(("query", "state", "rows", "text"), queries, "no query is registered")
         self._write(f"\nabout the system itself: {', '.join(sorted(COLUMNS))}")
+
+    def _alarms(self, _: str) -> None:
+        snapshot = self._backend.snapshot()
+        for alarm in snapshot.overview.alarms:
+            self._write(f"{alarm.severity}: {told(alarm, snapshot.taken)}")
+        if not snapshot.overview.alarms:
+            self._write("nothing needs attention")
 
     def _describe_one(self, name: str) -> None:
         snapshot = self._backend.snapshot()

@@ -1,5 +1,6 @@
 """What may follow at the prompt: commands and their names, and else what may follow in a query."""
 
+import re
 from collections.abc import Mapping
 
 from millstream.language.cql.completion import Known, candidates, fitting
@@ -8,13 +9,40 @@ COMMANDS: Mapping[str, str] = {
     r"\d": "streams and queries; \\d NAME tells of one",
     r"\explain": "what a query means: \\explain SELECT ...",
     r"\tail": "results of a query as they come: \\tail NAME; Ctrl-C ends it",
+    r"\alarms": "what needs attention, since when, and what to do",
     r"\drop": "end a query: \\drop NAME",
     r"\push": 'a row for a stream without source: \\push NAME {"column": 1}',
     r"\i": "statements of a file: \\i FILE",
     r"\?": "this list",
     r"\q": "leave",
 }
+# Words that people know from other shells, and the command that each is.
+SPOKEN: tuple[tuple[str, str], ...] = (
+    (r"(?:help|\?)", r"\?"),
+    (r"(?:exit|quit|bye)", r"\q"),
+    (r"show\s+alarms", r"\alarms"),
+    (r"show(?:\s+(?:streams|queries|tables|all))?", r"\d"),
+    (r"desc(?:ribe)?(?:\s+(?:stream|query|table))?\s+(?P<rest>\S+)", r"\d"),
+    (r"drop(?:\s+query)?\s+(?P<rest>\S+)", r"\drop"),
+    (r"explain\s+(?P<rest>.+)", r"\explain"),
+)
 NAMED = (r"\d", r"\tail", r"\drop", r"\push")  # commands that take a name
+
+
+def as_command(text: str) -> str:
+    r"""A text that is a command in other words, as that command; empty where it is none.
+
+    >>> as_command("SHOW QUERIES;"), as_command("describe requests"), as_command("exit")
+    ('\\d', '\\d requests', '\\q')
+    >>> as_command("SELECT a FROM s;"), as_command("EXPLAIN SELECT a FROM s;")
+    ('', '\\explain SELECT a FROM s')
+    """
+    bare = text.strip().rstrip(";").strip()
+    for pattern, command in SPOKEN:
+        if found := re.fullmatch(pattern, bare, re.IGNORECASE | re.DOTALL):
+            rest = found.groupdict().get("rest") or ""
+            return f"{command} {rest}".strip()
+    return ""
 
 
 def at_prompt(before: str, known: Known) -> tuple[str, list[str]]:

@@ -253,7 +253,7 @@ def what_fits(operators: Any, detail: str) -> str:
     ways = []
     if "combine" in kinds:
         ways.append("a longer slide")
-    if kinds & {"join", "interval"}:
+    if kinds & {"join", "semijoin", "interval"}:
         ways.append("a smaller window")
     ways.append("a stronger filter")
     ways.append("more of that resource, or another processor")

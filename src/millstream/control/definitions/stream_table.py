@@ -1,9 +1,11 @@
 """One `[streams.NAME]` table to a stream definition, and back.
 
-Looks at the table and at whether its path exists; of Parquet files it reads the footer for columns
-that are not declared. Knows nothing of where the table stands: a mistake names its key.
+Looks at the table and at whether its path exists; columns that are not declared come from the
+files: a footer, a header, the first rows. Knows nothing of where the table stands: a mistake names
+its key.
 """
 
+import codecs
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,8 +21,10 @@ from millstream.language.plan.schema import Field
 
 KEYS = (
     "path", "format", "options", "columns", "time", "lateness", "idle", "max_ahead", "source",
-    "rate", "follow", "trigger",
+    "rate", "follow", "trigger", "separator", "encoding", "header",
 )  # fmt: skip
+# Keys of the table for options of Spark's readers, by the name that Spark has for them.
+SHORT_OPTIONS = {"separator": "sep", "encoding": "encoding", "header": "header"}
 SOURCES = ("file", "spark", "http", "push")
 RATE_MAX = 1e12  # rows a second: beyond any disk, and rows due since the start remain countable
 TRIGGERS = ("available_now",)
@@ -29,13 +33,20 @@ BY_EXTENSION = {
     ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
     ".parquet": "parquet", ".txt": "text", ".log": "text",
 }  # fmt: skip
+COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
+GLOB = "*?["
 # Options of Spark's readers that are often written one level too high.
 READER_OPTIONS = (
-    "header", "sep", "delimiter", "quote", "escape", "comment", "encoding", "charset", "nullValue",
+    "sep", "delimiter", "quote", "escape", "comment", "charset", "nullValue",
     "multiLine", "mode", "lineSep", "dateFormat", "timestampFormat", "ignoreLeadingWhiteSpace",
     "ignoreTrailingWhiteSpace",
 )  # fmt: skip
 COLUMNS_HINT = 'columns = { host = "string", at = "long" }, Spark type names in file order'
+JAVA_NAMES = {
+    "iso8859-1": "ISO-8859-1", "cp1252": "windows-1252", "utf-8": "UTF-8", "utf-8-sig": "UTF-8",
+    "utf-16": "UTF-16", "utf-16-le": "UTF-16LE", "utf-16-be": "UTF-16BE", "ascii": "US-ASCII",
+}  # fmt: skip
+EXAMPLES = {"separator": 'separator = ";"', "encoding": 'encoding = "ISO-8859-1"'}
 TIME_HINT = 'time = "at", or an expression that gives a timestamp: "timestamp_seconds(at)"'
 
 
@@ -82,6 +93,7 @@ class StreamReader:
     def __init__(self, name: str, table: Mapping[str, Any], base: Path) -> None:
         self.name, self.table, self.base = name, table, base
         self.mistakes: list[Mistake] = []
+        self._implied_time: str | None = None
 
     def definition(self) -> StreamDefinition | None:
         for key, value in self.table.items():
@@ -94,7 +106,7 @@ class StreamReader:
         kind = self._source_kind()
         source = self._source(kind)
         columns = self._columns(kind, source)
-        time = self._text("time")
+        time = self._text("time") or self._implied_time
         if time is None and "time" not in self.table:
             self._note((), f"stream {self.name} has no time", TIME_HINT)
         lateness = self._duration("lateness") or 0
@@ -212,6 +224,12 @@ class StreamReader:
                 self._note((), f"stream {self.name} has no path", hint)
             return None
         path = (self.base / text).absolute()
+        if any(sign in text for sign in GLOB) and not path.exists():
+            if not files_of(path):
+                hint = f"looked for {path}; paths are relative to the job file"
+                self._note(("path",), f"no file has a name like {text}", hint)
+                return None
+            return path
         hint = f"looked for {path}; paths are relative to the job file"
         try:
             there = path.exists()
@@ -236,16 +254,31 @@ class StreamReader:
             return named
         if path is None or "format" in self.table:
             return None
-        candidates = [path, *(_files(path) if path.is_dir() else [])]
-        for candidate in candidates:
-            kind = BY_EXTENSION.get(candidate.suffix.lower())
-            if kind and (candidate is not path or path.is_file()):
+        for candidate in files_of(path):
+            if kind := format_by_name(candidate):
                 return kind
         message = f"stream {self.name} has no format, and its path does not tell"
         self._note(("path",), message, f'format = "csv" (or {_listed(FILE_FORMATS[1:])})')
         return None
 
     def _options(self) -> dict[str, Any]:
+        """Options for Spark's reader, with those that have a key of their own."""
+        short = {}
+        for key, option in SHORT_OPTIONS.items():
+            value = self.table.get(key)
+            if value is None:
+                continue
+            if key == "header" and not isinstance(value, bool):
+                self._note((key,), "header is true or false", "header = true")
+            elif key != "header" and not (isinstance(value, str) and value):
+                self._note((key,), f"{key} is a text", EXAMPLES[key])
+            elif key == "encoding" and not (value := known_encoding(value)):
+                self._note((key,), f"unknown encoding {self.table[key]}", EXAMPLES[key])
+            else:
+                short[option] = value
+        return short | self._reader_options()
+
+    def _reader_options(self) -> dict[str, Any]:
         options = self.table.get("options", {})
         if not isinstance(options, dict):
             self._note(("options",), "options is a table", 'options = { sep = ";", header = true }')
@@ -257,7 +290,7 @@ class StreamReader:
 
     # -- columns --------------------------------------------------------------------------------
 
-    def _columns(self, kind: str, source: Mapping[str, Any]) -> tuple[Field, ...] | None:
+    def _columns(self, kind: str, source: dict[str, Any]) -> tuple[Field, ...] | None:
         columns = self.table.get("columns")
         if columns is None:
             return self._implied_columns(kind, source)
@@ -278,29 +311,79 @@ class StreamReader:
             self._note(("columns",), "text has one column", 'columns = { line = "string" }')
         return tuple(found)
 
-    def _implied_columns(self, kind: str, source: Mapping[str, Any]) -> tuple[Field, ...] | None:
-        """Parquet tells its own columns; a line of text is one."""
+    def _implied_columns(self, kind: str, source: dict[str, Any]) -> tuple[Field, ...] | None:
+        """Columns as the files tell them; a line of text is one column."""
         format_ = source.get("format")
         if kind == "file" and format_ == "text":
             return (Field("value", "string"),)
-        if kind != "file" or format_ != "parquet" or "path" not in source:
+        if kind != "file" or format_ is None or "path" not in source:
             if kind != "file" or format_ is not None:
                 self._note((), f"stream {self.name} has no columns", COLUMNS_HINT)
             return None
-        from millstream.control.definitions.parquet_footer import parquet_columns  # noqa: PLC0415
-
+        files = files_of(Path(source["path"]))
         try:
-            return parquet_columns(_files(Path(source["path"])))
+            if format_ == "parquet" and "time" in self.table:  # the footer does: no row is read
+                from millstream.control.definitions.parquet_footer import (  # noqa: PLC0415
+                    parquet_columns,
+                )
+
+                return parquet_columns(files)
+            if format_ != "parquet":
+                return self._told_columns(files, source)
+            return self._seen_columns(files, source)
         except UsageError as mistake:
             self._note(("path",), mistake.message, mistake.hint or COLUMNS_HINT)
             return None
 
+    def _told_columns(self, files: list[Path], source: dict[str, Any]) -> tuple[Field, ...] | None:
+        try:
+            return self._seen_columns(files, source)
+        except UsageError as mistake:
+            message = f"stream {self.name} has no columns, and its files do not tell them"
+            self._note((), f"{message}: {mistake.message}", COLUMNS_HINT)
+            return None
 
-def _files(path: Path) -> list[Path]:
+    def _seen_columns(self, files: list[Path], source: dict[str, Any]) -> tuple[Field, ...]:
+        """Columns, options and a time as they are found in the files; what is declared holds."""
+        from millstream.control.discovery.look import look_at  # noqa: PLC0415  (brings Arrow)
+
+        found = look_at(files, source["format"], source.get("options", {}))
+        if found.options:
+            source["options"] = dict(found.options)
+        if found.time and "time" not in self.table:
+            self._implied_time = found.time
+        return found.columns
+
+
+def files_of(path: Path) -> list[Path]:
+    """A file, the files of a folder or those that a pattern names, by name."""
     if path.is_file():
         return [path]
-    found = [p for p in path.iterdir() if p.is_file() and p.name[0] not in "._"]
-    return sorted(found, key=lambda p: p.name)
+    found = path.iterdir() if path.is_dir() else path.parent.glob(path.name)
+    return sorted((p for p in found if p.is_file() and p.name[0] not in "._"), key=lambda p: p.name)
+
+
+def format_by_name(path: Path) -> str | None:
+    """The format that a file's name tells.
+
+    >>> format_by_name(Path("a.csv.gz")), format_by_name(Path("a.doc"))
+    ('csv', None)
+    """
+    bare = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    return BY_EXTENSION.get(bare.suffix.lower())
+
+
+def known_encoding(name: str) -> str:
+    """An encoding as Spark calls it; empty where nobody knows it.
+
+    >>> known_encoding("latin-1"), known_encoding("cp1252"), known_encoding("utf8")
+    ('ISO-8859-1', 'windows-1252', 'UTF-8')
+    """
+    try:
+        found = codecs.lookup(name).name
+    except LookupError:
+        return ""
+    return JAVA_NAMES.get(found, name)
 
 
 def _listed(words: tuple[str, ...]) -> str:

@@ -270,11 +270,11 @@ def _declare(turn: Turn, event: DeclareStream) -> None:
         return
     if event.processor != NOBODY and event.processor not in turn.state.processors:
         raise UsageError(f"there is no processor {event.processor}")
-    place = event.processor or _least_entered(turn.state)
+    place = event.processor or least_entered(turn.state)
     turn.put(StreamRecord(name, dict(event.table), place, event.start))
 
 
-def _least_entered(state: ManagerState) -> str:
+def least_entered(state: ManagerState) -> str:
     """Where rows of a new stream enter: where fewest streams do, among those that answer."""
     counts = {p.id: 0 for p in descriptions(state)}
     if not counts:

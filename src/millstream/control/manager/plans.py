@@ -28,6 +28,7 @@ from millstream.control.manager.connections import (
 from millstream.control.manager.decisions import place_query
 from millstream.control.manager.events import Drop, Submit
 from millstream.control.manager.monitor import forget_figures
+from millstream.control.manager.query_names import made_whole
 from millstream.control.manager.state import NOBODY, ManagerState, OperatorRecord, Query
 from millstream.control.manager.turn import Turn
 from millstream.control.protocol.commands import Compile, Hold, Unhost
@@ -47,6 +48,7 @@ QUERIES_MAX = 20_000
 
 
 def submit(turn: Turn, asked: Submit) -> None:
+    asked = made_whole(turn.state, asked)
     if asked.name in turn.state.queries:
         known = turn.state.queries[asked.name]
         same = (known.cql, known.from_beginning) == (asked.cql, asked.from_beginning)

@@ -1,4 +1,4 @@
-"""Why a query is slow, and what deserves an alarm: from a snapshot's parts to sentences.
+"""Why a query is slow, from a snapshot's parts to sentences; alarms are in `alarms.py`.
 
 Pure functions that every source of snapshots uses, so that one engine and a whole cluster are
 judged alike. Nothing here measures.
@@ -9,17 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from millstream.control.snapshot.model import (
-    Alarm,
     ErrorSnapshot,
     OperatorSnapshot,
-    ProcessorSnapshot,
     QuerySnapshot,
-    StreamSnapshot,
 )
-
-PRESSURE_ALARM = 0.9  # of what makes sources wait, or of the longest wait that is usual
-DELAY_ALARM_S = 60.0  # a row that waits longer than this is worth a look
-LOAD_FULL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +96,7 @@ def error_with_row(reason: str, culprits: Sequence[Mapping[str, Any]]) -> ErrorS
 
 def slowest(queries: Sequence[QuerySnapshot]) -> QuerySnapshot | None:
     """The running query that is furthest behind; where none waits, the one that costs most."""
-    running = [q for q in queries if q.state == "running"]
+    running = [q for q in queries if q.state in ("running", "stalled")]
     if not running:
         return None
     return max(running, key=lambda q: (q.delay_s or 0.0, q.load_own + q.load_shared, q.name))
@@ -127,67 +120,3 @@ def costs_of(
             shared += operator.cost_s / sharers
             load_shared += operator.load / sharers
     return own, shared, load_own, load_shared
-
-
-def alarms(
-    queries: Sequence[QuerySnapshot],
-    streams: Sequence[StreamSnapshot],
-    processors: Sequence[ProcessorSnapshot],
-    pressures: Mapping[str, float],
-    labels: Mapping[str, str] | None = None,
-) -> tuple[Alarm, ...]:
-    """What a person should look at, the worst first; `pressures` and `labels` are by operator."""
-    found = [*_of_processors(processors), *_of_queries(queries), *_of_streams(streams)]
-    for operator, pressure in sorted(pressures.items()):
-        if pressure >= PRESSURE_ALARM:
-            name = (labels or {}).get(operator, operator)
-            found.append(
-                Alarm("warning", f"{name} does not keep up with its rows", "operator", operator)
-            )
-    return tuple(sorted(found, key=lambda a: (a.severity != "error", a.subject_kind, a.subject)))
-
-
-def _of_processors(processors: Sequence[ProcessorSnapshot]) -> Iterable[Alarm]:
-    for one in processors:
-        if one.state in ("silent", "lost"):
-            yield Alarm("error", f"processor {one.id} is {one.state}", "processor", one.id)
-        elif one.load >= LOAD_FULL:
-            yield Alarm("warning", f"processor {one.id} is fully busy", "processor", one.id)
-        yield from troubles(one)
-
-
-def troubles(one: ProcessorSnapshot) -> Iterable[Alarm]:
-    """What a processor says that it cannot do."""
-    for trouble in one.troubles:
-        yield Alarm("error", f"processor {one.id}: {trouble}", "processor", one.id)
-
-
-def _of_queries(queries: Sequence[QuerySnapshot]) -> Iterable[Alarm]:
-    for query in queries:
-        if query.state == "failed":
-            yield Alarm("error", f"query {query.name} failed: {query.reason}", "query", query.name)
-        elif query.state != "running":
-            why = f": {query.reason}" if query.reason else ""
-            yield Alarm("warning", f"query {query.name} is {query.state}{why}", "query", query.name)
-        missed = [g for g in query.goals if g.met is False]
-        if missed:
-            goals = ", ".join(f"{g.statistic} {g.wish}" for g in missed)
-            yield Alarm("warning", f"query {query.name} misses {goals}", "query", query.name)
-        if query.state == "running" and (query.delay_s or 0.0) >= DELAY_ALARM_S:
-            yield Alarm(
-                "warning",
-                f"query {query.name} is {seconds(query.delay_s)} behind",
-                "query",
-                query.name,
-            )
-
-
-def _of_streams(streams: Sequence[StreamSnapshot]) -> Iterable[Alarm]:
-    for stream in streams:
-        if stream.rejected:
-            yield Alarm(
-                "warning",
-                f"stream {stream.name}: {stream.rejected:,} malformed rows were put aside",
-                "stream",
-                stream.name,
-            )

@@ -30,6 +30,19 @@ from millstream.language.cql.completion import Known
 
 VERSION = 1  # of this contract; grows with a change that an older reader would misunderstand
 
+ALARM_KINDS = (
+    "away",  # a processor does not answer
+    "trouble",  # a processor says that it cannot do something
+    "busy",  # a processor has no time left
+    "failed",  # a query has failed on its data
+    "stalled",  # a query does not advance
+    "held",  # a query is parked, waits or begins
+    "goal",  # a limit is not met
+    "delay",  # rows wait long
+    "rejected",  # malformed rows were put aside
+    "late",  # most rows of a stream came late
+    "pressure",  # an operator does not keep up
+)
 DECISION_KINDS = (
     "admission",  # a query was taken
     "refusal",  # a query was not, and what would fit
@@ -65,6 +78,11 @@ class Alarm:
     sentence: str
     subject_kind: str = ""  # "query" | "operator" | "processor" | "stream" | ""
     subject: str = ""
+    kind: str = ""  # one of ALARM_KINDS: the same alarm has the same kind and subject
+    culprit: str = ""  # what brings it about, in words
+    queries: tuple[str, ...] = ()  # that suffer
+    since: float = 0.0  # 0: not known
+    todo: str = ""  # what helps
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +148,7 @@ class QuerySnapshot:
     name: str
     cql: str
     plan: str = ""  # as explain prints it
-    state: str = "running"  # "running" | "parked" | "failed" | "waiting" | ...
+    state: str = "running"  # "running" | "stalled" | "parked" | "failed" | "waiting" | ...
     reason: str = ""
     registered: float = 0.0
     start: str | None = None  # the event time from which rows count

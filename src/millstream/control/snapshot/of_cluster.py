@@ -8,7 +8,8 @@ a processor says of an operator counts only while the operator has its place the
 from collections.abc import Mapping
 from dataclasses import replace
 
-from millstream.control.snapshot.diagnosis import cause_of, costs_of, troubles
+from millstream.control.snapshot.alarms import judged
+from millstream.control.snapshot.diagnosis import cause_of, costs_of
 from millstream.control.snapshot.model import (
     DecisionSnapshot,
     EdgeSnapshot,
@@ -37,17 +38,18 @@ def laid_over(whole: Snapshot, parts: Mapping[str, Snapshot]) -> Snapshot:
         backlog_rows=sum(o.queue_rows for o in operators),
         backlog_bytes=sum(o.queue_bytes for o in operators),
         rows_in_per_s=sum(p.overview.rows_in_per_s for p in parts.values()),
-        alarms=(*(a for p in processors for a in troubles(p)), *whole.overview.alarms),
     )
-    return replace(
-        whole,
-        overview=overview,
-        operators=operators,
-        queries=queries,
-        edges=edges,
-        streams=tuple(_stream(s, parts.get(s.processor)) for s in whole.streams),
-        processors=processors,
-        decisions=(*whole.decisions, *_switches(parts)),
+    return judged(
+        replace(
+            whole,
+            overview=overview,
+            operators=operators,
+            queries=queries,
+            edges=edges,
+            streams=tuple(_stream(s, parts.get(s.processor)) for s in whole.streams),
+            processors=processors,
+            decisions=(*whole.decisions, *_switches(parts)),
+        )
     )
 
 

@@ -15,7 +15,8 @@ from millstream.control.manager.state import (
     Query,
     StreamRecord,
 )
-from millstream.control.snapshot.diagnosis import alarms, cause_of, costs_of, error_with_row
+from millstream.control.snapshot.alarms import judged
+from millstream.control.snapshot.diagnosis import cause_of, costs_of, error_with_row
 from millstream.control.snapshot.model import (
     Connection,
     DecisionSnapshot,
@@ -44,7 +45,7 @@ NONE = Figures(0.0, {})
 
 def snapshot_of(state: ManagerState, *, title: str = "cluster", started: float = 0.0) -> Snapshot:
     """Everything a manager knows, at the moment of its last event."""
-    return _Reader(state).snapshot(title, started)
+    return judged(_Reader(state).snapshot(title, started))
 
 
 class _Reader:
@@ -74,7 +75,6 @@ class _Reader:
         streams = tuple(self._stream(name) for name in state.streams)
         queries = tuple(self._query(q, by_id) for q in state.queries.values())
         processors = tuple(self._processor(name, operators) for name in state.processors)
-        pressures = {e.target: e.pressure for e in edges}
         overview = Overview(
             title,
             "failed" if state.superseded else "running",
@@ -87,9 +87,6 @@ class _Reader:
             backlog_bytes=sum(o.queue_bytes for o in operators),
             watermark_lag_s=self._lag_s(),
             steps=sum(p.steps for p in processors),
-            alarms=alarms(
-                queries, streams, processors, pressures, {o.id: o.label for o in operators}
-            ),
         )
         return Snapshot(
             state.now_s, overview, 1.0, streams, queries, operators, edges, processors,

@@ -5,39 +5,47 @@
     GET    /api/snapshot             the latest snapshot
     GET    /api/history              [time, rows in/s, rows out/s, backlog, lag], oldest first
     GET    /api/queries/NAME/results?after=N
+    POST   /api/links                another link that lets a browser in, with the asker's role
     POST   /api/complete             {"before": "..."}: what may follow this text
     POST   /api/explain              {"cql": "..."}
     POST   /api/preview              {"cql": "...", "rows": 20}
     POST   /api/queries              {"name": "...", "cql": "..."}
     DELETE /api/queries/NAME
     GET    /health                   200 while snapshots are fresh, 503 with the reason otherwise
+    GET    /live  /ready             for whoever watches processes
     GET    /metrics                  for Prometheus
 
 The browser is told to load nothing from elsewhere. Requests that change something must carry a
 header that a foreign page cannot send; one that names a host which is not this one is refused, so
-that no foreign name can be pointed at a local port. Beyond loopback everything needs a token.
+that no foreign name can be pointed at a local port. A browser is let in by a link that opens once.
 """
 
 import base64
 import hashlib
+import json
 import re
 import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.responses import StreamingResponse
 
+from millstream.control.snapshot.alarms import worst
 from millstream.control.snapshot.model import SnapshotSource, known_names
 from millstream.core.codec import to_json
 from millstream.core.errors import UsageError
 from millstream.edge.dashboard.feed import Feed
 from millstream.edge.dashboard.metrics import CONTENT_TYPE, exposition
 from millstream.edge.http.access import json_body
-from millstream.edge.http.serving import COOKIE, Application, Header
+from millstream.edge.http.browsers import Browsers
+from millstream.edge.http.roles import asker, for_all, reads, submits
+from millstream.edge.http.serving import Application, Header
+from millstream.edge.views.readiness import add_readiness, told
 from millstream.language.cql.completion import Known, candidates
 
 STATIC = Path(__file__).parent / "static"
@@ -48,7 +56,12 @@ STALE_SECONDS_MIN = 5.0
 
 
 def dashboard_app(
-    source: SnapshotSource, feed: Feed, *, host: str = "127.0.0.1", token: str | None = None
+    source: SnapshotSource,
+    feed: Feed,
+    *,
+    host: str = "127.0.0.1",
+    token: str | None = None,
+    browsers: Browsers | None = None,
 ) -> Application:
     """The application over a source; `feed` asks it."""
     page = (STATIC / "index.html").read_text(encoding="utf-8")
@@ -56,46 +69,65 @@ def dashboard_app(
         "Millstream", token=token, host=host, flat_errors=True, page_headers=_headers(page)
     )
 
+    browsers = browsers or Browsers(token or "")
+    app.guests = browsers.role_of
+
     @app.get("/", response_class=HTMLResponse)
+    @reads
     async def index(request: Request) -> Response:
-        if token is not None and request.query_params.get("token"):
-            answer: Response = RedirectResponse("/")
-            answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
-            return answer
-        return HTMLResponse(page)
+        return browsers.entered(request) or HTMLResponse(page)
+
+    @app.post("/api/links")
+    @reads
+    async def link(request: Request) -> dict[str, str]:
+        return {"path": browsers.link(asker(request)) if token else "/"}
 
     @app.get("/api/events")
+    @reads
     async def events() -> StreamingResponse:
         return StreamingResponse(feed.listen(), media_type="text/event-stream")
 
     @app.get("/api/snapshot")
+    @reads
     async def snapshot() -> JSONResponse:
         return JSONResponse(feed.whole())
 
     @app.get("/api/history")
+    @reads
     async def history() -> JSONResponse:
         return JSONResponse(list(feed.history))
 
     @app.get("/health")
+    @for_all
     async def health() -> JSONResponse:
         return _health(feed)
 
+    def ready() -> dict[str, Any]:
+        told_here = _health(feed)
+        body = json.loads(bytes(told_here.body))
+        return told([body["status"]] if told_here.status_code != HTTPStatus.OK else [], **body)
+
+    add_readiness(app, ready)
+
     @app.get("/metrics")
+    @reads
     async def metrics() -> Response:
         text = exposition(feed.snapshot) if feed.snapshot is not None else b""
         return Response(text, media_type=CONTENT_TYPE)
 
     _questions(app, source, feed)
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.mount("/static", reads(StaticFiles(directory=STATIC)), name="static")
     return app
 
 
 def _questions(app: Application, source: SnapshotSource, feed: Feed) -> None:
     @app.get("/api/queries/{name}/results")
+    @reads
     async def results(name: str, after: int = 0) -> JSONResponse:
         return JSONResponse(to_json(await run_in_threadpool(source.results, name, after)))
 
     @app.post("/api/complete")
+    @reads
     async def complete(request: Request) -> JSONResponse:
         before = (await json_body(request, BODY_BYTES_MAX, too_large=400)).get("before")
         if not isinstance(before, str):
@@ -105,11 +137,13 @@ def _questions(app: Application, source: SnapshotSource, feed: Feed) -> None:
         return JSONResponse({"word": word, "candidates": found[:CANDIDATES_MAX]})
 
     @app.post("/api/explain")
+    @submits
     async def explain(request: Request) -> JSONResponse:
         body = await json_body(request, BODY_BYTES_MAX, too_large=400)
         return JSONResponse(to_json(await run_in_threadpool(source.explain, _text(body, "cql"))))
 
     @app.post("/api/preview")
+    @submits
     async def preview(request: Request) -> JSONResponse:
         body = await json_body(request, BODY_BYTES_MAX, too_large=400)
         rows = min(200, max(1, int(body.get("rows", 20))))
@@ -117,6 +151,7 @@ def _questions(app: Application, source: SnapshotSource, feed: Feed) -> None:
         return JSONResponse(to_json(found))
 
     @app.post("/api/queries")
+    @submits
     async def register(request: Request) -> JSONResponse:
         body = await json_body(request, BODY_BYTES_MAX, too_large=400)
         name, cql = _text(body, "name"), _text(body, "cql")
@@ -125,6 +160,7 @@ def _questions(app: Application, source: SnapshotSource, feed: Feed) -> None:
         return JSONResponse(to_json(decision))
 
     @app.delete("/api/queries/{name}")
+    @submits
     async def drop(name: str) -> JSONResponse:
         await run_in_threadpool(source.drop, name)
         await run_in_threadpool(feed.tick)
@@ -170,9 +206,13 @@ def _health(feed: Feed) -> JSONResponse:
     finished = taken.overview.state in ("finished", "stopped")
     if age > limit and not finished:
         return JSONResponse({"status": "stale", "age_s": round(age, 1)}, 503)
-    bad = [a.sentence for a in taken.overview.alarms if a.severity == "error"]
-    state = "failed" if taken.overview.state == "failed" else "ok"
-    return JSONResponse(
-        {"status": state, "state": taken.overview.state, "age_s": round(age, 1), "errors": bad},
-        503 if state == "failed" else 200,
-    )
+    alarms = taken.overview.alarms
+    state = "failed" if taken.overview.state == "failed" else worst(alarms)
+    answer = {
+        "status": state,
+        "state": taken.overview.state,
+        "age_s": round(age, 1),
+        "errors": [a.sentence for a in alarms if a.severity == "error"],
+        "alarms": [to_json(a) for a in alarms],
+    }
+    return JSONResponse(answer, 503 if state == "failed" else 200)

@@ -53,6 +53,14 @@ def _overall(snapshot: Snapshot) -> Iterator[Metric]:
         raised = sum(a.severity == severity for a in overview.alarms)
         alarms.add_metric([severity], raised)
     yield alarms
+    each = GaugeMetricFamily(
+        "millstream_alarm_since_seconds", "Since when an alarm stands",
+        labels=["severity", "kind", "subject_kind", "subject"],
+    )  # fmt: skip
+    for alarm in overview.alarms:
+        names = [alarm.severity, alarm.kind, alarm.subject_kind, alarm.subject]
+        each.add_metric(names, alarm.since or snapshot.taken)
+    yield each
     decisions = GaugeMetricFamily(
         "millstream_recent_decisions", "Decisions among the last ones kept", labels=["kind"]
     )

@@ -4,7 +4,9 @@ from millstream.control.snapshot.model import SnapshotSource
 from millstream.core.errors import UsageError
 from millstream.edge.dashboard.app import dashboard_app
 from millstream.edge.dashboard.feed import Feed
-from millstream.edge.http.serving import Application, Server, demand_token
+from millstream.edge.http.browsers import Browsers
+from millstream.edge.http.roles import Role
+from millstream.edge.http.serving import Application, Server, Tls, demand_closed
 
 PORT = 8350  # the usual one; another is taken where it is not free
 
@@ -20,11 +22,14 @@ class DashboardServer:
         port: int | None = None,
         token: str | None = None,
         interval_s: float | None = None,
+        tls: Tls | None = None,
     ) -> None:
-        demand_token("the dashboard is served", host, token)
+        tls = tls or Tls()
+        demand_closed("the dashboard is served", host, token, tls.certificate, plain=tls.plain)
         self.feed = Feed(source, interval_s)
-        app = dashboard_app(source, self.feed, host=host, token=token)
-        self._server = _server(app, host, port)
+        self._browsers = Browsers(token) if token else None
+        app = dashboard_app(source, self.feed, host=host, token=token, browsers=self._browsers)
+        self._server = _server(app, host, port, tls)
 
     @property
     def port(self) -> int:
@@ -33,6 +38,12 @@ class DashboardServer:
     @property
     def url(self) -> str:
         return f"{self._server.url}/"
+
+    @property
+    def link(self) -> str:
+        """An address for one browser: who opens it first is let in."""
+        path = self._browsers.link(Role.SUBMIT) if self._browsers else "/"
+        return f"{self._server.url}{path}"
 
     def start(self) -> "DashboardServer":
         self.feed.start()
@@ -50,10 +61,10 @@ class DashboardServer:
         self.stop()
 
 
-def _server(app: Application, host: str, port: int | None) -> Server:
+def _server(app: Application, host: str, port: int | None, tls: Tls) -> Server:
     if port is None:
         try:
-            return _server(app, host, PORT)
+            return _server(app, host, PORT, tls)
         except UsageError:
             port = 0
-    return Server(app, host=host, port=port, name="millstream-dashboard")
+    return Server(app, host=host, port=port, name="millstream-dashboard", tls=tls)

@@ -23,8 +23,12 @@ from millstream.core.errors import (
     StateError,
     UsageError,
 )
+from millstream.edge.http.roles import Role, asker
+from millstream.store.consumers import CLIENT
 
 BODY_BYTES_MAX = 4 << 20
+TOO_MANY = 429  # rows wait already
+AGAIN_S = 1  # after which somebody who was turned away may try again
 T = TypeVar("T")
 
 
@@ -36,10 +40,8 @@ class AnswerError(Exception):
         self.status, self.code, self.message, self.hint = status, code, message, hint
 
 
-async def json_body(
-    request: Request, size_max: int = BODY_BYTES_MAX, *, too_large: int = 413
-) -> dict[str, Any]:
-    """A request's body as an object; refused as soon as it is too large."""
+async def body_bytes(request: Request, size_max: int, *, too_large: int = 413) -> bytes:
+    """A request's body as it came; refused as soon as it is too large."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
@@ -47,7 +49,14 @@ async def json_body(
             text = f"a request holds at most {size_max} bytes"
             raise AnswerError(too_large, "too_large", text, "send less at once")
         parts.append(part)
-    body = b"".join(parts)
+    return b"".join(parts)
+
+
+async def json_body(
+    request: Request, size_max: int = BODY_BYTES_MAX, *, too_large: int = 413
+) -> dict[str, Any]:
+    """A request's body as an object."""
+    body = await body_bytes(request, size_max, too_large=too_large)
     try:
         found = json.loads(body or b"{}")
         if b"\\u" in body:  # half of a pair is JSON, and no text that anybody could store
@@ -64,6 +73,13 @@ async def record_body(
 ) -> T:
     """A request's body as the record it stands for."""
     return from_json(kind, await json_body(request, size_max), hint=hint)
+
+
+def check_consumer(request: Request, consumer: object) -> None:
+    """A client reads under a name of its own, so that it takes no rows from a processor."""
+    if asker(request) < Role.ADMIN and consumer != CLIENT:
+        text = f"a client reads as {CLIENT}, not as {str(consumer)[:100]}"
+        raise AnswerError(403, "denied", text, "processors alone read under their own names")
 
 
 def code_of(error: MillstreamError) -> str:
@@ -103,6 +119,7 @@ def error_answer(error: AnswerError | MillstreamError, *, flat: bool = False) ->
     if isinstance(error, CqlError):
         place = {"line": error.line, "column": error.column, "length": error.length}
     parts = {"code": code, "detail": detail, "hint": error.hint, **place}
+    headers = {"Retry-After": str(AGAIN_S)} if status == TOO_MANY else None
     if flat:
-        return JSONResponse({"error": error.message, **parts, **more}, status)
-    return JSONResponse({"error": {"message": error.message, **parts}, **more}, status)
+        return JSONResponse({"error": error.message, **parts, **more}, status, headers)
+    return JSONResponse({"error": {"message": error.message, **parts}, **more}, status, headers)

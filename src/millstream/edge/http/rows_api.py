@@ -1,13 +1,14 @@
 """Rows over HTTP: posted in numbered batches, answered after their commit.
 
     POST /streams/NAME/rows                  {"producer": "p", "sequence": 7, "rows": [{...}, ...]}
+    POST /streams/NAME/rows?producer=p&sequence=7      the rows as an Arrow stream, with its type
     GET  /streams/NAME/producers/PRODUCER    the sequence number that follows
     POST /streams/NAME/end                   no more rows will come
     GET  /health
 
 A repeated number is acknowledged and not appended again; after a gap the answer is 409 with the
 number that is expected. Rows that do not fit the declaration are rejected one by one, with reasons.
-503 says that too many rows wait: the same batch is to be sent again.
+429 says that too many rows wait: the same batch is to be sent again after `Retry-After` seconds.
 The endpoint listens on loopback; beyond it, every request carries a token.
 """
 
@@ -15,13 +16,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+import pyarrow as pa
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import Strict
 
-from millstream.edge.http.access import AnswerError, record_body
+from millstream.edge.http.access import TOO_MANY, AnswerError, body_bytes, record_body
 from millstream.edge.http.kept_port import LOOPBACK
-from millstream.edge.http.serving import Application, Server, demand_token
+from millstream.edge.http.roles import for_all, reads, submits
+from millstream.edge.http.serving import ARROW_BODY, Application, Server, Tls, demand_closed
 
 if TYPE_CHECKING:
     from millstream.engine.sources.push_source import PushSource
@@ -30,6 +33,7 @@ REQUEST_BYTES_MAX = 16 << 20
 Doors = Callable[[str], "PushSource | None"]
 Busy = Callable[[], bool]
 HINT = '{"producer": "p", "sequence": 1, "rows": [{...}]}'
+ARROW_HINT = "an Arrow stream, with ?producer=p&sequence=1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,31 +45,45 @@ class Batch:
     rows: Annotated[list[Any], Strict()]
 
 
+@dataclass(frozen=True, slots=True)
+class ArrowBatch:
+    """The same with rows that are Arrow's already."""
+
+    producer: str
+    sequence: int
+    rows: pa.Table
+
+
 def rows_app(
     doors: Doors,
     *,
     host: str = LOOPBACK,
+    known_as: str | None = None,
     token: str | None = None,
     request_bytes_max: int = REQUEST_BYTES_MAX,
     busy: Busy | None = None,
 ) -> Application:
     """The application; `doors` gives the push source of a stream, None where there is none.
 
-    While `busy` says so, batches are turned away (503) and are to be sent again later.
+    While `busy` says so, batches are turned away (429) and are to be sent again later.
     """
-    app = Application("Millstream rows", host=host, token=token, flat_errors=True)
+    app = Application(
+        "Millstream rows", host=host, known_as=known_as, token=token, flat_errors=True
+    )
 
     @app.get("/health")
+    @for_all
     async def health() -> dict[str, str]:
         return {"status": "ok"}
 
     @app.post("/streams/{name}/rows")
+    @submits
     async def post_rows(name: str, request: Request) -> dict[str, Any]:
         door = _door(doors, name)
         if busy is not None and await run_in_threadpool(busy):
             text = "too many rows wait to be processed"
-            raise AnswerError(503, "busy", text, "send it again later")
-        batch = await record_body(request, Batch, request_bytes_max, hint=HINT)
+            raise AnswerError(TOO_MANY, "busy", text, "send it again later")
+        batch = await _batch(request, request_bytes_max)
         answer = await run_in_threadpool(door.push, batch.producer, batch.sequence, batch.rows)
         return {
             "stream": name,
@@ -79,15 +97,36 @@ def rows_app(
         }
 
     @app.get("/streams/{name}/producers/{producer}")
+    @reads
     async def producer(name: str, producer: str) -> dict[str, Any]:
         return {"producer": producer, "expected": _door(doors, name).expected(producer)}
 
     @app.post("/streams/{name}/end")
+    @submits
     async def end(name: str) -> dict[str, Any]:
         await run_in_threadpool(_door(doors, name).finish)
         return {"stream": name, "ended": True}
 
     return app
+
+
+async def _batch(request: Request, size_max: int) -> Batch | ArrowBatch:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != ARROW_BODY:
+        return await record_body(request, Batch, size_max, hint=HINT)
+    given = request.query_params
+    number = given.get("sequence", "")
+    if not (number.isascii() and number.isdigit()):
+        raise AnswerError(400, "mistake", "a batch needs its sequence number", ARROW_HINT)
+    body = await body_bytes(request, size_max)
+    try:
+        with pa.ipc.open_stream(body) as reader:
+            rows = reader.read_all()
+        rows.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        text = f"the body is no Arrow stream: {error}"[:300]
+        raise AnswerError(400, "mistake", text, ARROW_HINT) from None
+    return ArrowBatch(given.get("producer", ""), int(number), rows)
 
 
 def _door(doors: Doors, name: str) -> "PushSource":
@@ -110,13 +149,17 @@ class RowsServer(Server):
         request_bytes_max: int = REQUEST_BYTES_MAX,
         busy: Busy | None = None,
         more: Callable[[Application], None] | None = None,
+        tls: Tls | None = None,
     ) -> None:
         """`more` may add routes of its own to the application."""
-        demand_token("rows are accepted", host, token)
+        tls = tls or Tls()
+        demand_closed("rows are accepted", host, token, tls.certificate, plain=tls.plain)
         app = rows_app(
             doors, host=host, token=token, request_bytes_max=request_bytes_max, busy=busy
         )
         if more is not None:
             more(app)
         # a batch whose rows are being written is answered, however long that takes
-        super().__init__(app, host=host, port=port, name="millstream-rows", patience_s=None)
+        super().__init__(
+            app, host=host, port=port, name="millstream-rows", tls=tls, patience_s=None
+        )

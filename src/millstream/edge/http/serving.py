@@ -5,11 +5,11 @@ before anything else, and every error leaves through `error_answer`. A `Server` 
 moment it is made and answers from a thread, or in the caller's event loop.
 """
 
-import hmac
 import ipaddress
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -19,18 +19,24 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from millstream.client.http import checked_url
+from millstream.client.keyring import listed
 from millstream.core.errors import MillstreamError, ResourceError, UsageError
 from millstream.edge.http.access import AnswerError, error_answer
+from millstream.edge.http.browsers import ENTRY_PATH
+from millstream.edge.http.connections import ConnectionLimits, protocol_of
 from millstream.edge.http.kept_port import LOOPBACK, bound_socket
+from millstream.edge.http.roles import ROLE, Keys, Role, role_of
 
 START_SECONDS_MAX = 30.0
-OPEN_PATH = "/health"  # needs no token
 CHANGE_HEADER = "x-millstream"
 JSON_BODY = "application/json"
-BODIES = (JSON_BODY, "")  # no type: no body, or a program's that says nothing of it
-COOKIE = "millstream_token"
+ARROW_BODY = "application/vnd.apache.arrow.stream"
+# no type: no body, or a program's that says nothing of it; no page can send any of these unasked
+BODIES = (JSON_BODY, ARROW_BODY, "")
 Header = tuple[bytes, bytes]
 Quick = Callable[[Request], Awaitable[Response]]
 
@@ -82,12 +88,39 @@ def address(text: str | None) -> Address:
     return Address(*address_of(text))
 
 
-def demand_token(
-    what: str, host: str, token: str | None, hint: str = "set a token, or listen on 127.0.0.1"
+def demand_closed(
+    what: str,
+    host: str,
+    token: str | None,
+    certificate: str | None,
+    *,
+    plain: bool = False,
+    hint: str = "set MILLSTREAM_TOKEN, or listen on 127.0.0.1",
 ) -> None:
-    """Beyond this machine nobody serves without a token."""
-    if not is_loopback(host) and not token:
+    """Beyond this machine nobody serves without a token, nor where others could read it."""
+    if is_loopback(host):
+        return
+    if not token:
         raise UsageError(f"{what} on {host} only with a token", hint=hint)
+    if not certificate and not plain:
+        raise UsageError(
+            f"{what} on {host} only with TLS",
+            detail="a token that travels in the open is anybody's",
+            hint="--certificate FILE and --key FILE; --plain-http where the network itself is safe",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How what is said stays between two: PEM files, both or neither."""
+
+    certificate: str | None = None
+    key: str | None = None
+    plain: bool = False  # somebody says that none is needed beyond this machine
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise UsageError("TLS needs a certificate and its key", hint="--certificate and --key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +130,20 @@ class Listening:
     host: str = LOOPBACK
     port: int = 0
     token: str | None = None
-    certificate: str | None = None  # PEM files; both or neither
-    key: str | None = None
+    tls: Tls = Tls()
     authority: str | None = None  # whose certificates are believed
+    advertise: str | None = None  # URL at which others reach it, where that is not its own
     WHO: ClassVar[str] = "a daemon"
 
     def __post_init__(self) -> None:
         hint = "--token-file FILE, or --host 127.0.0.1"
-        demand_token(f"{self.WHO} listens", self.host, self.token, hint)
-        if (self.certificate is None) != (self.key is None):
-            raise UsageError("TLS needs a certificate and its key", hint="--certificate and --key")
+        tls = self.tls
+        demand_closed(
+            f"{self.WHO} listens", self.host, self.token, tls.certificate, plain=tls.plain,
+            hint=hint,
+        )  # fmt: skip
+        if self.advertise is not None:
+            checked_url(self.advertise, "--advertise")
 
     @property
     def verify(self) -> str | bool:
@@ -118,12 +155,15 @@ class Application(FastAPI):
 
     No web page but our own may ask: a request that names a host which is not this one is refused,
     so that no foreign name can be pointed at a local port, and so is one that a browser sends for a
-    page of another origin, or with a body that a page may send without asking first.
+    page of another origin, or with a body that a page may send without asking first. `known_as` is
+    the URL at which others reach it, where that is not its own.
 
-    `page_headers` are those of an application whose pages a browser shows: then a request that
-    asks for work must also carry a header that a foreign page cannot send, and the token may come
-    as a cookie.
+    With a token, who asks needs the role that the route says (`roles.py`). `page_headers` are those
+    of an application whose pages a browser shows: then a request that asks for work must also carry
+    a header that a foreign page cannot send, and `guests` may let browsers in (`browsers.py`).
     """
+
+    guests: Callable[[Request], Role] | None = None
 
     def __init__(
         self,
@@ -131,13 +171,16 @@ class Application(FastAPI):
         *,
         token: str | None = None,
         host: str = LOOPBACK,
+        known_as: str | None = None,
         flat_errors: bool = False,
         page_headers: Sequence[Header] = (),
     ) -> None:
         super().__init__(title=title, docs_url=None, redoc_url=None, openapi_url=None)
-        self._token, self._host, self._flat = token, host, flat_errors
+        self.keys = Keys(token) if token else None
+        self._host, self._flat = host, flat_errors
+        self._known_as = urlsplit(known_as or "").hostname
         self._page_headers = page_headers
-        self._quick: dict[str, Quick] = {}
+        self.quick: dict[str, Quick] = {}
         for kind in (AnswerError, MillstreamError):
             self.add_exception_handler(kind, self._failed)
         self.add_exception_handler(HTTPException, self._no_route)
@@ -149,7 +192,7 @@ class Application(FastAPI):
         Of a control request's CPU time a tenth went into layers that have nothing to do for it:
         routing, exit stacks, exception handlers.
         """
-        self._quick[path] = answer
+        self.quick[path] = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -159,7 +202,7 @@ class Application(FastAPI):
         request = Request(scope, receive)
         try:
             self.admit(request)
-            quick = self._quick.get(scope["path"]) if scope["method"] == "POST" else None
+            quick = self.quick.get(scope["path"]) if scope["method"] == "POST" else None
             if quick is not None:
                 answer = await quick(request)
         except (AnswerError, MillstreamError) as error:
@@ -169,11 +212,12 @@ class Application(FastAPI):
     def admit(self, request: Request) -> None:
         """Refuses who may not ask."""
         named = (request.url.hostname or "").strip("[]")
-        if named and is_loopback(self._host) and not is_loopback(named):
+        own = is_loopback(named) or named == self._known_as
+        if named and is_loopback(self._host) and not own:
             raise AnswerError(421, "denied", f"this is not {named}")
         self._refuse_foreign_pages(request)
-        if self._token is not None and request.scope["path"] != OPEN_PATH:
-            self._authorise(request, self._token)
+        if self.keys is not None:
+            self._authorise(request, self.keys)
         asks_for_work = self._page_headers and request.method not in ("GET", "HEAD")
         if asks_for_work and request.headers.get(CHANGE_HEADER) is None:
             text = "a request that asks for work carries the header X-Millstream"
@@ -184,6 +228,9 @@ class Application(FastAPI):
         headers = request.headers
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         own = origin is None or urlsplit(origin).netloc == headers.get("host")
+        followed = headers.get("sec-fetch-dest") == "document" and request.method == "GET"
+        if self._page_headers and followed and request.scope["path"] == ENTRY_PATH:
+            site = "none"  # a link to our page, in a notebook say: who shows it reads nothing of it
         if not own or site not in ("none", "same-origin"):
             raise AnswerError(403, "denied", "a web page of another origin may not ask")
         kind = headers.get("content-type", JSON_BODY).partition(";")[0].strip().lower()
@@ -192,14 +239,38 @@ class Application(FastAPI):
             hint = f"send the header Content-Type: {JSON_BODY}"
             raise AnswerError(415, "mistake", f"a body is JSON, not {kind[:100]}", hint)
 
-    def _authorise(self, request: Request, token: str) -> None:
-        given = [request.headers.get("authorization", "").removeprefix("Bearer ")]
-        hint = "Authorization: Bearer TOKEN"
-        if self._page_headers:
-            given += [request.cookies.get(COOKIE, ""), request.query_params.get("token", "")]
-            hint = f"open /?token=TOKEN once, or send it as {hint}"
-        if not any(hmac.compare_digest(one.encode(), token.encode()) for one in given):
+    def needed_role(self, scope: Scope) -> Role:
+        """What the route of a request asks for; where there is none, any token may hear so."""
+        if scope["method"] == "POST" and scope["path"] in self.quick:
+            return role_of(self.quick[scope["path"]])
+        for route in self.routes:
+            match, child = route.matches(scope)
+            if match is not Match.FULL:
+                continue
+            if not isinstance(route, Mount):
+                return role_of(getattr(route, "endpoint", None))
+            if isinstance(route.app, Application):
+                return route.app.needed_role({**scope, **child})
+            return role_of(route.app)
+        return Role.READ
+
+    def _authorise(self, request: Request, keys: Keys) -> None:
+        needed = self.needed_role(request.scope)
+        has = keys.role_of(request.headers.get("authorization", "").removeprefix("Bearer "))
+        if has is Role.OPEN and self.guests is not None:
+            has = self.guests(request)
+        request.scope[ROLE] = has
+        if needed is Role.OPEN:
+            return
+        if has is Role.OPEN:
+            hint = "set MILLSTREAM_TOKEN to what its owner's `millstream token` prints"
+            if self.guests is not None:
+                hint = "its owner's `millstream token --link URL` prints a link that opens it"
             raise AnswerError(401, "denied", "a token is required", hint)
+        if has < needed:
+            words = f"this token may {has.name.lower()}, and that is for {needed.name.lower()}"
+            hint = f"its owner's `millstream token --role {needed.name.lower()}` prints another"
+            raise AnswerError(403, "denied", words, hint)
 
     def _with_headers(self, send: Send) -> Send:
         names = {name for name, _ in self._page_headers}
@@ -235,18 +306,26 @@ class Server:
         host: str = LOOPBACK,
         port: int = 0,
         name: str = "millstream-http",
-        certificate: str | None = None,
-        key: str | None = None,
+        tls: Tls | None = None,
+        known_as: str | None = None,
         patience_s: int | None = 1,
+        limits: ConnectionLimits | None = None,
     ) -> None:
-        """`patience_s` bounds how long the end waits for answers under way; None does not."""
+        """`patience_s` bounds how long the end waits for answers under way; None does not.
+
+        The user's keyring lists the address, and the one it is `known_as`, with the token.
+        """
+        tls, limits = tls or Tls(), limits or ConnectionLimits()
         self._socket = bound_socket(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
-        self._scheme = "https" if certificate else "http"
+        self._scheme = "https" if tls.certificate else "http"
+        self._token = app.keys.secret if isinstance(app, Application) and app.keys else None
+        self._known_as, self._listed = known_as, ExitStack()
         settings = uvicorn.Config(
             app, log_level="warning", log_config=None, access_log=False, lifespan="off", ws="none",
+            http=protocol_of(limits), h11_max_incomplete_event_size=limits.head_bytes_max,
             server_header=False, date_header=False, proxy_headers=False,
-            ssl_certfile=certificate, ssl_keyfile=key, timeout_graceful_shutdown=patience_s,
+            ssl_certfile=tls.certificate, ssl_keyfile=tls.key, timeout_graceful_shutdown=patience_s,
         )  # fmt: skip
         self._server = uvicorn.Server(settings)
         self._thread = threading.Thread(
@@ -254,11 +333,8 @@ class Server:
         )
 
     @classmethod
-    def at(cls, settings: Listening, app: ASGIApp) -> "Server":
-        return cls(
-            app, host=settings.host, port=settings.port, certificate=settings.certificate,
-            key=settings.key,
-        )  # fmt: skip
+    def at(cls, settings: Listening, app: ASGIApp, known_as: str | None = None) -> "Server":
+        return cls(app, host=settings.host, port=settings.port, tls=settings.tls, known_as=known_as)
 
     @property
     def url(self) -> str:
@@ -271,6 +347,7 @@ class Server:
 
     def start(self) -> None:
         """Answers from a thread, as soon as this returns."""
+        self._list()
         self._thread.start()
         deadline = time.monotonic() + START_SECONDS_MAX
         while not self.started:
@@ -280,6 +357,7 @@ class Server:
 
     async def serve(self) -> None:
         """Answers in the caller's event loop, until `finish`."""
+        self._list()
         await self._server.serve(sockets=[self._socket])
 
     def finish(self) -> None:
@@ -292,3 +370,12 @@ class Server:
         if self._thread.is_alive():
             self._thread.join()
         self._socket.close()
+        self._listed.close()
+
+    def _list(self) -> None:
+        """Lets commands of this user find the token."""
+        everywhere = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+        here = everywhere.get(self.host)
+        url = self.url if here is None else f"{self._scheme}://{here}:{self.port}"
+        urls = (url, self._known_as) if self._known_as else (url,)
+        self._listed.enter_context(listed(urls, self._token))

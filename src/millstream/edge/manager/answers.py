@@ -3,6 +3,7 @@
 Reads the manager's state, changes nothing. The dashboard has its own view of the same state.
 """
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,9 +12,12 @@ from millstream.control.manager.decisions import consider, placement
 from millstream.control.manager.state import ManagerState, Move, Query
 from millstream.control.moves.migration import objection
 from millstream.core.errors import UsageError
+from millstream.core.secrets import masked_table
 from millstream.edge.manager.driver import Traffic
+from millstream.edge.views.readiness import told
 
 Answer = dict[str, Any]
+DECIDES_S = 60.0  # without a decision, be it that nothing is to be done
 POSITIONS = {
     "file": "the place in its files",
     "spark": "its checkpoint",
@@ -28,9 +32,9 @@ RATIO_FIGURES = ("ratio", "ratio_processing", "ratio_communication", "delay_s", 
 def ratios(state: ManagerState) -> dict[str, dict[str, float]]:
     """Performance ratios of the queries that have given results, the worst first (seed 002)."""
     found = {
-        name: {figure: float(told[figure]) for figure in RATIO_FIGURES if figure in told}
-        for name, told in state.statistics.queries.items()
-        if name in state.queries and "ratio" in told
+        name: {figure: float(served[figure]) for figure in RATIO_FIGURES if figure in served}
+        for name, served in state.statistics.queries.items()
+        if name in state.queries and "ratio" in served
     }
     return dict(sorted(found.items(), key=lambda item: (-item[1]["ratio"], item[0])))
 
@@ -58,6 +62,17 @@ def status(state: ManagerState, traffic: Traffic, started_s: float) -> Answer:
         },
         "settings": settings(state),
     }
+
+
+def readiness(state: ManagerState, fed_s: float) -> Answer:
+    """Whether the manager decides; those who are silent and queries that failed are told beside."""
+    reasons = [state.superseded] if state.superseded else []
+    age_s = time.monotonic() - fed_s
+    if age_s > DECIDES_S:
+        reasons.append(f"nothing was decided for {age_s:.0f} s")
+    silent = sum(live.state == "silent" for live in state.live.values())
+    failed = sum(query.phase == "failed" for query in state.queries.values())
+    return told(reasons, silent=silent, failed=failed, queries=len(state.queries))
 
 
 def settings(state: ManagerState) -> Answer:
@@ -106,7 +121,7 @@ def stream(state: ManagerState, name: str) -> Answer:
         else None,
         "below": _is_manager(state, known.processor),
         "started": started,
-        "table": dict(known.table),
+        "table": masked_table(known.table),
         "figures": dict(figures.values) if figures else {},
         "rows_per_s": figures.rates.get("rows", 0.0) if figures else 0.0,
     }

@@ -5,6 +5,7 @@
     GET    /queries  /queries/NAME        POST /queries    DELETE /queries/NAME
     GET    /streams                       POST /streams    DELETE /streams/NAME
     POST   /streams/start                 rows may come
+    POST   /streams/check                 whether a client may name this source
     POST   /moves                         {"operator", "to", "subplan", "dry_run"}
     POST   /redistribution                carry out what the policy wants
     POST   /queries/NAME/placement  /replacement      by distance (manager_placement.py)
@@ -12,7 +13,8 @@
     GET    /qos                           PUT /qos         goals, as a run takes them
     POST   /settings                      other strategies from now on
     POST   /control                       as a processor of a manager above (manager_tier.py)
-    GET    /health
+    GET    /health                 ok, or the worst alarm: warning, error
+    GET    /live  /ready  /alarms
 
 Listens on loopback; beyond it every request carries a token. Bodies are bounded and validated.
 """
@@ -33,15 +35,12 @@ from millstream.client.http import checked_url
 from millstream.control.manager import tiers
 from millstream.control.manager.events import (
     Change,
-    DeclareStream,
     Drain,
     Drop,
     Event,
-    ForgetStream,
     Joined,
     Remove,
     RequestMove,
-    StartStreams,
     Submit,
 )
 from millstream.control.manager.state import ManagerState
@@ -50,35 +49,24 @@ from millstream.core.codec import EXACT
 from millstream.core.errors import UsageError
 from millstream.core.lock import FolderLock
 from millstream.edge.http.access import AnswerError, json_body, record_body
+from millstream.edge.http.roles import for_all, reads, submits
 from millstream.edge.http.serving import Application, Server
 from millstream.edge.manager import answers
+from millstream.edge.manager.alarms import ClusterAlarms
 from millstream.edge.manager.driver import ManagerDriver
 from millstream.edge.manager.placement import add_placement_routes
 from millstream.edge.manager.quality import add_quality_routes
 from millstream.edge.manager.settings import ManagerSettings, changed
 from millstream.edge.manager.store import ManagerStore
+from millstream.edge.manager.streams import add_stream_routes
 from millstream.edge.manager.system_feed import SystemFeed
 from millstream.edge.manager.tier import add_tier_routes
 from millstream.edge.processor.registration import Registration
-from millstream.language.cql.system_streams import PREFIX
+from millstream.edge.views.readiness import add_readiness
 from millstream.store.moves.transfer import RefusedError
 
 WAIT_S_MAX = 300.0
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    __pydantic_config__ = EXACT
-    table: Annotated[dict[str, Any], Field(max_length=100)]
-    processor: Annotated[str, Field(max_length=200)] = ""
-    start: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Names:
-    __pydantic_config__ = EXACT
-    names: Annotated[tuple[Name, ...], Field(max_length=5000)] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +121,8 @@ class ManagerServer:
         self._feeder = SystemFeed(lambda: self.driver.state, settings.token, settings.verify)
         self.app = self._app()
         self._server = Server.at(settings, self.app)
-        self.url, self.port = self._server.url, self._server.port
+        self.url, self.port = settings.advertise or self._server.url, self._server.port
+        self.own_url = self._server.url
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serves until SIGINT or SIGTERM."""
@@ -176,10 +165,13 @@ class ManagerServer:
     # -- endpoint -------------------------------------------------------------------------------
 
     def _app(self) -> Application:
-        app = Application("Millstream manager", host=self.settings.host, token=self.settings.token)
+        app = Application(
+            "Millstream manager", host=self.settings.host, token=self.settings.token,
+            known_as=self.settings.advertise,
+        )  # fmt: skip
         self._add_reads(app)
         self._add_processors(app)
-        self._add_streams(app)
+        add_stream_routes(app, self.driver, self._feed, self.settings)
         self._add_queries(app)
         self._add_moves(app)
         add_quality_routes(app, self.driver)
@@ -210,6 +202,7 @@ class ManagerServer:
         driver = self.driver
 
         def reading(path: str, look: Callable[[ManagerState], Any]) -> None:
+            @reads
             async def answer() -> Any:
                 return look(driver.state)
 
@@ -222,11 +215,18 @@ class ManagerServer:
         reading("/streams", lambda s: {name: answers.stream(s, name) for name in s.streams})
         reading("/redistribution", answers.redistribution)
 
+        alarms = ClusterAlarms(lambda: driver.state, self.settings.token, self.settings.verify)
+        alarms.add_route(app)
+
         @app.get("/health")
+        @for_all
         async def health() -> dict[str, Any]:
-            return {"status": "ok", "pid": os.getpid(), "time": time.time()}
+            return {"status": alarms.word(), "pid": os.getpid(), "time": time.time()}
+
+        add_readiness(app, lambda: answers.readiness(driver.state, driver.fed_s))
 
         @app.get("/decisions")
+        @reads
         async def decisions(after: int = 0, wait: float = 0.0) -> Any:
 
             def newer(state: ManagerState) -> list[Any] | None:
@@ -274,35 +274,14 @@ class ManagerServer:
             self._feed(Change(changed(self.driver.state.settings, body)))
             return answers.settings(self.driver.state)
 
-    def _add_streams(self, app: Application) -> None:
-        @app.post("/streams")
-        async def declare(request: Request) -> dict[str, Any]:
-            asked = await record_body(request, _Stream)
-            if str(asked.table.get("name")).startswith(PREFIX):
-                raise UsageError(
-                    f"names that begin with {PREFIX} are those of the system itself",
-                    hint="choose another name for the stream",
-                )
-            self._feed(DeclareStream(asked.table, asked.processor, asked.start))
-            return answers.stream(self.driver.state, str(asked.table["name"]))
-
-        @app.post("/streams/start")
-        async def start(request: Request) -> dict[str, Any]:
-            asked = await record_body(request, _Names)
-            self._feed(StartStreams(asked.names))
-            return {}
-
-        @app.delete("/streams/{name}")
-        async def forget(name: str) -> dict[str, Any]:
-            self._feed(ForgetStream(name))
-            return {}
-
     def _add_queries(self, app: Application) -> None:
         @app.get("/queries/{name}")
+        @reads
         async def query(name: str) -> dict[str, Any]:
             return answers.query(self.driver.state, name)
 
         @app.post("/queries")
+        @submits
         async def submit(request: Request) -> dict[str, Any]:
             asked = await record_body(request, _Query)
             self._feed(
@@ -328,6 +307,7 @@ class ManagerServer:
             return answers.query(self.driver.state, asked.name)
 
         @app.delete("/queries/{name}")
+        @submits
         async def drop(name: str, wait: float = 0.0) -> dict[str, Any]:
             self._feed(Drop(name))
 

@@ -21,13 +21,15 @@ def manager_dashboard(
 ) -> Iterator[DashboardServer]:
     """Pages over what a manager knows; those who change something ask it as clients do."""
     settings = server.settings
-    client = ManagerClient(server.url, token=settings.token, verify=settings.authority or True)
+    client = ManagerClient(server.own_url, token=settings.token, verify=settings.authority or True)
     driver = server.driver
     poll = ProcessorPoll(client, lambda: addresses(driver.state)).start()
     view = ManagerView(
         lambda: driver.state, client, title=title, started=driver.started_s, poll=poll
     )
-    board = DashboardServer(view, host=at.host, port=at.port, token=settings.token)
+    board = DashboardServer(
+        view, host=at.host, port=at.port, token=settings.token, tls=settings.tls
+    )
     try:
         yield board.start()
     finally:

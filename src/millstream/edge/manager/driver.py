@@ -76,6 +76,7 @@ class ManagerDriver:
         self.state: ManagerState = store.load(settings)
         self.traffic = Traffic()
         self.started_s = time.time()
+        self.fed_s = time.monotonic()  # when the state machine last did something
         self._token, self._verify = token, verify
         self._client: AsyncHttpClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -113,6 +114,7 @@ class ManagerDriver:
         self._store.save(before, after)
         self.state = after
         self.traffic.steps += 1
+        self.fed_s = time.monotonic()
         if after.decisions is not before.decisions:
             self._tell()
         for send in sends:

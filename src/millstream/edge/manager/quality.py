@@ -18,6 +18,7 @@ from millstream.control.manager.quality import OVERALL, SCHEDULE, by_query, over
 from millstream.control.manager.state import ManagerState
 from millstream.core.errors import UsageError
 from millstream.edge.http.access import json_body
+from millstream.edge.http.roles import reads, submits
 from millstream.edge.http.serving import Application
 from millstream.edge.manager.driver import ManagerDriver
 
@@ -69,10 +70,12 @@ def told(state: ManagerState) -> dict[str, Any]:
 
 def add_quality_routes(app: Application, driver: ManagerDriver) -> None:
     @app.get("/qos")
+    @reads
     async def quality() -> dict[str, Any]:
         return told(driver.state)
 
     @app.put("/qos")
+    @submits
     async def change(request: Request) -> dict[str, Any]:
         driver.feed(wish_of(await json_body(request), driver.state))
         return told(driver.state)

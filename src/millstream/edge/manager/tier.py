@@ -18,7 +18,8 @@ from fastapi.responses import JSONResponse, Response
 from millstream.client.http import AsyncHttpClient, json_of
 from millstream.control.manager import tiers
 from millstream.control.protocol.envelope import MESSAGE_BYTES_MAX, PATH, Envelope, written
-from millstream.edge.http.access import AnswerError, json_body, record_body
+from millstream.edge.http.access import AnswerError, check_consumer, json_body, record_body
+from millstream.edge.http.roles import reads, submits
 from millstream.edge.http.serving import Application
 from millstream.edge.manager.driver import ManagerDriver
 from millstream.edge.manager.system_log import SystemLog
@@ -50,6 +51,7 @@ def add_tier_routes(
         return Response(written(replies), media_type="application/json")
 
     @app.get("/streams/{stream:path}/segments")
+    @reads
     async def segments(stream: str, after: int) -> dict[str, Any]:
         name, url, epoch = where(stream)
         return {
@@ -62,14 +64,17 @@ def add_tier_routes(
         }  # fmt: skip
 
     @app.get("/system")
+    @reads
     async def system(wanted: str = "", epoch: int = 0, after: int = 0) -> dict[str, Any]:
         return log.answer(frozenset(wanted.split(",")), driver.state.epoch, epoch, after)
 
     @app.get("/streams/{name}/producers/{producer}")
+    @reads
     async def producers(name: str, producer: str) -> JSONResponse:
         return await to_door("GET", name, f"producers/{quote(producer, safe='')}")
 
     @app.post("/streams/{name}/rows")
+    @submits
     async def rows(request: Request, name: str) -> JSONResponse:
         return await to_door("POST", name, "rows", await json_body(request, MESSAGE_BYTES_MAX))
 
@@ -86,8 +91,11 @@ def add_tier_routes(
         return await hand_on(method, f"{url.rstrip('/')}/streams/{name}/{rest}", body)
 
     @app.post("/streams/{stream:path}/{word}")
+    @submits
     async def forward(request: Request, stream: str, word: str) -> JSONResponse:
         if word not in WORDS:
             raise AnswerError(404, "unknown", f"there is no {word} of a stream")
+        body = await json_body(request)
+        check_consumer(request, body.get("consumer"))
         _, url, _ = where(stream)
-        return await hand_on("POST", f"{url}/streams/{stream}/{word}", await json_body(request))
+        return await hand_on("POST", f"{url}/streams/{stream}/{word}", body)

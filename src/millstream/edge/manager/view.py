@@ -22,6 +22,7 @@ from millstream.control.manager.state import ManagerState, OperatorRecord, Query
 from millstream.control.protocol.commands import Compile
 from millstream.control.protocol.envelope import PATH, Envelope, read_replies
 from millstream.control.protocol.replies import Compiled, Refusal
+from millstream.control.snapshot.alarms import AlarmBook
 from millstream.control.snapshot.model import (
     Admission,
     DecisionSnapshot,
@@ -58,13 +59,14 @@ class ManagerView:
     ) -> None:
         self._state, self._client, self._poll = state, client, poll
         self._title, self._started = title, started or time.time()
-        self._latest = LatestRows()
+        self._latest, self._book = LatestRows(), AlarmBook()
         self._next: dict[str, int] = {}  # of each result that somebody looks at
         self._lock = threading.Lock()
 
     def snapshot(self) -> Snapshot:
         whole = snapshot_of(self._state(), title=self._title, started=self._started)
-        return laid_over(whole, self._poll.latest()) if self._poll is not None else whole
+        seen = laid_over(whole, self._poll.latest()) if self._poll is not None else whole
+        return self._book.dated(seen)
 
     # -- questions ------------------------------------------------------------------------------
 

@@ -23,7 +23,9 @@ from millstream.edge.http.kept_port import KeptPort, keep_port
 
 START_S = 120.0
 STOP_S = 30.0
-AGAIN_S = 1.0
+AGAIN_S = 1.0  # between two starts of what dies; twice as long each time that it dies soon
+AGAIN_S_MAX = 60.0
+QUIET_S = 120.0  # of a life after which the pause is short again
 LAUNCH = "from millstream.app.cli import main; main()"
 
 
@@ -38,6 +40,7 @@ class Member:
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
     died_s: float = field(default=0.0)
+    pause_s: float = field(default=AGAIN_S)
 
     @property
     def url(self) -> str:
@@ -79,6 +82,7 @@ class LocalCluster:
         spark: str = "local[2]",
         heap: str = "1g",
         manager_options: Sequence[str] = (),
+        processor_options: Sequence[str] = (),
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         if processors < 1:
@@ -100,6 +104,7 @@ class LocalCluster:
                 (
                     "processor", "--home", str(self.folder / name), "--manager", self.url,
                     "--spark", spark, "--heap", heap, "--id", name, "--port", str(ports[name]),
+                    *processor_options,
                 ),
                 self.folder / name,
                 ports[name],
@@ -167,8 +172,10 @@ class LocalCluster:
             if member.running or not member.starts:
                 continue
             code = member.process.returncode if member.process else 0
-            if time.monotonic() - member.died_s < AGAIN_S:
+            if time.monotonic() - member.died_s < member.pause_s:
                 continue
+            soon = time.monotonic() - member.died_s < QUIET_S
+            member.pause_s = min(2 * member.pause_s, AGAIN_S_MAX) if soon else AGAIN_S
             member.died_s = time.monotonic()
             self._say(f"{member.name} has ended with code {code} and is started again")
             member.start()

@@ -12,8 +12,9 @@ The seven components of D-CAPE's figure 4.1 (section 4.3), one module each:
     balancing without a manager   peers/balancing.py (seed 002), moves in peers/peer_moves.py
 
     POST /control     an envelope of a manager or another processor (control/protocol/envelope.py)
+    POST /streams/check    whether a client may name this source
     GET  /balance     how this processor balances; POST /balance/peers tells it of others
-    GET  /health
+    GET  /health  /live  /ready
     the endpoints of the stream distributor, and of posted rows (rows_api.py)
 """
 
@@ -29,10 +30,12 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
 from millstream.client.http import checked_url
+from millstream.control.definitions.source_rules import SourceRules
 from millstream.control.protocol.commands import Join, Report
 from millstream.control.protocol.envelope import Envelope, PlaceTree
 from millstream.control.protocol.replies import Reply
-from millstream.edge.http.access import AnswerError, record_body
+from millstream.edge.http.access import AnswerError, json_body, record_body
+from millstream.edge.http.roles import for_all, reads
 from millstream.edge.http.rows_api import rows_app
 from millstream.edge.http.serving import Application, Listening, Server
 from millstream.edge.peers.balancing import BalanceSettings, Balancing
@@ -50,6 +53,7 @@ from millstream.edge.processor.stream_distributor import StreamDistributor
 from millstream.edge.processor.stream_feeder import StreamFeeder
 from millstream.edge.processor.stream_receiver import StreamReceiver
 from millstream.edge.views.processor_view import ProcessorView
+from millstream.edge.views.readiness import Readiness, add_readiness
 from millstream.edge.views.system_view import SystemView
 from millstream.engine.ports import DataPlane
 from millstream.engine.processor import Processor
@@ -64,15 +68,14 @@ class ProcessorSettings(Listening):
 
     WHO: ClassVar[str] = "a processor"
     manager: str | None = None
-    advertise: str | None = None  # URL at which others reach it, where that is not its own
     properties: Mapping[str, Any] = field(default_factory=dict)
     balance: BalanceSettings | None = None  # with its peers, where no manager leads
+    rules: SourceRules = field(default_factory=SourceRules)  # what a client may name
 
     def __post_init__(self) -> None:
         Listening.__post_init__(self)
-        for address, option in ((self.advertise, "--advertise"), (self.manager, "--manager")):
-            if address is not None:
-                checked_url(address, option)
+        if self.manager is not None:
+            checked_url(self.manager, "--manager")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,15 +266,26 @@ class ProcessorServer:
     # -- HTTP -----------------------------------------------------------------------------------
 
     def app(self) -> Application:
+        host, known_as = self.settings.host, self.settings.advertise
         app = Application(
-            "Millstream processor", host=self.settings.host, token=self.settings.token
+            "Millstream processor", host=host, token=self.settings.token, known_as=known_as
         )
         self._dispatcher().add_route(app)
 
         @app.get("/health")
+        @for_all
         async def health() -> dict[str, Any]:
             return {"status": "ok", "processor": self.processor.id}
 
+        @app.post("/streams/check")
+        async def check(request: Request) -> dict[str, Any]:
+            await run_in_threadpool(self.settings.rules.check, await json_body(request))
+            return {}
+
+        ready = Readiness(
+            self.processor.engine, lambda: self.engine.loop, lambda: tuple(self.engine.restarts_s)
+        )
+        add_readiness(app, ready.look)
         self._add_balancing(app)
         self.distributor.add_routes(app)
         view = ProcessorView(
@@ -281,8 +295,14 @@ class ProcessorServer:
         view.add_route(app)
         system = SystemView(self.processor.id, self.processor.engine)
         system.add_route(app)
-        app.mount("/", rows_app(self.feeder.door, host=self.settings.host))
+        app.mount("/", self._rows_app())
         return app
+
+    def _rows_app(self) -> Application:
+        return rows_app(
+            self.feeder.door, host=self.settings.host, known_as=self.settings.advertise,
+            busy=self.processor.engine.congested,
+        )  # fmt: skip
 
     def _dispatcher(self) -> Dispatcher:
         dispatcher = Dispatcher(self.processor.id, self.connections.receive, self._note)
@@ -299,6 +319,7 @@ class ProcessorServer:
             return self.balancing
 
         @app.get("/balance")
+        @reads
         async def seen() -> dict[str, Any]:
             return await run_in_threadpool(there().seen)
 

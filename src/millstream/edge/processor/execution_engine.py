@@ -7,6 +7,7 @@ the end, and so is the end of Spark's Java process: the next process of this hom
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,11 @@ from millstream.store.machine_failures import first_line
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
 
-AGAIN_SECONDS = 3.0
+AGAIN_SECONDS = 3.0  # after trouble; twice as long after each that follows soon
+AGAIN_SECONDS_MAX = 60.0
+QUIET_SECONDS = 60.0  # without trouble, after which the pause is short again
 WATCH_SECONDS = 0.2
+RESTARTS_KEPT = 1000
 UNTYPICAL_STEPS = 3  # an operator's first ones: Spark generates and compiles code
 COSTS_KEEP = 0.95  # of the past at each step: half of it is forgotten in 14 steps
 FIXED_SECONDS_MAX = 0.2  # what of steps that are all alike is taken as the same for any rows
@@ -38,6 +42,8 @@ class ExecutionEngine:
         self._watcher = threading.Thread(target=self._watch, name="millstream-watch", daemon=True)
         self.fenced = threading.Event()  # another process has this home now
         self.lost = threading.Event()  # Spark's Java process has ended
+        self.restarts_s: deque[float] = deque(maxlen=RESTARTS_KEPT)  # when it began again
+        self._began, self._pause_s = 0.0, AGAIN_SECONDS  # the next pause after trouble
         self.busy_seconds = 0.0
         self.steps = 0
         self._costs: dict[str, tuple[int, CostLine]] = {}  # steps seen, what they cost
@@ -57,6 +63,7 @@ class ExecutionEngine:
         self._watcher.start()
 
     def _begin(self) -> None:
+        self._began = time.monotonic()
         self._loop = Loop(self.processor.engine)
         self.processor.hosting.running = True
         self._loop.start()
@@ -102,10 +109,12 @@ class ExecutionEngine:
         machine = self.processor.engine.plane.machine
         java = None if machine is None else machine.process()
         while not self._stopping.wait(WATCH_SECONDS):
+            loop = self._loop
             if java is not None and java.poll() is not None:
+                if loop is not None:
+                    loop.suspects.blame()
                 self.lost.set()
                 return
-            loop = self._loop
             if loop is None or loop.failure is None:
                 continue
             error: BaseException = loop.failure
@@ -115,10 +124,14 @@ class ExecutionEngine:
             if isinstance(error, HomeTakenOverError):
                 self.fenced.set()
                 return
-            deadline = time.monotonic() + AGAIN_SECONDS
+            if time.monotonic() - self._began > QUIET_SECONDS:
+                self._pause_s = AGAIN_SECONDS
+            deadline = time.monotonic() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, AGAIN_SECONDS_MAX)
             while time.monotonic() < deadline and not self._stopping.is_set():
                 self._stopping.wait(WATCH_SECONDS)
             if not self._stopping.is_set():
+                self.restarts_s.append(time.monotonic())
                 self._begin()
 
     def configure(self, **settings: Any) -> None:

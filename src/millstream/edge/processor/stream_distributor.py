@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from fastapi import Request
@@ -20,13 +20,14 @@ from starlette.types import Receive, Scope, Send
 
 from millstream.control.protocol.records import Count, Name, Names
 from millstream.core.codec import to_json
-from millstream.edge.http.access import AnswerError, record_body
+from millstream.edge.http.access import AnswerError, check_consumer, record_body
+from millstream.edge.http.roles import reads, submits
 from millstream.edge.http.serving import Application
 from millstream.language.plan.windows import FOREVER
 from millstream.store.consumers import subscriber
 from millstream.store.delivery import json_lines, user_table
 from millstream.store.moves.records import Place
-from millstream.store.moves.transfer import CHUNK, RefusedError
+from millstream.store.moves.transfer import CHUNK, FollowedByDigest, RefusedError
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
@@ -134,6 +135,7 @@ class StreamDistributor:
         distributor = self.processor.distributor
 
         @app.get("/streams/{stream:path}/segments")
+        @reads
         async def segments(
             stream: str, after: int, consumer: str, epoch: int = 0, wait: float = 0.0
         ) -> dict[str, Any]:
@@ -147,25 +149,32 @@ class StreamDistributor:
             return shown
 
         @app.get("/streams/{stream:path}/segments/{first}")
+        @reads
         async def segment(stream: str, first: int, last: int) -> StreamingResponse:
             file = await run_in_threadpool(distributor.open, stream, first, last)
             return SegmentResponse(file)
 
         @app.post("/streams/{stream:path}/ack")
+        @submits
         async def ack(request: Request, stream: str) -> dict[str, Any]:
             taken = await record_body(request, Taken)
+            check_consumer(request, taken.consumer)
             await run_in_threadpool(distributor.acknowledge, stream, taken.consumer, taken.next)
             return {}
 
         @app.post("/streams/{stream:path}/expect")
+        @submits
         async def expect(request: Request, stream: str) -> dict[str, Any]:
             consumer = (await record_body(request, Reader)).consumer
+            check_consumer(request, consumer)
             following, epoch = await run_in_threadpool(distributor.expect, stream, consumer)
             return {"next": following, "epoch": epoch}
 
         @app.post("/streams/{stream:path}/unexpect")
+        @submits
         async def unexpect(request: Request, stream: str) -> dict[str, Any]:
             consumer = (await record_body(request, Reader)).consumer
+            check_consumer(request, consumer)
             further = await run_in_threadpool(distributor.unexpect, stream, consumer)
             return {"further": None if further is None else asdict(further)}
 
@@ -197,6 +206,7 @@ class StreamDistributor:
 
     def _add_results(self, app: Application) -> None:
         @app.get("/queries/{query}/rows")
+        @reads
         async def rows(
             query: str, after: int = 0, wait: float = 0.0, limit: int = ROWS_MAX
         ) -> dict[str, Any]:
@@ -209,6 +219,7 @@ class StreamDistributor:
             )
 
         @app.post("/queries/{query}/ack")
+        @submits
         async def read(request: Request, query: str) -> dict[str, Any]:
             """A subscriber has all below a number: it need not be kept any longer."""
             following = (await record_body(request, Following)).next
@@ -216,6 +227,7 @@ class StreamDistributor:
             return {}
 
         @app.get("/queries/{query}/table")
+        @reads
         async def table(query: str) -> dict[str, Any]:
             known = self.processor.engine.queries.get(query)
             if known is None or not known.plan.relation:
@@ -290,7 +302,7 @@ class SegmentResponse(StreamingResponse):
     """A segment's file in pieces. It is closed however the answer ends: a reader that goes away
     before the first piece never starts the iterator."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: FollowedByDigest) -> None:
         pieces = iter(lambda: file.read(CHUNK), b"")
         super().__init__(pieces, media_type="application/vnd.apache.parquet")
         self._file = file

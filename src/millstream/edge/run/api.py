@@ -1,6 +1,8 @@
 """The endpoint of `millstream run`: rows in, figures out, goals changed while it goes on.
 
     POST /streams/NAME/rows, POST /streams/NAME/end, GET /streams/NAME/producers/P    (rows_api)
+    GET  /live          while the process answers
+    GET  /ready         whether it does its work, 503 with the reasons
     GET  /status        streams, operators and queries with their figures, and scheduling
     GET  /qos           goals of quality beside what is measured, the algorithm in charge
     PUT  /qos           {"goals": "delay <= 2s", "query": "errors", "weight": 2}
@@ -17,8 +19,10 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
 from millstream.edge.http.access import json_body
+from millstream.edge.http.roles import reads, submits
 from millstream.edge.http.rows_api import RowsServer
-from millstream.edge.http.serving import Application
+from millstream.edge.http.serving import Application, Tls
+from millstream.edge.views.readiness import Readiness, add_readiness
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.sources.push_source import PushSource
@@ -46,7 +50,12 @@ class LiveRun(Protocol):
 
 @contextmanager
 def run_endpoint(
-    live: LiveRun, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+    live: LiveRun,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+    tls: Tls | None = None,
 ) -> Iterator[RowsServer]:
     """Serves a run for as long as the block lasts."""
 
@@ -59,6 +68,7 @@ def run_endpoint(
         host=host,
         port=port,
         token=token,
+        tls=tls,
         busy=live.engine.congested,
         more=lambda app: add_routes(app, live),
     )
@@ -73,16 +83,20 @@ def run_endpoint(
 
 def add_routes(app: Application, live: LiveRun) -> None:
     """The routes of a run beside those for rows."""
+    add_readiness(app, Readiness(live.engine, lambda: live.loop).look)
 
     @app.get("/status")
+    @reads
     async def status() -> dict[str, Any]:
         return await run_in_threadpool(live.status)
 
     @app.get("/qos")
+    @reads
     async def quality() -> dict[str, Any]:
         return await run_in_threadpool(live.scheduling)
 
     @app.put("/qos")
+    @submits
     async def change(request: Request) -> dict[str, Any]:
         wish = await json_body(request, WISH_BYTES_MAX)
         return await run_in_threadpool(live.change_goals, wish)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from millstream.client.keyring import TOKEN, user_token
 from millstream.control.snapshot.model import (
     DecisionSnapshot,
     Explanation,
@@ -21,12 +22,10 @@ from millstream.control.snapshot.model import (
 )
 from millstream.core.errors import StateError
 from millstream.edge.dashboard.serving import DashboardServer
-from millstream.edge.http.serving import Address
+from millstream.edge.http.serving import Address, Tls, is_loopback
 from millstream.edge.run.api import LiveRun
 from millstream.edge.views.engine_ending import forget_leftovers
 from millstream.edge.views.engine_view import EngineView
-
-TOKEN = "MILLSTREAM_TOKEN"
 
 
 class PendingSource:
@@ -67,20 +66,28 @@ class PendingSource:
 class RunDashboard:
     """Serves one run; use as a context."""
 
-    def __init__(self, title: str, at: Address, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, title: str, at: Address, say: Callable[[str], None], tls: Tls | None = None
+    ) -> None:
         self._title, self._say = title, say
         self._pending = PendingSource(title)
+        token = user_token() if is_loopback(at.host) else os.environ.get(TOKEN)
         self._server = DashboardServer(
-            self._pending, host=at.host, port=at.port, token=os.environ.get(TOKEN)
+            self._pending, host=at.host, port=at.port, token=token, tls=tls
         )
 
     @property
     def url(self) -> str:
         return self._server.url
 
+    @property
+    def link(self) -> str:
+        """An address that lets one browser in."""
+        return self._server.link
+
     def __enter__(self) -> "RunDashboard":
         self._server.start()
-        self._say(f"dashboard: {self.url}")
+        self._say(f"dashboard: {self.link}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -102,7 +109,7 @@ class RunDashboard:
 
     def stay(self) -> None:
         """Until somebody presses Ctrl-C."""
-        self._say(f"the dashboard stays at {self.url} until you press Ctrl-C")
+        self._say(f"the dashboard stays at {self.link} until you press Ctrl-C")
         enough = threading.Event()
         before = {
             s: signal.signal(s, lambda *_: enough.set()) for s in (signal.SIGINT, signal.SIGTERM)

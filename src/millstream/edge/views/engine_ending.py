@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from millstream.control.snapshot.diagnosis import alarms
+from millstream.control.snapshot.alarms import judged
 from millstream.control.snapshot.model import Snapshot
 
 if TYPE_CHECKING:
@@ -25,15 +25,13 @@ def final(last: Snapshot, state: str) -> Snapshot:
         replace(o, rows_in_per_s=0.0, rows_out_per_s=0.0, load=0.0) for o in last.operators
     )
     edges = tuple(replace(e, rows_per_s=0.0, bytes_per_s=0.0) for e in last.edges)
-    told = alarms([q for q in queries if q.state != done], streams, (), {})
-    overview = replace(
-        last.overview, state=state, rows_in_per_s=0.0, rows_out_per_s=0.0, alarms=told
-    )
+    overview = replace(last.overview, state=state, rows_in_per_s=0.0, rows_out_per_s=0.0)
     processors = tuple(replace(p, state=state, load=0.0, steps_per_s=0.0) for p in last.processors)
-    return replace(
+    ended = replace(
         last, overview=overview, queries=queries, streams=streams, operators=operators,
         edges=edges, processors=processors,
     )  # fmt: skip
+    return judged(ended)
 
 
 def forget_leftovers(engine: "Engine") -> None:

@@ -30,6 +30,7 @@ def preview_rows(engine: "Engine", cql: str, rows_max: int) -> Results:
     """The last rows of the query's result; mistakes in the text are raised."""
     from millstream.engine.engine import Engine as Scratch  # noqa: PLC0415
 
+    cql = engine.whole_text(cql)
     plan = engine.plan(cql)
     streams = sorted({source.stream for source in sources_of(plan.root)})
     with tempfile.TemporaryDirectory(prefix="millstream-preview-") as folder:

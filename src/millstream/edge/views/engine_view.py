@@ -8,9 +8,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from millstream.control.snapshot.diagnosis import alarms, cause_of, costs_of
+from millstream.control.snapshot.alarms import AlarmBook, judged
+from millstream.control.snapshot.diagnosis import cause_of, costs_of
 from millstream.control.snapshot.model import (
     Admission,
     DecisionSnapshot,
@@ -76,7 +77,7 @@ class EngineView:
         self._known: dict[str, str] = {}  # queries with their states, as told in decisions
         self._plans: dict[str, str] = {}
         self._results_seen: dict[str, int] = {}
-        self._rates = Rates()
+        self._rates, self._book = Rates(), AlarmBook()
         self._lock = threading.RLock()
         self._loop: Loop | None = loop
         self._started = time.time()
@@ -217,10 +218,9 @@ class EngineView:
             engine, figures, self._rates, self._loop, self.watch, goals.get(None, ()),
             self.processor, now,
         )  # fmt: skip
-        told = alarms(seen, streams, [processor], _full(edges), {o.id: o.label for o in operators})
-        return Snapshot(
+        taken = Snapshot(
             now,
-            self._overview(figures, seen, edges, told),
+            self._overview(figures, seen, edges),
             INTERVAL_S,
             streams,
             seen,
@@ -229,13 +229,13 @@ class EngineView:
             (processor,),
             self.decisions.latest(),
         )
+        return self._book.dated(judged(taken))
 
     def _overview(
         self,
         figures: Figures,
         queries: tuple[QuerySnapshot, ...],
         edges: tuple[EdgeSnapshot, ...],
-        found: tuple[Any, ...],
     ) -> Overview:
         loop = self._loop
         state = "starting" if loop is None else "failed" if loop.failure else "running"
@@ -253,7 +253,6 @@ class EngineView:
             backlog_bytes=sum(e.queue_bytes for e in edges),
             watermark_lag_s=watermark_lag_s(self.engine, figures),
             steps=loop.steps if loop is not None else 0,
-            alarms=found,
         )
 
     def _query(
@@ -382,11 +381,3 @@ class EngineView:
 
 def _discard(table: object, batch: int) -> None:
     """Takes a batch of which the last rows are kept for display already."""
-
-
-def _full(edges: tuple[EdgeSnapshot, ...]) -> Mapping[str, float]:
-    """The greatest pressure on each operator's inputs."""
-    found: dict[str, float] = {}
-    for edge in edges:
-        found[edge.target] = max(found.get(edge.target, 0.0), edge.pressure)
-    return found

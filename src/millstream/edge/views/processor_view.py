@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
+from millstream.control.snapshot.alarms import judged
 from millstream.control.snapshot.model import Snapshot
 from millstream.core.codec import to_json
+from millstream.edge.http.roles import reads
 from millstream.edge.http.serving import Application
 from millstream.edge.views.engine_view import EngineView
 
@@ -42,9 +44,10 @@ class ProcessorView:
             seen = self._view.snapshot()
             told = tuple(self._troubles())
             mine = tuple(replace(p, troubles=told) for p in seen.processors)
-            return replace(seen, processors=mine) if told else seen
+            return judged(replace(seen, processors=mine)) if told else seen
 
     def add_route(self, app: Application) -> None:
         @app.get("/snapshot")
+        @reads
         async def snapshot() -> JSONResponse:
             return JSONResponse(to_json(await run_in_threadpool(self.snapshot)))

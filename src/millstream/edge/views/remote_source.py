@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from millstream.client.http import HttpClient, json_of
+from millstream.client.keyring import TOKEN
 from millstream.control.snapshot.model import (
     DecisionSnapshot,
     Explanation,
@@ -20,7 +21,6 @@ from millstream.core.errors import AwayError, ResourceError, UsageError
 from millstream.edge.http.serving import CHANGE_HEADER
 
 DEFAULT_URL = "http://127.0.0.1:8350/"
-TOKEN = "MILLSTREAM_TOKEN"
 TIMEOUT_S = 120.0
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi.concurrency import run_in_threadpool
 
 from millstream.control.manager.system_streams import OPERATORS, QUERIES, STEPS
+from millstream.edge.http.roles import reads
 from millstream.edge.http.serving import Application
 from millstream.engine.sources.system_rows import Row, operator_rows, query_rows, step_row
 from millstream.engine.steps.reports import StepReport
@@ -70,6 +71,7 @@ class SystemView:
 
     def add_route(self, app: Application) -> None:
         @app.get("/system")
+        @reads
         async def system(wanted: str = "", epoch: int = 0, after: int = 0) -> dict[str, Any]:
             names = frozenset(wanted.split(","))
             return await run_in_threadpool(self.rows, names, epoch, after)

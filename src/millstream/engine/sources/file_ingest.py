@@ -24,6 +24,7 @@ from millstream.store.arrivals.file_source import (
     gone,
     identity,
     list_files,
+    look,
     verify_complete,
     verify_unchanged,
 )
@@ -59,18 +60,20 @@ class FileIngest:
                 hint="new rows come as new files of the folder",
             )
         self._parser = plane.file_parser(definition, format_of(definition, files), self.staging)
+        position = self._ledger.ingest_position(appender.stream)
+        self.ended = bool(position.get("ended"))
         recorded = self._ledger.source_files(appender.stream)
-        verify_unchanged(definition.name, recorded)
-        if not self.follow:
-            verify_complete(definition.name, recorded, files)
+        self._seen = {path: look(Path(path)) for path, _ in recorded}
+        if not self.ended:  # else all its rows are here, whatever becomes of the files
+            verify_unchanged(definition.name, recorded)
+            if not self.follow:
+                verify_complete(definition.name, recorded, files)
         self._parser.check(files)
         self._pieces: Iterator[pa.Table] | None = None
         self._buffer: pa.Table | None = None
         self._opened: int | None = None  # the file to open next; None before the first
         self._next_poll = 0.0
         self._replay_from: tuple[float, int] | None = None
-        position = self._ledger.ingest_position(appender.stream)
-        self.ended = bool(position.get("ended"))
         self.rows = int(position.get("pos", 0))
 
     def ready(self) -> bool:
@@ -168,8 +171,29 @@ class FileIngest:
                 break
             chosen.append((number, path))
         self._opened = chosen[-1][0] + 1
+        read = [recorded[number] for number, _ in chosen]
+        self._verify_same(read)
         pieces = self._parser.pieces([p for _, p in chosen], [n for n, _ in chosen])
-        return (_after(piece, first, row) for piece in pieces)
+        return (_after(piece, first, row) for piece in self._checked(pieces, read))
+
+    def _checked(
+        self, pieces: Iterator[pa.Table], read: list[tuple[str, str]]
+    ) -> Iterator[pa.Table]:
+        """The same pieces; before the last of them, whether the files are still those recorded."""
+        held = next(pieces, None)
+        for piece in pieces:
+            assert held is not None
+            yield held
+            held = piece
+        self._verify_same(read)
+        if held is not None:
+            yield held
+
+    def _verify_same(self, read: list[tuple[str, str]]) -> None:
+        """Refuses files that somebody has replaced since they were recorded."""
+        changed = [(p, i) for p, i in read if look(Path(p)) != self._seen.get(p)]
+        verify_unchanged(self.definition.name, changed)
+        self._seen |= {path: look(Path(path)) for path, _ in changed}
 
     def _discover(self, recorded: list[tuple[str, str]]) -> list[tuple[str, str]]:
         """Records files that were not there before, in order of name."""
@@ -177,11 +201,13 @@ class FileIngest:
         if known and not self.follow:
             return recorded
         quiet = time.time() - SETTLE_SECONDS if self.follow else float("inf")
-        fresh = [
-            (str(p), identity(p))
+        found = [
+            p
             for p in list_files(self.definition)
             if str(p) not in known and p.stat().st_mtime <= quiet
         ]
+        self._seen |= {str(p): look(p) for p in found}  # first: what comes later is seen
+        fresh = [(str(p), identity(p)) for p in found]
         if fresh:
             with self._ledger.transaction() as ledger:
                 ledger.add_source_files(self.appender.stream, fresh)

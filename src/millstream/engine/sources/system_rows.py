@@ -6,7 +6,7 @@ watching does not feed on itself. Looks; keeps nothing.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from millstream.engine.steps.reports import StepReport
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.system_streams import PREFIX, SOURCE, columns_of
 from millstream.language.plan.nodes import sources_of
-from millstream.store.arrivals.appending import FILE, REASON, RECORD, ROW
+from millstream.store.arrivals.appending import FILE, REASON, RECORD, ROW, Rows
 
 Row = dict[str, Any]
 _TYPES = {"timestamp": pa.timestamp("us", tz="UTC"), "string": pa.string(), "int": pa.int32(),
@@ -109,9 +109,10 @@ def posted_rows(definition: StreamDefinition) -> RowParser:
     that is sent again is taken once. Nothing has to be parsed.
     """
 
-    def parsed(rows: Sequence[Mapping[str, Any]], producer: str) -> pa.Table:
+    def parsed(rows: Rows, producer: str) -> pa.Table:
         try:
-            return table_of([dict(row) for row in rows], definition)
+            given = rows.to_pylist() if isinstance(rows, pa.Table) else rows
+            return table_of([dict(row) for row in given], definition)
         except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
             raise UsageError(
                 f"{producer} sent rows that are none of {definition.name}", detail=f"{error}"[:300]

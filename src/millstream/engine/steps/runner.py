@@ -6,7 +6,7 @@ operators by the rows they read and gave.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from millstream.engine.ports import Compiler, Evaluator, Step, StepResult, TrainStep
@@ -30,11 +30,12 @@ class StepRunner:
         compiler: Compiler,
         evaluator: Evaluator,
         collect_bytes_max: int = COLLECT_BYTES_MAX,
+        limit: Callable[[TrainStep], TrainStep] = lambda job: job,
     ) -> None:
         self.streams, self.ledger = streams, streams.ledger
         self.evaluator = evaluator
         self.planner = StepPlanner(streams, collect_bytes_max)
-        self._compiler = compiler
+        self._compiler, self._limit = compiler, limit
 
     def install(self, operator: Operator) -> None:
         """Makes room for an operator's streams in the ledger (inside a transaction)."""
@@ -58,6 +59,8 @@ class StepRunner:
         job = self.planner.plan(unit, rows_max)
         if job is None:
             return None, []
+        job = self._limit(job)
+        self.streams.files.check(job.files())
         result = self.evaluator.evaluate(job)
         faults.reach("step.written")
         clock_commit = time.perf_counter()

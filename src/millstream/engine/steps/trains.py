@@ -6,7 +6,7 @@ between two steps without a word to its other users: nobody sees a gap or a repe
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millstream.engine.dataflow import Dataflow
 from millstream.language.share.dataflow import Operator
@@ -37,6 +37,16 @@ class Unit:
     def apart(self) -> "tuple[Unit, ...]":
         """The same operators, each by itself."""
         return tuple(alone(o, self.limits) for o in self.operators)
+
+    def halves(self) -> "tuple[Unit, ...]":
+        """The same operators in two units."""
+        middle = len(self.operators) // 2
+        return tuple(
+            alone(self.operators[part][0], self.limits)
+            if len(self.operators[part]) == 1
+            else replace(self, operators=self.operators[part], members=self.members[part])
+            for part in (slice(middle), slice(middle, None))
+        )
 
 
 def alone(operator: Operator, limits: Limits | None = None) -> Unit:

@@ -33,7 +33,9 @@ def try_out(runner: StepRunner, operator: Operator) -> bool:
         step = _sample(runner.ledger, operator)
         if step is None:
             return False
-        runner.evaluator.try_out(runner.planner.job((step,)))
+        job = runner.planner.job((step,))
+        runner.streams.files.check(job.files())
+        runner.evaluator.try_out(job)
     return True
 
 

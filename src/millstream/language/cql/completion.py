@@ -17,7 +17,8 @@ KEYWORDS = (
     "END", "RANGE", "ROWS", "SLIDE", "ALIGN START", "ALIGN END", "NOW", "UNBOUNDED", "SESSION",
     "OFFSET", "ORDER BY", "LIMIT", "QUALIFY", "ROLLUP", "CUBE", "GROUPING SETS", "UNNEST",
     "PARTITION BY", "SECONDS", "MINUTES", "HOURS", "DAYS", "MILLISECONDS",
-    "ISTREAM", "DSTREAM", "RSTREAM", "CREATE STREAM", "CREATE QUERY", "FROM BEGINNING",
+    "ISTREAM", "DSTREAM", "RSTREAM", "CREATE STREAM", "CREATE QUERY", "CREATE VIEW",
+    "FROM BEGINNING",
 )  # fmt: skip
 WINDOW_WORDS = ("RANGE", "ROWS", "NOW", "UNBOUNDED", "SLIDE", "ALIGN START", "ALIGN END",
                 "SESSION", "OFFSET", "PARTITION BY", "SECONDS", "MINUTES", "HOURS", "DAYS",
@@ -54,7 +55,7 @@ def candidates(before: str, known: Known) -> tuple[str, list[str]]:
     previous = _previous_word(statement, word)
     if previous in ("FROM", "JOIN"):
         system = sorted(COLUMNS.keys() - known.streams.keys())
-        return word, fitting(word, [*sorted(known.streams), *system])
+        return word, fitting(word, [*sorted(known.streams), *sorted(known.queries), *system])
     known = _with_used(known, statement)
     if "." in word:
         return _qualified(word, statement, known)

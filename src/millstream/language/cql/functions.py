@@ -1,6 +1,6 @@
-"""Names that decide how a call is bound: aggregates, and functions that may not be repeated.
+"""Names that decide how a call is bound: aggregates, and functions that no query may call.
 
-Everything else is Spark's to know.
+Those that may be called stand in `spark_functions.py`; what they mean is Spark's to know.
 """
 
 # Aggregates of the language, under Spark's names, and what the algebra calls them.
@@ -115,9 +115,15 @@ UNREPEATABLE = frozenset(
         "randstr",
     }
     | {"uniform", "shuffle", "monotonically_increasing_id", "spark_partition_id"}
-    | {"input_file_name", "input_file_block_start", "input_file_block_length", "reflect"}
-    | {"java_method", "try_reflect", "raise_error", "assert_true", "getdate"}
+    | {"input_file_name", "input_file_block_start", "input_file_block_length"}
+    | {"raise_error", "assert_true", "getdate"}
 )
+# Reach what is not the query's: classes of Java, files that a call names, Spark's own tables.
+REACHING = frozenset(
+    {"reflect", "java_method", "try_reflect", "from_protobuf", "to_protobuf"}
+    | {"collations", "python_worker_logs", "sql_keywords"}
+)
+WHY_REACHING = "a query reads its streams and nothing else"
 # The same, when called with fewer arguments than these: the clock, and a random vector.
 UNREPEATABLE_BELOW = {"unix_timestamp": 1, "to_unix_timestamp": 1, "aes_encrypt": 5}
 WHY_UNREPEATABLE = "a step must give the same rows when it is repeated"

@@ -30,6 +30,7 @@ from millstream.language.plan.nodes import (
     Plan,
     Project,
     Ranked,
+    Semijoin,
     Source,
     Union,
     Unnest,
@@ -212,6 +213,9 @@ def describe(node: Node) -> tuple[str, str]:
             return "window", window_text(window, inner.schema)
         case Join(predicate=predicate):
             return "join", f"on {condition(predicate, node.schema)}" if predicate else "all pairs"
+        case Semijoin(inputs=(left, right), predicate=predicate, anti=anti):
+            words = f"on {condition(predicate, (*left.schema, *right.schema))}" if predicate else ""
+            return ("antijoin" if anti else "semijoin"), words or "any row"
         case Aggregate():
             return "aggregate", _aggregate(node)
         case Distinct():

@@ -67,6 +67,18 @@ class Source(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Constants(Node):
+    """A table of constants, while a query is bound: rows beside it take its columns one by one, so
+    that no plan has it as an input."""
+
+    rows: tuple[tuple[Expr, ...], ...]
+    fields: Schema
+
+    def __post_init__(self) -> None:
+        self._seal(self.fields)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Filter(Node):
     """Rows for which the predicate is true; a conjunct sees only rows that passed those before."""
 
@@ -146,6 +158,23 @@ class Join(Node):
         if len(self.inputs) < 2:
             raise ValueError("a join has two inputs or more")
         self._seal(tuple(f for node in self.inputs for f in node.schema))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Semijoin(Node):
+    """Rows of the first input that meet one of the second, or with `anti` none, each once.
+
+    The predicate is over the columns of both; the result has those of the first. A row that meets
+    others comes at the first instant at which it does. One that met none comes when it leaves the
+    relation; if it is there for an instant alone, at that instant. Results are a stream.
+    """
+
+    inputs: tuple[Node, Node]
+    predicate: Expr | None
+    anti: bool
+
+    def __post_init__(self) -> None:
+        self._seal(self.inputs[0].schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,9 +273,9 @@ class Plan:
 
 def inputs_of(node: Node) -> tuple[Node, ...]:
     match node:
-        case Source():
+        case Source() | Constants():
             return ()
-        case Union(inputs) | Join(inputs, _):
+        case Union(inputs) | Join(inputs, _) | Semijoin(inputs, _, _):
             return inputs
         case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
             return (node.input,)
@@ -312,6 +341,9 @@ def shape(node: Node) -> str:
             types = ",".join(f.type for f in node.columns)
             own = (node.reader,) if node.reader else ()
             return digest("source", node.stream, types, str(BEGINNING), *own)
+        case Constants():
+            values = (expression_key(value) for row in node.rows for value in row)
+            return digest("constants", ",".join(f.type for f in node.fields), *values)
         case Filter():
             if isinstance(node.input, Filter):
                 return _merged_filter(node)
@@ -328,6 +360,9 @@ def shape(node: Node) -> str:
             return digest("window", _key(node, node.input), window_key(node.window))
         case Join():
             return _join(node)
+        case Semijoin():
+            both = (_key(node, i) for i in node.inputs)
+            return digest("semijoin", *both, predicate_key(node.predicate), str(node.anti))
         case Aggregate():
             calls = (
                 f"{c.function}|{c.distinct}|{c.argument and expression_key(c.argument)}"
@@ -427,6 +462,7 @@ def _join(node: Join) -> str:
 __all__ = [
     "Aggregate",
     "AggregateCall",
+    "Constants",
     "Distinct",
     "Emit",
     "Field",
@@ -436,6 +472,7 @@ __all__ = [
     "Plan",
     "Project",
     "Ranked",
+    "Semijoin",
     "Source",
     "Union",
     "Unnest",

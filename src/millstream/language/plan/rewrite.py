@@ -30,6 +30,7 @@ from millstream.language.plan.nodes import (
     Node,
     Project,
     Ranked,
+    Semijoin,
     Source,
     Union,
     Unnest,
@@ -130,6 +131,25 @@ def _with_predicate(join: Join, terms: tuple[Expr, ...]) -> Node | None:
         for p, child in enumerate(join.inputs)
     )
     return Join(inputs, conjunction(tuple(kept)))
+
+
+def settle_semijoin_predicate(node: Node) -> Node:
+    """Conjuncts over the second input alone go there, where nothing that can raise stands before.
+
+    Those over the first stay: a row of it that fails them meets nobody, and may be wanted for that.
+    """
+    if not isinstance(node, Semijoin):
+        return node
+    left, right = node.inputs
+    width = len(left.schema)
+    terms = conjuncts(node.predicate)
+    first = next((i for i, t in enumerate(terms) if not total(t)), len(terms))
+    moved = [t for t in terms[:first] if columns_of(t) and min(columns_of(t)) >= width]
+    if not moved:
+        return node
+    kept = conjunction(tuple(t for t in terms if t not in moved))
+    below = settle_filter(_filtered(right, [shift(t, -width) for t in moved]))
+    return Semijoin((left, below), kept, node.anti)
 
 
 def _filtered(child: Node, terms: list[Expr]) -> Node:
@@ -323,6 +343,7 @@ RULES: tuple[Rule, ...] = (
     pull_projects_above_join,
     flatten_joins,
     settle_join_predicate,
+    settle_semijoin_predicate,
     order_join_inputs,
     *FILTER_RULES,
     merge_projects,
@@ -374,6 +395,10 @@ def _over_inputs(node: Node) -> Node:
         case Join(inputs, predicate):
             new = tuple(_once(i) for i in inputs)
             return node if _same(new, inputs) else Join(new, predicate)
+        case Semijoin(inputs):
+            left, right = (_once(i) for i in inputs)
+            same = _same((left, right), inputs)
+            return node if same else replace(node, inputs=(left, right))
         case (
             Filter()
             | Project()
@@ -399,6 +424,8 @@ def read_by(node: Node, reader: str) -> Node:
             return Union(tuple(read_by(i, reader) for i in inputs))
         case Join(inputs, predicate):
             return Join(tuple(read_by(i, reader) for i in inputs), predicate)
+        case Semijoin((left, right)):
+            return replace(node, inputs=(read_by(left, reader), read_by(right, reader)))
         case (
             Filter()
             | Project()

@@ -109,6 +109,11 @@ def reach(window: Window) -> int:
             return FOREVER
 
 
+def longer(first_us: int, then_us: int) -> int:
+    """Two lengths one after the other; FOREVER where one of them is."""
+    return FOREVER if FOREVER in (first_us, then_us) else first_us + then_us
+
+
 def end_from(grouping: Sliding | Snapshot, instant: int) -> int:
     """The first window end at or after an instant.
 

@@ -23,6 +23,7 @@ from millstream.language.plan.nodes import (
     Plan,
     Project,
     Ranked,
+    Semijoin,
     Source,
     Union,
     Windowed,
@@ -31,6 +32,7 @@ from millstream.language.plan.nodes import (
     starting,
 )
 from millstream.language.plan.windows import (
+    FOREVER,
     Change,
     Instant,
     Rows,
@@ -39,12 +41,22 @@ from millstream.language.plan.windows import (
     Sliding,
     Snapshot,
     Unbounded,
+    reach,
 )
 
 Kind = OneOf[
-    "map", "join", "partial", "combine", "interval", "distinct", "running", "running_emit",
-    "session", "rank",
-]  # fmt: skip
+    "map",
+    "join",
+    "semijoin",
+    "partial",
+    "combine",
+    "interval",
+    "distinct",
+    "running",
+    "running_emit",
+    "session",
+    "rank",
+]
 REJECTED_NAMES = ("reason", "record", "file", "row")  # columns of a stream's malformed rows
 
 
@@ -128,7 +140,7 @@ def pane_length(node: Aggregate) -> int:
 def is_core(node: Node) -> bool:
     """Whether a node needs more than the row at hand."""
     match node:
-        case Join() | Aggregate() | Distinct() | Ranked():
+        case Join() | Semijoin() | Aggregate() | Distinct() | Ranked():
             return True
         case Emit():
             return node.kind != "istream" or has_rows(node.input) or is_relation(node.input)
@@ -162,6 +174,24 @@ def endless(node: Node) -> bool:
             return isinstance(node.grouping, Running | Session)
         case _:
             return True
+
+
+def lasting(node: Node) -> int:
+    """The longest time for which a row of this node stays after its own; FOREVER where it is open.
+
+    A row of a join is there no longer than the shortest-lived of its parts.
+    """
+    match node:
+        case Windowed():
+            return reach(node.window)
+        case Filter() | Project():
+            return lasting(node.input)
+        case Join():
+            return min(lasting(i) for i in node.inputs)
+        case Union():
+            return max(lasting(i) for i in node.inputs)
+        case _:
+            return FOREVER
 
 
 def leaves(node: Node) -> Iterator[Node]:
@@ -219,6 +249,9 @@ def _core_inputs(core: Node, kind: Kind, operators: dict[str, Operator]) -> tupl
     match kind:
         case "interval":
             return _streams(interval_leaves(relation_of(core)), operators)
+        case "semijoin":
+            found = (leaf for side in inputs_of(core) for leaf in interval_leaves(side))
+            return _streams(found, operators)
         case "running_emit":
             return _inputs((running_under(core).input,), operators)
         case _:
@@ -339,6 +372,8 @@ def _kind(core: Node) -> Kind:
     match core:
         case Join():
             return "interval" if has_rows(core) else "join"
+        case Semijoin():
+            return "semijoin"
         case Aggregate(grouping=Sliding() | Instant()):
             return "combine"
         case Aggregate(grouping=Change() | Snapshot()):
@@ -371,6 +406,7 @@ __all__ = [
     "interval_leaves",
     "is_base",
     "is_core",
+    "lasting",
     "late_stream",
     "leaves",
     "pane_length",

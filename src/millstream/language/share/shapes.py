@@ -15,6 +15,7 @@ from millstream.language.plan.nodes import (
     Node,
     Project,
     Ranked,
+    Semijoin,
     Source,
     Union,
     Unnest,
@@ -52,6 +53,9 @@ def _own(node: Node) -> tuple[str, ...]:
             return (window_key(node.window),)
         case Join():
             return (predicate_key(_blank(node.predicate)) if node.predicate else "",)
+        case Semijoin():
+            kind = "anti" if node.anti else "semi"
+            return (kind, predicate_key(_blank(node.predicate)) if node.predicate else "")
         case Aggregate():
             calls = (
                 f"{c.function}|{c.distinct}|{c.type}"

@@ -42,6 +42,11 @@ from millstream.spark.ingest.parquet_columns import (
     check_columns,
     columns_of,
 )
+from millstream.spark.ingest.reader_options import (
+    reader_options,
+    refuse_other_encoding,
+    whole_files,
+)
 from millstream.spark.ingest.text_times import as_written, option, refuse_fallback
 from millstream.store.arrivals.appending import FILE, REASON, RECORD, ROW
 from millstream.store.arrivals.file_source import (
@@ -72,7 +77,10 @@ class SparkFileParser:
         # Spark has no type for nanoseconds: they are read as numbers and converted
         self.spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
         self.options = {str(k): v for k, v in dict(definition.source.get("options") or {}).items()}
+        # Spark takes few encodings by itself; Java knows those of many countries
+        self.spark.conf.set("spark.sql.legacy.javaCharsets", "true")
         self.form = CsvForm.of(self.options)
+        self._whole: dict[Path, bool] = {}  # files that are not read line by line
         self.schema = self._schema()
         self.time = event_time(definition, self.spark)
 
@@ -86,6 +94,8 @@ class SparkFileParser:
             )
         if self.kind in ("csv", "json"):
             refuse_fallback(name, self.options)
+            for path in files:
+                refuse_other_encoding(name, path, self.options)
         if self.kind == "csv":
             for field in columns:
                 if field.type.startswith(NESTED):
@@ -108,8 +118,12 @@ class SparkFileParser:
                     yield from (self._unreadable(p, n, columns, 0) for p, n in group)
                 else:
                     yield from self._read(list(group), columns)
-        elif wanted:
-            yield from self._read(wanted, None)
+        elif self.kind == "text":
+            yield from self._read(wanted, None) if wanted else ()
+        else:
+            self._whole = {p: whole_files(self.kind, p, self.options) for p, _ in wanted}
+            for _, group in groupby(wanted, key=lambda file: self._whole[file[0]]):
+                yield from self._read(list(group), None)
 
     def _size(self, path: Path) -> int:
         try:
@@ -227,8 +241,11 @@ class SparkFileParser:
         self, files: Sequence[Path], parquet: FileColumns | None, *, broken: bool = False
     ) -> DataFrame:
         paths = [str(p) for p in files]
-        reader = self.spark.read.format(self.kind).options(**self.options)
+        reader = self.spark.read.format(self.kind)
+        reader = reader.options(**reader_options(self.kind, self.options))
         reader = reader.option("__globPaths__", "false")  # a name may hold [ or *
+        if self._whole.get(files[0]):
+            reader = reader.option("multiLine", "true")
         if broken:
             reader = reader.option("ignoreCorruptFiles", "true")
         columns = self.definition.columns

@@ -17,7 +17,6 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType, _parse_datatype_string
 
 from millstream.core.errors import UsageError
-from millstream.engine.ports import Row
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.spark.collecting import collected
 from millstream.spark.ingest.declared_columns import (
@@ -29,7 +28,7 @@ from millstream.spark.ingest.declared_columns import (
     with_time,
 )
 from millstream.spark.ingest.text_times import as_written
-from millstream.store.arrivals.appending import FILE, REASON, RECORD, ROW
+from millstream.store.arrivals.appending import FILE, REASON, RECORD, ROW, Row
 from millstream.store.arrivals.malformed import json_reason
 
 LINE = "__millstream_line"  # a name that no user's column has

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType, _parse_datatype_string
 
 from millstream.core.errors import StateError, UsageError
+from millstream.core.secrets import resolved, without_secrets
 from millstream.core.suggestions import did_you_mean
 from millstream.engine.ports import SourceSetting
 from millstream.language.cql.catalog import StreamDefinition, lookup
@@ -191,7 +192,8 @@ class StreamSource:
             raise UsageError(
                 f"stream {name} has no format", hint='e.g. format = "rate" or format = "kafka"'
             )
-        options = {str(k): v for k, v in dict(source.get("options") or {}).items()}
+        written = {str(k): v for k, v in dict(source.get("options") or {}).items()}
+        options = resolved(name, written)
         if "path" in source:
             options["path"] = str(source["path"])
         reader = self._spark.readStream.format(str(kind)).options(**options)
@@ -212,7 +214,7 @@ class StreamSource:
         except (PySparkException, Py4JJavaError) as error:
             raise UsageError(
                 f"stream {name}: there is no source of format {kind} with these options",
-                detail=first_line(error),
+                detail=without_secrets(first_line(error), written, options),
                 hint="connectors that Spark does not bring are named in spark.jars.packages",
             ) from None
         for field in self.definition.columns:

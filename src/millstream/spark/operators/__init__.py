@@ -10,11 +10,13 @@ from millstream.spark.operators.panes import CombineLogic, PartialLogic
 from millstream.spark.operators.ranking import RankLogic
 from millstream.spark.operators.running import RunningLogic
 from millstream.spark.operators.running_emit import RunningEmitLogic
+from millstream.spark.operators.semijoins import SemijoinLogic
 from millstream.spark.operators.sessions import SessionLogic
 
 LOGIC: dict[Kind, Logic] = {
     "map": MapLogic(),
     "join": JoinLogic(),
+    "semijoin": SemijoinLogic(),
     "partial": PartialLogic(),
     "combine": CombineLogic(),
     "interval": IntervalLogic(),

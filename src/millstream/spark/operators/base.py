@@ -20,12 +20,17 @@ Reader = Callable[[str, Sequence[Segment]], Frame]
 
 @dataclass(frozen=True, slots=True)
 class Step(PlannedStep):
-    """A step with a way to read its segments."""
+    """A step with a way to read its segments.
+
+    A prepared one stands for all steps of its shape: its segments are roles, it has no numbers of
+    one step in its text, and nothing in its plan may be exchanged (`spark.prepared`).
+    """
 
     read: Reader
+    prepared: bool = False
 
     @staticmethod
-    def of(planned: PlannedStep, read: Reader) -> "Step":
+    def of(planned: PlannedStep, read: Reader, *, prepared: bool = False) -> "Step":
         return Step(
             planned.operator,
             planned.inputs,
@@ -34,6 +39,7 @@ class Step(PlannedStep):
             planned.own,
             planned.last_row,
             read,
+            prepared,
         )
 
 

@@ -57,7 +57,7 @@ from millstream.store.segments import Segment
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class Span:
     """Instants [start, stop) that this step decides."""
 
     start: int
@@ -75,11 +75,11 @@ class IntervalLogic:
     def evaluate(self, step: Step) -> Answer:
         core = step.operator.core
         assert core is not None
-        span = _Span(step.before, step.after)
+        span = Span(step.before, step.after)
         if span.stop <= span.start:
             return Answer((), step.after, {})
         relation = relation_of(core)
-        rows = _Relation(step, span)
+        rows = Relation(step, span, relation)
         if not any(s.rows for s in rows.segments()):
             return Answer((), step.after, {})
         alive = rows.of(relation)
@@ -99,13 +99,17 @@ class IntervalLogic:
         return Answer(tuple(outputs), step.after, {})
 
 
-class _Relation:
-    """Rows whose intervals touch a span, read from tails, new segments and kept last rows."""
+class Relation:
+    """Rows whose intervals touch a span, read from tails, new segments and kept last rows.
 
-    def __init__(self, step: Step, span: _Span) -> None:
+    `earlier_us` lengthens the span to before its start, for rows that need no kept last ones.
+    """
+
+    def __init__(self, step: Step, span: Span, root: Node, earlier_us: int = 0) -> None:
         self.step, self.span = step, span
-        root = relation_of(step.operator.core)  # type: ignore[arg-type]
         self.windows = rows_windows(root)
+        bounded = span.start > BEGINNING and earlier_us < FOREVER
+        self._earliest = span.start - earlier_us if bounded else BEGINNING
 
     def segments(self) -> list[Segment]:
         inputs = self.step.inputs.values()
@@ -129,14 +133,14 @@ class _Relation:
             members.append(
                 frame if "_until" in frame.hidden else frame.with_hidden(_until=f"{FOREVER}L")
             )
-        return combine(join, members, start=0, broadcast=False)
+        return combine(join, members, start=0, hint=None)
 
     def _leaf(self, leaf: Node, root: Node) -> Frame:
         if isinstance(leaf, Windowed):
             return self._rows_window(leaf)
         frame = self._read(leaf)
         window = outermost_window(root)
-        start = self.span.start
+        start = self._earliest
         if window is not None and isinstance(window.window, Range | Now) and start > BEGINNING:
             return frame.where(f"_ts >= {start - reach(window.window) - 1}L")
         if window is None and "_until" in frame.hidden and start > BEGINNING:
@@ -197,7 +201,7 @@ def _partition(window: Rows) -> str:
     return f"PARTITION BY {', '.join(sql(e) for e in window.partition)} "
 
 
-def _result(core: Node, alive: Frame, span: _Span, step: Step) -> Frame:
+def _result(core: Node, alive: Frame, span: Span, step: Step) -> Frame:
     match core:
         case Aggregate(grouping=Change()):
             return _at_changes(core, alive, span)
@@ -241,7 +245,7 @@ def _columns(frame: Frame) -> str:
     return ", ".join(f"c{i}" for i in range(frame.width))
 
 
-def _islands(alive: Frame, edge: str, span: _Span) -> Frame:
+def _islands(alive: Frame, edge: str, span: Span) -> Frame:
     """Merged intervals of equal rows: their starts, or their ends, within the span."""
     by = f"PARTITION BY {_columns(alive)} ORDER BY _ts, _until"
     before = f"max(_until) OVER ({by} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
@@ -260,7 +264,7 @@ def _islands(alive: Frame, edge: str, span: _Span) -> Frame:
     return Frame(grouped, ("_ts",), alive.width).where(span.holds("_ts"))
 
 
-def _relation_at_multiples(slide: int, alive: Frame, span: _Span, step: Step) -> Frame:
+def _relation_at_multiples(slide: int, alive: Frame, span: Span, step: Step) -> Frame:
     """Every row that is in the relation at a multiple of the slide, once for each multiple.
 
     Rows without an end are there up to the first multiple at or after the last row of all.
@@ -282,7 +286,7 @@ def _relation_at_multiples(slide: int, alive: Frame, span: _Span, step: Step) ->
 
 
 def _groups_at_multiples(
-    node: Aggregate, slide: int, alive: Frame, span: _Span, step: Step
+    node: Aggregate, slide: int, alive: Frame, span: Span, step: Step
 ) -> Frame:
     """Groups of the rows that are in the relation at a multiple of the slide."""
     rows = _relation_at_multiples(slide, alive, span, step)
@@ -292,7 +296,7 @@ def _groups_at_multiples(
     return Frame(grouped, (), 0).select({"_ts": "_at"}, finals([k for k, _ in keys], node.calls))
 
 
-def _at_changes(core: Aggregate, alive: Frame, span: _Span, *, before: bool = False) -> Frame:
+def _at_changes(core: Aggregate, alive: Frame, span: Span, *, before: bool = False) -> Frame:
     """A result for each group and each instant at which one of its rows began or ended.
 
     With `before`, the result that held up to that instant: what DSTREAM gives.
@@ -315,7 +319,7 @@ def _at_changes(core: Aggregate, alive: Frame, span: _Span, *, before: bool = Fa
     return Frame(grouped, (), 0).select({"_ts": "_at"}, finals(keys, core.calls))
 
 
-def _between_changes(core: Aggregate, alive: Frame, span: _Span) -> Frame:
+def _between_changes(core: Aggregate, alive: Frame, span: Span) -> Frame:
     """The results of a group with the time for which each holds, from one change to the next.
 
     What held when the span began counts from just before it.
@@ -339,7 +343,7 @@ def _between_changes(core: Aggregate, alive: Frame, span: _Span) -> Frame:
     return Frame(grouped, (), 0).select(hidden, finals(keys, core.calls))
 
 
-def _at_multiples(core: Aggregate, alive: Frame, span: _Span, step: Step) -> Frame:
+def _at_multiples(core: Aggregate, alive: Frame, span: Span, step: Step) -> Frame:
     """A result for each group and each window end e: its rows alive at e - 1 us."""
     window = core.grouping
     assert isinstance(window, Snapshot)

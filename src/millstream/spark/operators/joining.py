@@ -31,13 +31,15 @@ from millstream.store.segments import Segment
 
 OLD = "_old"  # hidden column: the row was there before this step
 BROADCAST_BYTES = 16 << 20  # new rows below this are sent to all tasks instead of shuffled
+BROADCAST, IN_PLACE = "broadcast", "shuffle_hash"
 
 
 class JoinLogic:
     def evaluate(self, step: Step) -> Answer:
         join = step.operator.core
         assert isinstance(join, Join)
-        terms = [_at_once(step, join)] if _tails_are_short(step, join) else [
+        short = not step.prepared and _tails_are_short(step, join)
+        terms = [_at_once(step, join)] if short else [
             term
             for position in range(len(join.inputs))
             if (term := _term(step, join, position)) is not None
@@ -71,12 +73,13 @@ def _term(step: Step, join: Join, newest: int) -> Frame | None:
             return None
         horizon = (
             BEGINNING
-            if position == newest
+            if position == newest or step.prepared
             else min(step.inputs[stream_of(leaf)].before for leaf in leaves(join.inputs[newest]))
         )
         members.append(_member(step, member, chosen, horizon))
         small.append(sum(s.size for s in chosen) < BROADCAST_BYTES)
-    return combine(join, members, start=newest, broadcast=small[newest])
+    hint = IN_PLACE if step.prepared else BROADCAST if small[newest] else None
+    return combine(join, members, start=newest, hint=hint)
 
 
 def _tails_are_short(step: Step, join: Join) -> bool:
@@ -110,7 +113,8 @@ def _at_once(step: Step, join: Join) -> Frame:
         members.append(frame)
         sizes.append(sum(s.size for s in (*source.tail, *source.new)))
     start = sizes.index(min(sizes))
-    return combine(join, members, start=start, broadcast=min(sizes) < BROADCAST_BYTES)
+    hint = BROADCAST if min(sizes) < BROADCAST_BYTES else None
+    return combine(join, members, start=start, hint=hint)
 
 
 def _only(rows: Frame) -> Leaf:
@@ -143,6 +147,8 @@ def _member(step: Step, member: Node, segments: Sequence[Segment], horizon: int)
         return frame.where(f"_ts >= {time_bound(bound, rows)}")
 
     frame = lower(member, leaf)
+    if step.prepared:  # in one piece, which needs no exchange
+        frame = Frame(frame.data.coalesce(1), frame.hidden, frame.width)
     if "_until" not in frame.hidden:
         return frame.with_hidden(_until=f"{FOREVER}L")
     if window is not None or horizon == BEGINNING:
@@ -157,8 +163,11 @@ class _Side:
     width: int
 
 
-def combine(join: Join, members: Sequence[Frame], *, start: int, broadcast: bool) -> Frame:
-    """Joins the members, beginning with one of them, by keys wherever the predicate has any."""
+def combine(join: Join, members: Sequence[Frame], *, start: int, hint: str | None) -> Frame:
+    """Joins the members, beginning with one of them, by keys wherever the predicate has any.
+
+    `hint` tells Spark how to hold the one it begins with.
+    """
     sides, offset = [], 0
     for position, node in enumerate(join.inputs):
         sides.append(_Side(position, offset, len(node.schema)))
@@ -169,8 +178,8 @@ def combine(join: Join, members: Sequence[Frame], *, start: int, broadcast: bool
     frames = {s.position: _renamed(members[s.position], s) for s in sides}
     done = [start]
     data = frames[start].data
-    if broadcast:
-        data = F.broadcast(data)
+    if hint is not None:
+        data = data.hint(hint)
     pending = [s.position for s in sides if s.position != start]
     applied: set[int] = set()
     while pending:
@@ -245,8 +254,8 @@ def _join_by_time(
     if FOREVER in lengths:
         return left.join(right, F.expr(" AND ".join(conditions)))
     length = max(lengths) + 1
-    keyed_left = left.withColumn("_bucket", F.expr(_bucket(f"_ts{done[0]}", length)))
-    own = _bucket(f"_ts{following}", length)
+    keyed_left = left.withColumn("_bucket", F.expr(bucket(f"_ts{done[0]}", length)))
+    own = bucket(f"_ts{following}", length)
     keyed_right = right.withColumn(
         "_other", F.expr(f"explode(array({own} - 1L, {own}, {own} + 1L))")
     )
@@ -254,7 +263,7 @@ def _join_by_time(
     return keyed_left.join(keyed_right, F.expr(condition)).drop("_bucket", "_other")
 
 
-def _bucket(column: str, length: int) -> str:
+def bucket(column: str, length: int) -> str:
     return f"(({column} - pmod({column}, {length}L)) DIV {length}L)"
 
 

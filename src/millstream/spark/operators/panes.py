@@ -8,6 +8,7 @@ of a group are computed once: work grows with panes and results, not with range 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -119,27 +120,24 @@ class CombineLogic:
         assert isinstance(node, Aggregate)
         window = window_of(node)
         (source,) = step.inputs.values()
-        after = source.after
-        answer = Answer((), _promise(window, after), {})
-        ends = _ends(window, source.before, after)
+        answer = Answer((), promise(window, source.after), {})
         parts = [s for s in (*source.tail, *source.new) if s.rows]
-        if ends is None or not parts:
-            return answer
-        first, last = ends
-        parts = [s for s in parts if s.ts_min < last]  # whole panes only: ts is a pane's last us
-        if not parts:
-            return answer
-        partials = step.read(source.stream, parts)
-        oldest = max(first - window.length if first > BEGINNING else BEGINNING, node.start)
-        # on the stored time, which is a pane's last instant
-        last_instant = pane_length(node) - 1
-        rows = sum(s.rows for s in parts)
-        if oldest > BEGINNING:
-            partials = partials.where(f"_ts >= {time_bound(oldest + last_instant, rows)}")
-        if last < FOREVER:
-            partials = partials.where(f"_ts < {time_bound(last + last_instant, rows)}")
+        if step.prepared:
+            partials, bounds = step.read(source.stream, parts), CARRIED
+        else:
+            span = span_of(node, source.before, source.after)
+            # whole panes only: ts is a pane's last us
+            parts = [s for s in parts if span is not None and s.ts_min < span.last]
+            if span is None or not parts:
+                return answer
+            partials = step.read(source.stream, parts)
+            bounds = span.bounds(sum(s.rows for s in parts))
+        if bounds.least_ts is not None:
+            partials = partials.where(f"_ts >= {bounds.least_ts}")
+        if bounds.below_ts is not None:
+            partials = partials.where(f"_ts < {bounds.below_ts}")
         data = _as_partials(partials, node)
-        combined = _windows(data, node, window, first, last)
+        combined = _windows(data, node, window, bounds)
         time = "_end - 1L" if isinstance(node.grouping, Instant) else "_end"
         until = "_end" if isinstance(node.grouping, Instant) else f"_end + {window.slide}L"
         keys = [f"k{i}" for i in range(len(node.keys))]
@@ -150,6 +148,76 @@ class CombineLogic:
         return Answer((Output(step.operator.id, frame),), answer.watermark, {})
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Which panes and window ends a step takes, as SQL; None where there is no bound."""
+
+    least_ts: str | None  # on the stored time of panes
+    below_ts: str | None
+    first_end: str | None
+    last_end: str | None
+    last: int = FOREVER  # the same as a number
+    carried: tuple[str, ...] = ()  # columns of the panes in which the bounds come
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The same as numbers."""
+
+    least_ts: int
+    below_ts: int
+    first_end: int
+    last: int
+
+    def bounds(self, rows: int) -> Bounds:
+        return Bounds(
+            time_bound(self.least_ts, rows) if self.least_ts > BEGINNING else None,
+            time_bound(self.below_ts, rows) if self.below_ts < FOREVER else None,
+            steady(self.first_end, "_pane") if self.first_end > BEGINNING else None,
+            steady(self.last, "_pane") if self.last < FOREVER else None,
+            self.last,
+        )
+
+    def columns(self) -> dict[str, int]:
+        """What the panes of a prepared step carry."""
+        return dict(
+            zip(
+                CARRIED.carried,
+                (self.least_ts, self.below_ts, self.first_end, self.last),
+                strict=True,
+            )
+        )
+
+
+_NAMES = ("_least_ts", "_below_ts", "_first_end", "_last_end")
+CARRIED = Bounds(*_NAMES, carried=_NAMES)
+
+
+def span_of(node: Aggregate, before: int, after: int) -> Span | None:
+    """What a step takes as the watermark goes from one time to another; None without a window."""
+    window = window_of(node)
+    ends = _ends(window, before, after)
+    if ends is None:
+        return None
+    first, last = ends
+    oldest = max(first - window.length if first > BEGINNING else BEGINNING, node.start)
+    earliest = first
+    if node.start > BEGINNING:
+        earliest = max(first, end_from(window, node.start + window.length))
+    last_instant = pane_length(node) - 1  # the stored time is a pane's last instant
+    return Span(
+        oldest + last_instant if oldest > BEGINNING else BEGINNING,
+        last + last_instant if last < FOREVER else FOREVER,
+        earliest,
+        last,
+    )
+
+
+def by_blocks(window: Sliding) -> bool:
+    """Whether windows hold so many panes that they are made of blocks of them."""
+    return -(-window.length // window.slide) > DIRECT_WINDOWS_MAX
+
+
 def _ends(window: Sliding, before: int, after: int) -> tuple[int, int] | None:
     """The least and greatest window end that the watermark has newly reached; None without any."""
     first = BEGINNING if before == BEGINNING else end_from(window, before + 1)
@@ -157,7 +225,7 @@ def _ends(window: Sliding, before: int, after: int) -> tuple[int, int] | None:
     return None if after == BEGINNING or last < first else (first, last)
 
 
-def _promise(window: Sliding, after: int) -> int:
+def promise(window: Sliding, after: int) -> int:
     """Every window up to `after` is out: the next one ends a slide later."""
     if after in (BEGINNING, FOREVER):
         return after
@@ -171,14 +239,15 @@ def _as_partials(frame: Frame, node: Aggregate) -> DataFrame:
     keys = [f"c{i} AS k{i}" for i in range(len(node.keys))]
     values = [f"c{len(node.keys) + i} AS {name}" for i, name in enumerate(names_of(node.calls))]
     pane = f"_ts - {pane_length(node) - 1}L AS _pane"
-    return frame.data.selectExpr(pane, "_pos AS _latest", *keys, *values)
+    carried = [name for name in CARRIED.carried if name in frame.hidden]
+    return frame.data.selectExpr(pane, "_pos AS _latest", *carried, *keys, *values)
 
 
-def _windows(data: DataFrame, node: Aggregate, window: Sliding, first: int, last: int) -> DataFrame:
-    """Merged partials by (_end, keys) for window ends in [first, last]."""
-    if -(-window.length // window.slide) > DIRECT_WINDOWS_MAX:
-        return _windows_by_blocks(data, node, window, first, last)
-    low, high = _ends_of_pane(node, window, first, last)
+def _windows(data: DataFrame, node: Aggregate, window: Sliding, bounds: Bounds) -> DataFrame:
+    """Merged partials by (_end, keys) for the window ends within the bounds."""
+    if by_blocks(window):
+        return _windows_by_blocks(data, node, window, bounds)
+    low, high = _ends_of_pane(node, window, bounds)
     copied = data.selectExpr("*", f"{multiples(low, high, window.slide)} AS _end")
     return merge(copied, ["_end", *_keys(node)], node.calls)
 
@@ -187,17 +256,14 @@ def _keys(node: Aggregate) -> list[str]:
     return [f"k{i}" for i in range(len(node.keys))]
 
 
-def _ends_of_pane(node: Aggregate, window: Sliding, first: int, last: int) -> tuple[str, str]:
+def _ends_of_pane(node: Aggregate, window: Sliding, bounds: Bounds) -> tuple[str, str]:
     """First and last end of the wanted windows that hold a pane, as SQL over `_pane`."""
-    earliest = first
-    if node.start > BEGINNING:
-        earliest = max(first, end_from(window, node.start + window.length))
     low = _ceil(f"(_pane + {pane_length(node)}L)", window.slide, window.offset)
     high = _floor(f"(_pane + {window.length}L)", window.slide, window.offset)
-    if earliest > BEGINNING:
-        low = f"greatest({low}, {steady(earliest, '_pane')})"
-    if last < FOREVER:
-        high = f"least({high}, {steady(last, '_pane')})"
+    if bounds.first_end is not None:
+        low = f"greatest({low}, {bounds.first_end})"
+    if bounds.last_end is not None:
+        high = f"least({high}, {bounds.last_end})"
     return low, high
 
 
@@ -211,7 +277,7 @@ def _floor(text: str, step: int, offset: int = 0) -> str:
 
 
 def _windows_by_blocks(
-    data: DataFrame, node: Aggregate, window: Sliding, first: int, last: int
+    data: DataFrame, node: Aggregate, window: Sliding, bounds: Bounds
 ) -> DataFrame:
     """The same for windows of very many panes.
 
@@ -228,12 +294,13 @@ def _windows_by_blocks(
     placed = leveled.selectExpr("*", f"_pane - pmod(_pane, {size}) AS _block")
     blocks = merge(placed, ["_level", "_block", *keys], node.calls)
     # ends at which a group's window changes: where a pane enters, and after it has left
-    low, high = _ends_of_pane(node, window, first, last)
+    low, high = _ends_of_pane(node, window, bounds)
+    last = steady(bounds.last, "_end") if bounds.last < FOREVER else None
     left = f"({_floor(f'(_pane + {length}L)', slide, window.offset)} + {slide}L)"
     changes = data.where(f"{low} <= {high}").selectExpr(
         *keys, f"explode(array({low}, {left})) AS _end"
     )
-    changes = changes.where(f"_end <= {steady(last, '_end')}") if last < FOREVER else changes
+    changes = changes if last is None else changes.where(f"_end <= {last}")
     by = f"PARTITION BY {', '.join(keys)} " if keys else ""
     ends = changes.distinct().selectExpr("*", f"lead(_end) OVER ({by}ORDER BY _end) AS _next")
     # each window as few blocks, joined with what the blocks hold
@@ -243,7 +310,7 @@ def _windows_by_blocks(
     chosen = [*(f"w.{c}" for c in ("_end", "_next", *keys)), *names_of(node.calls), "_latest"]
     merged = merge(joined.selectExpr(*chosen), ["_end", "_next", *keys], node.calls)
     stop = f"_next - {slide}L"
-    stop = f"coalesce({stop}, {steady(last, '_end')})" if last < FOREVER else stop
+    stop = stop if last is None else f"coalesce({stop}, {last})"
     kept = [*keys, *names_of(node.calls), "_latest"]
     return merged.selectExpr(*kept, f"{multiples('_end', stop, slide)} AS _end")
 

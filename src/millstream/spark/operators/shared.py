@@ -7,7 +7,7 @@ bits (`share.shared_plan`). The answer is one frame, and each operator's place i
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql.types import LongType
+from pyspark.sql.types import DataType, LongType
 
 from millstream.engine.ports import Input
 from millstream.language.plan.nodes import Emit
@@ -138,14 +138,14 @@ def _read_panes(
         if s.file:
             assert s.tag is not None
             files.setdefault(s.tag, []).append(s.file)
-    hidden = ("_ts", "_until", "_pos")
+    hidden = ("_ts", "_until", "_pos", *reader.carried)
     frames = []
     for tag, paths in files.items():
         places = reader.layout(tag)
         first = next(m.panes.stream for m in members if m.panes.stream in places)
         schema = reader.schema(first)
         texts: list[str] = []
-        types = {h: schema[h].dataType for h in hidden}
+        types: dict[str, DataType] = dict.fromkeys(hidden, LongType())
         for i in range(keys):
             wide = places[first].columns[f"c{i}"]
             texts.append(wide)

@@ -8,8 +8,9 @@ the batches. The commit records how far the source was read, so that a crash rep
 import json
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from millstream.store.columns import columns_text
 from millstream.store.ledger import Ledger
 from millstream.store.segments import SegmentStore, Written
 
+Row = Mapping[str, Any]
+Rows = Sequence[Row] | pa.Table  # as somebody brings them, by declared name
 REASON, RECORD, FILE, ROW = "_reason", "_record", "_file", "_row"
 REJECTED = columns_text(
     {"_ts": "long", "c0": "string", "c1": "string", "c2": "string", "c3": "long"}
@@ -97,48 +100,81 @@ class Appender:
         """The same for rows that come in pieces, one of which is in memory at a time."""
         clock = time.perf_counter()
         with self.lock:
-            before = self.ledger.ingest_position(self.stream)
-            batch = _Batch(
-                pos=int(before.get("pos", 0)),
-                highest=int(before.get("highest", BEGINNING)),
-                floor=int(before.get("floor", BEGINNING)),
-            )
+            batch = self._begin()
+            reasons: list[tuple[int, str]] = []
             for table in pieces:
-                self._write(table, batch)
-            faults.reach("ingest.written")
-            after = dict(before) | dict(position)
-            after |= {"pos": batch.pos, "highest": batch.highest, "floor": batch.floor}
-            with self.ledger.transaction() as ledger:
-                watermark = self._watermark(batch.highest, batch.floor)
-                ledger.publish(self.stream, batch.good, watermark)
-                ledger.publish(self.late, batch.late, BEGINNING)
-                ledger.publish(self.rejected, batch.rejected, BEGINNING)
-                ledger.set_ingest_position(self.stream, after)
-                for name, where in (others or {}).items():
-                    ledger.set_ingest_position(name, where)
-                ledger.count(f"late:{self.definition.name}", _rows(batch.late))
-                ledger.count(f"rejected:{self.definition.name}", _rows(batch.rejected))
-            faults.reach("ingest.committed")
-            self.arrived = time.time()
+                reasons += _told(self._write(table, batch).rejected)
+            self._commit(batch, position, others or {})
         seconds = time.perf_counter() - clock
         return Appended(
             _rows(batch.good),
             _rows(batch.late),
             _rows(batch.rejected),
             seconds,
-            tuple(batch.reasons[:REASONS_MAX]),
+            tuple(reasons[:REASONS_MAX]),
         )
 
-    def _write(self, table: pa.Table, batch: "_Batch") -> None:
-        good, late, bad, batch.highest = self._classify(
-            table, batch.pos, batch.highest, batch.floor
+    def append_together(
+        self, tables: Sequence[pa.Table], others: Mapping[str, Mapping[str, Any]]
+    ) -> list[Appended]:
+        """Batches of several producers, in this order, as one segment and one transaction.
+
+        Each is told what became of its own rows.
+        """
+        clock = time.perf_counter()
+        with self.lock:
+            batch = self._begin()
+            whole = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+            made = self._write(whole, batch)
+            self._commit(batch, {}, others)
+        seconds = time.perf_counter() - clock
+        ends = np.cumsum([0, *(t.num_rows for t in tables)])
+        return [made.part(a, b, seconds) for a, b in pairwise(ends)]
+
+    def _begin(self) -> "_Batch":
+        before = self.ledger.ingest_position(self.stream)
+        return _Batch(
+            before,
+            pos=int(before.get("pos", 0)),
+            highest=int(before.get("highest", BEGINNING)),
+            floor=int(before.get("floor", BEGINNING)),
         )
+
+    def _write(self, table: pa.Table, batch: "_Batch") -> "_Sorted":
+        made = self._classify(table, batch.pos, batch.highest, batch.floor)
+        batch.highest = made.highest
         batch.pos += table.num_rows
+        good = made.rows if made.good.all() else made.rows.filter(pa.array(made.good))
         batch.good.append(self.store.write(good))
-        batch.late.append(self.store.write(late))
-        batch.rejected.append(self.store.write(bad))
-        told = bad.slice(0, REASONS_MAX)
-        batch.reasons += zip(told["c3"].to_pylist(), told["c0"].to_pylist(), strict=True)
+        if made.late.any():
+            batch.late.append(self.store.write(made.rows.filter(pa.array(made.late))))
+        if made.rejected is not None:
+            batch.rejected.append(self.store.write(made.rejected))
+        return made
+
+    def _commit(
+        self,
+        batch: "_Batch",
+        position: Mapping[str, Any],
+        others: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        faults.reach("ingest.written")
+        after = dict(batch.before) | dict(position)
+        after |= {"pos": batch.pos, "highest": batch.highest, "floor": batch.floor}
+        with self.ledger.transaction() as ledger:
+            watermark = self._watermark(batch.highest, batch.floor)
+            ledger.publish(self.stream, batch.good, watermark)
+            if batch.late:
+                ledger.publish(self.late, batch.late, BEGINNING)
+            if batch.rejected:
+                ledger.publish(self.rejected, batch.rejected, BEGINNING)
+            ledger.set_ingest_position(self.stream, after)
+            for name, where in others.items():
+                ledger.set_ingest_position(name, where)
+            ledger.count(f"late:{self.definition.name}", _rows(batch.late))
+            ledger.count(f"rejected:{self.definition.name}", _rows(batch.rejected))
+        faults.reach("ingest.committed")
+        self.arrived = time.time()
 
     def finish(self) -> None:
         """No more rows will come: every window can be decided."""
@@ -166,10 +202,8 @@ class Appender:
             return floor
         return max(floor, highest - self.definition.lateness_us)
 
-    def _classify(
-        self, table: pa.Table, start: int, highest: int, floor: int
-    ) -> tuple[pa.Table, pa.Table, pa.Table, int]:
-        """Good rows, late rows, rejected rows, and the greatest time so far."""
+    def _classify(self, table: pa.Table, start: int, highest: int, floor: int) -> "_Sorted":
+        """Which rows are good and late, those that are rejected, the greatest time so far."""
         count = table.num_rows
         names = [f"c{i}" for i in range(len(self.definition.columns))]
         times = table["_ts"].combine_chunks()
@@ -192,12 +226,11 @@ class Appender:
         good = accepted & ~late
         pos = pa.array(np.arange(start, start + count, dtype=np.int64))
         rows = pa.table([pa.array(ts), pos, *(table[n] for n in names)], ["_ts", "_pos", *names])
-        return (
-            rows.filter(pa.array(good)),
-            rows.filter(pa.array(late)),
-            self._rejected_rows(table, ~accepted, _reasons(table, known, malformed, outside)),
-            int(running[-1]),
-        )
+        rejected = None
+        if not accepted.all():
+            reasons_told = _reasons(table, known, malformed, outside)
+            rejected = self._rejected_rows(table, ~accepted, reasons_told)
+        return _Sorted(rows, good, late, accepted, rejected, int(running[-1]))
 
     def _rejected_rows(
         self, table: pa.Table, chosen: np.ndarray[Any, Any], reasons: list[str | None]
@@ -224,13 +257,46 @@ class Appender:
 class _Batch:
     """How far a batch has come, and what of it was written."""
 
+    before: Mapping[str, Any]  # where the source stood
     pos: int
     highest: int
     floor: int
     good: list[Written] = field(default_factory=list)
     late: list[Written] = field(default_factory=list)
     rejected: list[Written] = field(default_factory=list)
-    reasons: list[tuple[int, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sorted:
+    """Rows, told apart."""
+
+    rows: pa.Table
+    good: np.ndarray[Any, Any]
+    late: np.ndarray[Any, Any]
+    accepted: np.ndarray[Any, Any]  # good or late
+    rejected: pa.Table | None  # the others, as they go aside; None where there are none
+    highest: int
+
+    def part(self, begin: int, end: int, seconds: float) -> Appended:
+        """What became of some neighbours among the rows."""
+        good, late, accepted = (
+            int(np.count_nonzero(flags[begin:end]))
+            for flags in (self.good, self.late, self.accepted)
+        )
+        rejected = int(end - begin) - accepted
+        told: list[tuple[int, str]] = []
+        if self.rejected is not None:
+            before = int(np.count_nonzero(~self.accepted[:begin]))
+            told = _told(self.rejected.slice(before, rejected))
+        return Appended(good, late, rejected, seconds, tuple(told))
+
+
+def _told(rejected: pa.Table | None) -> list[tuple[int, str]]:
+    """Of the first rejected rows: which, and why."""
+    if rejected is None:
+        return []
+    told = rejected.slice(0, REASONS_MAX)
+    return list(zip(told["c3"].to_pylist(), told["c0"].to_pylist(), strict=True))
 
 
 def _rows(written: Iterable[Written]) -> int:

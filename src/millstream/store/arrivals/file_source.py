@@ -1,8 +1,9 @@
 """Files as a source: which there are, in which order, in which format, and whether they changed.
 
-A source is one file, or a folder whose files come in order of name. Which files there are, and with
-what content, is recorded in the ledger when they are first seen, so that a run that is started
-again reads the same input or says that it has changed. What files hold is parsed elsewhere.
+A source is one file, a folder, or a pattern such as `logs/*.csv`; files come in order of name.
+Which files there are, and with what content, is recorded in the ledger when they are first seen, so
+that a run that is started again reads the same input or says that it has changed. What files hold
+is parsed elsewhere.
 """
 
 import bz2
@@ -79,10 +80,10 @@ def list_files(definition: StreamDefinition) -> list[Path]:
                 hint="rename it so that it does not begin with . or _",
             )
         return [path]
-    if path.is_dir():
-        return sorted(
-            (p for p in path.iterdir() if p.is_file() and not hidden(p.name)), key=lambda p: p.name
-        )
+    named = path.iterdir() if path.is_dir() else path.parent.glob(path.name)
+    found = sorted((p for p in named if p.is_file() and not hidden(p.name)), key=lambda p: p.name)
+    if found or path.is_dir():
+        return found
     raise UsageError(
         f"stream {definition.name}: there is no file or folder {path}",
         hint="paths are relative to the job file",
@@ -105,6 +106,15 @@ def identity(path: Path) -> str:
     except OSError as error:
         raise UsageError(f"{path} cannot be read", detail=error.strerror or "") from None
     return f"{size}:{digest.hexdigest()}"
+
+
+def look(path: Path) -> tuple[int, int, int] | None:
+    """What the file system says of a file; another answer later calls for a look at its content."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def verify_unchanged(stream: str, recorded: Sequence[tuple[str, str]]) -> None:

@@ -24,31 +24,29 @@ class CsvForm:
 
     separator: str = ","
     quote: str = '"'
-    escape: str = "\\"
+    escape: str = '"'  # as RFC 4180 has it: a quote inside quotes is doubled
     null: str = ""
-    multi_line: bool = False
 
     @staticmethod
     def of(options: Mapping[str, Any]) -> "CsvForm":
         """From options as Spark's reader takes them, whatever their case.
 
-        >>> CsvForm.of({"SEP": ";", "multiLine": True})
-        CsvForm(separator=';', quote='"', escape='\\\\', null='', multi_line=True)
+        >>> CsvForm.of({"SEP": ";"})
+        CsvForm(separator=';', quote='"', escape='"', null='')
         """
         given = {str(k).lower(): v for k, v in options.items()}
         return CsvForm(
             separator=str(given.get("sep", given.get("delimiter", ","))).replace("\\t", "\t"),
             quote=str(given.get("quote", '"')),
-            escape=str(given.get("escape", "\\")),
+            escape=str(given.get("escape", given.get("quote", '"'))),
             null=str(given.get("nullvalue", "")),
-            multi_line=str(given.get("multiline", "false")).lower() == "true",
         )
 
     def sql_options(self) -> str:
         """The form as the options of Spark's `to_csv`.
 
         >>> print(CsvForm(separator=";").sql_options())
-        map('sep', ';', 'quote', '"', 'escape', '\\\\')
+        map('sep', ';', 'quote', '"', 'escape', '"')
         """
         given = {"sep": self.separator, "quote": self.quote[:1], "escape": self.escape[:1]}
         texts = [text for pair in given.items() if pair[1] for text in pair]
@@ -66,7 +64,7 @@ class CsvForm:
         doubled = self.escape == self.quote
         try:
             reader = csv.reader(
-                io.StringIO(record, newline="") if self.multi_line else [record],
+                io.StringIO(record, newline="") if "\n" in record else [record],
                 delimiter=self.separator,
                 quotechar=self.quote[:1] or None,
                 quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,

@@ -5,6 +5,7 @@ repeated anywhere. A source that has been replaced without knowing it is not bel
 not keep a stream any longer is told until it has heard.
 """
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 from millstream.control.moves.table import ARRIVING
 from millstream.core.errors import MillstreamError
 from millstream.store import faults
+from millstream.store.integrity.digests import LENGTH
 from millstream.store.moves.ownership import Copy, Ownership
 from millstream.store.moves.records import Place
 from millstream.store.moves.transfer import Page, PathTime, Peer, Peers, RefusedError
@@ -250,24 +252,32 @@ class Receiver:
         name = self._files.new_name()
         path = self._files.path(name)
         try:
-            size = self._store(path, peer.fetch(segment.stream, segment.first, segment.last))
+            size, digest = self._store(
+                path, peer.fetch(segment.stream, segment.first, segment.last)
+            )
+            if digest is None or digest != (segment.digest or digest):
+                raise RefusedError("broken", f"a file of {segment.stream} was damaged on its way")
             if _rows_in(path) != segment.rows:
                 raise RefusedError("broken", f"a file of {segment.stream} came incomplete")
         except Exception:
             self._files.remove(name)
             raise
-        return size, replace(segment, file=name, tag=None, size=size)
+        return size, replace(segment, file=name, tag=None, size=size, digest=digest)
 
-    def _store(self, path: str, chunks: Iterable[bytes]) -> int:
-        """Writes and syncs a file; gives its size."""
-        size = 0
+    def _store(self, path: str, chunks: Iterable[bytes]) -> tuple[int, str | None]:
+        """Writes and syncs a file; gives its size, and its digest where that is the one told."""
+        size, held, digest = 0, b"", hashlib.sha256()
         with disk_errors():
             with open(path, "wb") as file:
                 for chunk in chunks:
-                    file.write(chunk)
-                    size += len(chunk)
+                    held += chunk
+                    data, held = held[:-LENGTH], held[-LENGTH:]
+                    file.write(data)
+                    digest.update(data)
+                    size += len(data)
             sync(path)
-        return size
+        found = digest.hexdigest()[:LENGTH]
+        return size, found if held == found.encode() else None
 
 
 def _rows_in(path: str) -> int:

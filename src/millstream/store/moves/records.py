@@ -103,5 +103,10 @@ class Move:
 
 
 def as_sent(segment: Segment) -> Segment:
-    """A segment as it travels: where its file lies is each processor's own business."""
-    return replace(segment, file=None, tag=None)
+    """A segment as it travels: where its file lies is each processor's own business.
+
+    Of a file that holds other streams as well only this one's rows travel: their digest follows
+    them (`transfer.py`).
+    """
+    digest = segment.digest if segment.tag is None else ""
+    return replace(segment, file=None, tag=None, digest=digest)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from millstream.core import errors
 from millstream.language.plan.windows import BEGINNING
 from millstream.store.consumers import remote
+from millstream.store.integrity.digests import digest_of
 from millstream.store.moves.ownership import Handed, Ownership
 from millstream.store.moves.records import Extent, Place, SealedRecord, as_sent
 from millstream.store.retention import Retention
@@ -55,7 +56,7 @@ class Peer(Protocol):
     def page(self, stream: str, after: int, consumer: str, epoch: int, wait: float) -> Page: ...
 
     def fetch(self, stream: str, first: int, last: int) -> Iterable[bytes]:
-        """One segment's rows as a Parquet file of that stream alone."""
+        """One segment's rows as a Parquet file of that stream alone, then the file's digest."""
         ...
 
     def acknowledge(self, stream: str, consumer: str, following: int) -> None: ...
@@ -80,6 +81,28 @@ class Peer(Protocol):
 
 
 Peers = Callable[[Place], Peer]
+
+
+class FollowedByDigest:
+    """An open file whose digest comes after its last byte: who receives it knows what was sent."""
+
+    def __init__(self, file: IO[bytes], digest: str) -> None:
+        self._file, self._rest = file, digest.encode()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        if not data:
+            data, self._rest = self._rest, b""
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> "FollowedByDigest":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Distributor:
@@ -150,8 +173,8 @@ class Distributor:
             known[row["stream"]] = max(known.get(row["stream"], BEGINNING), int(row["ts_max"]))
         return {name: ts for name, ts in known.items() if ts > BEGINNING}
 
-    def open(self, stream: str, first: int, last: int) -> IO[bytes]:
-        """One segment as a Parquet file. An open file outlives its removal."""
+    def open(self, stream: str, first: int, last: int) -> "FollowedByDigest":
+        """One segment as a Parquet file, then its digest. An open file outlives its removal."""
         with self.streams.removals.reading():
             found = [
                 s for s in self.ledger.segments(stream, first) if (s.first, s.last) == (first, last)
@@ -160,11 +183,13 @@ class Distributor:
                 raise RefusedError("gone", f"stream {stream} has no segment {first} to {last}")
             segment = found[0]
             if segment.tag is None:
-                return open(self.streams.files.path(str(segment.file)), "rb")
+                self.streams.files.check([segment])
+                path = self.streams.files.path(str(segment.file))
+                return FollowedByDigest(open(path, "rb"), segment.digest)
             alone = io.BytesIO()
             pq.write_table(self.streams.files.read(segment), alone, compression="zstd")
             alone.seek(0)
-            return alone
+            return FollowedByDigest(alone, digest_of(alone.getbuffer()))
 
     def expect(self, stream: str, consumer: str, *, ahead: bool = False) -> tuple[int, int]:
         """Keeps segments for another processor, from the first that is still there.

@@ -15,6 +15,10 @@ import typer
 from millstream.app.config import load_job
 from millstream.client.manager_client import ManagerClient, manager_url
 from millstream.client.results import ResultReader
+from millstream.control.snapshot.alarms import told as alarm_line
+from millstream.control.snapshot.model import Alarm
+from millstream.core.beginning import beginning_gone
+from millstream.core.codec import from_json
 from millstream.core.durations import microseconds
 from millstream.core.errors import MillstreamError, UsageError
 from millstream.store.delivery import json_lines
@@ -112,12 +116,18 @@ def _told(query: dict[str, Any]) -> str:
         line += f"  {query['admission']['sentence']}"
     if query["reason"]:
         line += f"  ({query['reason']})"
+    if query.get("from_beginning") and (gone := beginning_gone(query.get("start"))):
+        line += f"\n{query['name']}: {gone}"
     return line
 
 
 def queries(manager: Manager = None, json_output: Json = False) -> None:
     """List all queries with their state and place."""
-    told = _asked(manager, lambda c: c.queries())
+    told, alarms = _asked(manager, lambda c: (c.queries(), c.alarms()))
+    stalled = {a["subject"]: a["culprit"] for a in alarms if a["kind"] == "stalled"}
+    for query in told:
+        if query["name"] in stalled:
+            query |= {"state": "stalled", "reason": stalled[query["name"]]}
     if json_output:
         _print(told)
         return
@@ -144,12 +154,16 @@ def drop(
 
 def status(manager: Manager = None, json_output: Json = False) -> None:
     """Show processors, streams and what goes on."""
-    told = _asked(manager, lambda c: c.status())
+    told, alarms = _asked(manager, lambda c: (c.status(), c.alarms()))
     if json_output:
-        _print(told)
+        _print(told | {"alarms": alarms})
         return
+    for alarm in alarms:
+        line = alarm_line(from_json(Alarm, alarm), time.time())
+        colour = "red" if alarm["severity"] == "error" else "yellow"
+        typer.secho(f"{alarm['severity']}: {line}", fg=colour)
     for name, processor in told["processors"].items():
-        load = processor["figures"].get("load")
+        load = processor["figures"].get("load") if processor["state"] == "up" else None
         shown = f"load {load:.0%}" if load is not None else ""
         typer.echo(
             f"{name:<12} {processor['state']:<9} {processor['operators']:>4} operators  "

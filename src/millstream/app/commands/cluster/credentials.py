@@ -1,14 +1,30 @@
-"""Tokens and certificates of daemons: given as files, so that no list of processes shows them."""
+"""Tokens and certificates of daemons: given as files, so that no list of processes shows them.
 
+A daemon that only this machine reaches and that was given no token takes the user's own.
+"""
+
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from millstream.client.keyring import user_token
 from millstream.core.errors import UsageError
 
+if TYPE_CHECKING:
+    from millstream.edge.http.serving import Tls
 
-def token_of(file: Path | None) -> str | None:
-    """The token in a file."""
+
+def daemon_token(file: Path | None, host: str) -> str | None:
+    """What a daemon asks for; nothing where a token must be given."""
     if file is None:
-        return None
+        from millstream.edge.http.serving import is_loopback  # noqa: PLC0415
+
+        return user_token() if is_loopback(host) else None
+    return token_of(file)
+
+
+def token_of(file: Path) -> str:
+    """The token in a file."""
     try:
         token = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -17,6 +33,20 @@ def token_of(file: Path | None) -> str | None:
     if not token:
         raise UsageError(f"{file} holds no token")
     return token
+
+
+def tls_of(certificate: Path | None, key: Path | None, *, plain: bool) -> "Tls":
+    from millstream.edge.http.serving import Tls  # noqa: PLC0415
+
+    return Tls(existing_file(certificate), existing_file(key), plain)
+
+
+def private_home(home: Path) -> None:
+    """A folder for its owner alone, as is all that this process and its Java process write."""
+    os.umask(0o077)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if home.stat().st_uid == os.getuid():
+        home.chmod(0o700)
 
 
 def existing_file(path: Path | None) -> str | None:

@@ -10,7 +10,12 @@ from typing import Annotated
 
 import typer
 
-from millstream.app.commands.cluster.credentials import existing_file, token_of
+from millstream.app.commands.cluster.credentials import (
+    daemon_token,
+    existing_file,
+    private_home,
+    tls_of,
+)
 from millstream.app.runs.json_log import speaker
 
 
@@ -22,6 +27,9 @@ def manager(
     home: Annotated[Path, typer.Option(help="Folder of what it remembers; made if missing.")],
     host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8360,
+    advertise: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where others reach it, if elsewhere.")
+    ] = None,
     placer: Annotated[
         str,
         typer.Option(
@@ -63,10 +71,13 @@ def manager(
     ] = None,
     name: Annotated[str, typer.Option("--id", help="Its id for the manager above.")] = "manager",
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the token; required beyond loopback.")
+        Path | None, typer.Option(help="File with the token; your own without it.")
     ] = None,
     certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")] = None,
     key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
+    plain_http: Annotated[
+        bool, typer.Option("--plain-http", help="No TLS beyond this machine: the network is safe.")
+    ] = False,
     authority: Annotated[
         Path | None, typer.Option(help="Certificates that are believed (PEM).")
     ] = None,
@@ -91,10 +102,10 @@ def manager(
     settings = ManagerSettings(
         host=host,
         port=port,
-        token=token_of(token_file),
-        certificate=existing_file(certificate),
-        key=existing_file(key),
+        token=daemon_token(token_file, host),
+        tls=tls_of(certificate, key, plain=plain_http),
         authority=existing_file(authority),
+        advertise=advertise,
         name=name,
         above=above,
         deciding=Settings(
@@ -112,7 +123,7 @@ def manager(
         ),
     )
     say = speaker(log_format, "decision")
-    home.mkdir(parents=True, exist_ok=True)
+    private_home(home)
     server = ManagerServer(home, settings, (lambda _: None) if quiet else say)
 
     with ExitStack() as pages:
@@ -124,7 +135,7 @@ def manager(
                 from millstream.edge.manager.dashboard import manager_dashboard  # noqa: PLC0415
 
                 board = pages.enter_context(manager_dashboard(server, address(ui_at)))
-                typer.echo(f"dashboard: {board.url}")
+                typer.echo(f"dashboard: {board.link}")
             sys.stdout.flush()
 
         server.run(ready)

@@ -18,7 +18,12 @@ from typing import Annotated, Any
 
 import typer
 
-from millstream.app.commands.cluster.credentials import existing_file, token_of
+from millstream.app.commands.cluster.credentials import (
+    daemon_token,
+    existing_file,
+    private_home,
+    tls_of,
+)
 from millstream.app.runs.json_log import speaker
 from millstream.core.errors import UsageError
 
@@ -53,12 +58,25 @@ def processor(
         typer.Option("--property", help="What it says of itself: KEY=VALUE; may be repeated."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the token; required beyond loopback.")
+        Path | None, typer.Option(help="File with the token; your own without it.")
     ] = None,
     certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")] = None,
     key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
+    plain_http: Annotated[
+        bool, typer.Option("--plain-http", help="No TLS beyond this machine: the network is safe.")
+    ] = False,
     authority: Annotated[
         Path | None, typer.Option(help="Certificates that are believed (PEM).")
+    ] = None,
+    allow_folder: Annotated[
+        list[Path] | None,
+        typer.Option(help="Clients may read it; without any: where it starts, and its home."),
+    ] = None,
+    allow_format: Annotated[
+        list[str] | None, typer.Option(help="Clients may name this format of a Spark source too.")
+    ] = None,
+    allow_option: Annotated[
+        list[str] | None, typer.Option(help="... and this option, or those of a pattern: kafka.*")
     ] = None,
     slots: Annotated[int, typer.Option(min=1, help="Steps in flight at once.")] = 2,
     pace: Annotated[
@@ -88,6 +106,10 @@ def processor(
     ] = "text",
 ) -> None:
     """Run a query processor."""
+    from millstream.control.definitions.source_rules import (  # noqa: PLC0415
+        SourceRules,
+        usual_folders,
+    )
     from millstream.edge.processor.app import ProcessorServer, ProcessorSettings  # noqa: PLC0415
     from millstream.engine.settings import EngineSettings  # noqa: PLC0415
     from millstream.spark.plane import SparkPlane  # noqa: PLC0415
@@ -95,20 +117,24 @@ def processor(
     settings = ProcessorSettings(
         host=host,
         port=port,
-        token=token_of(token_file),
-        certificate=existing_file(certificate),
-        key=existing_file(key),
+        token=daemon_token(token_file, host),
+        tls=tls_of(certificate, key, plain=plain_http),
         authority=existing_file(authority),
         manager=manager,
         advertise=advertise,
         properties=properties_of(prop or ()),
         balance=_balance(balance, peers),
+        rules=SourceRules(
+            tuple(allow_folder) if allow_folder else usual_folders(home, Path.cwd()),
+            tuple(allow_format or ()),
+            tuple(allow_option or ()),
+        ),
     )
     engine = EngineSettings(
         slots=slots, pace_s=_pace(pace, settings.balance), local_disk=not shared_storage
     )
     say = speaker(log_format, "notice")
-    home.mkdir(parents=True, exist_ok=True)
+    private_home(home)
     session = _session(spark, heap, home)
     server = ProcessorServer(
         name,

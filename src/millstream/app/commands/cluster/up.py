@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from millstream.app.commands.cluster.credentials import private_home
+from millstream.app.commands.cluster.token import link_to
 from millstream.app.config import load_job
 
 WATCH_S = 0.5
@@ -38,6 +40,10 @@ def up(
     ] = None,
     ui: Annotated[bool, typer.Option(help="Serve the dashboard.")] = True,
     ui_port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.")] = 0,
+    allow_folder: Annotated[
+        list[Path] | None,
+        typer.Option(help="Clients may read it; without any: where it starts, and its homes."),
+    ] = None,
     json_output: Annotated[
         bool, typer.Option("--json", help="Print where everything is as one JSON object.")
     ] = False,
@@ -54,6 +60,7 @@ def up(
     def say(text: str) -> None:
         typer.echo(text, err=True)
 
+    private_home(home)
     pages = KeptPort(ui_port)
     options = (
         *(("--pattern", pattern) if pattern else ()),
@@ -61,6 +68,9 @@ def up(
     )
     cluster = LocalCluster(
         home, processors, port=port, spark=spark, heap=heap, manager_options=options, say=say,
+        processor_options=[
+            word for one in allow_folder or () for word in ("--allow-folder", str(one.absolute()))
+        ],
     )  # fmt: skip
     try:
         say(f"starting a manager and {processors} processors in {cluster.folder}")
@@ -68,6 +78,7 @@ def up(
         told = cluster.describe()
         if ui:
             told["dashboard"] = f"http://127.0.0.1:{pages.number}/"
+            told["link"] = link_to(told["dashboard"].rstrip("/"))
         if json_output:
             typer.echo(json.dumps(told))
         else:
@@ -75,7 +86,7 @@ def up(
             for name, url in told["processors"].items():
                 typer.echo(f"processor  {name}  {url}")
             if ui:
-                typer.echo(f"dashboard  {told['dashboard']}")
+                typer.echo(f"dashboard  {told['link']}")
             typer.echo(f"try: millstream status --manager {told['manager']}")
         sys.stdout.flush()
         if wanted is not None:

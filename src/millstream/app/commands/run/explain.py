@@ -22,7 +22,15 @@ from millstream.language.cql.analyzer import Analyzer
 from millstream.language.cql.binding.binder import bind
 from millstream.language.cql.binding.streams import bind_time
 from millstream.language.cql.catalog import Catalog
-from millstream.language.cql.parsing.parser import CreateQuery, CreateStream, parse
+from millstream.language.cql.parsing.parser import (
+    CreateQuery,
+    CreateStream,
+    CreateView,
+    parse,
+    parse_query,
+    split,
+)
+from millstream.language.cql.views import body_of, whole_text
 from millstream.language.plan.explain import explain as plan_text
 from millstream.language.plan.explain import explain_json, warnings
 from millstream.language.plan.nodes import Plan
@@ -132,15 +140,23 @@ def _plans_of_job(job: Job, spark: Analyzer) -> dict[str, Plan]:
 def _plans_of_text(text: str, job: Job | None, spark: Analyzer) -> dict[str, Plan]:
     """Plans of the statements of a text, in order."""
     catalog = Catalog(job.streams) if job is not None else Catalog()
+    known = {q.name: q.cql for q in job.queries} if job is not None else {}
     plans: dict[str, Plan] = {}
-    for statement in parse(text):
+    statements = parse(text)  # as a whole first: a mistake stands where it does in the text
+    for statement, piece in zip(statements, split(text), strict=True):
         if isinstance(statement, CreateStream):
             bind_time(statement.definition, spark)
             catalog = catalog.with_stream(statement.definition)
-        elif isinstance(statement, CreateQuery):
-            plans[statement.name] = bind(statement.select, catalog, spark)
+            known.pop(statement.definition.name, None)
+        elif isinstance(statement, CreateView):
+            known[statement.name] = body_of(piece)
         else:
-            plans[f"query {len(plans) + 1}"] = bind(statement, catalog, spark)
+            name, whole = f"query {len(plans) + 1}", whole_text(piece, known.get)
+            select = statement.select if isinstance(statement, CreateQuery) else statement
+            if isinstance(statement, CreateQuery):
+                name = statement.name
+                known[name] = whole
+            plans[name] = bind(select if whole == piece else parse_query(whole), catalog, spark)
     if not plans:
         raise UsageError("the text has no query", hint="add SELECT ...")
     return plans

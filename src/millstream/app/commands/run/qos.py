@@ -17,12 +17,12 @@ from rich.table import Table
 from millstream.app.config import load_job
 from millstream.app.runs.folder import STATE
 from millstream.app.runs.live_run import leave_wish, live_figures
+from millstream.client.keyring import TOKEN
 from millstream.core.errors import StateError, UsageError
 from millstream.core.json_files import read_json
 from millstream.core.lock import locked
 from millstream.decide.schedule.goal_text import specification_from_text
 
-TOKEN = "MILLSTREAM_TOKEN"
 ANSWER_SECONDS_MAX = 30.0
 
 

@@ -1,7 +1,8 @@
 """`millstream run`: a job file to results in a folder, exactly once, resumable.
 
 Exit codes: 0 all done; 1 a query has failed on its data (the others are done); 2 a mistake in the
-job, the command or changed input; 3 something ran out; 70 a fault of ours, told in crash.log;
+job, the command or changed input; 3 something ran out; 4 all done, but most rows of a stream were
+rejected or late (or the first one, with --strict); 70 a fault of ours, told in crash.log;
 130 and 143 stopped by a signal, to be resumed by the same command.
 """
 
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from millstream.app.commands.cluster.credentials import tls_of
 from millstream.app.config import Job, load_job
 from millstream.app.runs.display import Display, display_for
 from millstream.app.runs.folder import RunFolder
@@ -39,12 +41,12 @@ from millstream.app.runs.statistics_export import (
     kept_statistics,
 )
 from millstream.app.runs.summary import exit_code, print_summary
+from millstream.client.keyring import TOKEN
 from millstream.core.errors import InternalError, MillstreamError, UsageError
 
 if TYPE_CHECKING:
+    from millstream.edge.http.serving import Tls
     from millstream.edge.run.dashboard import RunDashboard
-
-TOKEN = "MILLSTREAM_TOKEN"  # asked of every request where others than this machine may come
 
 
 def register(app: typer.Typer) -> None:
@@ -90,9 +92,19 @@ def run(
         Path | None,
         typer.Option(metavar="DIR", help="Statistics as statistics.xlsx and parquet, at the end."),
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at the first row that is rejected or late.")
+    ] = False,
     manager: Annotated[
         str | None, typer.Option(metavar="URL", help="Run it on the cluster of this manager.")
     ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="TLS certificate of endpoint and dashboard (PEM).")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
+    plain_http: Annotated[
+        bool, typer.Option("--plain-http", help="No TLS beyond this machine: the network is safe.")
+    ] = False,
 ) -> None:
     """Run all queries of a job file over their input and write the results."""
     if output_format not in FORMATS:
@@ -111,11 +123,12 @@ def run(
         again = summary is not None
         if summary is None:
             display = _display(log_format, quiet=quiet)
-            door = _door(wanted, http, display, quiet=quiet) if here else None
+            tls = tls_of(certificate, key, plain=plain_http)
+            door = _door(wanted, http, display, tls, quiet=quiet) if here else None
             pages, at = (ui or stay, ui_at) if here else (False, None)
-            with dashboard_of(job.name, pages, at, display, quiet=quiet) as dashboard:
+            with dashboard_of(job.name, pages, at, display, tls, quiet=quiet) as dashboard:
                 watch = dashboard.watch if dashboard is not None else None
-                settings = RunSettings(output_format, master, trace, door, watch, manager)
+                settings = RunSettings(output_format, master, trace, door, watch, strict, manager)
                 with guarded(folder, display) as poll:
                     summary = run_job(wanted, folder, settings, display, poll=poll)
                 _export(folder, export)
@@ -147,7 +160,13 @@ def _display(log_format: str, *, quiet: bool) -> Display:
 
 @contextmanager
 def dashboard_of(
-    title: str, wanted: bool, at: str | None, display: Display, *, quiet: bool
+    title: str,
+    wanted: bool,
+    at: str | None,
+    display: Display,
+    tls: "Tls | None" = None,
+    *,
+    quiet: bool,
 ) -> "Iterator[RunDashboard | None]":
     """The dashboard of a run, where one is wanted."""
     if not wanted and at is None:
@@ -157,12 +176,12 @@ def dashboard_of(
     from millstream.edge.run.dashboard import RunDashboard  # noqa: PLC0415
 
     say = partial(typer.echo, err=True) if quiet else display.say
-    with RunDashboard(title, address(at), say) as dashboard:
+    with RunDashboard(title, address(at), say, tls) as dashboard:
         yield dashboard
 
 
 def _door(
-    job: Job, listen: str | None, display: Display, *, quiet: bool
+    job: Job, listen: str | None, display: Display, tls: "Tls", *, quiet: bool
 ) -> Callable[[LiveRun], AbstractContextManager[None]] | None:
     """What opens the endpoint of a run, where it wants one."""
     posted = posted_streams(job)
@@ -176,7 +195,7 @@ def _door(
     @contextmanager
     def opened(live: LiveRun) -> Iterator[None]:
         token = os.environ.get(TOKEN)
-        with run_endpoint(live, host=at.host, port=at.port or 0, token=token) as server:
+        with run_endpoint(live, host=at.host, port=at.port or 0, token=token, tls=tls) as server:
             say = partial(typer.echo, err=True) if quiet else display.say
             say(f"listening on {server.url}")
             for name in posted:

@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from millstream.control.snapshot.alarms import told
 from millstream.control.snapshot.diagnosis import seconds, slowest
 from millstream.control.snapshot.model import (
     OperatorSnapshot,
@@ -128,8 +129,8 @@ def picture(
                                    overflow="ellipsis"))  # fmt: skip
     for alarm in snapshot.overview.alarms[:ALARMS_SHOWN]:
         colour = "red" if alarm.severity == "error" else "yellow"
-        told = f"{alarm.severity} {alarm.sentence}"
-        parts.append(Text(told, colour, no_wrap=room.cut, overflow="ellipsis"))
+        line = f"{alarm.severity} {told(alarm, now)}"
+        parts.append(Text(line, colour, no_wrap=room.cut, overflow="ellipsis"))
     parts += [Text(), _queries(snapshot.queries, sort, room.rows)]
     parts += [Text(), _operators(snapshot.operators, room.rows)]
     parts += [Text(), _processors(snapshot.processors, room.processors)]

@@ -19,6 +19,7 @@ from millstream.language.plan.nodes import (
     Node,
     Project,
     Ranked,
+    Semijoin,
     Source,
     Union,
     Unnest,
@@ -71,17 +72,17 @@ class _Maker:
             case Aggregate() | Distinct() | Ranked():
                 below, window_s = self.visit(node.input)
                 return self._add(node, (below,), max(window_s, self._grouping_s(node))), 0.0
-            case Join() | Union():
+            case Join() | Semijoin() | Union():
                 return self._many(node), 0.0
             case _:
                 raise TypeError(f"not a plan node: {node!r}")
 
-    def _many(self, node: Join | Union) -> str:
+    def _many(self, node: Join | Semijoin | Union) -> str:
         inputs = [self.visit(part) for part in inputs_of(node)]
         below, kept_s = inputs[0]
         for n, (other, window_s) in enumerate(inputs[1:], 1):
             last = n == len(inputs) - 1
-            state_s = max(kept_s, window_s) if isinstance(node, Join) else 0.0
+            state_s = max(kept_s, window_s) if isinstance(node, Join | Semijoin) else 0.0
             below = self._add(node, (below, other), state_s, step="" if last else f"#{n}")
         return below
 

@@ -4,7 +4,7 @@ import { store } from "./store.js";
 import { Chart, CostBar, Pill, Table, Tile, bytes, count, eventTime, html, link, plural, rate, seconds, share } from "./parts.js";
 
 export function slowestOf(queries) {
-  const running = queries.filter((q) => q.state === "running" || q.state === "done");
+  const running = queries.filter((q) => ["running", "stalled", "done"].includes(q.state));
   const late = running.some((q) => q.delay_s > 0.5); // equals stay in the order of the table below: no flicker
   const weight = late ? (q) => q.delay_s || 0 : (q) => q.load_own + q.load_shared;
   return running.sort((a, b) => weight(b) - weight(a))[0];
@@ -63,11 +63,20 @@ function Slowest({ query }) {
     <div class="why">${query.cause || "no work so far"}</div></a>`;
 }
 
+function alarmWords(a) {
+  const words = [];
+  if (a.since > 0) words.push(`since ${new Date(a.since * 1000).toLocaleTimeString()}`);
+  if (a.culprit && !a.sentence.includes(a.culprit)) words.push(`because ${a.culprit}`);
+  if (a.queries.length && a.subject_kind !== "query") words.push(`concerns ${a.queries.slice(0, 3).join(", ")}${a.queries.length > 3 ? " …" : ""}`);
+  return [...words, a.todo].filter(Boolean).join("; ");
+}
+
 export function Alarms({ alarms }) {
   if (!alarms.length) return html`<p class="empty">Nothing needs attention.</p>`;
   return html`<div class="scroll" style="max-height:230px"><ul class="plain" id="alarms">${alarms.slice(0, 50).map((a, i) => html`<li key=${i} class="alarm">
     <span class="mark ${a.severity}">${a.severity}</span>
-    ${a.subject_kind && link[a.subject_kind] ? html`<a href=${link[a.subject_kind](a.subject)}>${a.sentence}</a>` : a.sentence}</li>`)}</ul>
+    <span>${a.subject_kind && link[a.subject_kind] ? html`<a href=${link[a.subject_kind](a.subject)}>${a.sentence}</a>` : a.sentence}
+      <span class="why">${alarmWords(a)}</span></span></li>`)}</ul>
     ${alarms.length > 50 && html`<p class="empty">and ${alarms.length - 50} more</p>`}</div>`;
 }
 

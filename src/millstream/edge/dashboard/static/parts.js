@@ -46,7 +46,7 @@ export const clock = (at) => (at ? new Date(at * 1000).toLocaleTimeString("en-GB
 export const eventTime = (text) => (text ? text.replace("T", " ").replace(/(\.\d{3})\d*/, "$1").replace("Z", "") : "–");
 export const plural = (n, one, many) => `${count(n)} ${n === 1 ? one : many || one + "s"}`;
 
-const STATES = { running: "good", done: "", busy: "good", finished: "", failed: "bad", lost: "bad", silent: "bad", parked: "warn",
+const STATES = { running: "good", done: "", busy: "good", finished: "", failed: "bad", lost: "bad", silent: "bad", stalled: "bad", parked: "warn",
   paused: "warn", moving: "warn", starting: "warn", waiting: "warn" };
 export const Pill = ({ state, children }) => html`<span class="pill ${STATES[state] ?? ""}">${children || state}</span>`;
 

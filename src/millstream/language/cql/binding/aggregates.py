@@ -189,6 +189,7 @@ class CallBinder:
         where: Expr | None,
     ) -> AggregateCall:
         name = found.call.name.lower()
+        self._refuse_text(found, args)
         asked = Asked(
             name, AGGREGATES[name], tuple(args), distinct, order, found.skips_nulls, where
         )
@@ -198,6 +199,18 @@ class CallBinder:
             raise self._lowering.text.error(
                 mistake.message, name_span(found.call), mistake.hint
             ) from None
+
+    def _refuse_text(self, found: Found, args: list[tuple[Expr, str]]) -> None:
+        """A text is no number, and is not taken for one without a word."""
+        if AGGREGATES[found.call.name.lower()] not in NUMERIC or args[0][1] != "string":
+            return
+        node = self._arguments(found)[0][0]
+        written = self._lowering.text.slice(span_of(node))
+        raise self._fail(
+            f"{found.call.name} of {written}, which is a text",
+            node,
+            f"where it holds numbers: {found.call.name}(CAST({written} AS DOUBLE))",
+        )
 
     def _typed(self, found: list[Found], calls: list[AggregateCall]) -> list[AggregateCall]:
         """Result types, from Spark."""

@@ -13,6 +13,7 @@ from millstream.core.errors import CqlError
 from millstream.language.cql.analyzer import AnalysisFailure, Analyzer
 from millstream.language.cql.binding.expressions import span_of
 from millstream.language.cql.binding.from_clause import refuse_idle_slide
+from millstream.language.cql.binding.joins.constants import ALONE_HINT, constants, refuse_alone
 from millstream.language.cql.binding.ranking.clauses import ranks_rows
 from millstream.language.cql.binding.relations import (
     SLIDE_DEFAULT_US,
@@ -30,9 +31,11 @@ from millstream.language.cql.catalog import Catalog, lookup
 from millstream.language.cql.parsing.parser import SelectStatement, Text
 from millstream.language.cql.parsing.syntax import EmitSyntax, RefinementSyntax, Span
 from millstream.language.cql.times_of_text import TimeTextError, as_type
+from millstream.language.cql.view_binding import bound_views
 from millstream.language.plan.expressions import Cast, Column
 from millstream.language.plan.nodes import (
     Aggregate,
+    Constants,
     Distinct,
     Emit,
     Filter,
@@ -63,6 +66,12 @@ REFUSED = {
     "prewhere": ("PREWHERE", "use WHERE"),
     "pivots": ("PIVOT", "use CASE and an aggregate"),
 }
+SET_HINTS = {
+    "INTERSECT": "rows that another query has too: "
+    "SELECT DISTINCT a, b FROM s [...] WHERE (a, b) IN (SELECT ...)",
+    "EXCEPT": "rows that another query has not: "
+    "SELECT DISTINCT a, b FROM s [...] WHERE (a, b) NOT IN (SELECT ...)",
+}
 OP = "op"  # the column of a table's changes that says what happened to a row
 OP_HINT = "every change has op, + or -; give this column another name: ... AS operation"
 RANKING_PARTS = ("order", "limit", "qualify")
@@ -76,12 +85,14 @@ def bind(
 ) -> Plan:
     """The canonical plan of a query over rows with ts >= start."""
     try:
-        bound = QueryBinder(select.text, catalog, analyzer, start).bind(select.tree, {})
+        binder = QueryBinder(select.text, catalog, analyzer, start)
+        bound = binder.bind(select.tree, bound_views(select.text, select.views, binder.bind))
     except RecursionError:
         raise select.text.error(
             "the query is nested too deeply", Span(0, 0), "split it with WITH"
         ) from None
     refuse_idle_slide(select.text, bound.slide)
+    refuse_alone(select.text, bound.node, select.tree)
     names = [c.name.lower() for c in bound.columns]
     for column in bound.columns:
         if names.count(column.name.lower()) > 1:
@@ -123,6 +134,8 @@ class QueryBinder:
             if emitted is not None:
                 return emitted
             bound = self._union(tree, ctes)
+        elif isinstance(tree, exp.Values):
+            bound = constants(self._text, self._catalog, self._analyzer, tree)
         elif isinstance(tree, exp.Select):
             bound = SelectBinder(
                 self._text, self._catalog, self._analyzer, self._start, ctes, self.bind
@@ -130,7 +143,7 @@ class QueryBinder:
         else:
             kind = "INTERSECT" if isinstance(tree, exp.Intersect) else "EXCEPT"
             kind = kind if isinstance(tree, exp.SetOperation) else type(tree).__name__.upper()
-            raise self._fail(f"{kind} is not supported", tree, "UNION ALL and UNION are")
+            raise self._fail(f"{kind} is not supported", tree, SET_HINTS.get(kind, "UNION is"))
         emit: EmitSyntax | None = tree.meta.get("emit")
         bound = bound if emit is None else self._emitted(bound, emit)
         self._refuse_refinement(tree, bound)
@@ -267,6 +280,8 @@ class QueryBinder:
 
     def _as_side(self, bound: Bound) -> Bound:
         """What a union takes of a query: of an aggregate the stream of its results."""
+        if isinstance(bound.node, Constants):
+            raise self._text.error("a union with constants alone", Span(0, 0), ALONE_HINT)
         if not bound.streamed:
             return bound
         refuse_idle_slide(self._text, bound.slide)

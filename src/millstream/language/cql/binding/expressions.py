@@ -6,7 +6,7 @@ the text each came from; `coercion.py` has them typed by Spark. Names are resolv
 aggregate.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sqlglot import exp
@@ -18,12 +18,15 @@ from millstream.language.cql.catalog import Catalog
 from millstream.language.cql.functions import (
     AGGREGATES,
     OTHER_AGGREGATES,
+    REACHING,
+    WHY_REACHING,
     WHY_UNREPEATABLE,
     unrepeatable,
 )
 from millstream.language.cql.literals import ConstantError, cast, interval, negated, number, string
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.syntax import Span, span_of
+from millstream.language.cql.spark_functions import CALLABLE
 from millstream.language.cql.types import canonical
 from millstream.language.plan.expressions import TRUE, Call, Expr, Lambda, Literal, Parameter
 from millstream.language.plan.sql_text import quoted
@@ -53,7 +56,10 @@ BINARY: dict[type[exp.Expr], str] = {
 JSON_FUNCTIONS = dict.fromkeys(
     ("json_value", "json_query", "json_extract", "json_extract_scalar"), "get_json_object"
 )
-SUBQUERY_HINT = "join it in FROM instead"
+SUBQUERY_HINT = (
+    "IN and EXISTS with a subquery stand among the conditions of WHERE that AND connects; "
+    "for a value, join the subquery in FROM"
+)
 Resolve = Callable[[exp.Expr], Expr | None]
 
 
@@ -176,7 +182,7 @@ class Lowering:
     def _lower_in(self, node: exp.In) -> Expr:
         if node.args.get("query") or node.args.get("unnest") or not node.expressions:
             raise self.fail("IN takes a list of values", node, SUBQUERY_HINT)
-        return Call("in", tuple(self.lower(n) for n in (node.this, *node.expressions)))
+        return Call("in", tuple(self.lower(n) for n in (node.this, *_listed(node))))
 
     def _lower_between(self, node: exp.Between) -> Expr:
         if node.args.get("symmetric"):
@@ -287,8 +293,19 @@ class Lowering:
                 near = did_you_mean(name, AGGREGATES)
                 raise self.fail(f"{name} does not take {_kind(arg)}{near}", arg)
         known = self._catalog.function(name)
-        call = JSON_FUNCTIONS.get(lower, lower) if known is None else known.call_name
+        lower = JSON_FUNCTIONS.get(lower, lower)
+        if known is None:
+            self._refuse_unknown(node, lower)
+        call = lower if known is None else known.call_name
         return Call(call, tuple(self.lower(arg) for arg in node.expressions))
+
+    def _refuse_unknown(self, node: exp.Anonymous, lower: str) -> None:
+        """What is not known to be harmless is not called, whatever else Spark may know."""
+        if lower in REACHING:
+            raise self.text.error(f"{node.name} may not be called", name_span(node), WHY_REACHING)
+        if lower not in CALLABLE:
+            near = did_you_mean(lower, [*CALLABLE, *(f.name for f in self._catalog.functions)])
+            raise self.text.error(f"unknown function {node.name}{near}", name_span(node))
 
 
 def json_path(node: exp.Expr) -> str | None:
@@ -320,6 +337,16 @@ def with_fields(base: Expr, names: list[str]) -> Expr:
     for name in names:
         base = Call("field", (base, Literal(quoted(name), "name")))
     return base
+
+
+def _listed(node: exp.In) -> Iterator[exp.Expr]:
+    """The values of IN, also those that stand after VALUES."""
+    for value in node.expressions:
+        if isinstance(value, exp.Values):
+            for row in value.expressions:
+                yield from row.expressions if isinstance(row, exp.Tuple) else (row,)
+        else:
+            yield value
 
 
 def _kind(node: exp.Expr) -> str:

@@ -1,6 +1,6 @@
 """The FROM part of a select: its items with their windows, joined, and what names mean there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -9,6 +9,17 @@ from millstream.core.errors import CqlError, UsageError
 from millstream.language.cql.analyzer import Analyzer
 from millstream.language.cql.binding.coercion import Typed
 from millstream.language.cql.binding.expressions import Lowering, span_of
+from millstream.language.cql.binding.joins.asof import as_lookup
+from millstream.language.cql.binding.joins.conditions import Conditions
+from millstream.language.cql.binding.joins.constants import ALONE_HINT, renamed
+from millstream.language.cql.binding.joins.constants import joined as constants_joined
+from millstream.language.cql.binding.joins.outer import (
+    CHAIN_HINT,
+    Kind,
+    kind_of,
+    outer_rows,
+    refuse_undecided,
+)
 from millstream.language.cql.binding.relations import (
     Bound,
     Lifetime,
@@ -27,12 +38,25 @@ from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.syntax import WindowSyntax
 from millstream.language.cql.parsing.unnesting import UnnestSyntax
 from millstream.language.cql.parsing.window_parser import ALIGN_HINT
-from millstream.language.plan.expressions import Call, Column, Expr
-from millstream.language.plan.nodes import Join, Node, Source, Windowed
+from millstream.language.plan.expressions import Call, Column, Expr, conjunction
+from millstream.language.plan.nodes import (
+    Constants,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Source,
+    Union,
+    Windowed,
+)
+from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import Now, Range, Rows, Session, Unbounded, Window
 
+CONSTANTS_HINT = (
+    "let the stream stand first: FROM s LEFT JOIN (VALUES ...) AS t (a, b) ON s.k = t.a"
+)
+KEY_HINT = "join it ON s.k = t.a, where the values of a are whole numbers or texts and differ"
 UNNEST_HINT = "unnest in a subquery first: FROM (SELECT k, x FROM s, UNNEST(a) AS t(x)) [ROWS 3]"
-OUTER_HINT = "only inner joins exist: a missing match may still arrive"
 SESSION_HINT = (
     "aggregate them in a subquery first: "
     "FROM (SELECT k, count(*) AS n FROM s [SESSION 10 MINUTES] GROUP BY k) [RANGE 1 HOUR]"
@@ -64,6 +88,7 @@ class From:
     slide: Slide | None
     momentary: bool
     item: Item | None
+    outer: str = ""  # LEFT JOIN and the like: its results are a stream
     conditions: tuple[exp.Expr, ...] = ()  # of ON, not yet lowered
     equalities: tuple[tuple[Call, exp.Expr], ...] = ()  # of USING, not yet typed
 
@@ -82,36 +107,51 @@ class FromBinder:
     ) -> None:
         self._text, self._catalog, self._analyzer, self._start = text, catalog, analyzer, start
         self._ctes, self._bind_query = ctes, bind_query
+        self._conditions = Conditions(text, catalog, analyzer)
 
     def bind(self, select: exp.Select) -> From:
         clause = select.args.get("from_")
         if clause is None:
             raise self._fail("a query needs FROM", select, "name a stream: SELECT ... FROM stream")
         joins = [*(clause.this.args.get("joins") or ()), *(select.args.get("joins") or ())]
-        for join in joins:
-            self._refuse_outer(join)
+        if len(joins) == 1 and joins[0].args.get("method") == "ASOF":
+            as_lookup(self._text, clause.this, joins[0])
+        kinds = [self._kind(join) for join in joins]
         items = [self._item(clause.this), *(self._item(join.this) for join in joins)]
         self._refuse_equal_names(items)
         unnests: list[UnnestSyntax] = select.meta.get("unnests", [])
         if unnests:
             return self._with_elements(items, unnests)
+        if any(isinstance(item.rows, Constants) for item in items) and len(items) > 1:
+            return self._with_constants(select, items, joins, kinds)
+        return self._of_streams(select, items, joins, kinds)
+
+    def _of_streams(
+        self,
+        select: exp.Select,
+        items: list[Item],
+        joins: list[exp.Join],
+        kinds: Sequence[Kind | None],
+    ) -> From:
         if not joins:
             return self._single(items[0])
+        if any(kind is not None for kind in kinds[:-1]):
+            place = next(j for j, kind in zip(joins[1:], kinds, strict=False) if kind is not None)
+            raise self._fail("a join after an outer join", place, CHAIN_HINT)
+        if kinds[-1] is not None:
+            return self._outer(select, items, joins, kinds[-1])
         return self._joined(select, items, joins)
 
     def _fail(self, message: str, node: exp.Expr, hint: str = "") -> CqlError:
         return self._text.error(message, span_of(node), hint)
 
-    def _refuse_outer(self, join: exp.Join) -> None:
-        side, kind, method = (join.args.get(k) for k in ("side", "kind", "method"))
-        if side or kind == "OUTER":
-            raise self._fail(f"{side or kind} JOIN is not supported", join, OUTER_HINT)
-        if method or kind not in (None, "", "INNER", "CROSS"):
-            raise self._fail(f"{method or kind} JOIN is not supported", join, "use JOIN ... ON")
+    def _kind(self, join: exp.Join) -> Kind | None:
+        kind = kind_of(self._text, join)
         if join.this.args.get("joins"):
             raise self._fail(
                 "ON belongs right after its JOIN", join, "a JOIN b ON ... JOIN c ON ..."
             )
+        return kind
 
     def _refuse_equal_names(self, items: list[Item]) -> None:
         seen: set[str] = set()
@@ -130,8 +170,12 @@ class FromBinder:
         alias = node.args.get("alias")
         bound, own_name = self._rows(node)
         refuse_other_time(self._text, self._catalog, self._ctes, node)
+        if alias is not None and alias.args.get("columns"):
+            bound = renamed(self._text, bound, alias.args["columns"], alias)
         name = alias.name if alias is not None else own_name
         syntax: WindowSyntax | None = node.meta.get("window")
+        if syntax is not None and isinstance(bound.node, Constants):
+            raise self._text.error("a window over constants", syntax.span, "leave it out")
         window = None if syntax is None else self._window(syntax, bound, node)
         if syntax is not None and bound.lifetime is Lifetime.CHANGES:
             raise self._text.error("a window over a table that changes", syntax.span, RELATION_HINT)
@@ -243,7 +287,10 @@ class FromBinder:
         found = self._single(replace(item, rows=rows))
         return replace(found, scope=Scope(members, found.rows.schema))
 
-    def _joined(self, select: exp.Select, items: list[Item], joins: list[exp.Join]) -> From:
+    def _inputs(
+        self, select: exp.Select, items: list[Item]
+    ) -> tuple[tuple[Node, ...], tuple[Member, ...]]:
+        """The items as inputs of a join, with their windows, and what names mean over them."""
         for item in items:
             if item.lifetime is Lifetime.CHANGES:
                 raise self._fail("a join with a table that changes", item.node, RELATION_HINT)
@@ -261,26 +308,173 @@ class FromBinder:
             inputs.append(made)
             members.append(member)
             offset += len(made.schema)
-        node = Join(tuple(inputs), None)
+        return tuple(inputs), tuple(members)
+
+    def _joined(self, select: exp.Select, items: list[Item], joins: list[exp.Join]) -> From:
+        inputs, members = self._inputs(select, items)
+        node = Join(inputs, None)
         merged, equalities = self._using(members, joins)
         open_ = all(i.lifetime is Lifetime.OPEN for i in items)
         return From(
             node,
-            Scope(tuple(members), node.schema, merged),
+            Scope(members, node.schema, merged),
             Lifetime.OPEN if open_ else Lifetime.BOUNDED,
             agreed_slide(self._text, [item.slide for item in items], "join"),
             any(i.momentary for i in items),
             None,
+            "",
             tuple(j.args["on"] for j in joins if j.args.get("on") is not None),
             equalities,
         )
 
-    def _using(
-        self, members: list[Member], joins: list[exp.Join]
-    ) -> tuple[tuple[Named, ...], tuple[tuple[Call, exp.Expr], ...]]:
+    def _outer(
+        self, select: exp.Select, items: list[Item], joins: list[exp.Join], kind: Kind
+    ) -> From:
+        """The last join is not an inner one; those before it are, and make its left side."""
+        inputs, members = self._inputs(select, items)
+        for item in items:
+            refuse_idle_slide(self._text, item.slide)
+        left = self._left(inputs[:-1], members[:-1], joins[:-1])
+        right = inputs[-1]
+        schema = (*left.schema, *right.schema)
+        whole, equalities = self._using(members, joins)
+        before = len(self._using(members[:-1], joins[:-1])[1])
+        scope = Scope(members, schema, whole)
+        terms = [self._conditions.equality(scope, e, n) for e, n in equalities[before:]]
+        on = joins[-1].args.get("on")
+        if on is not None:
+            terms.append(self._conditions.of(scope, on, "ON"))
+        sides = ((left, items[0].node), (right, items[-1].node))
+        if kind.left or kind.semi:
+            refuse_undecided(self._text, kind.word, sides[0], right, anti=kind.left)
+        if kind.right:
+            refuse_undecided(self._text, kind.word, sides[1], left, anti=True)
+        rows = outer_rows(left, right, conjunction(tuple(terms)), kind)
+        if kind.semi:
+            scope = Scope(members[:-1], rows.schema, self._using(members[:-1], joins[:-1])[0])
+        elif kind.right:
+            rows, merged = self._merged(rows, scope, [e for e, _ in equalities[before:]], kind)
+            scope = replace(scope, row=rows.schema, merged=merged)
+        return From(rows, scope, Lifetime.OPEN, None, False, None, kind.word)
+
+    def _left(
+        self, inputs: tuple[Node, ...], members: tuple[Member, ...], joins: list[exp.Join]
+    ) -> Node:
+        if len(inputs) == 1:
+            return inputs[0]
+        joined = Join(inputs, None)
+        merged, equalities = self._using(members, joins)
+        scope = Scope(members, joined.schema, merged)
+        terms = [self._conditions.equality(scope, e, n) for e, n in equalities]
+        conditions = [j.args["on"] for j in joins if j.args.get("on") is not None]
+        terms += [self._conditions.of(scope, on, "ON") for on in conditions]
+        return Join(inputs, conjunction(tuple(terms)))
+
+    def _merged(
+        self, rows: Node, scope: Scope, equalities: list[Call], kind: Kind
+    ) -> tuple[Node, tuple[Named, ...]]:
+        """Columns of USING where the left side may be missing: the right one's, or either."""
         merged: list[Named] = []
+        columns: list[Expr] = [Column(i) for i in range(len(rows.schema))]
+        fields = list(rows.schema)
+        by_left = {e.args[0]: e.args[1] for e in equalities}
+        for named in scope.merged:
+            here = Column(named.position)
+            there = by_left.get(here)
+            if not isinstance(there, Column):
+                merged.append(named)
+            elif not kind.left:
+                merged.append(Named(named.name, there.index))
+            else:
+                both = (fields[here.index], fields[there.index])
+                (type_,) = self._analyzer.analyse(both, ["coalesce(c0, c1)"])
+                merged.append(Named(named.name, len(columns)))
+                columns.append(Call("coalesce", (here, there)))
+                fields.append(Field(named.name, type_))
+        if len(columns) == len(rows.schema):
+            return rows, tuple(merged)
+        return Project(rows, tuple(columns), tuple(fields)), tuple(merged)
+
+    # -- tables of constants ---------------------------------------------------------------------
+
+    def _with_constants(
+        self,
+        select: exp.Select,
+        items: list[Item],
+        joins: list[exp.Join],
+        kinds: Sequence[Kind | None],
+    ) -> From:
+        """The streams joined with each other, then each row with the tables beside them."""
+        fixed = [isinstance(item.rows, Constants) for item in items]
+        how: list[tuple[exp.Join | None, Kind | None]] = [(None, None)]
+        how += list(zip(joins, kinds, strict=True))
+        for item, constant, (_, kind) in zip(items, fixed, how, strict=True):
+            wrong = kind is not None and constant and (kind.right or kind.semi)
+            if wrong or (fixed[0] and kind is not None):
+                word = "an outer join" if kind is None else kind.word
+                raise self._fail(f"{word} with constants on that side", item.node, CONSTANTS_HINT)
+        streams = [i for i, constant in enumerate(fixed) if not constant]
+        if not streams:
+            raise self._fail("a query over constants alone", items[0].node, ALONE_HINT)
+        chosen = [how[i] for i in streams[1:]]
+        source = self._settled(
+            self._of_streams(
+                select,
+                [items[i] for i in streams],
+                [j for j, _ in chosen if j is not None],
+                [k for _, k in chosen],
+            )
+        )
+        waiting = [how[streams[0]][0]] if fixed[0] else []
+        for i, constant in enumerate(fixed):
+            if constant:
+                source = self._beside(source, items[i], *how[i])
+        for join in waiting:
+            condition = None if join is None else join.args.get("on")
+            if condition is not None:
+                made = self._conditions.of(source.scope, condition, "ON")
+                source = replace(source, rows=Filter(source.rows, made))
+            elif join is not None and join.args.get("using"):
+                raise self._fail("USING after constants", join, CONSTANTS_HINT)
+        return source
+
+    def _settled(self, source: From) -> From:
+        """The same with its conditions of ON and USING in the join."""
+        terms = [self._conditions.equality(source.scope, e, n) for e, n in source.equalities]
+        terms += [self._conditions.of(source.scope, on, "ON") for on in source.conditions]
+        rows = source.rows
+        if isinstance(rows, Join) and terms:
+            rows = Join(rows.inputs, conjunction(tuple(terms)))
+        return replace(source, rows=rows, conditions=(), equalities=())
+
+    def _beside(self, source: From, item: Item, join: exp.Join | None, kind: Kind | None) -> From:
+        table = item.rows
+        assert isinstance(table, Constants)
+        width = len(source.rows.schema)
+        members = (*source.scope.members, Member(item.name, item.columns, width))
+        scope = Scope(members, (*source.rows.schema, *table.schema), source.scope.merged)
+        terms: list[Expr] = []
+        if join is not None:
+            merged, equalities = self._using(members, [join], scope.merged)
+            terms = [self._conditions.equality(scope, e, n) for e, n in equalities]
+            scope = replace(scope, merged=merged)
+            if join.args.get("on") is not None:
+                terms.append(self._conditions.of(scope, join.args["on"], "ON"))
+        outer = kind is not None
+        rows = constants_joined(source.rows, table, conjunction(tuple(terms)), outer=outer)
+        if rows is None:
+            raise self._fail(
+                f"a join with {len(table.rows)} rows of constants by no key", item.node, KEY_HINT
+            )
+        whole = source.item if not isinstance(rows, Union) else None
+        return replace(source, rows=rows, scope=replace(scope, row=rows.schema), item=whole)
+
+    def _using(
+        self, members: Sequence[Member], joins: Sequence[exp.Join], known: Sequence[Named] = ()
+    ) -> tuple[tuple[Named, ...], tuple[tuple[Call, exp.Expr], ...]]:
+        merged: list[Named] = list(known)
         equalities: list[tuple[Call, exp.Expr]] = []
-        for position, join in enumerate(joins, start=1):
+        for position, join in enumerate(joins, start=len(members) - len(joins)):
             left = Scope(tuple(members[:position]), (), tuple(merged))
             right = Scope((members[position],), ())
             for name in join.args.get("using") or ():
@@ -325,12 +519,17 @@ def _mentions_time(select: exp.Select, name: str | None, *, only: bool) -> bool:
     """Whether the select uses `name.ts`, in any clause but its subqueries."""
     if name is None or only:
         return False
-    for node in select.walk(prune=lambda n: isinstance(n, exp.Subquery)):
+    for node in select.walk(prune=_in_from):
         if isinstance(node, exp.Column):
             parts = [part.name for part in node.parts]
             if len(parts) >= 2 and parts[0].lower() == name.lower() and is_time(parts[1]):
                 return True
     return False
+
+
+def _in_from(node: exp.Expr) -> bool:
+    """Whether it is a subquery that cannot name what stands around it."""
+    return isinstance(node, exp.Subquery) and not isinstance(node.parent, exp.In)
 
 
 def refuse_idle_slide(text: Text, slide: Slide | None) -> None:

@@ -9,6 +9,9 @@ from millstream.language.cql.functions import WHY_UNREPEATABLE, unrepeatable
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.plan.expressions import Column, Expr, Time
 
+COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Like, exp.Between)
+TYPOGRAPHIC = "\u201c\u201d\u2018\u2019\u201e"
+
 
 def resolver(text: Text, scope: Scope, clause: str) -> Resolve:
     """Resolves columns; anything else is left to the walk."""
@@ -30,9 +33,18 @@ def resolver(text: Text, scope: Scope, clause: str) -> Resolve:
                 raise text.error(
                     f"{only} is not deterministic", span_of(node), WHY_UNREPEATABLE
                 ) from None
-            raise text.error(mistake.message, span_of(node), mistake.hint) from None
+            hint = mistake.hint
+            if only and _may_be_text(node, only) and "did you mean" not in mistake.message:
+                bare = only.strip(TYPOGRAPHIC)
+                hint = f"a text stands in single quotes: '{bare}'" + (f"; {hint}" if hint else "")
+            raise text.error(mistake.message, span_of(node), hint) from None
 
     return resolve
+
+
+def _may_be_text(node: exp.Expr, name: str) -> bool:
+    """Whether an unknown name stands where a text could: compared, listed, or in odd quotes."""
+    return isinstance(node.parent, COMPARED) or any(quote in name for quote in TYPOGRAPHIC)
 
 
 def resolve_parts(scope: Scope, parts: list[str], clause: str) -> Expr:

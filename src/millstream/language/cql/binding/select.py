@@ -14,6 +14,9 @@ from millstream.language.cql.binding.double_quotes import refuse_named_columns
 from millstream.language.cql.binding.expressions import Lowering, span_of
 from millstream.language.cql.binding.from_clause import From, FromBinder, refuse_idle_slide
 from millstream.language.cql.binding.grouping import GroupResolver, choose_grouping
+from millstream.language.cql.binding.joins.conditions import Conditions
+from millstream.language.cql.binding.joins.constants import folded, refuse_alone
+from millstream.language.cql.binding.joins.subqueries import AskingBinder, split_where
 from millstream.language.cql.binding.ranking.clauses import ranking_of
 from millstream.language.cql.binding.ranking.top_n import with_ranks
 from millstream.language.cql.binding.relations import Bound, Lifetime
@@ -23,7 +26,7 @@ from millstream.language.cql.binding.storing import refuse_incomparable, refuse_
 from millstream.language.cql.catalog import TIME, Catalog, lookup
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.unnesting import LISTED
-from millstream.language.plan.expressions import Call, Column, Expr, Time, conjunction, conjuncts
+from millstream.language.plan.expressions import Column, Expr, Time, conjunction, conjuncts
 from millstream.language.plan.nodes import (
     Aggregate,
     AggregateCall,
@@ -36,6 +39,10 @@ from millstream.language.plan.nodes import (
 from millstream.language.plan.schema import Field, Schema
 from millstream.language.plan.windows import BEGINNING, Running, Session
 
+OUTER_HINT = (
+    "its rows come when a match does, or when they leave: take them as a stream, "
+    "SELECT count(*) ... FROM (SELECT ... LEFT JOIN ...) AS j [RANGE ...]"
+)
 ALIAS_HINT = "every result has the row's time as ts; give this column another name: ... AS time"
 
 
@@ -62,6 +69,8 @@ class SelectBinder:
     ) -> None:
         self._text, self._catalog, self._analyzer, self._start = text, catalog, analyzer, start
         self._from = FromBinder(text, catalog, analyzer, start, ctes, bind_query)
+        self._conditions = Conditions(text, catalog, analyzer)
+        self._ctes, self._bind_query = ctes, bind_query
 
     def bind(self, select: exp.Select) -> Bound:
         ranking = ranking_of(self._text, select)
@@ -70,12 +79,16 @@ class SelectBinder:
         return with_ranks(self._text, ranking, self._bind(ranking.select))
 
     def _bind(self, select: exp.Select) -> Bound:
-        source = self._with_conditions(self._from.bind(select), select)
+        source = self._with_conditions(select)
         outputs = self._outputs(select, source)
         self._refuse_quoted(select, source, outputs)
         found = [f for o in outputs for f in find(o.node)]
         having = select.args.get("having")
         if found or select.args.get("group") or (having is not None and find(having.this)):
+            if source.outer:
+                raise self._fail(
+                    f"an aggregate right over {source.outer}", select.args["from_"], OUTER_HINT
+                )
             bound = self._aggregate(select, source, outputs)
         else:
             if having is not None:
@@ -102,38 +115,34 @@ class SelectBinder:
 
     # -- WHERE and ON ------------------------------------------------------------------------
 
-    def _with_conditions(self, source: From, select: exp.Select) -> From:
-        terms: list[Expr] = [self._equality(source, e, node) for e, node in source.equalities]
+    def _joined_on(self, select: exp.Select) -> From:
+        """FROM with the conditions of its joins."""
+        source = self._from.bind(select)
+        scope, lowered = source.scope, self._conditions
+        terms: list[Expr] = [lowered.equality(scope, e, node) for e, node in source.equalities]
         for condition in source.conditions:
-            terms += conjuncts(self._condition(source, condition, "ON"))
-        rows: Node = source.rows
-        if isinstance(rows, Join) and terms:
-            rows = Join(rows.inputs, conjunction(tuple(terms)))
+            terms += conjuncts(lowered.of(scope, condition, "ON"))
+        if isinstance(source.rows, Join) and terms:
+            return replace(source, rows=Join(source.rows.inputs, conjunction(tuple(terms))))
+        return source
+
+    def _with_conditions(self, select: exp.Select) -> From:
+        source = self._joined_on(select)
         where = select.args.get("where")
-        if where is not None:
-            rows = Filter(rows, self._condition(source, where.this, "WHERE"))
-        return replace(source, rows=rows)
-
-    def _equality(self, source: From, equality: Call, node: exp.Expr) -> Expr:
-        """A column of USING, typed."""
-        lowering = Lowering(self._text, self._catalog, resolver(self._text, source.scope, "ON"))
-        lowering.trail += [(made, node) for made in (*equality.args, equality)]
-        ((condition, _),) = Typed(lowering, source.scope.row, self._analyzer).check(
-            [(equality, node)]
+        if where is None:
+            return source
+        refuse_alone(self._text, source.rows, where)
+        plain, asked = split_where(where.this)
+        if not asked:
+            condition = self._conditions.of(source.scope, where.this, "WHERE")
+            return replace(source, rows=Filter(source.rows, condition))
+        terms = tuple(self._conditions.of(source.scope, term, "WHERE") for term in plain)
+        if (first := conjunction(terms)) is not None:
+            source = replace(source, rows=Filter(source.rows, first))
+        binder = AskingBinder(
+            self._conditions, self._joined_on, lambda tree: self._bind_query(tree, self._ctes)
         )
-        return condition
-
-    def _condition(self, source: From, node: exp.Expr, clause: str) -> Expr:
-        aggregates = find(node)
-        if aggregates:
-            raise self._fail(
-                f"an aggregate in {clause}", aggregates[0].call, "use HAVING, or a subquery in FROM"
-            )
-        lowering = Lowering(self._text, self._catalog, resolver(self._text, source.scope, clause))
-        made = lowering.lower(node)
-        typed = Typed(lowering, source.scope.row, self._analyzer)
-        (found,) = typed.check([(made, node)])
-        return as_condition(lowering, clause, found, node)
+        return binder.bind(source, asked)
 
     # -- the select list ---------------------------------------------------------------------
 
@@ -160,7 +169,7 @@ class SelectBinder:
                 hint = f"in FROM: {', '.join(map(spelt, names))}" if names else "write * alone"
                 raise self._fail(f"unknown stream {parts[-1]}{near}", node, hint)
             members = (member,)
-        merged = {c.name.lower() for c in source.scope.merged}
+        merged = {c.name.lower(): c.position for c in source.scope.merged}
         outputs: list[Output] = []
         seen: set[str] = set()
         for member in members:
@@ -168,7 +177,10 @@ class SelectBinder:
                 if column.name.lower() in merged and column.name.lower() in seen:
                     continue
                 seen.add(column.name.lower())
-                chosen = Positioned(member.offset + column.position, node)
+                position = member.offset + column.position
+                if isinstance(node, exp.Star):
+                    position = merged.get(column.name.lower(), position)
+                chosen = Positioned(position, node)
                 outputs.append(Output(column.name, chosen, True))
         return self._changed(node, outputs)
 
@@ -222,6 +234,7 @@ class SelectBinder:
             self._text, self._catalog, with_positions(resolver(self._text, source.scope, "SELECT"))
         )
         node, columns = self._project(source.rows, source.scope.row, outputs, lowering)
+        node = folded(node)
         return Bound(
             node, columns, source.lifetime, source.slide,
             streamed=False, momentary=source.momentary,

@@ -1,4 +1,4 @@
-"""CREATE STREAM and CREATE QUERY."""
+"""CREATE STREAM, CREATE QUERY and CREATE VIEW."""
 
 from typing import Any
 
@@ -7,6 +7,15 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from millstream.language.cql.parsing.syntax import CqlSyntaxError, CreateSyntax, Span
 from millstream.language.cql.parsing.window_parser import WindowParser
+
+CREATE_HINT = (
+    "CREATE STREAM name (columns) WITH (...), CREATE QUERY name AS SELECT ..., "
+    "or CREATE VIEW name AS SELECT ..."
+)
+TABLE_HINT = (
+    "a stream: CREATE STREAM name (columns) WITH (...); a table of constants: "
+    "CREATE VIEW name AS SELECT * FROM (VALUES ...) AS v (a, b)"
+)
 
 
 class CreateParser(WindowParser):
@@ -21,11 +30,13 @@ class CreateParser(WindowParser):
             syntax = self._parse_create_stream(create)
         elif self._match_text_seq("QUERY"):
             syntax = self._parse_create_query(create)
+        elif self._match_text_seq("VIEW"):
+            syntax = self._parse_create_view(create)
         else:
             spot = self._curr or create
             raise CqlSyntaxError(
                 f"cannot create {spot.text}", Span(spot.start, spot.end),
-                "CREATE STREAM name (columns) WITH (...), or CREATE QUERY name AS SELECT ...",
+                TABLE_HINT if spot.text.upper() == "TABLE" else CREATE_HINT,
             )  # fmt: skip
         made = exp.Create(this=exp.Identifier(this=syntax.name), kind=syntax.kind)
         made.meta["create"] = syntax
@@ -41,11 +52,23 @@ class CreateParser(WindowParser):
     def _parse_create_query(self, create: Token) -> CreateSyntax:
         name = self._name("query")
         beginning = self._match_text_seq("FROM", "BEGINNING")
+        query, body = self._parse_body()
+        span = Span(create.start, body.end)
+        return CreateSyntax(
+            "query", name.name, span, query=query, from_beginning=beginning, body=body
+        )
+
+    def _parse_create_view(self, create: Token) -> CreateSyntax:
+        name = self._name("view")
+        query, body = self._parse_body()
+        return CreateSyntax("view", name.name, Span(create.start, body.end), query=query, body=body)
+
+    def _parse_body(self) -> tuple[exp.Expr, Span]:
         if not self._match(TokenType.ALIAS):
             self.raise_error("expected AS")
+        first = self._curr
         query = self._parse_whole_query()
-        span = Span(create.start, self._prev.end)
-        return CreateSyntax("query", name.name, span, query=query, from_beginning=beginning)
+        return query, Span(first.start if first else 0, self._prev.end)
 
     def _parse_create_stream(self, create: Token) -> CreateSyntax:
         name = self._name("stream")

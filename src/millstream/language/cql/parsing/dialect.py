@@ -53,7 +53,8 @@ class CqlParser(ForeignWindowParser):
             raise CqlSyntaxError(
                 f"expected a query, found {spot.text or 'nothing'}",
                 Span(spot.start, spot.end),
-                "a statement begins with SELECT, WITH, ISTREAM(, CREATE STREAM or CREATE QUERY",
+                "a statement begins with SELECT, WITH, ISTREAM(, CREATE STREAM, CREATE QUERY or "
+                "CREATE VIEW",
             )
         joined = self._parse_set_operations(query) or query
         result: exp.Expr = self._parse_query_modifiers(joined)
@@ -217,7 +218,13 @@ class CqlParser(ForeignWindowParser):
         name = self._parse_id_var(any_token=explicit, tokens=tokens)
         if explicit and not isinstance(name, exp.Identifier):
             self.raise_error("expected a name after AS")
-        return exp.TableAlias(this=name) if name else None
+        if not name:
+            return None
+        if not self._match(TokenType.L_PAREN):
+            return exp.TableAlias(this=name)
+        columns = self._parse_csv(lambda: self._parse_id_var(any_token=True))
+        self._match_r_paren()
+        return exp.TableAlias(this=name, columns=columns)
 
     def _parse_from_item(self) -> exp.Expr:
         if self._match_texts(EMITS, advance=False) and self._follows(TokenType.L_PAREN):

@@ -1,4 +1,4 @@
-"""Text to statements: CREATE STREAM, CREATE QUERY, or a query by itself.
+"""Text to statements: CREATE STREAM, CREATE QUERY, CREATE VIEW, or a query by itself.
 
 Only the shape of the text is judged here; names and types are the binder's.
 """
@@ -25,7 +25,9 @@ from millstream.language.cql.parsing.unnesting import settle_unnests
 from millstream.language.cql.types import canonical
 from millstream.language.plan.schema import Field
 
-STATEMENT_HINT = "a statement begins with SELECT, WITH, ISTREAM(, CREATE STREAM or CREATE QUERY"
+STATEMENT_HINT = (
+    "a statement begins with SELECT, WITH, ISTREAM(, CREATE STREAM, CREATE QUERY or CREATE VIEW"
+)
 FRAMES_MAX = 10_000  # sqlglot takes about twenty for each parenthesis
 SOURCE_OPTIONS = ("path", "format", "options", "source", "rate", "follow", "trigger", "schema")
 OPTIONS = ("time", "lateness", "idle", "max_ahead", *SOURCE_OPTIONS)
@@ -53,10 +55,12 @@ class Text:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectStatement:
-    """A query as written."""
+    """A query as written, with the views that stand in the same text."""
 
     text: Text
     tree: exp.Expr
+    views: "tuple[CreateView, ...]" = ()
+    span: Span | None = None  # where it stands in a CREATE; else it is all of its statement
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +79,16 @@ class CreateStream:
     definition: StreamDefinition
 
 
-Statement = SelectStatement | CreateQuery | CreateStream
+@dataclass(frozen=True, slots=True, eq=False)
+class CreateView:
+    """CREATE VIEW name AS query: the query by another name, bound wherever it is used."""
+
+    name: str
+    select: SelectStatement
+    span: Span
+
+
+Statement = SelectStatement | CreateQuery | CreateStream | CreateView
 
 
 def parse(source: str) -> tuple[Statement, ...]:
@@ -127,14 +140,18 @@ def finished(source: str) -> bool:
 
 
 def parse_query(source: str) -> SelectStatement:
-    """One query, plain or as CREATE QUERY."""
+    """One query, plain or as CREATE QUERY, with the views beside it."""
     statements = parse(source)
-    only = statements[0]
-    if len(statements) > 1:
-        raise UsageError(f"expected one query, found {len(statements)} statements")
+    views = tuple(s for s in statements if isinstance(s, CreateView))
+    others = [s for s in statements if not isinstance(s, CreateView)]
+    if not others:
+        raise UsageError("expected a query, found CREATE VIEW", hint="add SELECT ... FROM the view")
+    if len(others) > 1:
+        raise UsageError(f"expected one query, found {len(others)} statements")
+    only = others[0]
     if isinstance(only, CreateStream):
         raise UsageError("expected a query, found CREATE STREAM")
-    return only.select if isinstance(only, CreateQuery) else only
+    return replace(only.select if isinstance(only, CreateQuery) else only, views=views)
 
 
 def parse_expression(source: str) -> tuple[Text, exp.Expr]:
@@ -215,8 +232,10 @@ def _statement(text: Text, tree: exp.Expr) -> Statement:
     syntax = tree.meta.get("create")
     if syntax is None:
         return SelectStatement(text, tree)
-    if syntax.kind == "query":
-        select = SelectStatement(text, syntax.query)
+    if syntax.kind in ("query", "view"):
+        select = SelectStatement(text, syntax.query, span=syntax.body)
+        if syntax.kind == "view":
+            return CreateView(syntax.name, select, syntax.span)
         return CreateQuery(syntax.name, select, syntax.from_beginning)
     return CreateStream(_definition(text, syntax))
 

@@ -11,6 +11,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from millstream.language.cql.parsing.syntax import CqlSyntaxError, Span
 
 CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "JOIN", "UNION", "PARTITION")
+WINDOW_WORDS = ("RANGE", "ROWS", "SLIDE")
 T = TypeVar("T")
 E = TypeVar("E", bound=exp.Expr)
 
@@ -32,6 +33,8 @@ class PlacedParser(SparkParser):
         spot = token or self._curr
         if spot:
             hint = self._meant_before() if spot is self._curr else ""
+            if not hint and _keyword_for_column(message, spot):
+                hint = f"a column of that name goes in backquotes: `{spot.text}`"
             raise CqlSyntaxError(_readable(message, spot.text), Span(spot.start, spot.end), hint)
         end = len(self.sql.rstrip())
         raise CqlSyntaxError(_readable(message, ""), Span(end, end))
@@ -39,6 +42,9 @@ class PlacedParser(SparkParser):
     def _meant_before(self) -> str:
         """A misspelt keyword is taken for a name, and what follows it does not fit."""
         before = self._prev
+        if before and before.text.upper() in WINDOW_WORDS and self._curr:
+            window = f"{before.text.upper()} {self._curr.text}"
+            return f"a window stands in brackets after its stream: [{window} ...]"
         if not before or before.token_type != TokenType.VAR:
             return ""
         near = get_close_matches(before.text.upper(), CLAUSES, 1, cutoff=0.75)
@@ -58,6 +64,12 @@ class PlacedParser(SparkParser):
                 )
             items.append(item)
         return items
+
+
+def _keyword_for_column(message: str, token: Any) -> bool:
+    """Whether a word of SQL stands where a column could."""
+    wanted = message.startswith(("expected the columns", "Expected END after CASE", "Required "))
+    return wanted and bool(token.text.isidentifier()) and token.token_type != TokenType.VAR
 
 
 def _readable(message: str, token: str) -> str:

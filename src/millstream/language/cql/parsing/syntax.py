@@ -59,15 +59,16 @@ class EmitSyntax:
 
 @dataclass(frozen=True, slots=True)
 class CreateSyntax:
-    """CREATE STREAM or CREATE QUERY, as written."""
+    """CREATE STREAM, CREATE QUERY or CREATE VIEW, as written."""
 
-    kind: str  # stream, query
+    kind: str  # stream, query, view
     name: str
     span: Span
     columns: tuple[tuple[str, str, Span], ...] = ()
     options: tuple[tuple[str, Any, Span], ...] = ()
     query: exp.Expr | None = None
     from_beginning: bool = False
+    body: Span | None = None  # of the query
 
 
 class CqlSyntaxError(ParseError):

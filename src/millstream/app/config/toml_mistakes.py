@@ -1,0 +1,92 @@
+"""Mistakes in the TOML of a job file, all at once and in words of the file, not of its parser.
+
+The parser stops at the first. So a line that it cannot read is told, mended in the likeliest way
+and read again, until the rest can be read or a line cannot be mended.
+"""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from typing import Any
+
+MISTAKES_MAX = 20
+TYPOGRAPHIC = "\u201c\u201d\u201e\u2018\u2019"
+UNCLOSED = "the text is not closed on its line"
+WHAT_TOML_IS = 'the file is TOML: [table], key = "text", key = 12, key = { a = "x" }'
+PAIR = re.compile(r"^(\s*[\w.\"-]+\s*=\s*)(.*?)(\s*)$")
+
+
+@dataclass(frozen=True, slots=True)
+class TomlMistake:
+    """Where something is wrong, counted from 1, what, and how to write it."""
+
+    line: int
+    column: int
+    message: str
+    hint: str
+
+
+def parsed(text: str) -> tuple[dict[str, Any] | None, str, list[TomlMistake]]:
+    """The values, the text that they are of (mended where it had to be), and its mistakes.
+
+    >>> _, mended, (mistake,) = parsed("a = hello there")
+    >>> mended, mistake.message
+    ('a = "hello there"', 'hello there has no quotes')
+    """
+    mistakes: list[TomlMistake] = []
+    while True:
+        try:
+            return tomllib.loads(text), text, mistakes
+        except tomllib.TOMLDecodeError as error:
+            line, column = _place(text, error)
+            lines = text.split("\n")
+            written = lines[line - 1] if line <= len(lines) else ""
+            told, mended = _told(written, error)
+            if mistakes and mistakes[-1].line == line:  # mending it was of no use
+                return None, text, mistakes
+            if mistakes and mistakes[-1].line == line - 1 and not PAIR.match(written):
+                return None, text, mistakes  # the rest of a text that was not closed
+            mistakes.append(TomlMistake(line, _column(written, told, column), *told))
+            if mended is None or len(mistakes) >= MISTAKES_MAX:
+                return None, text, mistakes
+            lines[line - 1] = mended
+            text = "\n".join(lines)
+
+
+def _place(text: str, error: tomllib.TOMLDecodeError) -> tuple[int, int]:
+    found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
+    if found:
+        return int(found[1]), int(found[2])
+    lines = text.splitlines() or [""]  # at the end of the document
+    return len(lines), len(lines[-1]) + 1
+
+
+def _told(line: str, error: tomllib.TOMLDecodeError) -> tuple[tuple[str, str], str | None]:
+    """What is wrong with a line and how to write it, and the line mended; None where nobody can."""
+    found = PAIR.match(line)
+    key, value = (found[1], found[2]) if found else ("", "")
+    bare = value.strip(TYPOGRAPHIC + "\"'").replace('"', "'")
+    if any(quote in value for quote in TYPOGRAPHIC) and value[:1] in TYPOGRAPHIC:
+        mended = f'{key}"{bare}"'
+        return ("typographic quotes are no quotes of TOML", mended.strip()), mended
+    if value.startswith('"') and not value.startswith('"""') and value.count('"') == 1:
+        mended = f'{key}"{value[1:]}"'
+        hint = f'{mended.strip()}, or three quotes (""") around a text of several lines'
+        return (UNCLOSED, hint), mended
+    if found and value and not re.match(r"[\"'\[{]", value) and _is_value_missing(error):
+        mended = f'{key}"{bare}"'
+        return (f"{value} has no quotes", mended.strip()), mended
+    what = re.sub(r"\s*\(at .*\)$", "", str(error))
+    return (what[:1].lower() + what[1:], WHAT_TOML_IS), None
+
+
+def _is_value_missing(error: tomllib.TOMLDecodeError) -> bool:
+    words = str(error)
+    return words.startswith(("Invalid value", "Expected newline", "Invalid date or datetime"))
+
+
+def _column(line: str, told: tuple[str, str], column: int) -> int:
+    """Where to point: at the value, where the value as a whole is what is wrong."""
+    found = PAIR.match(line)
+    whole = found and told[0] != UNCLOSED and told[1] != WHAT_TOML_IS
+    return len(found[1]) + 1 if found and whole else column

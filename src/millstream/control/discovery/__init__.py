@@ -1,0 +1,1 @@
+"""What a file of rows is: its text, dialect, columns and time, found without Spark."""

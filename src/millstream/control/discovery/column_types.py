@@ -1,0 +1,64 @@
+"""The type of a column from its texts, as Spark names it, and the text that stands for no value."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from millstream.control.discovery.times import Spelling, mostly_times
+
+WHOLE = re.compile(r"[-+]?(?:0|[1-9]\d{0,17})")
+REAL = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+LEADING_ZERO = re.compile(r"[-+]?0\d")
+COMMA = re.compile(r"[-+]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+")  # 1.234,56
+WHOLE_OR_COMMA = re.compile(rf"{COMMA.pattern}|{WHOLE.pattern}|[-+]?\d{{1,3}}(?:\.\d{{3}})+")
+BOOLEANS = ("true", "false")
+NO_VALUES = ("NULL", "null", "NA", "N/A", "n/a", "NaN", "nan", "-", "\\N", "None", "none", "?")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """What a column of texts holds."""
+
+    type: str
+    no_value: str = ""  # the text that stands for none, beside the empty one
+    comma: bool = False  # decimals have a comma
+    times: Spelling | None = None
+
+
+def column_type(values: Sequence[str]) -> ColumnType:
+    """The narrowest type that all values have; `string` fits everything.
+
+    >>> column_type(["1", "22", ""]).type, column_type(["1", "2.5"]).type, column_type(["007"]).type
+    ('bigint', 'double', 'string')
+    >>> column_type(["1", "NA"])
+    ColumnType(type='bigint', no_value='NA', comma=False, times=None)
+    """
+    present = [value.strip() for value in values if value.strip()]
+    words = {value for value in present if value in NO_VALUES}
+    if len(words) == 1:
+        (word,) = words
+        rest = _typed([value for value in present if value != word])
+        if rest.type != "string":
+            return ColumnType(rest.type, word, rest.comma, rest.times)
+    return _typed(present)
+
+
+def _typed(values: Sequence[str]) -> ColumnType:
+    if not values:
+        return ColumnType("string")
+    times = mostly_times(values)
+    if times is not None and times.kind in ("iso", "day") and times.sql == "{}":
+        return ColumnType("timestamp" if times.kind == "iso" else "date", times=times)
+    if all(WHOLE.fullmatch(value) for value in values):
+        return ColumnType("bigint", times=times)
+    if times is not None and times.kind != "epoch":
+        return ColumnType("string", times=times)
+    if not any(LEADING_ZERO.match(value) for value in values):
+        if all(REAL.fullmatch(value) for value in values):
+            return ColumnType("double", times=times)
+        if all(WHOLE_OR_COMMA.fullmatch(value) for value in values):
+            scale = max(len(value.partition(",")[2]) for value in values)
+            return ColumnType(f"decimal(18,{min(scale, 9)})", comma=True)
+    if all(value.lower() in BOOLEANS for value in values):
+        return ColumnType("boolean")
+    return ColumnType("string")

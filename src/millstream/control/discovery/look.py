@@ -1,0 +1,281 @@
+"""A file of rows to what a stream's table says of it: format, options, columns, time, lateness.
+
+The first files and their first rows decide. What remains in doubt becomes a note, which `millstream
+init` writes beside the line to change.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from millstream.control.definitions.parquet_footer import parquet_columns
+from millstream.control.discovery.column_types import ColumnType, column_type
+from millstream.control.discovery.dialect import Dialect, dialect_of
+from millstream.control.discovery.json_shape import field_type, is_array, json_rows, not_rows
+from millstream.control.discovery.text_sample import UTF_8, TextSample, read_sample
+from millstream.control.discovery.time_column import Seen, time_of
+from millstream.control.discovery.times import clock_of, disorder_us, spelling_of
+from millstream.core.errors import UsageError
+from millstream.language.plan.schema import Field
+
+TEXT_HINT = 'declare it with format = "text" and time = "to_timestamp(substr(value, 1, 19))"'
+KEYS_MAX = 50  # different values of a column to group by
+SPREAD_MAX = 0.5  # of the rows that may have a value of their own in such a column
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a stream's table says, and what else was seen."""
+
+    format: str
+    columns: tuple[Field, ...]
+    time: str  # empty where no column is a time
+    options: Mapping[str, Any] = field(default_factory=dict)
+    lateness_us: int = 0
+    span_us: int = 0  # from the earliest time that was seen to the latest
+    rows: int = 0  # that were looked at
+    key: str = ""  # a column of few different texts
+    notes: tuple[str, ...] = ()
+
+
+def look_at(files: Sequence[Path], kind: str, options: Mapping[str, Any], zone: str = "") -> Found:
+    """What the first file that has rows tells; UsageError where none does."""
+    problem = "there is no file"
+    for path in files:
+        if path.stat().st_size == 0:
+            problem = f"{path.name} is empty"
+            continue
+        looks: Mapping[str, Callable[[Path, Mapping[str, Any], str], Found]] = {
+            "csv": _csv, "json": _json, "parquet": _parquet,
+        }  # fmt: skip
+        if kind not in looks:
+            raise UsageError(
+                f"{path.name} is plain text: no column of it is a time", hint=TEXT_HINT
+            )
+        return looks[kind](path, options, zone)
+    raise UsageError(f"nothing to look at: {problem}", hint="give a file that has rows")
+
+
+def format_by_content(path: Path) -> str:
+    """What a file without a telling name holds: parquet, json, csv or text."""
+    with path.open("rb") as file:
+        if file.read(4) == b"PAR1":
+            return "parquet"
+    sample = read_sample(path)
+    if sample.text.lstrip()[:1] in ("{", "["):
+        return "json"
+    records = dialect_of(sample).records(sample, 100)
+    return "csv" if records and len(records[0]) > 1 else "text"
+
+
+# -- separated text -------------------------------------------------------------------------------
+
+
+def _csv(path: Path, given: Mapping[str, Any], zone: str) -> Found:
+    options = {str(k).lower(): v for k, v in given.items()}
+    sample = read_sample(path, str(options.get("encoding", options.get("charset", ""))))
+    dialect = _dialect(sample, options)
+    records = dialect.records(sample)
+    if not records:
+        raise UsageError(f"{path.name} has no rows", hint="give a file that has rows")
+    named = options.get("header")
+    header = has_header(records) if named is None else str(named).lower() == "true"
+    width = max(len(record) for record in records[: 50 if header else 1000])
+    if header:
+        width = len(records[0]) if records[0][-1].strip() else len(records[0]) - 1
+    names = column_names(records[0] if header else [f"c{i + 1}" for i in range(width)])[:width]
+    body = records[1:] if header else records
+    if not body:
+        raise UsageError(f"{path.name} has a header and no rows", hint="give a file with rows")
+    cells = [[r[i] if i < len(r) else "" for r in body] for i in range(width)]
+    seen = [Seen(n, column_type(v), v) for n, v in zip(names, cells, strict=True)]
+    seen = _one_word_for_nothing(seen)
+    told: dict[str, Any] = _csv_options(sample, dialect, header, seen)
+    return _found("csv", seen, {**told, **given}, zone, len(body))
+
+
+def _dialect(sample: TextSample, options: Mapping[str, Any]) -> Dialect:
+    found = dialect_of(sample)
+    separator = str(options.get("sep", options.get("delimiter", found.separator)))
+    quote = str(options.get("quote", found.quote))[:1] or found.quote
+    return Dialect(separator.replace("\\t", "\t")[:1], quote, found.backslash, found.comment)
+
+
+def _csv_options(
+    sample: TextSample, dialect: Dialect, header: bool, seen: Sequence[Seen]
+) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if dialect.separator != ",":
+        options["sep"] = dialect.separator
+    if header:
+        options["header"] = True
+    if sample.encoding != UTF_8:
+        options["encoding"] = sample.encoding
+    if dialect.quote != '"':
+        options["quote"] = dialect.quote
+    if dialect.backslash:
+        options["escape"] = "\\"
+    if dialect.comment:
+        options["comment"] = dialect.comment
+    if word := next((s.type.no_value for s in seen if s.type.no_value), ""):
+        options["nullValue"] = word
+    if any(s.type.comma for s in seen):
+        options["locale"] = "de-DE"
+    return options
+
+
+def _one_word_for_nothing(seen: Sequence[Seen]) -> list[Seen]:
+    """Spark knows one text for no value: columns with another one stay texts."""
+    words = [s.type.no_value for s in seen if s.type.no_value]
+    chosen = max(set(words), key=words.count) if words else ""
+    kept = []
+    for s in seen:
+        other = s.type.no_value not in ("", chosen)
+        kept.append(Seen(s.name, ColumnType("string"), s.values) if other else s)
+    return kept
+
+
+def has_header(records: Sequence[Sequence[str]]) -> bool:
+    """Whether the first record names the columns.
+
+    >>> has_header([["city", "n"], ["Ulm", "1"]]), has_header([["Ulm", "1"], ["Bonn", "2"]])
+    (True, False)
+    """
+    first, rest = records[0], records[1:]
+    names = [cell.strip() for cell in first]
+    names = names[:-1] if names and not names[-1] else names  # a separator at the end
+    if not all(names) or len(set(names)) < len(names):
+        return False
+    if any(column_type([name]).type not in ("string", "boolean") for name in names):
+        return False
+    columns = [[r[i] for r in rest if i < len(r)] for i in range(len(names))]
+    types = [column_type(column) for column in columns]
+    if any(t.type != "string" or t.times for t in types):
+        return not any(t.times and spelling_of([n]) for t, n in zip(types, names, strict=True))
+    return not any(name in column for name, column in zip(names, columns, strict=True))
+
+
+def column_names(cells: Sequence[str]) -> list[str]:
+    """Names that queries can write without quotes, each once.
+
+    >>> column_names(["Größe (cm)", "Order Date", "order date", ""])
+    ['Grosse_cm', 'Order_Date', 'order_date_2', 'c4']
+    """
+    names: list[str] = []
+    for number, cell in enumerate(cells, 1):
+        plain = unicodedata.normalize("NFKD", cell.replace("ß", "ss"))
+        bare = "".join(c for c in plain if not unicodedata.combining(c))
+        name = re.sub(r"\W+", "_", bare).strip("_") or f"c{number}"
+        name = f"c_{name}" if name[0].isdigit() else name
+        taken = {other.lower() for other in names}
+        names.append(name if name.lower() not in taken else f"{name}_{number - 1}")
+    return names
+
+
+# -- other formats --------------------------------------------------------------------------------
+
+
+def _json(path: Path, given: Mapping[str, Any], zone: str) -> Found:
+    encoding = next((str(v) for k, v in given.items() if str(k).lower() == "encoding"), "")
+    sample = read_sample(path, encoding)
+    rows = json_rows(sample, path.name)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    seen = []
+    for name in names:
+        values = [row.get(name) for row in rows]
+        type_ = field_type(values)
+        texts = [str(v) for v in values if isinstance(v, str | int | float)]
+        present = [t for t in texts if t.strip()]
+        times = (
+            spelling_of(present) if type_ in ("timestamp", "string", "bigint", "double") else None
+        )
+        seen.append(Seen(name, ColumnType(type_, times=times), texts))
+        if type_.startswith("struct") and not times:
+            seen += _inner_times(name, values)
+    options: dict[str, Any] = {}
+    if sample.encoding != UTF_8:
+        if sample.encoding.startswith("UTF") and not is_array(sample.text):
+            raise UsageError(
+                f"{path.name} is {sample.encoding} with an object a line, which Spark cannot read",
+                hint=f"iconv -f {sample.encoding} -t UTF-8 {path.name} > rows.ndjson",
+            )
+        options["encoding"] = sample.encoding
+    found = _found("json", seen, {**options, **given}, zone, len(rows))
+    if not found.time and len(rows) == 1:
+        raise not_rows(sample, path.name)
+    return found
+
+
+def _inner_times(name: str, values: Sequence[Any]) -> list[Seen]:
+    """Times one level down: `meta.at`. They are no columns of their own."""
+    found = []
+    objects = [v for v in values if isinstance(v, dict)]
+    for inner in dict.fromkeys(key for value in objects for key in value):
+        texts = [str(v[inner]) for v in objects if isinstance(v.get(inner), str | int | float)]
+        times = spelling_of([t for t in texts if t.strip()])
+        if times:
+            type_ = ColumnType(f"inner {field_type([v.get(inner) for v in objects])}", times=times)
+            found.append(Seen(f"{name}.{inner}", type_, texts))
+    return found
+
+
+def _parquet(path: Path, given: Mapping[str, Any], zone: str) -> Found:
+    import pyarrow.parquet as pq  # noqa: PLC0415  (the footer alone does for a declared stream)
+
+    columns = parquet_columns([path])
+    file = pq.ParquetFile(path)
+    batch = next(file.iter_batches(batch_size=20_000), None)
+    seen = []
+    for index, column in enumerate(columns):
+        values = [] if batch is None else batch.column(index).to_pylist()
+        texts = [
+            str(v) for v in values if isinstance(v, str | int | float) or hasattr(v, "isoformat")
+        ]
+        plain = column.type in ("timestamp", "timestamp_ntz", "date", "string", "bigint", "double")
+        times = spelling_of(texts) if plain and texts else None
+        seen.append(Seen(column.name, ColumnType(column.type, times=times), texts))
+    return _found("parquet", seen, given, zone, 0 if batch is None else batch.num_rows)
+
+
+# -- time -----------------------------------------------------------------------------------------
+
+
+def _found(
+    kind: str, seen: Sequence[Seen], options: Mapping[str, Any], zone: str, rows: int
+) -> Found:
+    columns = tuple(Field(s.name, s.type.type) for s in seen if not s.type.type.startswith("inner"))
+    time, times, notes, zoned = time_of(seen)
+    made = dict(options)
+    if time and not zoned:
+        if zone and time in (s.name for s in seen) and kind != "parquet":
+            made["timeZone"] = zone
+        elif zone:
+            time = f"to_utc_timestamp({time}, '{zone}')"
+        else:
+            notes.append(
+                "times without a zone are read as UTC; init --zone Europe/Berlin tells another"
+            )
+    span = max(times) - min(times) if times else 0
+    key = _key(seen, rows)
+    return Found(kind, columns, time, made, disorder_us(times), span, rows, key, tuple(notes))
+
+
+def _key(seen: Sequence[Seen], rows: int) -> str:
+    """A column of few different texts, to group a first query by."""
+    fitting = []
+    for column in seen:
+        present = [v for v in column.values if v.strip()]
+        different = len(set(present))
+        text = column.type.type == "string" and column.type.times is None
+        clock = text and present and clock_of([v.strip() for v in present[:100]])
+        if (
+            text
+            and not clock
+            and 1 < different <= max(KEYS_MAX, 1)
+            and different <= max(2, rows * SPREAD_MAX)
+        ):
+            fitting.append((abs(different - 6), column.name))
+    return min(fitting)[1] if fitting else ""

@@ -1,0 +1,113 @@
+"""Which column is the time of its rows, and the expression that makes a timestamp of it."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from millstream.control.discovery.column_types import ColumnType
+from millstream.control.discovery.times import clock_of, joined
+from millstream.language.plan.sql_text import quoted
+
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+TIME_WORDS = re.compile(
+    r"time|date|stamp|zeit|datum|fecha|heure|created|occurred|when|epoch|(^|_)(ts|at|day)(_|$)",
+    re.IGNORECASE,
+)
+OTHER_TIMES = re.compile(r"birth|geburt|expir|valid|due|updat|deliver|end", re.IGNORECASE)
+TIMES = ("timestamp", "timestamp_ntz", "date")
+# Words that are no names of columns where they stand alone in an expression.
+WORDS_OF_SQL = frozenset((
+    "all", "and", "any", "array", "as", "asc", "between", "by", "case", "cast", "cross", "date",
+    "desc", "distinct", "else", "end", "exists", "extract", "false", "for", "from", "full", "group",
+    "having", "if", "in", "inner", "interval", "into", "is", "join", "lateral", "left", "like",
+    "limit", "map", "natural", "not", "null", "on", "or", "order", "outer", "over", "partition",
+    "range", "right", "row", "rows", "select", "set", "slide", "some", "struct", "table", "then",
+    "time", "timestamp", "to", "true", "unbounded", "union", "using", "values", "when", "where",
+    "window", "with",
+))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A column as it was found, with the texts of its values."""
+
+    name: str
+    type: ColumnType
+    values: Sequence[str]
+
+
+def name_sql(name: str) -> str:
+    """A column in an expression: in backquotes where it could be something else.
+
+    >>> name_sql("at"), name_sql("order date"), name_sql("Order")
+    ('at', '`order date`', '`Order`')
+    """
+    plain = IDENTIFIER.fullmatch(name) and name.lower() not in WORDS_OF_SQL
+    return name if plain else quoted(name)
+
+
+def expression(column: Seen) -> str:
+    if column.type.type.startswith("inner"):
+        return ".".join(name_sql(part) for part in column.name.split("."))
+    return name_sql(column.name)
+
+
+def time_of(seen: Sequence[Seen]) -> tuple[str, list[int], list[str], bool]:
+    """The expression of the likeliest time, the times that were seen, notes, whether zoned."""
+    candidates = [(s, *_likelihood(index, s)) for index, s in enumerate(seen) if s.type.times]
+    candidates = [c for c in candidates if c[1] > 0]
+    if not candidates:
+        return "", [], [], True
+    chosen = max(candidates, key=lambda c: (c[1], c[2]))[0]
+    spelling = chosen.type.times
+    assert spelling is not None
+    sql, values = expression(chosen), chosen.values
+    if spelling.sql == "{}" and chosen.type.type in TIMES:
+        sql = chosen.name  # a column by its name, which needs no quotes
+    if spelling.kind == "day" and (clock := _clock_beside(seen, chosen)):
+        pattern = clock_of([v.strip() for v in clock.values if v.strip()])
+        spelling = joined(spelling, pattern)
+        day = sql if chosen.type.type == "string" else f"CAST({sql} AS STRING)"
+        sql = f"concat({day}, ' ', {name_sql(clock.name)})"
+        values = [f"{a} {b}" for a, b in zip(chosen.values, clock.values, strict=False)]
+    elif chosen.type.type.endswith("bigint") and spelling.kind != "epoch":
+        sql = f"CAST({sql} AS STRING)"
+    elif chosen.type.type.endswith("string") and spelling.sql == "{}":
+        sql = f"to_timestamp({sql})"
+    times = [t for t in map(spelling.micros, values) if t is not None]
+    notes = [f"{spelling.doubt}: look at the first results"] if spelling.doubt else []
+    others = [c[0].name for c in candidates if c[0] is not chosen]
+    if others:
+        notes.append(f"the time could also be {', '.join(others)}")
+    return spelling.sql.format(sql), times, notes, spelling.zoned
+
+
+def _likelihood(index: int, column: Seen) -> tuple[float, int]:
+    """How likely a column is the time of its rows; 0 where it is none."""
+    spelling = column.type.times
+    assert spelling is not None
+    named = bool(TIME_WORDS.search(column.name))
+    missing = sum(not value.strip() for value in column.values)
+    score = {"iso": 4.0, "pattern": 4.0, "epoch": 3.0, "day": 2.0}.get(spelling.kind, 1.0)
+    number = column.type.type.removeprefix("inner ") in ("bigint", "double")
+    if number and not named:
+        times = [t for t in map(spelling.micros, column.values) if t is not None]
+        rising = len(set(times)) > 1 and sum(a <= b for a, b in pairwise(times))
+        if not rising or rising < 0.9 * (len(times) - 1):
+            return 0.0, 0
+        score -= 1.5
+    if missing:
+        score -= 3.5 if missing > 0.1 * len(column.values) else 1.0
+    if OTHER_TIMES.search(column.name):
+        score -= 1.2
+    return max(score + named * 0.5, 0.1), -index
+
+
+def _clock_beside(seen: Sequence[Seen], day: Seen) -> Seen | None:
+    """A column of times of day that goes with one of dates."""
+    for column in seen:
+        present = [v.strip() for v in column.values if v.strip()]
+        if column is not day and column.type.type == "string" and present and clock_of(present):
+            return column
+    return None

@@ -1,0 +1,246 @@
+"""How a column of texts or numbers spells points in time, and what they are.
+
+A spelling is one that Spark's cast reads (ISO 8601), a pattern for `to_timestamp`, or a number
+since 1970. Whether 3/4/2025 is in March or in April is decided by the values: a day above 12 tells,
+else the order that leaves the rows in order of time.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+ISO = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?"
+    r"(?P<zone>\s?(?:Z|UTC|[+-]\d\d:?\d\d|[+-]\d\d))?)?"
+)
+NUMBER = re.compile(r"\d{9,19}(?:\.\d+)?")
+# A letter of a pattern: what it matches, and what Python's strptime calls it.
+PARTS = {
+    "yyyy": (r"\d{4}", "%Y"),
+    "yy": (r"\d\d", "%y"),
+    "MMM": (r"[A-Za-z]{3}", "%b"),
+    "MM": (r"\d{1,2}", "%m"),
+    "dd": (r"\d{1,2}", "%d"),
+    "HH": (r"\d{1,2}", "%H"),
+    "hh": (r"\d{1,2}", "%I"),
+    "mm": (r"\d\d", "%M"),
+    "ss": (r"\d\d", "%S"),
+    "SSSSSS": (r"\d{1,6}", "%f"),
+    "a": (r"[AaPp][Mm]", "%p"),
+    "Z": (r"[+-]\d{4}", "%z"),
+}
+TOKEN = re.compile("|".join(PARTS))
+DATES = (
+    "dd.MM.yyyy", "dd.MM.yy", "dd/MM/yyyy", "MM/dd/yyyy", "dd-MM-yyyy", "MM-dd-yyyy", "yyyy/MM/dd",
+    "yyyy.MM.dd", "dd-MMM-yyyy", "dd MMM yyyy", "MMM dd, yyyy", "dd/MM/yy", "MM/dd/yy",
+    "yyyy-MM-dd",
+)  # fmt: skip
+CLOCKS = (
+    "HH:mm", "HH:mm:ss", "HH:mm:ss.SSSSSS", "HH:mm:ss,SSSSSS", "hh:mm a", "hh:mm:ss a",
+)  # fmt: skip
+PATTERNS = (
+    *(f"{day} {clock}" for day in DATES for clock in CLOCKS),
+    *(f"{day}, {clock}" for day in DATES for clock in CLOCKS),
+    *DATES,
+    "dd/MMM/yyyy:HH:mm:ss Z",
+    "yyyyMMdd",
+    "yyyyMMddHHmmss",
+    "yyyyMMdd HH:mm:ss",
+)
+# Since 1970, in units of: how many a second, and Spark's function. From 1990 to 2060.
+EPOCHS = (
+    (1, "timestamp_seconds({})"),
+    (1_000, "timestamp_millis({})"),
+    (1_000_000, "timestamp_micros({})"),
+    (1_000_000_000, "timestamp_micros({} div 1000)"),
+)
+ROWS_TO_DOUBT = 5  # values from which on one of another kind is a mistake
+MOSTLY = 0.8
+EARLIEST_S, LATEST_S = 631_152_000, 2_840_140_800
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How a column spells times: `sql` makes a timestamp of it, `{}` being the column."""
+
+    sql: str
+    kind: str  # iso, day (a date alone), pattern, epoch, clock (a time of day alone)
+    zoned: bool = False  # the values say which zone they are in
+    pattern: str = ""
+    per_second: int = 1
+    doubt: str = ""  # what else the values could mean
+
+    def micros(self, value: str) -> int | None:
+        """The time of a value in microseconds since 1970; None where it has none."""
+        try:
+            if self.kind == "epoch":
+                whole, _, part = value.partition(".")
+                fraction = int(f"{part:0<6}"[:6]) if part else 0
+                return int(whole) * 1_000_000 // self.per_second + fraction
+            if self.sql == "{}":
+                return _micros(datetime.fromisoformat(value.strip().replace(" UTC", "Z")))
+            return _micros(datetime.strptime(value.strip(), _strptime(self.pattern)))
+        except (ValueError, OverflowError):
+            return None
+
+
+def spelling_of(values: Sequence[str]) -> Spelling | None:
+    """How all these values spell times; None where they do not.
+
+    >>> spelling_of(["31.12.2025 14:05", "1.1.2026 9:07"]).sql
+    "to_timestamp({}, 'd.M.yyyy H:mm')"
+    >>> spelling_of(["1735654000123"]).sql
+    'timestamp_millis({})'
+    >>> spelling_of(["2025-12-31T14:05:00Z"]).sql, spelling_of(["hello"])
+    ('{}', None)
+    """
+    if not values:
+        return None
+    if found := _iso(values):
+        return found
+    if _all(NUMBER, values) and (found := _epoch(values)):
+        return found
+    return _pattern(values)
+
+
+def mostly_times(values: Sequence[str]) -> Spelling | None:
+    """How nearly all of these values spell times: a bad row or two are rejected by the run.
+
+    >>> mostly_times(["2025-01-01"] * 9 + ["no day"]).kind, mostly_times(["2025-01-01", "no day"])
+    ('day', None)
+    """
+    found = spelling_of(values)
+    if found is not None or len(values) < ROWS_TO_DOUBT:
+        return found
+    guess = next((g for value in values[:ROWS_TO_DOUBT] if (g := spelling_of([value]))), None)
+    if guess is None or guess.kind == "epoch":
+        return None
+    fitting = [value for value in values if guess.micros(value) is not None]
+    return spelling_of(fitting) if len(fitting) >= MOSTLY * len(values) else None
+
+
+def clock_of(values: Sequence[str]) -> str:
+    """The pattern of times of day alone; empty where the values are none."""
+    fitting = [c for c in CLOCKS if values and _fits(c, values)]
+    return _padded(fitting[0], values) if fitting else ""
+
+
+def joined(day: Spelling, clock: str) -> Spelling:
+    """A date and a time of day in two columns: `{}` is their text with a space between."""
+    pattern = f"{day.pattern or 'yyyy-MM-dd'} {clock}"
+    return Spelling(f"to_timestamp({{}}, '{pattern}')", "pattern", pattern=pattern)
+
+
+def disorder_us(times: Iterable[int]) -> int:
+    """How much older than the greatest time before it a row can be.
+
+    >>> disorder_us([5, 7, 4, 9])
+    3
+    """
+    greatest, most = None, 0
+    for time in times:
+        greatest = time if greatest is None else max(greatest, time)
+        most = max(most, greatest - time)
+    return most
+
+
+def _iso(values: Sequence[str]) -> Spelling | None:
+    matches = [ISO.fullmatch(value.strip()) for value in values]
+    if not all(matches):
+        return None
+    lengths = {len(value.strip()) for value in values}
+    if lengths == {10}:
+        return Spelling("{}", "day", pattern="yyyy-MM-dd")
+    return Spelling("{}", "iso", zoned=all(m and m["zone"] for m in matches))
+
+
+def _epoch(values: Sequence[str]) -> Spelling | None:
+    numbers = [int(value.partition(".")[0]) for value in values]
+    for per_second, sql in EPOCHS:
+        fits = all(EARLIEST_S <= n // per_second <= LATEST_S for n in numbers)
+        if fits and (per_second == 1 or not any("." in v for v in values)):
+            return Spelling(sql, "epoch", zoned=True, per_second=per_second)
+    return None
+
+
+def _pattern(values: Sequence[str]) -> Spelling | None:
+    fitting = [pattern for pattern in PATTERNS if _fits(pattern, values)]
+    if not fitting:
+        return None
+    best = fitting[0]
+    doubt = ""
+    if len(fitting) > 1:
+        best, other = _least_disorder(fitting[:2], values)
+        doubt = f"the values also fit {_padded(other, values)}"
+    shown = _padded(best, values)
+    kind = "pattern" if "mm" in best else "day"
+    sql = f"to_timestamp({{}}, '{shown}')"
+    return Spelling(sql, kind, "Z" in best, shown, doubt=doubt)
+
+
+def _least_disorder(patterns: Sequence[str], values: Sequence[str]) -> tuple[str, str]:
+    def disorder(pattern: str) -> int:
+        read = Spelling("", "pattern", pattern=pattern).micros
+        return disorder_us(time for time in map(read, values) if time is not None)
+
+    first, second = patterns
+    american = "a" in second.split()  # who writes 2:05 PM writes the month first
+    better = disorder(second) < disorder(first)
+    tie = disorder(second) == disorder(first)
+    return (second, first) if better or (tie and american) else (first, second)
+
+
+def _fits(pattern: str, values: Sequence[str]) -> bool:
+    if not _all(_regex(pattern), values):
+        return False
+    read = Spelling("", "pattern", pattern=pattern).micros
+    return all(read(value) is not None for value in values)
+
+
+def _all(regex: re.Pattern[str], values: Sequence[str]) -> bool:
+    return all(regex.fullmatch(value.strip()) for value in values)
+
+
+def _regex(pattern: str) -> re.Pattern[str]:
+    return _made(pattern, lambda token: PARTS[token][0], re.escape)
+
+
+def _made(pattern: str, part: Callable[[str], str], rest: Callable[[str], str]) -> re.Pattern[str]:
+    text, at = "", 0
+    for token in TOKEN.finditer(pattern):
+        text += rest(pattern[at : token.start()]) + part(token[0])
+        at = token.end()
+    return re.compile(text + rest(pattern[at:]))
+
+
+def _strptime(pattern: str) -> str:
+    """A pattern of Spark's as one of Python's.
+
+    >>> _strptime("d.M.yyyy H:mm")
+    '%d.%m.%Y %H:%M'
+    """
+    for short in ("d", "M", "H", "h"):
+        pattern = re.sub(f"(?<!{short}){short}(?!{short})", short * 2, pattern)
+    return TOKEN.sub(lambda token: PARTS[token[0]][1], pattern)
+
+
+def _padded(pattern: str, values: Sequence[str]) -> str:
+    """The pattern with single letters where not all values have two digits.
+
+    One letter of a pattern reads one digit or two; two letters read two.
+    """
+    tokens = list(TOKEN.finditer(pattern))
+    regex = _made(pattern, lambda token: f"({PARTS[token][0]})", re.escape)
+    short = set()
+    for value in values:
+        found = regex.fullmatch(value.strip())
+        for token, text in zip(tokens, found.groups() if found else (), strict=False):
+            if len(text) == 1 and token[0] in ("dd", "MM", "HH", "hh"):
+                short.add(token[0])
+    return TOKEN.sub(lambda token: token[0][0] if token[0] in short else token[0], pattern)
+
+
+def _micros(moment: datetime) -> int:
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1_000_000)

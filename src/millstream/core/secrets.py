@@ -1,0 +1,99 @@
+"""Secrets in the options of a source: by reference where they are written, hidden where they show.
+
+`env:NAME` and `file:PATH` stand for a value that only the process which opens the source reads, at
+that moment; what is stored, told or logged is the reference. An option whose name says that it is a
+secret is not told to anybody, even where it was written as it is.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from millstream.core.errors import UsageError
+
+REFERENCES = ("env:", "file:")
+NOT_REFERRED = ("path",)  # Spark itself writes file: in front of paths
+HIDDEN = "(hidden)"
+SECRET_BYTES_MAX = 1 << 16
+_TELLING = re.compile(
+    r"password|passwd|passphrase|secret|token|credential|jaas|(private|access|api)[._-]?key",
+    re.IGNORECASE,
+)
+
+
+def refers(option: str, value: object) -> bool:
+    """Whether an option stands for a secret that lies elsewhere.
+
+    >>> refers("kafka.password", "env:PASSWORD"), refers("path", "file:/data")
+    (True, False)
+    """
+    return (
+        isinstance(value, str)
+        and value.startswith(REFERENCES)
+        and option.lower() not in NOT_REFERRED
+    )
+
+
+def resolved(stream: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with the secrets that they refer to."""
+    return {
+        option: _value(stream, option, str(value)) if refers(option, value) else value
+        for option, value in options.items()
+    }
+
+
+def _value(stream: str, option: str, reference: str) -> str:
+    kind, _, name = reference.partition(":")
+    about = f"stream {stream}: the secret of option {option}"
+    if kind == "env":
+        if name not in os.environ:
+            raise UsageError(
+                f"{about} is not there", detail=f"{name} is not in the environment",
+                hint=f"set {name} where the processor is started",
+            )  # fmt: skip
+        return os.environ[name]
+    try:
+        with Path(name).open(encoding="utf-8") as file:
+            return file.read(SECRET_BYTES_MAX).strip()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(
+            f"{about} cannot be read", detail=f"{name}: {why}",
+            hint="a file that the processor's user can read",
+        ) from None  # fmt: skip
+
+
+def masked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as anybody may see them.
+
+    >>> masked({"kafka.password": "x", "kafka.Token": "env:T", "sep": ";"})
+    {'kafka.password': '(hidden)', 'kafka.Token': 'env:T', 'sep': ';'}
+    """
+    return {
+        option: HIDDEN if _TELLING.search(option) and not refers(option, value) else value
+        for option, value in options.items()
+    }
+
+
+def without_secrets(text: str, written: Mapping[str, Any], used: Mapping[str, Any]) -> str:
+    """A text in which no secret of these options is left.
+
+    >>> without_secrets("bad password hunter2", {"password": "hunter2"}, {"password": "hunter2"})
+    'bad password (hidden)'
+    """
+    secret = {
+        str(value)
+        for option, value in used.items()
+        if value != written.get(option) or _TELLING.search(option)
+    }
+    for value in sorted(secret - {""}, key=len, reverse=True):
+        text = text.replace(value, HIDDEN)
+    return text
+
+
+def masked_table(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A stream's table as anybody may see it."""
+    options = table.get("options")
+    return {**table, "options": masked(options)} if isinstance(options, Mapping) else dict(table)

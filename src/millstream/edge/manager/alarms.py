@@ -1,0 +1,72 @@
+"""The alarms of a cluster, told by its manager: `GET /alarms`, and the word in `GET /health`.
+
+    GET /alarms
+
+asks every processor that is up what it says of itself, so that goals count, and judges the whole.
+`/health` is asked often: it judges by what the manager knows itself, at most every two seconds.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from fastapi.responses import JSONResponse
+
+from millstream.client.http import AsyncHttpClient
+from millstream.control.manager.state import ManagerState
+from millstream.control.snapshot.alarms import AlarmBook, worst
+from millstream.control.snapshot.model import Snapshot
+from millstream.control.snapshot.of_cluster import laid_over
+from millstream.control.snapshot.of_manager import snapshot_of
+from millstream.core.codec import from_json, to_json
+from millstream.core.errors import MillstreamError
+from millstream.edge.http.roles import reads
+from millstream.edge.http.serving import Application
+from millstream.edge.manager.system_feed import addresses
+
+ANSWER_S = 3.0
+KEPT_S = 2.0
+
+
+class ClusterAlarms:
+    """What deserves attention in the cluster of one manager."""
+
+    def __init__(
+        self, state: Callable[[], ManagerState], token: str | None, verify: str | bool
+    ) -> None:
+        self._state, self._token, self._verify = state, token, verify
+        self._book = AlarmBook()
+        self._word, self._judged_s = "ok", -KEPT_S
+
+    def word(self) -> str:
+        """`ok`, `warning` or `error`."""
+        now = time.monotonic()
+        if now - self._judged_s >= KEPT_S:
+            self._word = worst(snapshot_of(self._state()).overview.alarms)
+            self._judged_s = now
+        return self._word
+
+    async def snapshot(self) -> Snapshot:
+        """What the manager knows, with what its processors say now."""
+        state = self._state()
+        async with AsyncHttpClient(self._token, self._verify, answer_s=ANSWER_S) as client:
+            asked = [_told(client, name, url) for name, url in addresses(state).items()]
+            answers = await asyncio.gather(*asked)
+        parts = {name: part for name, part in answers if part is not None}
+        return self._book.dated(laid_over(snapshot_of(state), parts))
+
+    def add_route(self, app: Application) -> None:
+        @app.get("/alarms")
+        @reads
+        async def alarms() -> JSONResponse:
+            seen = await self.snapshot()
+            return JSONResponse([to_json(alarm) for alarm in seen.overview.alarms])
+
+
+async def _told(client: AsyncHttpClient, name: str, url: str) -> tuple[str, Snapshot | None]:
+    """What one processor says of itself; no answer is no news."""
+    try:
+        answer = await client.ask("GET", f"{url.rstrip('/')}/snapshot")
+        return name, from_json(Snapshot, answer.json())
+    except (MillstreamError, ValueError, KeyError, TypeError):
+        return name, None

@@ -1,0 +1,43 @@
+"""Conditions of WHERE and ON over the items of one FROM, typed."""
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from millstream.language.cql.analyzer import Analyzer
+from millstream.language.cql.binding.aggregates import find
+from millstream.language.cql.binding.coercion import Typed, as_condition
+from millstream.language.cql.binding.expressions import Lowering, span_of
+from millstream.language.cql.binding.resolution import resolver
+from millstream.language.cql.binding.scope import Scope
+from millstream.language.cql.catalog import Catalog
+from millstream.language.cql.parsing.parser import Text
+from millstream.language.plan.expressions import Call, Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Lowers the conditions of one query's text."""
+
+    text: Text
+    catalog: Catalog
+    analyzer: Analyzer
+
+    def of(self, scope: Scope, node: exp.Expr, clause: str) -> Expr:
+        aggregates = find(node)
+        if aggregates:
+            raise self.text.error(
+                f"an aggregate in {clause}", span_of(aggregates[0].call),
+                "use HAVING, or a subquery in FROM",
+            )  # fmt: skip
+        lowering = Lowering(self.text, self.catalog, resolver(self.text, scope, clause))
+        made = lowering.lower(node)
+        (found,) = Typed(lowering, scope.row, self.analyzer).check([(made, node)])
+        return as_condition(lowering, clause, found, node)
+
+    def equality(self, scope: Scope, equality: Call, node: exp.Expr) -> Expr:
+        """A column of USING, typed."""
+        lowering = Lowering(self.text, self.catalog, resolver(self.text, scope, "ON"))
+        lowering.trail += [(made, node) for made in (*equality.args, equality)]
+        ((condition, _),) = Typed(lowering, scope.row, self.analyzer).check([(equality, node)])
+        return condition

@@ -1,0 +1,114 @@
+"""Names of queries and views in FROM: a text is made whole by the definitions that it needs.
+
+`FROM errors` means the query in its place. The definitions stand as CREATE VIEW behind the query,
+in the same text: whoever compiles it, now or on another processor after a move, needs nothing
+else, and places in the user's own text stay what they are. Dropping a query takes nothing from
+those that read it: they share its operators as long as both run.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+
+from sqlglot import exp
+
+from millstream.core.errors import CqlError, UsageError
+from millstream.language.cql.parsing.parser import (
+    CreateQuery,
+    CreateStream,
+    CreateView,
+    SelectStatement,
+    parse,
+    split,
+)
+from millstream.language.plan.sql_text import quoted
+
+WORD = re.compile(r"`((?:[^`]|``)+)`|(\w+)")
+Find = Callable[[str], str | None]  # the text of a query or view by its name
+
+
+def names_read(tree: exp.Expr) -> Iterator[str]:
+    """Every name that stands in a FROM, names of WITH included."""
+    for table in tree.find_all(exp.Table):
+        if isinstance(table.this, exp.Identifier):
+            yield table.this.name
+
+
+def whole_text(cql: str, find: Find) -> str:
+    """The text with the definitions of all queries and views that it reads.
+
+    `find` knows queries and views, and no name of a stream: a stream goes before them. A text that
+    cannot be read is left for the parser to complain about.
+    """
+    if not any(find(name) is not None for name in _words(cql)):
+        return cql
+    try:
+        given, body = _parts(cql)
+    except UsageError:
+        return cql
+    known = dict(given)
+    _gather(body, find, known, ())
+    for definition in list(given.values()):
+        _gather(definition, find, known, ())
+    added = [f"CREATE VIEW {quoted(n)} AS {t}" for n, t in known.items() if n not in given]
+    return cql if not added else "\n;\n".join([cql.rstrip(), *added])
+
+
+def _words(cql: str) -> set[str]:
+    return {plain or ticked.replace("``", "`") for ticked, plain in WORD.findall(cql)}
+
+
+def _gather(body: str, find: Find, known: dict[str, str], above: tuple[str, ...]) -> None:
+    """Adds what a body reads, and what that reads, to the bodies known by name."""
+    (statement,) = parse(body)
+    assert isinstance(statement, SelectStatement)
+    for name in dict.fromkeys(names_read(statement.tree)):
+        if name in known:
+            continue
+        text = find(name)
+        if text is None:
+            continue
+        if name in above:
+            raise UsageError(
+                f"{' reads '.join((*above[above.index(name) :], name))}",
+                hint="queries cannot read each other in a circle",
+            )
+        try:
+            own, inner = _parts(text)
+        except CqlError:
+            continue  # its own author hears of it
+        for view, definition in own.items():
+            if known.setdefault(view, definition) != definition:
+                raise UsageError(
+                    f"view {view} means two things",
+                    detail=f"query {name} was made with another {view} than this text",
+                    hint="give one of them another name",
+                )
+        _gather(inner, find, known, (*above, name))
+        known[name] = inner
+
+
+def _parts(cql: str) -> tuple[dict[str, str], str]:
+    """The bodies of a text's views by name, and the body of its query."""
+    views: dict[str, str] = {}
+    bodies: list[str] = []
+    for piece in split(cql):
+        (statement,) = parse(piece)
+        if isinstance(statement, CreateStream):
+            raise UsageError("expected a query, found CREATE STREAM")
+        if isinstance(statement, CreateView):
+            views[statement.name] = body_of(piece)
+        else:
+            bodies.append(body_of(piece))
+    if len(bodies) != 1:
+        raise UsageError(f"expected one query, found {len(bodies)}")
+    return views, bodies[0]
+
+
+def body_of(piece: str) -> str:
+    """The query of a statement, without CREATE ... AS."""
+    (statement,) = parse(piece)
+    if isinstance(statement, CreateQuery | CreateView):
+        span = statement.select.span
+        assert span is not None
+        return piece[span.start : span.end + 1]
+    return piece.strip()

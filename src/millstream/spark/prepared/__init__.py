@@ -1,0 +1,1 @@
+"""Small steps from plans that were made once: Spark runs them again over other rows."""

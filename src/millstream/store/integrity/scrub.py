@@ -1,0 +1,136 @@
+"""Reads everything that a home holds and says what is not as it was written. Changes nothing.
+
+A home may be in use meanwhile: the ledger is only read, and a file that has gone because nobody
+needs it any more is not missed. Decides nothing about what to do: every finding has its remedy.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from millstream.core.errors import DamageError, UsageError
+from millstream.store.integrity.delivered import differences, folders_in
+from millstream.store.integrity.digests import REMEDY, CheckedFiles
+from millstream.store.integrity.ledger_seal import LedgerSeal, check_pages, damaged_ledger
+from millstream.store.integrity.set_aside import FOLDER as SET_ASIDE
+from millstream.store.ledger_file import VERSION, sealed_tables
+
+STATE = ".millstream"  # the home inside the folder of a run
+DELIVERED_REMEDY = (
+    "put the file back from a copy; or run the job again into an empty --out folder: the same "
+    "input gives the same rows"
+)
+Tell = Callable[[int, int], None]  # files that are done, files that there are
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it was written."""
+
+    file: str
+    problem: str
+    remedy: str
+
+
+@dataclass(slots=True)
+class Report:
+    home: str
+    ledger: str = "ok"
+    segments: int = 0  # files of segments that were read
+    delivered: int = 0  # delivered files that were read
+    unchecked: int = 0  # files without a digest
+    set_aside: int = 0  # files that no ledger names, kept for a while
+    findings: list[Finding] = field(default_factory=list)
+
+
+def home_of(place: Path) -> Path:
+    """The home that a place is, or that the run in it has."""
+    for home in (place, place / STATE):
+        if (home / "ledger.db").exists() or (home / "ledger.db-water").exists():
+            return home
+    raise UsageError(
+        f"{place} is no home",
+        hint="the --home of a processor, or the --out folder of a run",
+    )
+
+
+def scrub(place: Path, tell: Tell = lambda done, total: None) -> Report:  # noqa: ARG005
+    """Checks the ledger, then every segment that it names, then what was delivered beside it."""
+    home = home_of(place)
+    report = Report(str(home))
+    folders = folders_in(place) if home != place else []
+    aside = home / SET_ASIDE
+    report.set_aside = sum(1 for p in aside.rglob("*") if p.is_file()) if aside.is_dir() else 0
+    ledger = home / "ledger.db"
+    try:
+        with closing(sqlite3.connect(f"{ledger.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            named = _check_ledger(db, ledger)
+            _check_segments(db, named, home, report, tell)
+    except DamageError as error:
+        _found_in_ledger(report, error)
+    except sqlite3.DatabaseError as error:
+        _found_in_ledger(report, damaged_ledger(ledger, str(error)))
+    for folder in folders:
+        for path, problem in differences(folder):
+            report.delivered += 1
+            if problem:
+                report.findings.append(Finding(str(path), problem, DELIVERED_REMEDY))
+    return report
+
+
+def _found_in_ledger(report: Report, error: DamageError) -> None:
+    report.ledger = "damaged"
+    problem = f"{error.message}: {error.detail}"
+    report.findings.append(Finding(error.file, problem, error.hint))
+
+
+def _check_ledger(db: sqlite3.Connection, path: Path) -> list[tuple[str, str, str]]:
+    """Refuses a ledger that is damaged or has lost commits; gives file, digest and a stream."""
+    seal = LedgerSeal(db, path)
+    water = seal.water_level()  # first: the ledger may go on meanwhile
+    db.execute("BEGIN")
+    check_pages(db, path)
+    if not db.execute("SELECT 1 FROM sqlite_master").fetchone():
+        seal.check_age(0, water)
+        return []
+    (version,) = db.execute("SELECT value FROM meta WHERE key = 'version'").fetchone() or ("",)
+    if version != str(VERSION):
+        raise UsageError(
+            f"ledger {path} has format {version}, this version checks {VERSION}",
+            hint="open the home once with this version: it adds what is missing",
+        )
+    seal.check(sealed_tables(), water)
+    found = db.execute(
+        "SELECT file, max(digest), min(stream) FROM segments WHERE file IS NOT NULL "
+        "GROUP BY file ORDER BY file"
+    ).fetchall()
+    db.execute("COMMIT")
+    return found
+
+
+def _check_segments(
+    db: sqlite3.Connection,
+    named: list[tuple[str, str, str]],
+    home: Path,
+    report: Report,
+    tell: Tell,
+) -> None:
+    checked = CheckedFiles()
+    for done, (file, digest, stream) in enumerate(named):
+        tell(done, len(named))
+        report.unchecked += not digest
+        try:
+            checked.check(str(home / "segments" / file), digest, stream)
+            report.segments += 1
+        except DamageError as error:
+            if _still_named(db, file):
+                problem = f"{error.message}: {error.detail}"
+                report.findings.append(Finding(error.file, problem, REMEDY))
+    tell(len(named), len(named))
+
+
+def _still_named(db: sqlite3.Connection, file: str) -> bool:
+    rows: Iterator[tuple[int]] = db.execute("SELECT 1 FROM segments WHERE file = ?", (file,))
+    return next(rows, None) is not None

@@ -1,0 +1,138 @@
+"""`millstream init`: what is found in files, and that what is written runs as it is."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from found_files import FILES, FoundFile, write
+from millstream.app.cli import run
+from millstream.app.config import load_job
+from millstream.app.config.first_job import inputs_of
+from millstream.control.definitions.stream_table import StreamReader
+from millstream.core.errors import UsageError
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_what_is_found_in_a_file(file: FoundFile, tmp_path: Path) -> None:
+    (one,) = inputs_of([write(tmp_path, file)])
+    assert {f.name: f.type for f in one.found.columns} == dict(file.columns)
+    assert one.found.time == file.time
+    assert dict(one.found.options) == dict(file.options)
+    assert (one.found.rows, one.found.lateness_us) == (file.rows, file.lateness_us)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_a_path_alone_declares_the_same_stream(file: FoundFile, tmp_path: Path) -> None:
+    table = {"path": str(write(tmp_path, file))}
+    if file.name.endswith(".dat"):
+        table["format"] = "csv"
+    reader = StreamReader("s", table, tmp_path)
+    definition = reader.definition()
+    assert definition is not None, reader.mistakes
+    assert definition.time == file.time
+    assert [f.name for f in definition.columns] == list(file.columns)
+    assert dict(definition.source.get("options", {})) == dict(file.options)
+
+
+def initialised(files: Sequence[Path], target: Path, *more: str) -> str:
+    assert run(["init", *map(str, files), "--out", str(target), *more]) == 0
+    return target.read_text()
+
+
+@pytest.mark.spark
+def test_all_files_run_in_one_job_without_an_edit(tmp_path: Path, spark: Any, capsys: Any) -> None:
+    job = tmp_path / "all.toml"
+    paths = [write(tmp_path, file) for file in FILES]
+    initialised(paths, job)
+    first = "\n".join(
+        f'[queries.first_{one.name}]\ncql = "SELECT ts AS first FROM {one.name}"'
+        for one, file in zip(inputs_of(paths), FILES, strict=True)
+        if file.first
+    )
+    more = '\n[queries.notes_read]\ncql = "SELECT note, n FROM notes"\n'
+    more += '\n[queries.british_read]\ncql = "SELECT text FROM british"\n'
+    more += '\n[queries.cities]\ncql = "SELECT Ort, Betrag FROM bestellungen"\n'
+    job.write_text(job.read_text() + first + more)
+    out = tmp_path / "out"
+    capsys.readouterr()
+    assert run(["run", str(job), "--out", str(out), "--format", "json", "--json", "-q"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    for file, one in zip(FILES, inputs_of(paths), strict=True):
+        expected = {"rows": file.rows, "late": 0, "rejected": 0}
+        assert summary["streams"][one.name] == expected, file.name
+        if file.first:
+            times = [str(row["first"]) for row in rows_of(out / f"first_{one.name}")]
+            assert min(times).startswith(file.first), file.name
+    assert [row["note"] for row in rows_of(out / "notes_read")] == [
+        'she said "no"\nand left', "", "a, b",
+    ]  # fmt: skip
+    assert [row["n"] for row in rows_of(out / "notes_read")] == [1, 2, None]
+    assert rows_of(out / "british_read")[0]["text"] == 'say "hi" now'
+    assert [row["Ort"] for row in rows_of(out / "cities")] == ["Köln", "München", "Köln"]
+    assert str(rows_of(out / "cities")[0]["Betrag"]) == "1234.50"
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return [
+        json.loads(t) for p in sorted(folder.glob("*.json")) for t in p.read_text().splitlines()
+    ]
+
+
+def test_files_of_a_kind_become_one_stream(tmp_path: Path) -> None:
+    folder = tmp_path / "days"
+    folder.mkdir()
+    for day in (1, 2, 3):
+        (folder / f"{day}.csv").write_text(f"at,n\n2025-12-0{day} 10:00:00,1\n")
+    text = initialised(sorted(folder.iterdir()), tmp_path / "job.toml")
+    assert text.count("[streams.") == 1
+    (stream,) = load_job(tmp_path / "job.toml").streams
+    assert (stream.name, stream.source["path"]) == ("days", str(folder / "*.csv"))
+    for given in (folder, folder / "*.csv"):
+        assert [i.name for i in inputs_of([given])] == ["days"]
+    assert [i.name for i in inputs_of([folder / "1.csv", folder / "2.csv"])] == ["s_1", "s_2"]
+
+
+def test_a_zone_is_written_where_times_name_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("at,n\n2025-12-31 14:00:00,1\n")
+    initialised([path], tmp_path / "a.toml", "--zone", "Europe/Berlin")
+    (stream,) = load_job(tmp_path / "a.toml").streams
+    assert stream.source["options"]["timeZone"] == "Europe/Berlin"
+    path.write_text("at,n\n31.12.2025 14:00,1\n")
+    initialised([path], tmp_path / "a.toml", "--zone", "Europe/Berlin", "--force")
+    (stream,) = load_job(tmp_path / "a.toml").streams
+    wanted = "to_utc_timestamp(to_timestamp(at, 'dd.MM.yyyy HH:mm'), 'Europe/Berlin')"
+    assert stream.time == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("empty.csv", "", "empty.csv is empty"),
+        ("header.csv", "at,n\n", "has a header and no rows"),
+        ("timeless.csv", "city,n\nUlm,1\nBonn,2\n", "is a time"),
+        ("nested.json", '{"items": [{"a": 1}]}', "jq -c '.items[]'"),
+        ("prose.txt", "hello\nworld\n", "is plain text"),
+    ],
+)
+def test_what_cannot_be_a_stream_is_told_with_the_edit(
+    name: str, content: str, told: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(UsageError) as error:
+        inputs_of([path])
+    assert told in str(error.value)
+    assert error.value.hint
+
+
+def test_a_job_file_is_not_replaced_unasked(tmp_path: Path, capsys: Any) -> None:
+    path, job = tmp_path / "a.csv", tmp_path / "a.toml"
+    path.write_text("at,n\n2025-12-31 14:00:00,1\n")
+    job.write_text("mine")
+    assert run(["init", str(path), "--out", str(job)]) == 2
+    assert job.read_text() == "mine"
+    assert "--force" in capsys.readouterr().err

@@ -1,0 +1,87 @@
+"""What a client may name as a source: nothing leads out of the folders."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.control.definitions.source_rules import SourceRules
+from millstream.core.errors import UsageError
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data" / ".ssh").mkdir()
+    (tmp_path / "other").mkdir()
+    for name in ("data/a.csv", "data/deep/b.csv", "data/.ssh/key.csv", "other/secret.csv"):
+        (tmp_path / name).write_text("a\n1\n")
+    (tmp_path / "data" / "out.csv").symlink_to(tmp_path / "other" / "secret.csv")
+    (tmp_path / "data" / "away").symlink_to(tmp_path / "other")
+    (tmp_path / "data" / "in.csv").symlink_to(tmp_path / "data" / "a.csv")
+    (tmp_path / "data" / "loop").symlink_to(tmp_path / "data" / "loop")
+    return tmp_path / "data"
+
+
+def table(**more: Any) -> dict[str, Any]:
+    return {"name": "s", "columns": {"a": "int"}, "time": "a", **more}
+
+
+@pytest.mark.parametrize("path", ["", "a.csv", "deep/b.csv", "in.csv", "deep/../a.csv", "*.csv"])
+def test_paths_that_stay_inside(data: Path, path: str) -> None:
+    rules = SourceRules((data,))
+    rules.check(table(path=f"{data}/{path}"))
+    rules.check(table(source="spark", format="csv", options={"path": f"{data}/{path}"}))
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/passwd", "{}/../other/secret.csv", "{}/out.csv", "{}/away/secret.csv", "{}/loop",
+     "{}/away/*", "{}/*/../../other", "{}/{{a,../../other/secret}}.csv", "file:///etc/passwd",
+     "hdfs://far/x", "{}-beside/x", "etc/passwd", "x" * 5000, "/", "{}/\0"],
+)  # fmt: skip
+def test_paths_that_lead_out(data: Path, path: str) -> None:
+    there = path.format(data) if "{" in path else path
+    for named in (
+        table(path=there),
+        table(source="spark", format="csv", path=there),
+        table(source="spark", format="csv", options={"PATH": there}),
+    ):
+        with pytest.raises(UsageError, match="in no folder that clients may read") as error:
+            SourceRules((data,)).check(named)
+        assert str(data) in error.value.detail
+        assert "--allow-folder" in error.value.hint
+
+
+def test_hidden_files_are_not_for_clients(data: Path) -> None:
+    with pytest.raises(UsageError, match="is hidden"):
+        SourceRules((data,)).check(table(path=f"{data}/.ssh/key.csv"))
+    SourceRules((data / ".ssh",)).check(table(path=f"{data}/.ssh/key.csv"))  # its owner says so
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["cleanSource", "sourceArchiveDir", "paths", "checkpointLocation", "CLEANSOURCE",
+     "kafka.bootstrap.servers", "badRecordsPath"],
+)  # fmt: skip
+def test_options_are_open_by_name(data: Path, option: str) -> None:
+    named = table(source="spark", format="csv", path=str(data), options={option: "delete"})
+    with pytest.raises(UsageError, match=f"option {option} is not open"):
+        SourceRules((data,)).check(named)
+    SourceRules((data,), options=(option.upper(),)).check(named)
+
+
+def test_formats_are_open_by_name(data: Path) -> None:
+    kafka = table(source="spark", format="kafka", options={"kafka.security.protocol": "SSL"})
+    with pytest.raises(UsageError, match="format kafka is not open to clients"):
+        SourceRules((data,)).check(kafka)
+    SourceRules((data,), ("kafka",), ("kafka.*",)).check(kafka)
+    SourceRules().check(table(source="spark", format="rate", options={"rowsPerSecond": 5}))
+    SourceRules().check(table(source="http"))
+
+
+@pytest.mark.parametrize("value", ["env:PASSWORD", "file:/etc/shadow"])
+def test_a_client_names_no_secret(data: Path, value: str) -> None:
+    named = table(path=f"{data}/a.csv", options={"nullValue": value})
+    with pytest.raises(UsageError, match="refers to a secret"):
+        SourceRules((data,)).check(named)

@@ -1,0 +1,79 @@
+"""Alarms of a cluster over HTTP: who dies is told by `/alarms`, `/health` and `status`."""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from millstream.app import cli
+from millstream.app.commands.cluster.cluster import _told as submitted_line
+from millstream.control.manager.state import Settings
+from millstream.edge.manager.app import ManagerServer
+from millstream.edge.manager.settings import ManagerSettings
+
+NOBODY = "http://127.0.0.1:9"
+DEADLINE_S = 60.0
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.05)
+
+
+def beside(server: ManagerServer, look: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """What another thread sees of a manager that runs in this one."""
+    found: dict[str, Any] = {}
+
+    def work() -> None:
+        try:
+            found.update(look(server.url))
+        finally:
+            server.stop()
+
+    looker = threading.Thread(target=work)
+    server.run(looker.start)
+    looker.join()
+    return found
+
+
+def test_a_processor_that_dies_is_told_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def look(url: str) -> dict[str, Any]:
+        before = httpx.get(f"{url}/health").json()["status"], httpx.get(f"{url}/alarms").json()
+        news = {"id": "p1", "url": NOBODY, "epoch": 1, "properties": {}}
+        httpx.post(f"{url}/processors", json=news).raise_for_status()
+        until(lambda: bool(httpx.get(f"{url}/alarms").json()))
+        until(lambda: httpx.get(f"{url}/health").json()["status"] == "error")
+        alarms = httpx.get(f"{url}/alarms").json()
+        return {
+            "before": before,
+            "alarms": alarms,
+            "code": cli.run(["status", "--manager", url]),
+            "told": capsys.readouterr().out,
+        }
+
+    deciding = Settings(beat_s=0.1, silent_after_s=0.3)
+    server = ManagerServer(tmp_path, ManagerSettings(port=0, deciding=deciding))
+    seen = beside(server, look)
+    assert seen["before"] == ("ok", [])
+    (alarm,) = seen["alarms"]
+    assert (alarm["kind"], alarm["subject"], alarm["severity"]) == ("away", "p1", "error")
+    assert alarm["since"] > 0
+    assert "start it again" in alarm["todo"]
+    assert seen["code"] == 0
+    assert "error: processor p1 is silent" in seen["told"]
+    assert "load" not in seen["told"], "a dead processor has no load"
+
+
+def test_submit_says_where_the_beginning_is_gone() -> None:
+    query = {"name": "q", "state": "running", "admission": {}, "reason": "", "start": 1_000_000}
+    assert "are gone" not in submitted_line(query | {"from_beginning": False})
+    told = submitted_line(query | {"from_beginning": True})
+    assert "q: rows before 1970-01-01T00:00:01Z are gone" in told

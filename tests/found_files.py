@@ -1,0 +1,264 @@
+"""Twenty files as people have them, and what must be found of each: columns, time, options."""
+
+import gzip
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+CITIES = ("Köln", "München", "Ulm")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file by its name and content, and what is right for it."""
+
+    name: str
+    content: bytes
+    columns: Mapping[str, str]
+    time: str
+    rows: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    lateness_us: int = 0
+    first: str = ""  # the earliest time, where zone or pattern could be got wrong
+
+
+def write(folder: Path, file: FoundFile) -> Path:
+    path = folder / file.name
+    path.write_bytes(file.content)
+    return path
+
+
+def lines(header: str, *rows: str, end: str = "\n") -> str:
+    return end.join([header, *rows] if header else rows) + end
+
+
+def parquet_bytes() -> bytes:
+    moments = [datetime(2025, 12, 31, 14, minute, tzinfo=UTC) for minute in (5, 6, 7)]
+    table = pa.table({"seen": pa.array(moments, pa.timestamp("us", "UTC")), "city": CITIES})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+OBJECTS = [
+    {"id": n, "city": city, "at": f"2025-12-31T14:0{n}:00Z", "tags": ["a", "b"], "ok": True}
+    for n, city in enumerate(CITIES)
+]
+EVENTS = [
+    {"meta": {"at": 1735654000123 + n * 1000, "host": f"h{n % 2}"}, "value": n / 2}
+    for n in range(4)
+]
+
+FILES = (
+    FoundFile(
+        "plain.csv",
+        lines(
+            "at,city,n", *(f"2025-12-31 14:0{i}:00,{c},{i}" for i, c in enumerate(CITIES))
+        ).encode(),
+        {"at": "timestamp", "city": "string", "n": "bigint"},
+        "at",
+        3,
+        {"header": True},
+        first="2025-12-31 14:00:00",
+    ),
+    FoundFile(  # a German spreadsheet
+        "bestellungen.csv",
+        lines(
+            "Bestell-Nr;Datum;Ort;Betrag",
+            "00012;31.12.2025 14:05;Köln;1.234,50",
+            "00013;31.12.2025 14:06;München;7,25",
+            "00014;31.12.2025 14:08;Köln;9,00",
+            end="\r\n",
+        ).encode("latin-1"),
+        {"Bestell_Nr": "string", "Datum": "string", "Ort": "string", "Betrag": "decimal(18,2)"},
+        "to_timestamp(Datum, 'dd.MM.yyyy HH:mm')",
+        3,
+        {"sep": ";", "header": True, "encoding": "ISO-8859-1", "locale": "de-DE"},
+        first="2025-12-31 14:05:00",
+    ),
+    FoundFile(
+        "sensors.tsv",
+        lines(
+            "sensor\tepoch\ttemp", *(f"s{i % 2}\t{1735654000 + i}\t{20 + i / 4}" for i in range(6))
+        ).encode(),
+        {"sensor": "string", "epoch": "bigint", "temp": "double"},
+        "timestamp_seconds(epoch)",
+        6,
+        {"sep": "\t", "header": True},
+        first="2024-12-31 14:06:40",
+    ),
+    FoundFile(  # no header
+        "clicks.csv",
+        lines("", *(f"{1735654000123 + i * 250},u{i % 3},/page/{i}" for i in range(8))).encode(),
+        {"c1": "bigint", "c2": "string", "c3": "string"},
+        "timestamp_millis(c1)",
+        8,
+    ),
+    FoundFile(
+        "pipes.csv",
+        lines(
+            "when|who|amount", "12/30/2025 9:05 AM|ann|1.5", "12/31/2025 10:15 PM|bob|2.5"
+        ).encode(),
+        {"when": "string", "who": "string", "amount": "double"},
+        "to_timestamp(`when`, 'MM/dd/yyyy h:mm a')",
+        2,
+        {"sep": "|", "header": True},
+        first="2025-12-30 09:05:00",
+    ),
+    FoundFile(  # Excel's "Unicode text"
+        "export.csv",
+        lines(
+            "Zeit;Größe;Ort", "2025-12-31 14:05;3;Köln", "2025-12-31 14:06;4;Ulm", end="\r\n"
+        ).encode("utf-16"),
+        {"Zeit": "timestamp", "Grosse": "bigint", "Ort": "string"},
+        "Zeit",
+        2,
+        {"sep": ";", "header": True, "encoding": "UTF-16"},
+    ),
+    FoundFile(
+        "prices.csv",
+        lines(
+            "time,shop,price",
+            "2025-12-31T14:05:00+01:00,Müller €,3",
+            "2025-12-31T14:06:00+01:00,Co,4",
+        ).encode("cp1252"),
+        {"time": "timestamp", "shop": "string", "price": "bigint"},
+        "time",
+        2,
+        {"header": True, "encoding": "windows-1252"},
+        first="2025-12-31 13:05:00",
+    ),
+    FoundFile(  # quotes, line breaks, empty text, a byte order mark
+        "notes.csv",
+        b'\xef\xbb\xbf"at","note","n"\r\n"2025-12-31 14:05:00","she said ""no""\nand left","1"\r\n'
+        b'"2025-12-31 14:06:00","","2"\r\n"2025-12-31 14:07:00","a, b",""\r\n',
+        {"at": "timestamp", "note": "string", "n": "bigint"},
+        "at",
+        3,
+        {"header": True},
+    ),
+    FoundFile(  # two columns make a time
+        "meter.csv",
+        lines("Date;Time;kWh", "30.12.2025;23:45:00;1,5", "31.12.2025;00:00:00;1,25").encode(),
+        {"Date": "string", "Time": "string", "kWh": "decimal(18,2)"},
+        "to_timestamp(concat(`Date`, ' ', `Time`), 'dd.MM.yyyy HH:mm:ss')",
+        2,
+        {"sep": ";", "header": True, "locale": "de-DE"},
+        first="2025-12-30 23:45:00",
+    ),
+    FoundFile(  # the newest row first
+        "reversed.csv",
+        lines(
+            "at,level",
+            *(f"2025-12-31 14:{59 - i:02}:00,{'warn' if i % 2 else 'info'}" for i in range(10)),
+        ).encode(),
+        {"at": "timestamp", "level": "string"},
+        "at",
+        10,
+        {"header": True},
+        9 * 60_000_000,
+    ),
+    FoundFile(
+        "gaps.csv",
+        lines(
+            "day,station,rain", "2025-12-29,A,NA", "2025-12-30,A,1.5", "2025-12-31,B,NA"
+        ).encode(),
+        {"day": "date", "station": "string", "rain": "double"},
+        "day",
+        3,
+        {"header": True, "nullValue": "NA"},
+    ),
+    FoundFile(
+        "array.json",
+        json.dumps(OBJECTS, indent=1, ensure_ascii=False).encode(),
+        {
+            "id": "bigint",
+            "city": "string",
+            "at": "timestamp",
+            "tags": "array<string>",
+            "ok": "boolean",
+        },
+        "at",
+        3,
+    ),
+    FoundFile(
+        "events.ndjson",
+        "\n".join(json.dumps(row) for row in EVENTS).encode(),
+        {"meta": "struct<`at`:bigint,`host`:string>", "value": "double"},
+        "timestamp_millis(meta.at)",
+        4,
+        first="2024-12-31 14:06:40.123000",
+    ),
+    FoundFile(
+        "people.jsonl",
+        "\n".join(
+            json.dumps(
+                {"created_at": f"2025-12-31 14:0{n}:00", "Order": n, "city": c}, ensure_ascii=False
+            )
+            for n, c in enumerate(CITIES)
+        ).encode("latin-1"),
+        {"created_at": "timestamp", "Order": "bigint", "city": "string"},
+        "created_at",
+        3,
+        {"encoding": "ISO-8859-1"},
+    ),
+    FoundFile("seen.parquet", parquet_bytes(), {"seen": "timestamp", "city": "string"}, "seen", 3),
+    FoundFile(
+        "packed.csv.gz",
+        gzip.compress(
+            lines(
+                "ts,host,bytes", *(f"2025-12-31T14:05:0{i}.5Z,h{i % 2},{i}" for i in range(5))
+            ).encode()
+        ),
+        {"ts": "timestamp", "host": "string", "bytes": "bigint"},
+        "ts",
+        5,
+        {"header": True},
+    ),
+    FoundFile(  # an application's log
+        "app.csv",
+        lines(
+            "time,level,message",
+            '"2025-12-31 14:05:00,123",INFO,started',
+            '"2025-12-31 14:05:01,456",WARN,slow',
+        ).encode(),
+        {"time": "string", "level": "string", "message": "string"},
+        "to_timestamp(`time`, 'yyyy-MM-dd HH:mm:ss,SSSSSS')",
+        2,
+        {"header": True},
+        first="2025-12-31 14:05:00.123000",
+    ),
+    FoundFile(
+        "comments.csv",
+        lines(
+            "# made by a logger", "at,v", "2025-12-31 14:05:00,1", "2025-12-31 14:05:01,2"
+        ).encode(),
+        {"at": "timestamp", "v": "bigint"},
+        "at",
+        2,
+        {"header": True, "comment": "#"},
+    ),
+    FoundFile(  # of no telling name
+        "access.dat",
+        lines("", *(f"10.0.0.{i % 2},31/Dec/2025:14:05:0{i} +0100,200" for i in range(4))).encode(),
+        {"c1": "string", "c2": "string", "c3": "bigint"},
+        "to_timestamp(c2, 'dd/MMM/yyyy:HH:mm:ss Z')",
+        4,
+        first="2025-12-31 13:05:00",
+    ),
+    FoundFile(  # a backslash before quotes; a day above 12 tells the order
+        "british.csv",
+        lines("date,text", r'03/04/2025,"say \"hi\" now"', '13/04/2025,"plain"').encode(),
+        {"date": "string", "text": "string"},
+        "to_timestamp(`date`, 'dd/MM/yyyy')",
+        2,
+        {"header": True, "escape": "\\"},
+        first="2025-04-03 00:00:00",
+    ),
+)

@@ -1,0 +1,137 @@
+"""Outer joins, IN and EXISTS: what they mean as plans, and what is refused."""
+
+import pytest
+
+from language.cql.binding import Binding
+from millstream.core.errors import CqlError
+from millstream.language.cql.analyzer import Analyzer
+from millstream.language.plan.explain import explain
+from millstream.language.share.dataflow import compile_plan
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def binding(analyzer: Analyzer) -> Binding:
+    return Binding(analyzer)
+
+
+def operators(binding: Binding, text: str) -> set[str]:
+    return {o.id for o in compile_plan(binding.plan(text))}
+
+
+def test_the_inner_part_of_an_outer_join_is_the_join_that_others_run(binding: Binding) -> None:
+    sides = "r [RANGE 5 SECONDS] {} JOIN s [RANGE 5 SECONDS] ON r.k = s.k AND r.v < s.v"
+    inner = operators(
+        binding, f"SELECT * FROM (SELECT r.v, s.w FROM {sides.format('')}) AS j [NOW]"
+    )
+    left = operators(binding, f"SELECT r.v, s.w FROM {sides.format('LEFT')}")
+    full = operators(binding, f"SELECT r.v, s.w FROM {sides.format('FULL')}")
+    assert inner & left
+    assert len(left & full) == 2  # the join, and the left side's antijoin
+
+
+def test_spellings_of_one_question_are_one_operator(binding: Binding) -> None:
+    left = "SELECT v FROM r [RANGE 5 SECONDS] "
+    same = {
+        binding.fingerprint(left + rest)
+        for rest in (
+            "WHERE k IN (SELECT k FROM s [NOW] WHERE v > 1)",
+            "AS a WHERE EXISTS (SELECT 1 FROM s AS b [NOW] WHERE b.k = a.k AND b.v > 1)",
+            "WHERE EXISTS (SELECT * FROM s [NOW] WHERE s.v > 1 AND s.k = r.k)",
+        )
+    }
+    assert len(same) == 1
+
+
+def test_an_asof_join_is_a_lookup(binding: Binding) -> None:
+    for side in ("", "LEFT "):
+        asof = f"SELECT r.v, s.w FROM r ASOF {side}JOIN s ON r.k = s.k AND r.ts >= s.ts"
+        lookup = f"SELECT r.v, s.w FROM r [NOW] {side}JOIN s [PARTITION BY k ROWS 1] ON r.k = s.k"
+        assert binding.fingerprint(asof) == binding.fingerprint(lookup)
+
+
+def test_explain_tells_who_meets_nobody(binding: Binding) -> None:
+    told = explain(
+        binding.plan("SELECT r.v, s.w FROM r [NOW] LEFT JOIN s [RANGE 2 SECONDS] ON r.k = s.k")
+    )
+    assert "antijoin on k#0 = k#5" in told
+    assert "istream" in told
+    assert "w = CAST(NULL AS bigint)" in told
+    told = explain(binding.plan("SELECT v FROM r [NOW] WHERE k NOT IN (SELECT k FROM s [NOW])"))
+    assert "antijoin on k#0 = k#5 OR k#0 IS NULL OR k#5 IS NULL" in told.replace("(", "").replace(
+        ")", ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("SELECT r.v FROM r LEFT JOIN s [NOW] ON r.k = s.k", "rows that never leave", "[RANGE"),
+        ("SELECT r.v FROM r [ROWS 2] LEFT JOIN s [NOW] ON r.k = s.k", "window of rows", "[NOW]"),
+        ("SELECT r.v FROM r [RANGE 1 SECOND] LEFT JOIN s [ROWS 1] ON r.k = s.k",
+         "beside a window of rows", "[NOW]"),
+        ("SELECT r.v FROM r [NOW] FULL JOIN s ON r.k = s.k", "FULL JOIN over rows that never", ""),
+        ("SELECT r.v FROM r [NOW] LEFT JOIN s [NOW] ON r.k = s.k JOIN t [NOW] ON t.k = r.k",
+         "a join after an outer join", "subquery"),
+        ("SELECT count(*) FROM r [NOW] LEFT JOIN s [NOW] ON r.k = s.k", "right over LEFT JOIN",
+         "FROM (SELECT"),
+        ("SELECT r.v FROM r [NOW] NATURAL JOIN s [NOW]", "NATURAL JOIN", "USING"),
+        ("SELECT r.v FROM r [NOW] ASOF JOIN s [NOW] ON r.k = s.k", "windows on an ASOF", "ASOF"),
+        ("SELECT r.v FROM r ASOF JOIN s ON r.k = s.k", "ASOF JOIN without", "a.ts >= b.ts"),
+        ("SELECT r.v FROM r ASOF JOIN s ON r.k = s.k AND r.ts <= s.ts", "looks back", "ASOF"),
+        ("SELECT r.v FROM r ASOF JOIN s ON r.k = s.k AND r.ts >= s.ts AND s.v > 1", "takes equal",
+         "ASOF"),
+        ("SELECT r.v FROM r ASOF JOIN s ON r.k = s.k AND r.ts >= s.ts JOIN t ON t.k = r.k",
+         "ASOF JOIN is not supported", "ROWS 1"),
+        ("SELECT v FROM r WHERE k NOT IN (SELECT k FROM s [NOW])", "NOT IN over rows that", ""),
+        ("SELECT v FROM r [NOW] WHERE v = 1 OR k IN (SELECT k FROM s [NOW])", "IN takes a list",
+         "AND connects"),
+        ("SELECT v FROM r [NOW] WHERE v > (SELECT max(v) FROM s [NOW])", "a subquery is not",
+         "join the subquery in FROM"),
+        ("SELECT v FROM r [NOW] WHERE k IN (SELECT k, v FROM s [NOW])", "1 values with 2", ""),
+        ("SELECT v FROM r [NOW] WHERE k IN (SELECT count(*) FROM s GROUP BY k)", "table that chan",
+         "ISTREAM"),
+        ("SELECT v FROM r [RANGE 1 SECOND] WHERE k IN (SELECT k FROM s) AND v IN (SELECT v FROM s)",
+         "a second IN", "[NOW]"),
+        ("SELECT v FROM r [NOW] WHERE EXISTS (SELECT 1 FROM s [NOW] WHERE s.z = r.k)",
+         "unknown column s.z", "columns of s"),
+        ("SELECT count(*) FROM r [NOW] WHERE k IN (SELECT k FROM s [NOW])", "right over IN", ""),
+        ("SELECT a FROM (VALUES 1, 2) AS t (a)", "over constants alone", "JOIN (VALUES"),
+        ("SELECT DISTINCT a FROM (VALUES 1, 2) AS t (a)", "over constants alone", "JOIN (VALUES"),
+        ("SELECT v FROM r RIGHT JOIN (VALUES 1) AS t (a) ON r.v = t.a", "RIGHT JOIN with constants",
+         "LEFT JOIN (VALUES"),
+        ("SELECT v FROM r JOIN (VALUES 1) AS t (a) [NOW] ON r.v = t.a", "window over const", ""),
+        ("SELECT v FROM r JOIN (VALUES (1), (2, 3)) AS t (a) ON r.v = t.a", "2 values", ""),
+        ("SELECT v FROM r JOIN (VALUES (1, 2)) AS t (a) ON r.v = t.a", "1 names for 2", "each"),
+        ("SELECT v FROM r JOIN (VALUES (k)) AS t (a) ON r.v = t.a", "takes constants", "quotes"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(binding: Binding, text: str, message: str, hint: str) -> None:
+    with pytest.raises(CqlError) as caught:
+        binding.plan(text)
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT v FROM r [NOW] WHERE k IN (SELECT k FROM s [NOW]) AND v IN (SELECT v FROM t [NOW])",
+        "SELECT k, v, r.w FROM r [NOW] FULL JOIN s [NOW] USING (k, v)",
+        "SELECT k FROM r [NOW] RIGHT JOIN s [NOW] USING (k)",
+        "SELECT a.v FROM r a [NOW] JOIN s b [NOW] ON a.k = b.k LEFT JOIN t [NOW] ON t.v = b.v",
+        "SELECT v FROM r [NOW] WHERE (k, v) IN (SELECT k, v FROM s [RANGE 1 SECOND])",
+        "SELECT v FROM r [NOW] WHERE k IN (SELECT k FROM s [RANGE 1 MINUTE] GROUP BY k)",
+        "SELECT v FROM r WHERE k IN (VALUES 'a', 'b')",
+        "SELECT v FROM r WHERE k IN (SELECT a FROM (VALUES 'a', NULL) AS t (a))",
+        "SELECT v, a FROM (VALUES (1, 'x'), (2.5, 'y')) AS t (a, b) JOIN r ON r.x > t.a",
+        "SELECT b, count(*) AS n FROM r [RANGE 5 SECONDS SLIDE 5 SECONDS]"
+        " JOIN (VALUES ('k', 'x'), ('l', 'y')) AS t (a, b) ON r.k = t.a GROUP BY b",
+        "SELECT v FROM r [NOW] WHERE NOT (k IN (SELECT k FROM s [ROWS 3]))",
+        "SELECT v FROM r [NOW] WHERE k IN (SELECT upper(k) FROM s [NOW] WHERE s.ts <= r.ts)",
+        "SELECT v FROM r [NOW] WHERE EXISTS (SELECT 1 FROM s [NOW] JOIN t [NOW] ON s.k = t.k)",
+    ],
+)
+def test_what_is_taken(binding: Binding, text: str) -> None:
+    assert compile_plan(binding.plan(text))
