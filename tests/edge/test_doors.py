@@ -27,7 +27,8 @@ SECRET = "a secret of the test"
 OPEN = {"/health", "/live", "/ready"}
 # What less than everything may do; a route that is not here is for admins.
 READ = {
-    "GET /", "GET /api/events", "GET /api/history", "GET /api/queries/{name}/results",
+    "GET /", "GET /alarms", "GET /api/events", "GET /api/history",
+    "GET /api/queries/{name}/results",
     "GET /api/snapshot", "GET /balance", "GET /decisions", "GET /metrics", "GET /moves",
     "GET /placement", "GET /qos", "GET /queries", "GET /queries/{name}",
     "GET /queries/{query}/rows",

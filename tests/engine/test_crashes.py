@@ -34,8 +34,6 @@ QUERIES = {
     " GROUP BY name",
     "join": "SELECT x.n AS n, y.n AS m FROM a [RANGE 5 SECONDS] x JOIN b [RANGE 5 SECONDS] y"
     " ON x.name = y.name",
-    "left": "SELECT x.n AS n, y.n AS m FROM a [RANGE 2 SECONDS] x LEFT JOIN b [RANGE 1 SECOND] y"
-    " ON x.name = y.name",
     "rows": "SELECT name, max(n) AS m FROM a [PARTITION BY name ROWS 3] GROUP BY name",
     "total": "SELECT name, count(*) AS c, avg(n) AS v FROM b GROUP BY name",
     "distinct": "SELECT DISTINCT name, n % 5 AS r FROM b",

@@ -19,7 +19,6 @@ from oracle.model import (
     Column,
     Emit,
     Item,
-    Now,
     Range,
     Row,
     Rows,
@@ -63,12 +62,6 @@ QUERIES = (
         (item("name"), COUNT),
         (Sub(JOINED, "j", Range(10 * SECOND, 5 * SECOND)),),
         keys=(NAME,),
-    ),
-    Select(
-        (item("x.n"), item("y.n", "m")),
-        (Source("a", "x", Now()), Source("b", "y", Rows(1, ("name",)))),
-        on=(expr("x.name = y.name AND y.n > 30"),),
-        outer="LEFT",
     ),
 )
 

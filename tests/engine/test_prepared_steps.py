@@ -1,4 +1,4 @@
-"""Small steps run from plans that were made once: one plan a shape, and the same answers."""
+"""Small steps run from plans that were made once: one plan for many, and the same answers."""
 
 import random
 from pathlib import Path
@@ -12,9 +12,9 @@ import millstream
 from millstream.engine.engine import Engine
 from millstream.engine.ports import TrainStep
 from millstream.spark.plane import SparkPlane
-from millstream.spark.prepared import shapes
-from millstream.spark.prepared.shapes import Shape, UnpreparedError
-from millstream.spark.prepared.slots import CAPACITY_MIN, Slot, SmallSession, batch_of
+from millstream.spark.prepared import plans as prepared_plans
+from millstream.spark.prepared.hoppers import CAPACITY_MIN, Hopper, SmallSession, batch_of
+from millstream.spark.prepared.plans import PreparedPlan, UnpreparedError
 from millstream.store.segments import SegmentStore
 from oracle.harness import cut, files_of
 from oracle.model import Column, Row, Stream
@@ -67,18 +67,18 @@ def answers(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[str]]:
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kinds of operators for which plans were made, and of steps that ran from them."""
     told: list[str] = []
-    make, run = Shape.__init__, Shape.run
+    make, run = PreparedPlan.__init__, PreparedPlan.run
 
-    def made(shape: Shape, session: SmallSession, files: SegmentStore, *more: Any) -> None:
+    def made(plan: PreparedPlan, session: SmallSession, files: SegmentStore, *more: Any) -> None:
         told.append(f"plan {more[-1].steps[0].operator.kind}")
-        make(shape, session, files, *more)
+        make(plan, session, files, *more)
 
-    def ran(shape: Shape, job: TrainStep) -> shapes.Computed:
+    def ran(plan: PreparedPlan, job: TrainStep) -> prepared_plans.Computed:
         told.append(f"step {job.steps[0].operator.kind}")
-        return run(shape, job)
+        return run(plan, job)
 
-    monkeypatch.setattr(Shape, "__init__", made)
-    monkeypatch.setattr(Shape, "run", ran)
+    monkeypatch.setattr(PreparedPlan, "__init__", made)
+    monkeypatch.setattr(PreparedPlan, "run", ran)
     return told
 
 
@@ -98,7 +98,7 @@ def test_the_same_answers_either_way_from_few_plans(
         assert ran >= 4 * made, kind
 
 
-def test_more_rows_than_a_slot_holds_make_a_larger_one(
+def test_more_rows_than_a_hopper_holds_make_a_larger_one(
     spark: Any, tmp_path: Path, plans: list[str]
 ) -> None:
     engine = Engine(tmp_path, SparkPlane(spark))
@@ -138,18 +138,20 @@ def test_a_function_that_changed_is_the_new_one(spark: Any) -> None:
 def test_a_plan_that_keeps_rows_is_refused(spark: Any) -> None:
     small = SmallSession(spark)
     schema = spark.createDataFrame([], "k INT").schema
-    slot = Slot(small, schema, CAPACITY_MIN)
-    shapes._refuse_keeping(slot.frame.groupBy("k").count()._jdf.queryExecution().executedPlan())
-    kept = slot.frame.repartition(2, "k").groupBy("k").count()
+    hopper = Hopper(small, schema, CAPACITY_MIN)
+    prepared_plans._refuse_keeping(
+        hopper.frame.groupBy("k").count()._jdf.queryExecution().executedPlan()
+    )
+    kept = hopper.frame.repartition(2, "k").groupBy("k").count()
     with pytest.raises(UnpreparedError):
-        shapes._refuse_keeping(kept._jdf.queryExecution().executedPlan())
+        prepared_plans._refuse_keeping(kept._jdf.queryExecution().executedPlan())
 
 
-def test_a_slot_has_the_rows_that_were_put_there_last(spark: Any) -> None:
+def test_a_hopper_has_the_rows_that_were_put_there_last(spark: Any) -> None:
     schema = spark.createDataFrame([], "k INT, t STRING").schema
-    slot = Slot(SmallSession(spark), schema, 1 << 20)
-    counted = slot.frame.where("k > 1").selectExpr("k", "t")
+    hopper = Hopper(SmallSession(spark), schema, 1 << 20)
+    counted = hopper.frame.where("k > 1").selectExpr("k", "t")
     for keys in ([1, 2, 3], [], [5], list(range(20_000)), [2]):
         table = pa.table({"k": pa.array(keys, pa.int32()), "t": [f"n{k}" for k in keys]})
-        slot.fill(batch_of(table.cast(slot.schema)))
+        hopper.fill(batch_of(table.cast(hopper.schema)))
         assert counted.toArrow().to_pydict()["k"] == [k for k in keys if k > 1]

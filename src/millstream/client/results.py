@@ -22,6 +22,7 @@ from millstream.core.errors import MillstreamError, StateError
 from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import FOREVER
 from millstream.store.delivery import Result
+from millstream.store.integrity.digests import LENGTH, digest_of
 
 LOOK_AGAIN_S = 1.0
 DEPLOYED_S_MAX = 60.0
@@ -104,7 +105,13 @@ class StreamReader:
     def _rows(self, segment: dict[str, int]) -> pa.Table:
         url = f"{self.url}/streams/{quote(self.stream, safe='')}/segments/{segment['first']}"
         answer = self.manager.ask("GET", url, params={"last": segment["last"]}, wait_s=60.0)
-        return self.shown(pq.read_table(io.BytesIO(answer.content)))
+        content, digest = answer.content[:-LENGTH], answer.content[-LENGTH:]  # it comes last
+        if digest_of(content) != digest.decode(errors="replace"):
+            raise StateError(
+                f"rows of {self.stream} came damaged from {self.url}",
+                hint="read it again; if it stays so, run millstream check there",
+            )
+        return self.shown(pq.read_table(io.BytesIO(content)))
 
 
 class ResultReader(StreamReader):

@@ -149,11 +149,13 @@ class Loop:
                 except BaseException as error:  # else nobody would hear of it
                     self._fail(error)
                     return
-                idle = piece is None and not self._waits()
-                if piece is not None:
+                if piece is None:
+                    settled = not self._waits() and self._settled()
+                    complete = settled and self._complete()
+                else:
                     self._busy |= {piece.name, *piece.more}
             if piece is None:
-                self._rest(news, settled=idle and self._settled())
+                self._rest(news, settled=settled, complete=complete)
                 continue
             try:
                 self._do(piece)
@@ -171,9 +173,8 @@ class Loop:
             self._news += 1
             self._heard.notify_all()
 
-    def _rest(self, news: int, *, settled: bool) -> None:
+    def _rest(self, news: int, *, settled: bool, complete: bool) -> None:
         """Waits for something to do; what has come since one looked is not done yet."""
-        complete = settled and self._complete()
         with self._heard:
             if news != self._news:
                 return

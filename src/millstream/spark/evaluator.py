@@ -24,7 +24,7 @@ from millstream.spark.operators.base import Output, Step
 from millstream.spark.operators.running import present
 from millstream.spark.operators.running import table as present_table
 from millstream.spark.operators.shared import evaluate_together
-from millstream.spark.prepared.shapes import Computed
+from millstream.spark.prepared.plans import Computed
 from millstream.spark.prepared.steps import PreparedSteps
 from millstream.spark.reading import Schemas, SegmentReader
 from millstream.store import faults

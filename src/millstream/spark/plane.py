@@ -16,7 +16,7 @@ from millstream.spark.failures import java_gone, java_process
 from millstream.spark.ingest.file_parsing import SparkFileParser
 from millstream.spark.ingest.row_parsing import SparkRowParser
 from millstream.spark.ingest.stream_source import StreamSource
-from millstream.spark.prepared.slots import SmallSession
+from millstream.spark.prepared.hoppers import SmallSession
 from millstream.spark.prepared.steps import PreparedSteps
 from millstream.spark.reading import Schemas
 from millstream.store.arrivals.appending import Appender

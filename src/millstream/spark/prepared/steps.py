@@ -1,9 +1,10 @@
-"""Steps of few rows: the plan of a shape is made once and runs again over other rows.
+"""Steps of few rows: the plan of the same operators is made once and runs again over other rows.
 
 Building, analysing and planning a small job takes ten times as long as running it. Steps of the
-same operators differ in their rows and in a few numbers, so a plan over slots serves them all: new
-rows and tails are taken from memory, or from their files, and put into the slots. The operators'
-own logic builds the plan, as for any other step. What cannot be prepared goes the ordinary way.
+same operators differ in their rows and in a few numbers, so a plan over hoppers serves them all:
+new rows and tails are taken from memory, or from their files, and put into the hoppers. The
+operators' own logic builds the plan, as for any other step. What cannot be prepared goes the
+ordinary way.
 """
 
 import threading
@@ -12,23 +13,30 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from millstream.engine.ports import TrainStep
-from millstream.spark.prepared.shapes import Computed, Key, Shape, UnpreparedError, key_of, small
-from millstream.spark.prepared.slots import SlotFullError, SmallSession
+from millstream.spark.prepared.hoppers import HopperFullError, SmallSession
+from millstream.spark.prepared.plans import (
+    Computed,
+    Key,
+    PreparedPlan,
+    UnpreparedError,
+    key_of,
+    small,
+)
 from millstream.spark.reading import Schemas
 from millstream.store.segments import SegmentStore
 
-SHAPES_KEPT_MAX = 300
-FAILURES_MAX = 3  # of a shape, after which it is left to the ordinary way
+PLANS_KEPT_MAX = 300
+FAILURES_MAX = 3  # of a plan, after which its steps are left to the ordinary way
 KEYS_KEPT_MAX = 10_000
 CANCELLED = "SPARK_JOB_CANCELLED"
 
 
 class PreparedSteps:
-    """Plans of an engine's small steps, by shape."""
+    """Plans of an engine's small steps."""
 
     def __init__(self, session: SmallSession, files: SegmentStore, schemas: Schemas) -> None:
         self._session, self._files, self._schemas = session, files, schemas
-        self._shapes: dict[Key, Shape] = {}
+        self._plans: dict[Key, PreparedPlan] = {}
         self._failures: dict[Key, int] = {}
         self._seen: set[Key] = set()
         self._lock = threading.Lock()
@@ -36,7 +44,7 @@ class PreparedSteps:
     def compute(self, job: TrainStep) -> Computed | None:
         """The rows of a step, or None where it has to go the ordinary way.
 
-        The first step of a shape does: many have no second one. A step that fails goes that way
+        The first step of operators does: many have no second one. A step that fails goes that way
         too: it fails there with the reason, or gets through.
         """
         if not small(job):
@@ -52,10 +60,10 @@ class PreparedSteps:
             return None
         try:
             try:
-                return self._shape(key, job).run(job)
-            except SlotFullError:
+                return self._plan_of(key, job).run(job)
+            except HopperFullError:
                 self._drop(key)
-                return self._shape(key, job).run(job)  # its slots are made for these rows
+                return self._plan_of(key, job).run(job)  # its hoppers are made for these rows
         except UnpreparedError:
             self._failures[key] = FAILURES_MAX
         except (Py4JError, PySparkException, NotImplementedError, TypeError, ValueError) as error:
@@ -67,17 +75,17 @@ class PreparedSteps:
 
     def _drop(self, key: Key) -> None:
         with self._lock:
-            self._shapes.pop(key, None)
+            self._plans.pop(key, None)
 
-    def _shape(self, key: Key, job: TrainStep) -> Shape:
+    def _plan_of(self, key: Key, job: TrainStep) -> PreparedPlan:
         with self._lock:
-            found = self._shapes.pop(key, None)
+            found = self._plans.pop(key, None)
             if found is not None and found.generation == self._session.generation:
-                self._shapes[key] = found  # those used last stand last
+                self._plans[key] = found  # those used last stand last
                 return found
-        made = Shape(self._session, self._files, self._schemas, job)
+        made = PreparedPlan(self._session, self._files, self._schemas, job)
         with self._lock:
-            self._shapes[key] = made
-            while len(self._shapes) > SHAPES_KEPT_MAX:
-                self._shapes.pop(next(iter(self._shapes)))
+            self._plans[key] = made
+            while len(self._plans) > PLANS_KEPT_MAX:
+                self._plans.pop(next(iter(self._plans)))
         return made

@@ -1,8 +1,8 @@
 """Leaves of a prepared plan: rows that can be exchanged without planning again.
 
-A slot is a buffer in Spark's process that holds one batch of Arrow. Spark sends its bytes with each
-task, so that a plan over it gives, whenever it runs, the result over what lies there then. That
-holds only for plans without an exchange: Spark keeps what has gone through one.
+A hopper is a buffer in Spark's process that holds one batch of Arrow. Spark sends its bytes with
+each task, so that a plan over it gives, whenever it runs, the result over what lies there then.
+That holds only for plans without an exchange: Spark keeps what has gone through one.
 """
 
 import os
@@ -53,11 +53,11 @@ class SmallSession:
         return self._java
 
 
-class SlotFullError(Exception):
-    """More rows than the slot has room for."""
+class HopperFullError(Exception):
+    """More rows than the hopper has room for."""
 
 
-class Slot:
+class Hopper:
     """One leaf: a frame, and a way to change its rows."""
 
     def __init__(self, session: SmallSession, schema: StructType, capacity: int) -> None:
@@ -85,7 +85,7 @@ class Slot:
     def fill(self, batch: bytes) -> None:
         """From now on the frame has these rows; at most `capacity` bytes."""
         if len(batch) > self.capacity:
-            raise SlotFullError
+            raise HopperFullError
         self._buffer.clear()
         if len(batch) <= THROUGH_GATEWAY_MAX:
             self._buffer.put(batch)
@@ -95,11 +95,11 @@ class Slot:
         os.pwrite(self._file, batch, 0)
         self._buffer.limit(len(batch))
         if self._channel.read(self._buffer, 0) < len(batch):
-            raise ValueError("the slot's file was read in part")
+            raise ValueError("the hopper's file was read in part")
 
     def _shared_file(self) -> int:
-        """A file without a name that both processes have open, for as long as there is the slot."""
-        file, path = tempfile.mkstemp(prefix="millstream-slot-")
+        """A file without a name that both processes have open while there is the hopper."""
+        file, path = tempfile.mkstemp(prefix="millstream-hopper-")
         weakref.finalize(self, os.close, file)
         self._channel = self._jvm.java.io.RandomAccessFile(path, "r").getChannel()
         os.unlink(path)
@@ -107,7 +107,7 @@ class Slot:
 
 
 def batch_of(table: pa.Table) -> bytes:
-    """A table as one batch, as a slot takes it."""
+    """A table as one batch, as a hopper takes it."""
     batches = table.combine_chunks().to_batches()
     batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
     return bytes(batch.serialize())

@@ -1,7 +1,7 @@
-"""The plan of one shape of steps: the operators' logic over slots, and how a step fills them.
+"""A prepared plan: the operators' logic over hoppers, and how a step fills them.
 
-A slot has a role: the new rows of an input, its tail, or the files of one layout that hold panes of
-many. Numbers that differ from step to step come as columns of the slots.
+A hopper has a role: the new rows of an input, its tail, or the files of one layout that hold panes
+of many. Numbers that differ from step to step come as columns of the hoppers.
 """
 
 import threading
@@ -26,7 +26,7 @@ from millstream.spark.operators import LOGIC
 from millstream.spark.operators.base import Step
 from millstream.spark.operators.panes import CARRIED, by_blocks, promise, span_of
 from millstream.spark.operators.shared import evaluate_together
-from millstream.spark.prepared.slots import CAPACITY_MIN, Slot, SmallSession, batch_of
+from millstream.spark.prepared.hoppers import CAPACITY_MIN, Hopper, SmallSession, batch_of
 from millstream.spark.reading import Schemas, SegmentReader
 from millstream.store.reach import window_of
 from millstream.store.segments import Segment, SegmentStore
@@ -56,9 +56,9 @@ class Computed:
 
 @dataclass(slots=True)
 class _Leaf:
-    """A slot and the rows that lie in it, by file."""
+    """A hopper and the rows that lie in it, by file."""
 
-    slot: Slot
+    hopper: Hopper
     stream: str  # none for files of many streams
     tables: dict[str, pa.Table] = field(default_factory=dict)
 
@@ -88,8 +88,8 @@ def _layouts(job: TrainStep) -> tuple[int, ...]:
     return tuple(sorted({s.tag for step in job.steps for s in step.segments() if s.tag}))
 
 
-class Shape:
-    """A plan over slots; made for a step, it runs for all steps with its key."""
+class PreparedPlan:
+    """A plan over hoppers; made for a step, it runs for all steps with its key."""
 
     def __init__(
         self, session: SmallSession, files: SegmentStore, schemas: Schemas, job: TrainStep
@@ -107,18 +107,18 @@ class Shape:
     def _plan(self, job: TrainStep, schemas: Schemas) -> None:
         carried = CARRIED.carried if self._windows is not None else ()
 
-        def slot(role: Role, schema: StructType) -> DataFrame:
+        def hopper(role: Role, schema: StructType) -> DataFrame:
             if role not in self._leaves:
                 stream = "" if role[0] == LAYOUT else role[1]
                 table = self._table(job, role, stream, to_arrow_schema(schema, timezone="UTC"), {})
                 more = [StructField(name, LongType()) for name in carried]
                 room = len(batch_of(table)) + 8 * len(more) * table.num_rows
                 capacity = CAPACITY_MIN << max(0, (2 * room // CAPACITY_MIN).bit_length())
-                made = Slot(self._session, StructType([*schema.fields, *more]), capacity)
+                made = Hopper(self._session, StructType([*schema.fields, *more]), capacity)
                 self._leaves[role] = _Leaf(made, stream)
-            return self._leaves[role].slot.frame
+            return self._leaves[role].hopper.frame
 
-        reader = _SlotReader(self._session, schemas, job, carried, slot)
+        reader = _HopperReader(self._session, schemas, job, carried, hopper)
         steps = [
             Step.of(_standing_for(s, _layouts(job)), reader.frame, prepared=True) for s in job.steps
         ]
@@ -154,11 +154,11 @@ class Shape:
         with self._lock:
             for role, leaf in self._leaves.items():
                 known = leaf.tables
-                table = self._table(job, role, leaf.stream, leaf.slot.schema, known)
+                table = self._table(job, role, leaf.stream, leaf.hopper.schema, known)
                 for name, value in numbers.items():
                     column = pa.repeat(pa.scalar(value, pa.int64()), table.num_rows)
                     table = table.append_column(name, column)
-                leaf.slot.fill(batch_of(table))
+                leaf.hopper.fill(batch_of(table))
             return Computed(self._result(), watermark, self.places)
 
     def _table(
@@ -190,7 +190,7 @@ class Shape:
         return table
 
 
-class _SlotReader(SegmentReader):
+class _HopperReader(SegmentReader):
     """Reads roles instead of files."""
 
     def __init__(
@@ -199,18 +199,18 @@ class _SlotReader(SegmentReader):
         schemas: Schemas,
         job: TrainStep,
         carried: Sequence[str],
-        slot: Any,
+        hopper: Any,
     ) -> None:
         super().__init__(session.spark, schemas, job.columns, job.layouts)
         self.carried = tuple(carried)
-        self._slot = slot
+        self._hopper = hopper
 
     def frame(self, stream: str, segments: Sequence[Segment]) -> Frame:
         schema = self.schema(stream)
         hidden = tuple(n for n in schema.names if n.startswith("_"))
         data: DataFrame | None = None
         for segment in segments:
-            rows = self._slot(_role(segment), schema)
+            rows = self._hopper(_role(segment), schema)
             data = rows if data is None else data.unionByName(rows).coalesce(1)
         assert data is not None
         return Frame(data, (*hidden, *self.carried), len(schema.names) - len(hidden))
@@ -219,7 +219,7 @@ class _SlotReader(SegmentReader):
         (file,) = files
         kind, _, name = file.partition(" ")
         plain = [StructField(n, t) for n, t in columns.items() if n not in self.carried]
-        rows: DataFrame = self._slot((kind, name), StructType(plain))
+        rows: DataFrame = self._hopper((kind, name), StructType(plain))
         return rows
 
 
