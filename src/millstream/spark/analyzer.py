@@ -227,10 +227,12 @@ def _unsupported(operator: str) -> _UnacceptableError:
     if operator == "Aggregate":
         return _UnacceptableError(
             "this aggregate is not supported",
-            "count, sum, avg, min, max, variance, stddev, first, last",
+            "docs/CQL.md lists those that are: count, sum, array_agg, max_by, median and more",
         )
     if operator == "Generate":
-        return _UnacceptableError("a function that gives many rows is not supported", "")
+        return _UnacceptableError(
+            "a function that gives many rows stands by itself", "FROM s, UNNEST(array) AS t(x)"
+        )
     return _UnacceptableError(
         "the expression needs more than its own row", "windows stand in brackets after a stream"
     )

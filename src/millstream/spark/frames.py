@@ -3,7 +3,7 @@
 A frame is a DataFrame with columns c0..cn and hidden ones: `_ts` (time, microseconds), `_until`
 (the end of the interval, where it is finite), `_pos` (position in the source), `_op` (+1 or -1 for
 changes of a relation). Each output row comes from one input row, so that applying a chain to new
-rows and to old rows gives the same as applying it to both.
+rows and to old rows gives the same as applying it to both; of one input row several may come.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from millstream.language.plan.nodes import (
     Project,
     Source,
     Union,
+    Unnest,
     Windowed,
 )
 from millstream.language.plan.sql_text import predicate_sql, sql
@@ -73,6 +74,8 @@ def lower(node: Node, leaf: Leaf) -> Frame:
             return frame.select(
                 {name: name for name in frame.hidden}, [sql(c) for c in node.columns]
             )
+        case Unnest():
+            return _unnested(node, lower(node.input, leaf))
         case Windowed(window=Rows()):
             return leaf(node)  # only an operator that keeps the stream's last rows knows the ends
         case Windowed():
@@ -87,6 +90,18 @@ def lower(node: Node, leaf: Leaf) -> Frame:
             return frame if node.start == BEGINNING else frame.where(f"_ts >= {node.start}L")
         case _:
             return leaf(node)
+
+
+def _unnested(node: Unnest, frame: Frame) -> Frame:
+    """Rows of elements have no position: several come from one row."""
+    kept = [h for h in frame.hidden if h != "_pos"]
+    columns = [f"c{i}" for i in range(frame.width)]
+    name = "posexplode_outer" if node.outer else "posexplode"
+    made = frame.data.selectExpr(
+        *kept, *columns, f"{name}({sql(node.array)}) AS (_place, _element)"
+    )
+    places = ["_place + 1"] if len(node.fields) > 1 else []
+    return Frame(made, (), 0).select({h: h for h in kept}, [*columns, "_element", *places])
 
 
 def _union(frames: list[Frame]) -> Frame:

@@ -38,6 +38,8 @@ from millstream.store.segments import Segment
 Marks = Mapping[str, int]  # the watermark of each input at the operator's cursor
 # Kinds that read their own output back: it is kept, and its compaction keeps what they need.
 SELF_READING: frozenset[Kind] = frozenset({"distinct", "running"})
+# Kinds that keep what they cannot tell yet in streams of their own.
+WITH_STATE: frozenset[Kind] = frozenset({"interval", "semijoin", "running_emit", "session"})
 
 
 def pending(ledger: Ledger, operator: Operator) -> dict[str, list[Segment]]:
@@ -60,7 +62,7 @@ def reachable(operator: Operator, segment: Segment, at: Marks) -> bool:
 
 
 def _never(operator: Operator, segment: Segment, at: Marks) -> bool:  # noqa: ARG001
-    """Each row by itself, on arrival."""
+    """Each row on arrival, by itself or into the operator's own state."""
     return False
 
 
@@ -164,6 +166,8 @@ REACHES: dict[Kind, Callable[[Operator, Segment, Marks], bool]] = {
     "distinct": _undecided,
     "running": _of_a_table,
     "running_emit": _before_a_multiple,
+    "session": _never,
+    "rank": _undecided,
 }
 
 

@@ -12,7 +12,7 @@ from millstream.engine.steps.trains import Unit
 from millstream.language.plan.nodes import sources_of
 from millstream.language.plan.windows import BEGINNING, FOREVER
 from millstream.language.share.dataflow import Operator, base_stream, state_stream
-from millstream.store.reach import SELF_READING, marks, reachable
+from millstream.store.reach import SELF_READING, WITH_STATE, marks, reachable
 from millstream.store.segments import Segment
 from millstream.store.streams import Streams
 
@@ -102,7 +102,7 @@ class StepPlanner:
 
     def _states(self, operator: Operator) -> dict[int, tuple[Segment, ...]]:
         found: dict[int, tuple[Segment, ...]] = {}
-        if operator.kind in ("interval", "semijoin", "running_emit"):
+        if operator.kind in WITH_STATE:
             part = 0
             while self._ledger.stream(state_stream(operator.id, part)) is not None:
                 found[part] = tuple(self._ledger.segments(state_stream(operator.id, part)))

@@ -14,13 +14,15 @@ from millstream.language.cql.system_streams import COLUMNS
 KEYWORDS = (
     "SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "JOIN", "ON", "AND", "OR", "NOT", "AS",
     "UNION ALL", "DISTINCT", "BETWEEN", "LIKE", "IN", "IS NULL", "CASE", "WHEN", "THEN", "ELSE",
-    "END", "RANGE", "ROWS", "SLIDE", "ALIGN START", "ALIGN END", "NOW", "UNBOUNDED",
+    "END", "RANGE", "ROWS", "SLIDE", "ALIGN START", "ALIGN END", "NOW", "UNBOUNDED", "SESSION",
+    "OFFSET", "ORDER BY", "LIMIT", "QUALIFY", "ROLLUP", "CUBE", "GROUPING SETS", "UNNEST",
     "PARTITION BY", "SECONDS", "MINUTES", "HOURS", "DAYS", "MILLISECONDS",
     "ISTREAM", "DSTREAM", "RSTREAM", "CREATE STREAM", "CREATE QUERY", "CREATE VIEW",
     "FROM BEGINNING",
 )  # fmt: skip
 WINDOW_WORDS = ("RANGE", "ROWS", "NOW", "UNBOUNDED", "SLIDE", "ALIGN START", "ALIGN END",
-                "PARTITION BY", "SECONDS", "MINUTES", "HOURS", "DAYS", "MILLISECONDS")  # fmt: skip
+                "SESSION", "OFFSET", "PARTITION BY", "SECONDS", "MINUTES", "HOURS", "DAYS",
+                "MILLISECONDS")  # fmt: skip
 _WORD = re.compile(r"[\w.]*\Z")
 
 

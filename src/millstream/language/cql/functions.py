@@ -22,6 +22,75 @@ AGGREGATES = {
     "first_value": "first",
     "last": "last",
     "last_value": "last",
+    # conditions
+    "count_if": "count_if",
+    "countif": "count_if",
+    "bool_and": "bool_and",
+    "every": "bool_and",
+    "bool_or": "bool_or",
+    "some": "bool_or",
+    "any": "bool_or",
+    # one of the values
+    "any_value": "any_value",
+    "max_by": "max_by",
+    "arg_max": "max_by",
+    "min_by": "min_by",
+    "arg_min": "min_by",
+    "mode": "mode",
+    # all of the values
+    "array_agg": "array_agg",
+    "collect_list": "array_agg",
+    "collect_set": "collect_set",
+    "string_agg": "string_agg",
+    "listagg": "string_agg",
+    "group_concat": "string_agg",
+    # bits
+    "bit_and": "bit_and",
+    "bit_or": "bit_or",
+    "bit_xor": "bit_xor",
+    # quantiles
+    "median": "percentile_cont",
+    "percentile": "percentile_cont",
+    "percentile_cont": "percentile_cont",
+    "percentile_disc": "percentile_disc",
+    "percentile_approx": "percentile_disc",
+    "approx_percentile": "percentile_disc",
+    # distinct values, nearly
+    "approx_count_distinct": "approx_count_distinct",
+    "approx_distinct": "approx_count_distinct",
+    # pairs
+    "corr": "corr",
+    "covar_pop": "covar_pop",
+    "covar_samp": "covar_samp",
+    "regr_count": "regr_count",
+    **{
+        name: name
+        for name in (
+            "regr_avgx", "regr_avgy", "regr_sxx", "regr_syy", "regr_sxy", "regr_slope",
+            "regr_intercept", "regr_r2",
+        )
+    },
+}  # fmt: skip
+# Aggregates that Spark or others have and this language has not, with what to write instead.
+OTHER_AGGREGATES = {
+    "kurtosis": "avg(power(x, 4)) and its kin, from moments",
+    "skewness": "avg(power(x, 3)) and its kin, from moments",
+    "histogram_numeric": "count(*) with GROUP BY of the bucket: floor(x / 10)",
+    "product": "exp(sum(ln(x))) for numbers above zero",
+    "try_sum": "sum(CAST(x AS decimal(38,0)))",
+    "try_avg": "avg(CAST(x AS double))",
+    "count_min_sketch": "approx_count_distinct(x), or count(*) with GROUP BY",
+    "hll_sketch_agg": "approx_count_distinct(x)",
+    "hll_union_agg": "approx_count_distinct(x)",
+    "kll_sketch_agg_bigint": "percentile_approx(x, 0.5)",
+    "kll_sketch_agg_double": "percentile_approx(x, 0.5)",
+    "bitmap_construct_agg": "collect_set(x)",
+    "bitmap_or_agg": "bit_or(x)",
+    "map_agg": "collect_list(struct(k, v))",
+    "latest_by_offset": "last(x)",
+    "earliest_by_offset": "first(x)",
+    "topk": "slice(sort_array(array_agg(x), FALSE), 1, 3)",
+    "json_arrayagg": "to_json(array_agg(x))",
 }
 # Depend on when or where they run, though Spark calls some of them deterministic.
 UNREPEATABLE = frozenset(

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 
+from millstream.language.plan.calls import spoken, unpacked
 from millstream.language.plan.expressions import (
     Call,
     Column,
@@ -28,9 +29,11 @@ from millstream.language.plan.nodes import (
     Node,
     Plan,
     Project,
+    Ranked,
     Semijoin,
     Source,
     Union,
+    Unnest,
     Windowed,
     inputs_of,
     windows_of,
@@ -46,6 +49,7 @@ from millstream.language.plan.windows import (
     Range,
     Rows,
     Running,
+    Session,
     Sliding,
     Snapshot,
     Unbounded,
@@ -132,7 +136,10 @@ def _usual_slide(aggregates: Iterable[Aggregate]) -> Iterator[str]:
 
 def _alignment(node: Aggregate, ranges: list[int], slide: int) -> str:
     """Which ends of windows lie at multiples of SLIDE, and what else there is."""
-    if isinstance(node.grouping, Sliding | Snapshot) and node.grouping.offset:
+    grouping = node.grouping
+    if isinstance(grouping, Sliding | Snapshot) and grouping.offset:
+        if grouping.offset != grouping.length % slide:
+            return f"end {duration(grouping.offset)} after multiples of SLIDE (OFFSET)"
         return "start at multiples of SLIDE (ALIGN START); with ALIGN END they end there"
     if len({length % slide for length in ranges}) > 1:
         other = "ALIGN START needs the same RANGE for all"
@@ -198,6 +205,10 @@ def describe(node: Node) -> tuple[str, str]:
             )
         case Union():
             return "union", "all"
+        case Unnest(input=inner, array=array, fields=fields):
+            names = ", ".join(f.name for f in fields)
+            kind = ", outer" if node.outer else ""
+            return "unnest", f"{readable(array, inner.schema)} as {names}{kind}"
         case Windowed(input=inner, window=window):
             return "window", window_text(window, inner.schema)
         case Join(predicate=predicate):
@@ -209,6 +220,11 @@ def describe(node: Node) -> tuple[str, str]:
             return "aggregate", _aggregate(node)
         case Distinct():
             return "distinct", ""
+        case Ranked(input=inner):
+            keys = [readable(key, inner.schema) for key in node.partition]
+            order = [f"{readable(key, inner.schema)} {way}" for key, way in node.order]
+            by = f" by {', '.join(keys)}" if keys else ""
+            return "rank", f"{node.function} of each instant{by} in order of {', '.join(order)}"
         case Emit(kind=kind, slide=slide):
             return kind, f"every {duration(slide)}" if kind == "rstream" else ""
         case _:
@@ -229,8 +245,12 @@ def _aggregate(node: Aggregate) -> str:
 
 
 def _call(call: AggregateCall, schema: Schema) -> str:
+    parts = {name: readable(part, schema) for name, part in unpacked(call.argument).items()}
     argument = "*" if call.argument is None else readable(call.argument, schema)
     text = f"{call.function}({'DISTINCT ' if call.distinct else ''}{argument})"
+    if parts:
+        distinct = "DISTINCT " if call.distinct else ""
+        text = spoken(call.function, {**parts, "v": f"{distinct}{parts['v']}"})
     if call.condition is None:
         return text
     return f"{text} where {condition(call.condition, schema)}"
@@ -239,20 +259,27 @@ def _call(call: AggregateCall, schema: Schema) -> str:
 def grouping_text(grouping: Grouping) -> str:
     match grouping:
         case Sliding(length, slide, offset):
-            return f"over {duration(length)} every {duration(slide)}{_aligned(offset)}"
+            moved = _aligned(offset, length % slide)
+            return f"over {duration(length)} every {duration(slide)}{moved}"
         case Instant():
             return "at each instant"
         case Change():
             return "at each change"
-        case Snapshot(slide, _, offset):
-            return f"of what is there every {duration(slide)}{_aligned(offset)}"
+        case Snapshot(slide, length, offset):
+            moved = _aligned(offset, length % slide)
+            return f"of what is there every {duration(slide)}{moved}"
         case Running():
             return "so far"
+        case Session(gap):
+            return f"in sessions {duration(gap)} apart"
         case _:
             assert_never(grouping)
 
 
-def _aligned(offset: int) -> str:
+def _aligned(offset: int, of_starts: int) -> str:
+    """Where ends lie; aligned starts lie `of_starts` before them."""
+    if offset not in (0, of_starts):
+        return f" offset {duration(offset)}"
     return " align start" if offset else ""
 
 

@@ -19,6 +19,7 @@ TOTAL = frozenset(
     | {"coalesce", "nvl", "ifnull", "nullif", "if", "lower", "upper", "length", "trim", "isnan"}
     | {"concat", "try_divide", "try_add", "try_subtract", "try_multiply", "like_escape"}
     | {
+        "args",
         "dated",
         "field",
         "unix_micros",

@@ -104,6 +104,22 @@ class Project(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Unnest(Node):
+    """Each row once for every element of an array, which is a new last column.
+
+    A second field is the element's place, from 1 on. Outer: rows without elements stay, with NULL.
+    """
+
+    input: Node
+    array: Expr
+    fields: Schema
+    outer: bool = False
+
+    def __post_init__(self) -> None:
+        self._seal((*self.input.schema, *self.fields))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Union(Node):
     """All rows of all inputs."""
 
@@ -166,7 +182,8 @@ class AggregateCall:
     """One aggregate: `sum(DISTINCT argument) FILTER (WHERE condition)`.
 
     Functions: count (no argument: rows), sum, avg, min, max, var_pop, var_samp, stddev_pop,
-    stddev_samp, first, last (by time). `type` is the result's type, `argument_type` the argument's.
+    stddev_samp, first, last (by time), and those of `cql/functions.py`; several arguments are
+    packed into one (`calls.py`). `type` is the result's type, `argument_type` the argument's.
     """
 
     function: str
@@ -209,6 +226,23 @@ class Distinct(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Ranked(Node):
+    """Rows with their rank among those of the same time and partition, as a last column.
+
+    `order` has each key with its direction and where NULL stands. Equal rows are told apart by
+    position, or all columns.
+    """
+
+    input: Node
+    function: str  # row_number, rank, dense_rank
+    partition: tuple[Expr, ...]
+    order: tuple[tuple[Expr, str], ...]
+
+    def __post_init__(self) -> None:
+        self._seal((*self.input.schema, Field(self.function, "int")))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Emit(Node):
     """ISTREAM, DSTREAM, RSTREAM: a relation becomes a stream, whose rows are there for ever.
 
@@ -244,6 +278,8 @@ def inputs_of(node: Node) -> tuple[Node, ...]:
         case Union(inputs) | Join(inputs, _) | Semijoin(inputs, _, _):
             return inputs
         case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
+            return (node.input,)
+        case Ranked() | Unnest():
             return (node.input,)
         case _:
             raise TypeError(f"not a plan node: {node!r}")
@@ -315,6 +351,9 @@ def shape(node: Node) -> str:
         case Project():
             columns = (expression_key(c) for c in node.columns)
             return digest("project", _key(node, node.input), *columns)
+        case Unnest():
+            kind = f"{len(node.fields)}|{node.outer}"
+            return digest("unnest", _key(node, node.input), expression_key(node.array), kind)
         case Union():
             return digest("union", *sorted(_key(node, i) for i in node.inputs))
         case Windowed():
@@ -340,6 +379,10 @@ def shape(node: Node) -> str:
             return digest("distinct", _key(node, node.input))
         case Emit():
             return digest("emit", _key(node, node.input), node.kind, str(node.slide))
+        case Ranked():
+            keys = ",".join(sorted(expression_key(k) for k in node.partition))
+            order = (f"{expression_key(k)} {way}" for k, way in node.order)
+            return digest("ranked", _key(node, node.input), node.function, keys, *order)
         case _:
             raise TypeError(f"not a plan node: {node!r}")
 
@@ -428,9 +471,11 @@ __all__ = [
     "Node",
     "Plan",
     "Project",
+    "Ranked",
     "Semijoin",
     "Source",
     "Union",
+    "Unnest",
     "Windowed",
     "canonical_order",
     "inputs_of",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from millstream.core.errors import InternalError
+from millstream.language.plan.calls import BY_ORDER
 from millstream.language.plan.expressions import (
     Column,
     Expr,
@@ -28,9 +29,11 @@ from millstream.language.plan.nodes import (
     Join,
     Node,
     Project,
+    Ranked,
     Semijoin,
     Source,
     Union,
+    Unnest,
     Windowed,
     canonical_order,
     is_relation,
@@ -224,11 +227,11 @@ def _movable(node: Node) -> bool:
 
 
 def merge_project_into_aggregate(node: Node) -> Node:
-    """Aggregate over Project reads the columns below; first and last only where ties allow it."""
+    """Aggregate over Project reads the columns below; those by order only where ties allow it."""
     if not (isinstance(node, Aggregate) and isinstance(node.input, Project)):
         return node
     below = node.input
-    by_order = any(c.function in ("first", "last") for c in node.calls)
+    by_order = any(c.function in BY_ORDER for c in node.calls)
     if not all(total(c) for c in below.columns) or (by_order and not positional(below)):
         return node
     return replace(_with_columns(node, below.columns), input=below.input)
@@ -283,7 +286,7 @@ def settle_symmetric_columns(node: Node) -> Node:
     if not isinstance(node, Project | Aggregate) or not isinstance(node.input, Join):
         return node
     join = node.input
-    if isinstance(node, Aggregate) and any(c.function in ("first", "last") for c in node.calls):
+    if isinstance(node, Aggregate) and any(c.function in BY_ORDER for c in node.calls):
         return node  # ties are told apart by the columns' order
     best, least = node, _columns_key(node)
     for order in symmetries(join)[1:]:
@@ -396,7 +399,16 @@ def _over_inputs(node: Node) -> Node:
             left, right = (_once(i) for i in inputs)
             same = _same((left, right), inputs)
             return node if same else replace(node, inputs=(left, right))
-        case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
+        case (
+            Filter()
+            | Project()
+            | Windowed()
+            | Aggregate()
+            | Distinct()
+            | Emit()
+            | Ranked()
+            | Unnest()
+        ):
             inner = _once(node.input)
             return node if inner is node.input else replace(node, input=inner)
         case _:
@@ -414,7 +426,16 @@ def read_by(node: Node, reader: str) -> Node:
             return Join(tuple(read_by(i, reader) for i in inputs), predicate)
         case Semijoin((left, right)):
             return replace(node, inputs=(read_by(left, reader), read_by(right, reader)))
-        case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
+        case (
+            Filter()
+            | Project()
+            | Windowed()
+            | Aggregate()
+            | Distinct()
+            | Emit()
+            | Ranked()
+            | Unnest()
+        ):
             return replace(node, input=read_by(node.input, reader))
         case _:
             raise TypeError(f"not a plan node: {node!r}")

@@ -48,7 +48,8 @@ Window = Range | Now | Unbounded | Rows
 class Sliding:
     """Aggregate windows [e - length, e) for the ends e; a result's time is e.
 
-    Ends are the multiples of slide, moved by offset: 0 aligns ends, length modulo slide starts.
+    Ends are the multiples of slide, moved by offset: 0 aligns ends, length modulo slide starts,
+    others come from OFFSET.
     """
 
     length: int
@@ -84,7 +85,17 @@ class Running:
     """Aggregates over everything so far: the result is a relation, told by its changes."""
 
 
-Grouping = Sliding | Instant | Change | Snapshot | Running
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Aggregates over runs of a group's rows, each less than the gap after the one before.
+
+    A run lasts from its first row to the gap after its last one, which is its result's time.
+    """
+
+    gap: int
+
+
+Grouping = Sliding | Instant | Change | Snapshot | Running | Session
 
 
 def reach(window: Window) -> int:

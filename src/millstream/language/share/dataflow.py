@@ -22,6 +22,7 @@ from millstream.language.plan.nodes import (
     Node,
     Plan,
     Project,
+    Ranked,
     Semijoin,
     Source,
     Union,
@@ -36,6 +37,7 @@ from millstream.language.plan.windows import (
     Instant,
     Rows,
     Running,
+    Session,
     Sliding,
     Snapshot,
     Unbounded,
@@ -52,6 +54,8 @@ Kind = OneOf[
     "distinct",
     "running",
     "running_emit",
+    "session",
+    "rank",
 ]
 REJECTED_NAMES = ("reason", "record", "file", "row")  # columns of a stream's malformed rows
 
@@ -125,10 +129,10 @@ def partial_stream(node: Aggregate) -> str:
 
 
 def pane_length(node: Aggregate) -> int:
-    """The greatest common divisor of range and slide; one microsecond for [NOW]."""
+    """The greatest common divisor of range, slide and offset; one microsecond for [NOW]."""
     match node.grouping:
-        case Sliding(length, slide):
-            return gcd(length, slide)
+        case Sliding(length, slide, offset):
+            return gcd(length, slide, offset)
         case _:
             return 1
 
@@ -136,7 +140,7 @@ def pane_length(node: Aggregate) -> int:
 def is_core(node: Node) -> bool:
     """Whether a node needs more than the row at hand."""
     match node:
-        case Join() | Semijoin() | Aggregate() | Distinct():
+        case Join() | Semijoin() | Aggregate() | Distinct() | Ranked():
             return True
         case Emit():
             return node.kind != "istream" or has_rows(node.input) or is_relation(node.input)
@@ -167,7 +171,7 @@ def endless(node: Node) -> bool:
         case Union() | Join():
             return all(endless(i) for i in inputs_of(node))
         case Aggregate():  # a result holds until the next window's end, or the next change
-            return isinstance(node.grouping, Running)
+            return isinstance(node.grouping, Running | Session)
         case _:
             return True
 
@@ -376,10 +380,14 @@ def _kind(core: Node) -> Kind:
             return "interval"
         case Aggregate(grouping=Running()):
             return "running"
+        case Aggregate(grouping=Session()):
+            return "session"
         case Distinct():
             if endless(core.input) and not has_rows(core.input):
                 return "distinct"
             return "interval"
+        case Ranked():
+            return "rank"
         case Emit() if is_relation(core.input):
             return "running_emit"
         case _:

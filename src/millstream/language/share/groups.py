@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from millstream.language.plan.calls import BY_ORDER
 from millstream.language.plan.expressions import total
 from millstream.language.plan.keys import digest, expression_key
 from millstream.language.plan.nodes import Aggregate, Join, Source
@@ -20,7 +21,6 @@ from millstream.language.share.shared_panes import PaneMember, WindowMember, pan
 from millstream.language.share.shared_plan import JoinMember, Member, has_time, join_member
 
 WINDOWS_ALIKE = 8  # windows of joins that share are at most so many times as long as others
-ORDERED = ("first", "last")  # aggregates that look at the order of rows
 Part = Member | JoinMember | PaneMember | WindowMember
 
 
@@ -95,7 +95,7 @@ def _pane_part(node: Aggregate, stream: str) -> tuple[tuple[str, ...], PaneMembe
     member = pane_member(stream, node, rows)
     if not all(total(k) for k in member.keys):
         return None  # a key that raises would raise for rows of others
-    if not isinstance(rows.leaf, Source) and any(c.function in ORDERED for c in member.calls):
+    if not isinstance(rows.leaf, Source) and any(c.function in BY_ORDER for c in member.calls):
         return None  # rows without a position are ordered by the columns that their query selects
     keys = [expression_key(k) for k in member.keys]
     return (rows.leaf.fingerprint, *keys), member

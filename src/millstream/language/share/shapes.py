@@ -14,9 +14,11 @@ from millstream.language.plan.nodes import (
     Join,
     Node,
     Project,
+    Ranked,
     Semijoin,
     Source,
     Union,
+    Unnest,
     Windowed,
     inputs_of,
 )
@@ -45,6 +47,8 @@ def _own(node: Node) -> tuple[str, ...]:
             return (predicate_key(_blank(node.predicate)),)
         case Project():
             return tuple(expression_key(_blank(c)) for c in node.columns)
+        case Unnest():
+            return (expression_key(_blank(node.array)), str(node.outer))
         case Windowed():
             return (window_key(node.window),)
         case Join():
@@ -62,6 +66,10 @@ def _own(node: Node) -> tuple[str, ...]:
             return (type(node.grouping).__name__, *keys, ";", *calls)
         case Emit():
             return (node.kind,)
+        case Ranked():
+            keys = (expression_key(_blank(k)) for k in node.partition)
+            order = (f"{expression_key(_blank(k))} {way}" for k, way in node.order)
+            return (node.function, *keys, ";", *order)
         case Distinct() | Union():
             return ()
         case _:

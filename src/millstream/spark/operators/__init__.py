@@ -7,9 +7,11 @@ from millstream.spark.operators.intervals import IntervalLogic
 from millstream.spark.operators.joining import JoinLogic
 from millstream.spark.operators.mapping import MapLogic
 from millstream.spark.operators.panes import CombineLogic, PartialLogic
+from millstream.spark.operators.ranking import RankLogic
 from millstream.spark.operators.running import RunningLogic
 from millstream.spark.operators.running_emit import RunningEmitLogic
 from millstream.spark.operators.semijoins import SemijoinLogic
+from millstream.spark.operators.sessions import SessionLogic
 
 LOGIC: dict[Kind, Logic] = {
     "map": MapLogic(),
@@ -21,6 +23,8 @@ LOGIC: dict[Kind, Logic] = {
     "distinct": DistinctLogic(),
     "running": RunningLogic(),
     "running_emit": RunningEmitLogic(),
+    "session": SessionLogic(),
+    "rank": RankLogic(),
 }
 
 __all__ = ["LOGIC", "Logic"]

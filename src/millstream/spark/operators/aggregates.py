@@ -2,11 +2,11 @@
 
 Everything is Spark SQL text. Partials of call i are columns a<i>_0, a<i>_1, ...; variances keep
 count, mean and sum of squared deviations, which merge without cancellation; distinct aggregates
-keep the set of values; first and last keep the place of their row.
+keep the set of values; first and last keep the place of their row. Aggregates over the values
+themselves are in `collected.py`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -15,6 +15,7 @@ from millstream.core.errors import UsageError
 from millstream.language.plan.expressions import Call, conjunction, conjuncts, total
 from millstream.language.plan.nodes import AggregateCall
 from millstream.language.plan.sql_text import predicate_sql, sql
+from millstream.spark.operators.collected import COLLECTED, Part, collected_final, collected_part
 
 VARIANCES = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
 FUNCTIONS = ("count", "sum", "avg", "min", "max", "first", "last", *VARIANCES)
@@ -22,17 +23,10 @@ _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
 _ZERO = "named_struct('n', 0D, 'mean', 0D, 'm2', 0D)"
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One partial column: how it comes from rows, from partials, and back into shape."""
-
-    of_rows: str  # aggregate over rows
-    of_parts: str  # aggregate over the partial column, named {a}
-    shape: str = "{a}"  # turns what `of_parts` gave into a partial again
-
-
 def parts_of(call: AggregateCall, order: str) -> list[Part]:
     """The partial columns of a call; `order` is the rows' place as a comparable value."""
+    if call.function in COLLECTED:
+        return [collected_part(call, order)]
     condition = call.condition
     argument = call.argument
     if isinstance(argument, Call) and argument.name == "struct":
@@ -52,8 +46,6 @@ def parts_of(call: AggregateCall, order: str) -> list[Part]:
     match call.function:
         case "count":
             return [Part(f"count({value}){only}", "sum({a})")]
-        case "bit_or":  # of shared jobs: whose rows are in here
-            return [Part(f"bit_or({value}){only}", "bit_or({a})")]
         case "sum":
             return [Part(f"sum({value}){only}", "sum({a})", f"CAST({{a}} AS {call.type})")]
         case "avg":
@@ -99,6 +91,8 @@ def _fold() -> str:
 def final_of(call: AggregateCall, index: int) -> str:
     """The call's value from its merged partials."""
     a, b = f"a{index}_0", f"a{index}_1"
+    if call.function in COLLECTED:
+        return collected_final(call, a)
     if call.distinct and call.function not in ("min", "max"):
         return _final_of_set(call, a)
     match call.function:

@@ -18,9 +18,11 @@ from millstream.language.plan.nodes import (
     Join,
     Node,
     Project,
+    Ranked,
     Semijoin,
     Source,
     Union,
+    Unnest,
     Windowed,
     inputs_of,
 )
@@ -64,10 +66,10 @@ class _Maker:
                 return below, self._window_s(node)
             case Emit():
                 return self.visit(node.input)
-            case Filter() | Project():
+            case Filter() | Project() | Unnest():
                 below, window_s = self.visit(node.input)
                 return self._add(node, (below,), 0.0), window_s
-            case Aggregate() | Distinct():
+            case Aggregate() | Distinct() | Ranked():
                 below, window_s = self.visit(node.input)
                 return self._add(node, (below,), max(window_s, self._grouping_s(node))), 0.0
             case Join() | Semijoin() | Union():
@@ -102,7 +104,7 @@ class _Maker:
             case _:  # NOW keeps nothing; how long ROWS keep depends on the rate
                 return 0.0
 
-    def _grouping_s(self, node: Aggregate | Distinct) -> float:
+    def _grouping_s(self, node: Aggregate | Distinct | Ranked) -> float:
         if isinstance(node, Aggregate) and isinstance(node.grouping, Sliding):
             return node.grouping.length / MICROSECONDS
         return 0.0

@@ -5,29 +5,38 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from millstream.core.errors import CqlError
+from millstream.language.cql.aggregate_calls import (
+    ARGUMENTS,
+    Asked,
+    CallError,
+    Ordering,
+    meaning,
+)
 from millstream.language.cql.analyzer import AnalysisFailure, Analyzer
 from millstream.language.cql.binding.coercion import Typed, as_condition
 from millstream.language.cql.binding.expressions import NULL, Lowering, name_span, span_of
 from millstream.language.cql.binding.storing import refuse_incomparable, refuse_unwritable
 from millstream.language.cql.functions import AGGREGATES
-from millstream.language.cql.literals import string
-from millstream.language.plan.expressions import Call, Expr, Literal
+from millstream.language.plan.expressions import Expr
 from millstream.language.plan.nodes import AggregateCall
 from millstream.language.plan.schema import Field, Schema
 from millstream.language.plan.sql_text import sql
 
 NUMERIC = frozenset({"sum", "avg", "var_samp", "var_pop", "stddev_samp", "stddev_pop"})
+COMPARING = frozenset({"collect_set", "mode", "percentile_disc"})  # need values with an order
 ORDERED = frozenset({"min", "max"})
 MANY = frozenset({"count"})  # takes more than one argument
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """An aggregate in the text; `node` includes its FILTER."""
+    """An aggregate in the text; `node` includes what stands around the call."""
 
     node: exp.Expr
     call: exp.Anonymous
-    condition: exp.Expr | None
+    condition: exp.Expr | None  # of FILTER
+    order: tuple[exp.Ordered, ...] = ()  # of WITHIN GROUP
+    skips_nulls: bool = False  # IGNORE NULLS
 
 
 def find(node: exp.Expr) -> list[Found]:
@@ -38,17 +47,34 @@ def find(node: exp.Expr) -> list[Found]:
         here = waiting.pop()
         if isinstance(here, exp.Subquery | exp.Select):
             continue
-        if isinstance(here, exp.Filter) and _aggregate(here.this):
-            found.append(Found(here, here.this, here.expression.this))
-        elif isinstance(here, exp.Anonymous) and _aggregate(here):
-            found.append(Found(here, here, None))
-        else:
+        made = _found(here)
+        if made is not None:
+            found.append(made)
+        elif not isinstance(here, exp.Window):
             waiting += reversed(list(here.iter_expressions()))
     return found
 
 
-def _aggregate(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES
+def _found(node: exp.Expr) -> Found | None:
+    """The aggregate that a node is, with what is written around the call."""
+    condition, order, skips = None, (), False
+    here = node
+    while not isinstance(here, exp.Anonymous):
+        match here:
+            case exp.Filter():
+                condition = here.expression.this
+            case exp.WithinGroup():
+                order = tuple(here.expression.expressions)
+            case exp.IgnoreNulls():
+                skips = True
+            case exp.RespectNulls():
+                pass
+            case _:
+                return None
+        here = here.this
+    if here.name.lower() not in AGGREGATES:
+        return None
+    return Found(node, here, condition, order, skips)
 
 
 class CallBinder:
@@ -60,28 +86,51 @@ class CallBinder:
     def bind(self, found: list[Found]) -> list[AggregateCall]:
         """One call for each, in order."""
         arguments = [self._arguments(f) for f in found]
-        lowered = [[self._lowering.lower(a) for a in args] for args, _ in arguments]
+        lowered = [[self._lowering.lower(a) for a in args] for args, _, _ in arguments]
+        ordered = [[self._lowering.lower(o.this) for o in order] for _, _, order in arguments]
         conditions = [
             None if f.condition is None else self._lowering.lower(f.condition) for f in found
         ]
         typed = Typed(self._lowering, self._row, self._analyzer)
         typed.check([])
         calls = []
-        for f, made, nodes, condition in zip(found, lowered, arguments, conditions, strict=True):
+        for f, made, keys, nodes, condition in zip(
+            found, lowered, ordered, arguments, conditions, strict=True
+        ):
             args = typed.check(list(zip(made, nodes[0], strict=True)))
+            order = self._ordering(typed, keys, nodes[2])
             where = None
             if condition is not None and f.condition is not None:
                 (found_type,) = typed.check([(condition, f.condition)])
                 where = as_condition(self._lowering, "FILTER", found_type, f.condition)
-            self._refuse_unstorable(f, args, nodes)
-            calls.append(self._call(f, args, nodes[1], where))
+            self._refuse_unstorable(f, args, nodes[0], nodes[1])
+            calls.append(self._call(f, args, nodes[1], order, where))
         return self._typed(found, calls)
 
+    def _ordering(
+        self, typed: Typed, keys: list[Expr], nodes: tuple[exp.Ordered, ...]
+    ) -> tuple[Ordering, ...]:
+        """Keys of ORDER BY, typed; their values are compared."""
+        made = typed.check([(k, n.this) for k, n in zip(keys, nodes, strict=True)])
+        text = self._lowering.text
+        fields = tuple(
+            Field(text.slice(span_of(n.this)), t) for (_, t), n in zip(made, nodes, strict=True)
+        )
+        refuse_incomparable(text, self._analyzer, "ORDER BY", fields, [n.this for n in nodes])
+        return tuple(
+            Ordering(key, type_, _way(node)) for (key, type_), node in zip(made, nodes, strict=True)
+        )
+
     def _refuse_unstorable(
-        self, found: Found, args: list[tuple[Expr, str]], nodes: tuple[list[exp.Expr], bool]
+        self,
+        found: Found,
+        args: list[tuple[Expr, str]],
+        arguments: list[exp.Expr],
+        distinct: bool,
     ) -> None:
         """Values are kept until their group is complete, except by a plain count."""
-        (arguments, distinct), text = nodes, self._lowering.text
+        text = self._lowering.text
+        distinct = distinct or AGGREGATES[found.call.name.lower()] in COMPARING
         if AGGREGATES[found.call.name.lower()] == "count" and not distinct:
             return
         for (_, type_), node in zip(args, arguments, strict=True):
@@ -93,50 +142,75 @@ class CallBinder:
             )
             refuse_incomparable(text, self._analyzer, "DISTINCT", keys, arguments)
 
-    def _arguments(self, found: Found) -> tuple[list[exp.Expr], bool]:
-        """The arguments, and whether DISTINCT stands before them."""
+    def _arguments(self, found: Found) -> tuple[list[exp.Expr], bool, tuple[exp.Ordered, ...]]:
+        """The arguments, whether DISTINCT stands before them, and what they are ordered by."""
         call, name = found.call, found.call.name
         args: list[exp.Expr] = list(call.expressions)
-        distinct = len(args) == 1 and isinstance(args[0], exp.Distinct)
-        if distinct:
-            args = list(args[0].expressions)
-        for arg in args:
+        order = found.order
+        distinct = False
+        for _ in range(2):  # each may stand around the other
+            if args and isinstance(args[-1], exp.Order):
+                order, args = tuple(args[-1].expressions), [*args[:-1], args[-1].this]
+            if len(args) == 1 and isinstance(args[0], exp.Distinct):
+                distinct, args = True, list(args[0].expressions)
+        for arg in (*args, *order):
             if find(arg):
                 raise self._fail("an aggregate inside an aggregate", arg, "use a subquery in FROM")
-        if AGGREGATES[name.lower()] not in MANY and len(args) != 1:
-            raise self._fail(f"{name} takes one argument, got {len(args)}", call)
-        if not args:
+        self._refuse_count(found, len(args), order)
+        if not args and not order:
             raise self._fail(f"{name} needs an argument", call, f"write {name}(*)")
         if len(args) == 1 and isinstance(args[0], exp.Star):
             if AGGREGATES[name.lower()] != "count" or distinct:
                 raise self._fail(f"{name} does not take *", args[0], "name a column")
             args = []
-        return args, distinct
+        return args, distinct, order
+
+    def _refuse_count(self, found: Found, count: int, order: tuple[exp.Ordered, ...]) -> None:
+        name = found.call.name
+        if AGGREGATES[name.lower()] in MANY:
+            return
+        least, most = ARGUMENTS.get(name.lower(), (1, 1))
+        if name.lower() == "mode" and order:
+            least, most = 0, 0
+        if not least <= count <= most:
+            wanted = {0: "no argument", 1: "one argument", 2: "two arguments"}[least]
+            wanted += f" to {most}" if most != least else ""
+            raise self._fail(f"{name} takes {wanted}, got {count}", found.call)
 
     def _fail(self, message: str, node: exp.Expr, hint: str = "") -> CqlError:
         return self._lowering.text.error(message, span_of(node), hint)
 
     def _call(
-        self, found: Found, args: list[tuple[Expr, str]], distinct: bool, where: Expr | None
+        self,
+        found: Found,
+        args: list[tuple[Expr, str]],
+        distinct: bool,
+        order: tuple[Ordering, ...],
+        where: Expr | None,
     ) -> AggregateCall:
-        function = AGGREGATES[found.call.name.lower()]
-        if function == "count":
-            return _count(args, distinct, where)
-        ((argument, type_),) = args
-        if function in NUMERIC and type_ == "string":
-            node = self._arguments(found)[0][0]
-            written = self._lowering.text.slice(span_of(node))
-            raise self._fail(
-                f"{found.call.name} of {written}, which is a text",
-                node,
-                f"where it holds numbers: {found.call.name}(CAST({written} AS DOUBLE))",
-            )
-        if function in ("min", "max", "first", "last"):
-            distinct = distinct and function not in ("min", "max")
-            if distinct:
-                raise self._fail(f"{function} does not take DISTINCT", found.call)
-            return AggregateCall(function, argument, type_, type_, False, where)
-        return AggregateCall(function, argument, "", type_, distinct, where)
+        name = found.call.name.lower()
+        self._refuse_text(found, args)
+        asked = Asked(
+            name, AGGREGATES[name], tuple(args), distinct, order, found.skips_nulls, where
+        )
+        try:
+            return meaning(asked)
+        except CallError as mistake:
+            raise self._lowering.text.error(
+                mistake.message, name_span(found.call), mistake.hint
+            ) from None
+
+    def _refuse_text(self, found: Found, args: list[tuple[Expr, str]]) -> None:
+        """A text is no number, and is not taken for one without a word."""
+        if AGGREGATES[found.call.name.lower()] not in NUMERIC or args[0][1] != "string":
+            return
+        node = self._arguments(found)[0][0]
+        written = self._lowering.text.slice(span_of(node))
+        raise self._fail(
+            f"{found.call.name} of {written}, which is a text",
+            node,
+            f"where it holds numbers: {found.call.name}(CAST({written} AS DOUBLE))",
+        )
 
     def _typed(self, found: list[Found], calls: list[AggregateCall]) -> list[AggregateCall]:
         """Result types, from Spark."""
@@ -156,19 +230,8 @@ class CallBinder:
         return result
 
 
-def _count(args: list[tuple[Expr, str]], distinct: bool, where: Expr | None) -> AggregateCall:
-    """count(*), count(x), count(x, y): rows in which every argument has a value."""
-    if not args or (not distinct and all(isinstance(a, Literal) and t != "void" for a, t in args)):
-        return AggregateCall("count", None, "bigint", None, False, where)
-    if len(args) == 1:
-        ((argument, type_),) = args
-        return AggregateCall("count", argument, "bigint", type_, distinct, where)
-    missing: Expr = Call("is_null", (args[0][0],))
-    for arg, _ in args[1:]:
-        missing = Call("or", (missing, Call("is_null", (arg,))))
-    named = [part for i, (a, _) in enumerate(args) for part in (string(f"a{i}"), a)]
-    row = Call("named_struct", tuple(named))
-    fields = ",".join(f"a{i}:{t}" for i, (_, t) in enumerate(args))
-    return AggregateCall(
-        "count", Call("if", (missing, NULL, row)), "bigint", f"struct<{fields}>", distinct, where
-    )
+def _way(node: exp.Ordered) -> str:
+    """The direction of a key, as Spark has it: NULL first where values ascend."""
+    descends = bool(node.args.get("desc"))
+    first = node.args.get("nulls_first", not descends)
+    return f"{'DESC' if descends else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"

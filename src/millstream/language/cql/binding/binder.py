@@ -14,6 +14,7 @@ from millstream.language.cql.analyzer import AnalysisFailure, Analyzer
 from millstream.language.cql.binding.expressions import span_of
 from millstream.language.cql.binding.from_clause import refuse_idle_slide
 from millstream.language.cql.binding.joins.constants import ALONE_HINT, constants, refuse_alone
+from millstream.language.cql.binding.ranking.clauses import ranks_rows
 from millstream.language.cql.binding.relations import (
     SLIDE_DEFAULT_US,
     Bound,
@@ -28,7 +29,7 @@ from millstream.language.cql.binding.select import SelectBinder, distinct_rows
 from millstream.language.cql.binding.storing import refuse_incomparable
 from millstream.language.cql.catalog import Catalog, lookup
 from millstream.language.cql.parsing.parser import SelectStatement, Text
-from millstream.language.cql.parsing.syntax import EmitSyntax, Span
+from millstream.language.cql.parsing.syntax import EmitSyntax, RefinementSyntax, Span
 from millstream.language.cql.times_of_text import TimeTextError, as_type
 from millstream.language.cql.view_binding import bound_views
 from millstream.language.plan.expressions import Cast, Column
@@ -49,15 +50,13 @@ from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import BEGINNING, Change, Sliding, Snapshot
 
 REFUSED = {
-    "order": ("ORDER BY", "a stream has no end to sort; rows carry ts"),
-    "limit": ("LIMIT", "a stream has no end; filter, or take what you need from the result"),
+    "order": ("ORDER BY without LIMIT", "a stream has no end to sort; rows carry ts"),
+    "limit": ("LIMIT without ORDER BY", "say which rows: ORDER BY n DESC LIMIT 3, in each window"),
     "offset": ("OFFSET", "a stream has no end; filter instead"),
     "sort": ("SORT BY", "a stream has no end to sort; rows carry ts"),
     "cluster": ("CLUSTER BY", "placement is the system's task"),
     "distribute": ("DISTRIBUTE BY", "placement is the system's task"),
-    "qualify": ("QUALIFY", "use a subquery and WHERE"),
     "windows": ("WINDOW", "windows stand in brackets after a stream"),
-    "laterals": ("LATERAL VIEW", "functions that give many rows are not supported"),
     "match": ("MATCH_RECOGNIZE", ""),
     "sample": ("TABLESAMPLE", ""),
     "into": ("INTO", "CREATE QUERY name AS SELECT ... names a result"),
@@ -75,6 +74,7 @@ SET_HINTS = {
 }
 OP = "op"  # the column of a table's changes that says what happened to a row
 OP_HINT = "every change has op, + or -; give this column another name: ... AS operation"
+RANKING_PARTS = ("order", "limit", "qualify")
 SELECT_PARTS = frozenset(
     {"expressions", "from_", "joins", "where", "group", "having", "distinct", "with_"}
 )
@@ -145,7 +145,9 @@ class QueryBinder:
             kind = kind if isinstance(tree, exp.SetOperation) else type(tree).__name__.upper()
             raise self._fail(f"{kind} is not supported", tree, SET_HINTS.get(kind, "UNION is"))
         emit: EmitSyntax | None = tree.meta.get("emit")
-        return bound if emit is None else self._emitted(bound, emit)
+        bound = bound if emit is None else self._emitted(bound, emit)
+        self._refuse_refinement(tree, bound)
+        return bound
 
     def _fail(self, message: str, node: exp.Expr, hint: str = "") -> CqlError:
         return self._text.error(message, span_of(node), hint)
@@ -171,11 +173,33 @@ class QueryBinder:
         for key, value in tree.args.items():
             if not value or key in SELECT_PARTS or key in ("this", "expression", "alias"):
                 continue
+            if key in RANKING_PARTS and ranks_rows(tree):
+                continue
             name, hint = REFUSED.get(key, (key.strip("_").upper(), ""))
             if key in REFUSED or isinstance(tree, exp.Select):
                 node = value[0] if isinstance(value, list) else value
                 at = node if isinstance(node, exp.Expr) else tree
+                name = name if isinstance(tree, exp.Select) else name.partition(" without ")[0]
                 raise self._fail(f"{name} is not supported", at, hint)
+
+    def _refuse_refinement(self, tree: exp.Expr, bound: Bound) -> None:
+        """EMIT CHANGES is what a table does, EMIT FINAL what a window does: never the other."""
+        asked: RefinementSyntax | None = tree.meta.get("refinement")
+        if asked is None:
+            return
+        if asked.kind == "final" and bound.lifetime is Lifetime.CHANGES:
+            raise self._text.error(
+                "EMIT FINAL over a table that changes", asked.span,
+                "leave it out: a table is told by its changes; a window has an end: "
+                "[RANGE 10 SECONDS SLIDE 10 SECONDS]",
+            )  # fmt: skip
+        aggregate = _aggregate_below(bound.node)
+        if asked.kind == "changes" and bound.streamed and aggregate is not None:
+            raise self._text.error(
+                "EMIT CHANGES over windows", asked.span,
+                "leave it out, or write EMIT FINAL: each window's result comes once, when the "
+                "watermark reaches its end",
+            )  # fmt: skip
 
     # -- union -------------------------------------------------------------------------------
 
@@ -292,6 +316,11 @@ class QueryBinder:
                 )  # fmt: skip
             refuse_idle_slide(self._text, bound.slide)
             return self._as_emit(bound, "dstream", SLIDE_DEFAULT_US)
+        if emit.kind == "rstream" and bound.slide is not None and bound.slide.offset_us:
+            raise self._text.error(
+                "OFFSET does not go with RSTREAM", bound.slide.span,
+                "RSTREAM looks at multiples of SLIDE; OFFSET belongs to aggregates",
+            )  # fmt: skip
         if emit.kind == "rstream" and bound.slide is not None and bound.slide.start_span:
             raise self._text.error(
                 "ALIGN START does not go with RSTREAM", bound.slide.start_span,

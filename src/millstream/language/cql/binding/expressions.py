@@ -17,6 +17,7 @@ from millstream.core.suggestions import did_you_mean
 from millstream.language.cql.catalog import Catalog
 from millstream.language.cql.functions import (
     AGGREGATES,
+    OTHER_AGGREGATES,
     REACHING,
     WHY_REACHING,
     WHY_UNREPEATABLE,
@@ -24,11 +25,23 @@ from millstream.language.cql.functions import (
 )
 from millstream.language.cql.literals import ConstantError, cast, interval, negated, number, string
 from millstream.language.cql.parsing.parser import Text
-from millstream.language.cql.parsing.syntax import Span
+from millstream.language.cql.parsing.syntax import Span, span_of
 from millstream.language.cql.spark_functions import CALLABLE
 from millstream.language.cql.types import canonical
 from millstream.language.plan.expressions import TRUE, Call, Expr, Lambda, Literal, Parameter
 from millstream.language.plan.sql_text import quoted
+
+__all__ = [
+    "FALSE",
+    "NULL",
+    "Lowering",
+    "Resolve",
+    "json_path",
+    "name_span",
+    "refuse_other_aggregate",
+    "span_of",
+    "with_fields",
+]
 
 NULL = Literal("NULL", "void")
 FALSE = Literal("FALSE", "boolean")
@@ -39,19 +52,15 @@ BINARY: dict[type[exp.Expr], str] = {
     exp.BitwiseOr: "|", exp.BitwiseXor: "^", exp.Like: "like", exp.ILike: "ilike",
     exp.RegexpLike: "rlike",
 }  # fmt: skip
+# Names by which other systems call what Spark has: a part of a JSON text, by its path.
+JSON_FUNCTIONS = dict.fromkeys(
+    ("json_value", "json_query", "json_extract", "json_extract_scalar"), "get_json_object"
+)
 SUBQUERY_HINT = (
     "IN and EXISTS with a subquery stand among the conditions of WHERE that AND connects; "
     "for a value, join the subquery in FROM"
 )
 Resolve = Callable[[exp.Expr], Expr | None]
-
-
-def span_of(node: exp.Expr) -> Span:
-    """Where a node stands: its own place and that of everything below it."""
-    places = [n.meta for n in node.walk() if "start" in n.meta]
-    if not places:
-        return span_of(node.parent) if node.parent is not None else Span(0, 0)
-    return Span(min(p["start"] for p in places), max(p["end"] for p in places))
 
 
 def name_span(node: exp.Expr) -> Span:
@@ -249,6 +258,18 @@ class Lowering:
             raise self.fail("a function has no qualifier", node, "write its name alone")
         return with_fields(self.lower(node.this), [node.expression.name])
 
+    def _lower_jsonextract(self, node: exp.JSONExtract | exp.JSONExtractScalar) -> Expr:
+        """`json -> 'k'` and `json ->> 'k'`: a part of a text that is JSON, as text."""
+        path = json_path(node.expression)
+        if path is None:
+            raise self.fail(
+                "a part of JSON is chosen by a constant", node, "e.g. j ->> 'k', or j -> 0"
+            )
+        return Call("get_json_object", (self.lower(node.this), string(path)))
+
+    def _lower_jsonextractscalar(self, node: exp.JSONExtractScalar) -> Expr:
+        return self._lower_jsonextract(node)
+
     def _lower_lambda(self, node: exp.Lambda) -> Expr:
         """Parameters are numbered: `x -> x + 1` and `y -> y + 1` mean the same."""
         outer = self._parameters
@@ -264,6 +285,7 @@ class Lowering:
         lower = name.lower()
         if lower in AGGREGATES:
             raise self.text.error(f"aggregate {name} is not allowed here", name_span(node))
+        refuse_other_aggregate(self.text, node)
         if unrepeatable(name, len(node.expressions)):
             raise self.text.error(f"{name} is not deterministic", name_span(node), WHY_UNREPEATABLE)
         for arg in node.expressions:
@@ -271,6 +293,7 @@ class Lowering:
                 near = did_you_mean(name, AGGREGATES)
                 raise self.fail(f"{name} does not take {_kind(arg)}{near}", arg)
         known = self._catalog.function(name)
+        lower = JSON_FUNCTIONS.get(lower, lower)
         if known is None:
             self._refuse_unknown(node, lower)
         call = lower if known is None else known.call_name
@@ -283,6 +306,30 @@ class Lowering:
         if lower not in CALLABLE:
             near = did_you_mean(lower, [*CALLABLE, *(f.name for f in self._catalog.functions)])
             raise self.text.error(f"unknown function {node.name}{near}", name_span(node))
+
+
+def json_path(node: exp.Expr) -> str | None:
+    """A path as Spark writes it: `$.a[0]`; None for one that is not constant."""
+    if not isinstance(node, exp.JSONPath):
+        return None
+    made = "$"
+    for part in node.expressions[1:]:
+        if isinstance(part, exp.JSONPathKey) and isinstance(part.this, str):
+            made += f"['{part.this}']"
+        elif isinstance(part, exp.JSONPathSubscript) and isinstance(part.this, int):
+            made += f"[{part.this}]"
+        else:
+            return None
+    return made
+
+
+def refuse_other_aggregate(text: Text, node: exp.Expr) -> None:
+    """Aggregates of other systems, by their name, with what to write instead."""
+    if isinstance(node, exp.Anonymous) and node.name.lower() in OTHER_AGGREGATES:
+        raise text.error(
+            f"aggregate {node.name} is not supported", name_span(node),
+            f"write {OTHER_AGGREGATES[node.name.lower()]}",
+        )  # fmt: skip
 
 
 def with_fields(base: Expr, names: list[str]) -> Expr:

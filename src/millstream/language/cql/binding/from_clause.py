@@ -7,6 +7,7 @@ from sqlglot import exp
 
 from millstream.core.errors import CqlError, UsageError
 from millstream.language.cql.analyzer import Analyzer
+from millstream.language.cql.binding.coercion import Typed
 from millstream.language.cql.binding.expressions import Lowering, span_of
 from millstream.language.cql.binding.joins.asof import as_lookup
 from millstream.language.cql.binding.joins.conditions import Conditions
@@ -29,11 +30,13 @@ from millstream.language.cql.binding.relations import (
     join_input,
 )
 from millstream.language.cql.binding.resolution import resolver
+from millstream.language.cql.binding.rows.unnest import unnested
 from millstream.language.cql.binding.scope import Member, Named, NameLookupError, Scope, is_time
 from millstream.language.cql.binding.storing import refuse_incomparable
 from millstream.language.cql.catalog import Catalog, lookup
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.syntax import WindowSyntax
+from millstream.language.cql.parsing.unnesting import UnnestSyntax
 from millstream.language.cql.parsing.window_parser import ALIGN_HINT
 from millstream.language.plan.expressions import Call, Column, Expr, conjunction
 from millstream.language.plan.nodes import (
@@ -47,12 +50,17 @@ from millstream.language.plan.nodes import (
     Windowed,
 )
 from millstream.language.plan.schema import Field
-from millstream.language.plan.windows import Now, Range, Rows, Unbounded, Window
+from millstream.language.plan.windows import Now, Range, Rows, Session, Unbounded, Window
 
 CONSTANTS_HINT = (
     "let the stream stand first: FROM s LEFT JOIN (VALUES ...) AS t (a, b) ON s.k = t.a"
 )
 KEY_HINT = "join it ON s.k = t.a, where the values of a are whole numbers or texts and differ"
+UNNEST_HINT = "unnest in a subquery first: FROM (SELECT k, x FROM s, UNNEST(a) AS t(x)) [ROWS 3]"
+SESSION_HINT = (
+    "aggregate them in a subquery first: "
+    "FROM (SELECT k, count(*) AS n FROM s [SESSION 10 MINUTES] GROUP BY k) [RANGE 1 HOUR]"
+)
 RELATION_HINT = "make it a stream first: FROM (ISTREAM(SELECT ...)) [RANGE ...]"
 
 
@@ -64,7 +72,7 @@ class Item:
     node: exp.Expr
     rows: Node
     columns: tuple[Named, ...]
-    window: Window | None
+    window: Window | Session | None
     lifetime: Lifetime  # with its window
     slide: Slide | None
     momentary: bool
@@ -111,6 +119,9 @@ class FromBinder:
         kinds = [self._kind(join) for join in joins]
         items = [self._item(clause.this), *(self._item(join.this) for join in joins)]
         self._refuse_equal_names(items)
+        unnests: list[UnnestSyntax] = select.meta.get("unnests", [])
+        if unnests:
+            return self._with_elements(items, unnests)
         if any(isinstance(item.rows, Constants) for item in items) and len(items) > 1:
             return self._with_constants(select, items, joins, kinds)
         return self._of_streams(select, items, joins, kinds)
@@ -158,6 +169,7 @@ class FromBinder:
     def _item(self, node: exp.Expr) -> Item:
         alias = node.args.get("alias")
         bound, own_name = self._rows(node)
+        refuse_other_time(self._text, self._catalog, self._ctes, node)
         if alias is not None and alias.args.get("columns"):
             bound = renamed(self._text, bound, alias.args["columns"], alias)
         name = alias.name if alias is not None else own_name
@@ -173,7 +185,10 @@ class FromBinder:
             slide = None
         if syntax is not None and syntax.slide_us is not None and syntax.slide_span is not None:
             start_span = syntax.align_span if syntax.align == "start" else None
-            slide = Slide(syntax.slide_us, syntax.slide_span, start_span)
+            word = syntax.spelled or "SLIDE"
+            slide = Slide(syntax.slide_us, syntax.slide_span, start_span, syntax.offset_us, word)
+        if syntax is not None and isinstance(window, Session):
+            slide = Slide(window.gap, syntax.span, word=syntax.spelled or "SESSION")
         rows = item_rows(bound, window)
         momentary = (bound.momentary and window is None) or isinstance(window, Now)
         lifetime = _lifetime(bound, window)
@@ -199,7 +214,7 @@ class FromBinder:
         source = Source(stream.name, stream.columns, self._start)
         return Bound(source, columns, Lifetime.OPEN), stream.name
 
-    def _window(self, syntax: WindowSyntax, bound: Bound, node: exp.Expr) -> Window:
+    def _window(self, syntax: WindowSyntax, bound: Bound, node: exp.Expr) -> Window | Session:
         if syntax.slide_span is not None and syntax.kind not in ("range", "unbounded"):
             raise self._text.error(
                 f"SLIDE does not go with {syntax.kind.upper()}", syntax.slide_span,
@@ -207,7 +222,9 @@ class FromBinder:
             )  # fmt: skip
         if syntax.align_span is not None and (syntax.kind != "range" or syntax.slide_us is None):
             raise self._text.error(
-                "ALIGN does not go without RANGE and SLIDE", syntax.align_span, ALIGN_HINT
+                f"{'OFFSET' if syntax.offset_us else 'ALIGN'} does not go without RANGE and SLIDE",
+                syntax.align_span,
+                ALIGN_HINT,
             )
         match syntax.kind:
             case "range":
@@ -216,6 +233,8 @@ class FromBinder:
                 return Now()
             case "unbounded":
                 return Unbounded()
+            case "session":
+                return Session(syntax.length_us)
             case _:
                 return Rows(syntax.count, self._partition(syntax, bound, node))
 
@@ -239,9 +258,34 @@ class FromBinder:
     # -- one item, or a join -----------------------------------------------------------------
 
     def _single(self, item: Item) -> From:
-        rows = item.rows if item.window is None else Windowed(item.rows, item.window)
+        rows = item.rows
+        if item.window is not None and not isinstance(item.window, Session):
+            rows = Windowed(item.rows, item.window)
         scope = Scope((Member(item.name, item.columns),), rows.schema)
         return From(rows, scope, item.lifetime, item.slide, item.momentary, item)
+
+    def _with_elements(self, items: list[Item], unnests: list[UnnestSyntax]) -> From:
+        """One item, and the elements of arrays of its rows."""
+        item, span = items[0], unnests[0].span
+        if len(items) > 1:
+            raise self._text.error("UNNEST beside a join", span, UNNEST_HINT)
+        if isinstance(item.window, Rows):
+            raise self._text.error("UNNEST over a window of rows", span, UNNEST_HINT)
+        if item.lifetime is Lifetime.CHANGES or (
+            item.window is None and item.lifetime is not Lifetime.OPEN
+        ):
+            raise self._text.error("UNNEST over a table, or a subquery with windows", span,
+                                   UNNEST_HINT)  # fmt: skip
+
+        def typed(node: exp.Expr, scope: Scope) -> tuple[Expr, str]:
+            lowering = Lowering(self._text, self._catalog, resolver(self._text, scope, "UNNEST"))
+            made = [(lowering.lower(node), node)]
+            return Typed(lowering, scope.row, self._analyzer).check(made)[0]
+
+        member = Member(item.name, item.columns)
+        rows, members = unnested(self._text, item.rows, (member,), unnests, typed)
+        found = self._single(replace(item, rows=rows))
+        return replace(found, scope=Scope(members, found.rows.schema))
 
     def _inputs(
         self, select: exp.Select, items: list[Item]
@@ -254,6 +298,8 @@ class FromBinder:
         members: list[Member] = []
         offset = 0
         for item in items:
+            if isinstance(item.window, Session):
+                raise self._fail("a join over sessions", item.node, SESSION_HINT)
             made = join_input(item.rows, item.window, item.lifetime)
             member = Member(item.name, item.columns, offset)
             if _mentions_time(select, item.name, only=len(items) == 1):
@@ -442,11 +488,28 @@ class FromBinder:
         return tuple(merged), tuple(equalities)
 
 
-def _lifetime(bound: Bound, window: Window | None) -> Lifetime:
+def refuse_other_time(text: Text, catalog: Catalog, ctes: dict[str, Bound], node: exp.Expr) -> None:
+    """A window of another system names its time: only the row's own time will do."""
+    time: exp.Expr | None = node.meta.get("window_time")
+    if time is None or (isinstance(time, exp.Column) and is_time(time.name)):
+        return
+    stream = node.this.name if isinstance(node, exp.Table) else ""
+    if stream and not lookup(stream, ctes):
+        definition = catalog.stream(stream)
+        at = definition.time_column
+        if at is not None and definition.columns[at].name.lower() == time.name.lower():
+            return
+    raise text.error(
+        "a window over a time that is not the row's own", span_of(time),
+        "windows go by ts, the time of each row",
+    )  # fmt: skip
+
+
+def _lifetime(bound: Bound, window: Window | Session | None) -> Lifetime:
     match window:
         case None:
             return Lifetime.OPEN if bound.streamed else bound.lifetime
-        case Unbounded():
+        case Unbounded() | Session():
             return Lifetime.OPEN
         case _:
             return Lifetime.BOUNDED
@@ -473,6 +536,6 @@ def refuse_idle_slide(text: Text, slide: Slide | None) -> None:
     """SLIDE says when to look at a relation; without an aggregate or RSTREAM nobody looks."""
     if slide is not None:
         raise text.error(
-            "SLIDE has no effect here", slide.span,
+            f"{slide.word} has no effect here", slide.span,
             "it belongs to an aggregate over [RANGE ... SLIDE ...], or to RSTREAM(SELECT ...)",
         )  # fmt: skip

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from millstream.core.errors import CqlError
-from millstream.language.cql.binding.expressions import Lowering, span_of
+from millstream.language.cql.binding.expressions import Lowering, refuse_other_aggregate, span_of
 from millstream.language.cql.binding.from_clause import From
 from millstream.language.cql.binding.relations import SLIDE_DEFAULT_US, Lifetime, Slide
 from millstream.language.cql.binding.scope import Scope, is_time
@@ -22,6 +22,7 @@ from millstream.language.plan.windows import (
     Range,
     Rows,
     Running,
+    Session,
     Sliding,
     Snapshot,
     Unbounded,
@@ -60,6 +61,8 @@ def choose_grouping(text: Text, source: From) -> Chosen:
             return Chosen(Instant(), _unwindowed(source.rows))
         case Rows():
             return Chosen(Change(), source.rows)
+        case Session():
+            return Chosen(window, source.rows)
         case _:
             pass
     if source.lifetime is Lifetime.BOUNDED:
@@ -83,16 +86,17 @@ def _snapshot(text: Text, source: From, slide_us: int) -> Chosen:
 
 
 def _offset(text: Text, slide: Slide | None, ranges: set[int]) -> int:
-    """How far ends lie behind the multiples of SLIDE: starts lie on them with ALIGN START."""
+    """How far ends lie behind the multiples of SLIDE: starts lie on them with ALIGN START, and
+    OFFSET moves both."""
     if slide is None or slide.start_span is None:
-        return 0
+        return 0 if slide is None else slide.offset_us % slide.length_us
     offsets = {length % slide.length_us for length in ranges}
     if len(offsets) != 1:
         raise text.error(
             "ALIGN START cannot align the starts of all windows", slide.start_span,
             "give all the same RANGE, or leave out ALIGN START: ends are common to all windows",
         )  # fmt: skip
-    return offsets.pop()
+    return (offsets.pop() + slide.offset_us) % slide.length_us
 
 
 def _half_open(rows: Node) -> Node:
@@ -112,7 +116,7 @@ def _place(source: From) -> Span:
     return span_of(source.item.node) if source.item is not None else Span(0, 0)
 
 
-def _window(source: From) -> Window | None:
+def _window(source: From) -> Window | Session | None:
     """The one window that the rows' intervals come from, also one inside a plain subquery."""
     if source.item is None or source.item.window is not None:
         return None if source.item is None else source.item.window
@@ -164,6 +168,7 @@ class GroupResolver:
     def resolve(self, node: exp.Expr) -> Expr | None:
         if id(node) in self._places:
             return self._places[id(node)]
+        refuse_other_aggregate(self._text, node)
         if self.names_window(node):
             return self._bound(node)
         below = self._quietly(node)
@@ -193,7 +198,7 @@ class GroupResolver:
             del self._over.trail[mark:]
 
     def _bound(self, node: exp.Expr) -> Expr:
-        if not isinstance(self._chosen.grouping, Sliding | Snapshot):
+        if not isinstance(self._chosen.grouping, Sliding | Snapshot | Session):
             raise self._text.error(
                 f"{node.name} has no meaning over this window", span_of(node),
                 "it belongs to [RANGE ...]; ts is the time of each result",

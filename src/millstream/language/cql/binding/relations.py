@@ -21,14 +21,16 @@ from millstream.language.plan.nodes import (
     Join,
     Node,
     Project,
+    Ranked,
     Semijoin,
     Source,
     Union,
+    Unnest,
     Windowed,
     inputs_of,
 )
 from millstream.language.plan.schema import Field, Schema
-from millstream.language.plan.windows import MICROSECONDS, Rows, Unbounded, Window
+from millstream.language.plan.windows import MICROSECONDS, Rows, Session, Unbounded, Window
 
 SLIDE_DEFAULT_US = MICROSECONDS
 
@@ -49,6 +51,8 @@ class Slide:
     length_us: int
     span: Span
     start_span: Span | None = None  # of ALIGN START: starts of windows lie at its multiples
+    offset_us: int = 0  # by which OFFSET moves all windows
+    word: str = "SLIDE"  # how the text calls it
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +87,11 @@ def without_windows(node: Node) -> Node | None:
     gives the rows back. Windows of rows hide some rows, joins and DISTINCT need the intervals.
     """
     match node:
-        case Source() | Aggregate() | Emit() | Semijoin():
+        case Source() | Aggregate() | Emit() | Ranked() | Semijoin():
             return node
         case Windowed(input=inner, window=window):
             return None if isinstance(window, Rows) else without_windows(inner)
-        case Filter() | Project():
+        case Filter() | Project() | Unnest():
             inner_node = without_windows(node.input)
             return None if inner_node is None else replace(node, input=inner_node)
         case Union(inputs=inputs):
@@ -102,12 +106,12 @@ def _plain(node: Node) -> bool:
     """Whether all intervals are open by nature; an aggregate's results are replaced some time."""
     if isinstance(node, Windowed):
         return isinstance(node.window, Unbounded)
-    if isinstance(node, Source | Emit):
+    if isinstance(node, Source | Emit | Ranked):
         return True
     return not isinstance(node, Aggregate) and all(_plain(i) for i in inputs_of(node))
 
 
-def item_rows(bound: Bound, window: Window | None) -> Node:
+def item_rows(bound: Bound, window: Window | Session | None) -> Node:
     """The rows of an item of FROM, ready for its window."""
     return as_stream(bound.node) if window is not None or bound.streamed else bound.node
 
@@ -143,6 +147,10 @@ def agreed_slide(text: Text, slides: Sequence[Slide | None], what: str) -> Slide
                 f"the windows of a {what} are aligned differently", slide.start_span or slide.span,
                 "give all the same ALIGN, or only one of them SLIDE and ALIGN",
             )  # fmt: skip
+        if slide.offset_us != found[0].offset_us:
+            raise text.error(
+                f"the OFFSETs of a {what} differ", slide.span, "give all the same, or only one"
+            )
     return found[0] if found else None
 
 

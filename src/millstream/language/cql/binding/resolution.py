@@ -7,7 +7,7 @@ from millstream.language.cql.binding.expressions import Resolve, span_of, with_f
 from millstream.language.cql.binding.scope import NameLookupError, Scope, is_time
 from millstream.language.cql.functions import WHY_UNREPEATABLE, unrepeatable
 from millstream.language.cql.parsing.parser import Text
-from millstream.language.plan.expressions import Expr, Time
+from millstream.language.plan.expressions import Column, Expr, Time
 
 COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Like, exp.Between)
 TYPOGRAPHIC = "\u201c\u201d\u2018\u2019\u201e"
@@ -74,3 +74,26 @@ def _has(scope: Scope, member: object, name: str) -> bool:
         if candidate is member:
             return is_time(name) or any(c.name.lower() == name.lower() for c in candidate.columns)
     return False
+
+
+class Positioned(exp.Expression):
+    """A column of `*`, by its position in the row."""
+
+    arg_types = {}  # noqa: RUF012  (sqlglot's own spelling)
+
+    def __init__(self, position: int, star: exp.Expr) -> None:
+        super().__init__()
+        self.meta["position"] = position
+        span = span_of(star)
+        self.meta["start"], self.meta["end"] = span.start, span.end
+
+
+def with_positions(resolve: Resolve) -> Resolve:
+    """Resolves columns of `*` as well."""
+
+    def both(node: exp.Expr) -> Expr | None:
+        if isinstance(node, Positioned):
+            return Column(node.meta["position"])
+        return resolve(node)
+
+    return both

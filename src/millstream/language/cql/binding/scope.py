@@ -40,6 +40,7 @@ class Member:
     columns: tuple[Named, ...]
     offset: int = 0
     time: Expr = ROW_TIME  # how its own time is read: the row's, or a column that carries it
+    lateral: bool = False  # columns that were added to the rows of another item
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Scope:
 
     @property
     def joined(self) -> bool:
-        return len(self.members) > 1
+        return sum(not m.lateral for m in self.members) > 1
 
     def member(self, name: str) -> Member | None:
         found = lookup(name, [m.name or "" for m in self.members])

@@ -17,12 +17,15 @@ from millstream.language.cql.binding.grouping import GroupResolver, choose_group
 from millstream.language.cql.binding.joins.conditions import Conditions
 from millstream.language.cql.binding.joins.constants import folded, refuse_alone
 from millstream.language.cql.binding.joins.subqueries import AskingBinder, split_where
+from millstream.language.cql.binding.ranking.clauses import ranking_of
+from millstream.language.cql.binding.ranking.top_n import with_ranks
 from millstream.language.cql.binding.relations import Bound, Lifetime
-from millstream.language.cql.binding.resolution import resolver
+from millstream.language.cql.binding.resolution import Positioned, resolver, with_positions
 from millstream.language.cql.binding.scope import Named, is_time, spelt
 from millstream.language.cql.binding.storing import refuse_incomparable, refuse_unwritable
-from millstream.language.cql.catalog import TIME, Catalog
+from millstream.language.cql.catalog import TIME, Catalog, lookup
 from millstream.language.cql.parsing.parser import Text
+from millstream.language.cql.parsing.unnesting import LISTED
 from millstream.language.plan.expressions import Column, Expr, Time, conjunction, conjuncts
 from millstream.language.plan.nodes import (
     Aggregate,
@@ -34,7 +37,7 @@ from millstream.language.plan.nodes import (
     Project,
 )
 from millstream.language.plan.schema import Field, Schema
-from millstream.language.plan.windows import BEGINNING, Running
+from millstream.language.plan.windows import BEGINNING, Running, Session
 
 OUTER_HINT = (
     "its rows come when a match does, or when they leave: take them as a stream, "
@@ -70,6 +73,12 @@ class SelectBinder:
         self._ctes, self._bind_query = ctes, bind_query
 
     def bind(self, select: exp.Select) -> Bound:
+        ranking = ranking_of(self._text, select)
+        if ranking is None:
+            return self._bind(select)
+        return with_ranks(self._text, ranking, self._bind(ranking.select))
+
+    def _bind(self, select: exp.Select) -> Bound:
         source = self._with_conditions(select)
         outputs = self._outputs(select, source)
         self._refuse_quoted(select, source, outputs)
@@ -150,7 +159,7 @@ class SelectBinder:
         return _renamed(outputs)
 
     def _star(self, node: exp.Expr, source: From) -> list[Output]:
-        members = source.scope.members
+        members = tuple(m for m in source.scope.members if m.name != LISTED)
         if isinstance(node, exp.Column):
             parts = [part.name for part in node.parts[:-1]]
             member = source.scope.member(parts[-1])
@@ -171,9 +180,29 @@ class SelectBinder:
                 position = member.offset + column.position
                 if isinstance(node, exp.Star):
                     position = merged.get(column.name.lower(), position)
-                chosen = _Positioned(position, node)
+                chosen = Positioned(position, node)
                 outputs.append(Output(column.name, chosen, True))
-        return outputs
+        return self._changed(node, outputs)
+
+    def _changed(self, node: exp.Expr, outputs: list[Output]) -> list[Output]:
+        """`*` without the columns of EXCEPT, and with other values for those of REPLACE."""
+        star = node.this if isinstance(node, exp.Column) else node
+        names = [o.name for o in outputs]
+        gone: set[int] = set()
+        for name in star.meta.get("except", ()):
+            found = lookup(name.name, names)
+            if not found:
+                near = did_you_mean(name.name, names)
+                raise self._fail(f"* has no column {name.name}{near}", name, ", ".join(names))
+            gone.update(found)
+        changed = list(outputs)
+        for item in star.meta.get("replace", ()):
+            found = lookup(item.alias, names) if isinstance(item, exp.Alias) else ()
+            if not found:
+                hint = "name a column of it: * REPLACE (a + 1 AS a)"
+                raise self._fail("* REPLACE of no column", item, hint)
+            changed[found[0]] = Output(names[found[0]], item.this, True)
+        return [o for i, o in enumerate(changed) if i not in gone]
 
     def _output(self, node: exp.Expr, source: From) -> list[Output]:
         inner = node.this if isinstance(node, exp.Alias) else node
@@ -202,7 +231,7 @@ class SelectBinder:
 
     def _plain(self, source: From, outputs: list[Output]) -> Bound:
         lowering = Lowering(
-            self._text, self._catalog, _with_positions(resolver(self._text, source.scope, "SELECT"))
+            self._text, self._catalog, with_positions(resolver(self._text, source.scope, "SELECT"))
         )
         node, columns = self._project(source.rows, source.scope.row, outputs, lowering)
         node = folded(node)
@@ -226,7 +255,7 @@ class SelectBinder:
 
     def _aggregate(self, select: exp.Select, source: From, outputs: list[Output]) -> Bound:
         for output in outputs:
-            if isinstance(output.node, _Positioned):
+            if isinstance(output.node, Positioned):
                 raise self._fail(
                     "* with aggregates", output.node, "name the columns of GROUP BY instead"
                 )
@@ -257,11 +286,12 @@ class SelectBinder:
             node = Filter(node, self._having(having.this, fields, groups, outputs))
         lowering = Lowering(self._text, self._catalog, groups.resolve)
         projected, columns = self._project(node, fields, outputs, lowering)
-        changes = isinstance(chosen.grouping, Running)
-        return Bound(
-            projected, columns, Lifetime.CHANGES if changes else Lifetime.BOUNDED, chosen.slide,
-            streamed=not changes,  # a result holds until the next one takes its place
-        )  # fmt: skip
+        # a result holds until the next one takes its place, that of a session for ever
+        lifetime = {Running: Lifetime.CHANGES, Session: Lifetime.OPEN}.get(
+            type(chosen.grouping), Lifetime.BOUNDED
+        )
+        streamed = lifetime is not Lifetime.CHANGES
+        return Bound(projected, columns, lifetime, chosen.slide, streamed=streamed)
 
     def _refuse_keys(self, raw: list[tuple[Expr, exp.Expr]], keys: list[tuple[Expr, str]]) -> None:
         nodes = [node for _, node in raw]
@@ -300,9 +330,7 @@ class SelectBinder:
         clause = select.args.get("group")
         if clause is None:
             return []
-        if not clause.expressions or any(
-            isinstance(key, exp.Cube | exp.Rollup | exp.GroupingSets) for key in clause.expressions
-        ):
+        if not clause.expressions:
             raise self._fail("GROUP BY takes a list of columns", clause, "GROUP BY a, b")
         keys: dict[Expr, exp.Expr] = {}
         for node in clause.expressions:
@@ -327,29 +355,6 @@ class SelectBinder:
         if single and not source.scope.knows(node.name) and not is_time(node.name):
             return _aliased(node, outputs) or node
         return node
-
-
-class _Positioned(exp.Expression):
-    """A column of `*`, by its position in the row."""
-
-    arg_types = {}  # noqa: RUF012  (sqlglot's own spelling)
-
-    def __init__(self, position: int, star: exp.Expr) -> None:
-        super().__init__()
-        self.meta["position"] = position
-        span = span_of(star)
-        self.meta["start"], self.meta["end"] = span.start, span.end
-
-
-def _with_positions(
-    resolve: Callable[[exp.Expr], Expr | None],
-) -> Callable[[exp.Expr], Expr | None]:
-    def both(node: exp.Expr) -> Expr | None:
-        if isinstance(node, _Positioned):
-            return Column(node.meta["position"])
-        return resolve(node)
-
-    return both
 
 
 def _is_own_time(node: exp.Expr, source: From) -> bool:

@@ -74,13 +74,43 @@ class CreateParser(WindowParser):
         name = self._name("stream")
         if not self._match(TokenType.L_PAREN):
             self.raise_error("expected ( and the columns")
-        columns = self._parse_csv(self._parse_stream_column)
-        self._match_r_paren()
         options: list[tuple[str, Any, Span]] = []
+        columns: list[tuple[str, str, Span]] = []
+        self._parse_csv(lambda: self._parse_stream_part(columns, options))
+        self._match_r_paren()
         if self._match(TokenType.WITH):
-            options = self._parse_options()
+            options += self._parse_options()
         span = Span(create.start, self._prev.end)
         return CreateSyntax("stream", name.name, span, tuple(columns), tuple(options))
+
+    def _parse_stream_part(
+        self, columns: list[tuple[str, str, Span]], options: list[tuple[str, Any, Span]]
+    ) -> bool:
+        if not self._parse_watermark(options):
+            columns.append(self._parse_stream_column())
+        return True
+
+    def _parse_watermark(self, options: list[tuple[str, Any, Span]]) -> bool:
+        """`WATERMARK FOR at AS at - INTERVAL '5' SECOND` among the columns: time and lateness."""
+        if not self._match_text_seq("WATERMARK", "FOR"):
+            return False
+        time = self._name("column")
+        if not self._match(TokenType.ALIAS):
+            self.raise_error("expected AS and the watermark")
+        first = self._curr
+        if self._name("column").name.lower() != time.name.lower():
+            raise CqlSyntaxError(
+                "a watermark that is not of its own column", Span(first.start, first.end),
+                f"WATERMARK FOR {time.name} AS {time.name} - INTERVAL '5' SECOND",
+            )  # fmt: skip
+        options.append(("time", time.name, Span(first.start, first.end)))
+        if self._match(TokenType.DASH):
+            begin = self._curr
+            while self._curr and self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
+                self._advance()
+            span = Span(begin.start, self._prev.end)
+            options.append(("lateness", self.sql[span.start : span.end + 1], span))
+        return True
 
     def _parse_stream_column(self) -> tuple[str, str, Span]:
         name = self._name("column")

@@ -13,13 +13,14 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from millstream.language.cql.parsing.create_parser import CreateParser
+from millstream.language.cql.parsing.foreign_windows import ForeignWindowParser
 from millstream.language.cql.parsing.syntax import CqlSyntaxError, EmitSyntax, Span
+from millstream.language.cql.parsing.unnesting import FUNCTIONS, UnnestSyntax
 
 EMITS = ("ISTREAM", "DSTREAM", "RSTREAM")
 
 
-class CqlParser(CreateParser):
+class CqlParser(ForeignWindowParser):
     """Queries: ISTREAM and its kin, items of FROM, and Spark's precedence."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
@@ -33,7 +34,7 @@ class CqlParser(CreateParser):
     }
     PRIMARY_PARSERS: ClassVar[dict[Any, Any]] = {
         **SparkParser.PRIMARY_PARSERS,
-        TokenType.STAR: lambda self, token: self.expression(exp.Star(), token),
+        TokenType.STAR: lambda self, token: self._with_changes(self.expression(exp.Star(), token)),
     }
 
     # -- statements --------------------------------------------------------------------------
@@ -57,6 +58,9 @@ class CqlParser(CreateParser):
             )
         joined = self._parse_set_operations(query) or query
         result: exp.Expr = self._parse_query_modifiers(joined)
+        refinement = self._parse_refinement()
+        if refinement is not None:
+            result.meta["refinement"] = refinement
         return result
 
     def _parse_emitted(self) -> exp.Expr | None:
@@ -85,9 +89,6 @@ class CqlParser(CreateParser):
             )  # fmt: skip
         query.meta["emit"] = emit
 
-    def _follows(self, kind: TokenType) -> bool:
-        return bool(self._next and self._next.token_type == kind)
-
     # -- select ------------------------------------------------------------------------------
 
     def _parse_function_call(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
@@ -99,6 +100,18 @@ class CqlParser(CreateParser):
             inner.meta["name"] = Span(name.start, name.end)
             made.meta.update(start=name.start, end=self._prev.end)
         return made
+
+    def _with_changes(self, star: exp.Star) -> exp.Star:
+        """`* EXCEPT (a, b)`, `* EXCLUDE (a)`, `* REPLACE (a + 1 AS a)`."""
+        if self._texts_follow("EXCEPT", "(") or self._texts_follow("EXCLUDE", "("):
+            self._advance(2)
+            star.meta["except"] = self._parse_csv(lambda: self._parse_id_var(any_token=True))
+            self._match_r_paren()
+        if self._texts_follow("REPLACE", "("):
+            self._advance(2)
+            star.meta["replace"] = self._parse_csv(self._parse_expression)
+            self._match_r_paren()
+        return star
 
     def _parse_projections(self) -> tuple[list[exp.Expr], list[exp.Expr] | None]:
         emit = self._parse_select_emit()
@@ -148,14 +161,17 @@ class CqlParser(CreateParser):
         self, *_: Any, alias_tokens: Collection[TokenType] | None = None, **__: Any
     ) -> exp.Expr | None:
         """A stream or a subquery, with its window before or after its alias."""
-        item = self._parse_from_item()
-        before = self._parse_window_brackets()
+        unnest = self._parse_elements()
+        if unnest is not None:
+            return unnest
+        item = self._parse_table_function() or self._parse_from_item()
+        before = item.meta.get("window") or self._parse_window_brackets()
         alias = self._parse_item_alias(alias_tokens or self.TABLE_ALIAS_TOKENS)
         if alias is None and "own_name" in item.meta:
             alias = exp.TableAlias(this=item.meta.pop("own_name"))
         if alias is not None:
             item.set("alias", alias)
-        after = self._parse_window_brackets()
+        after = self._parse_window_brackets() or self._parse_trailing_window()
         if before and after:
             raise CqlSyntaxError("two windows on one stream", after.span, "keep one of them")
         window = before or after
@@ -164,9 +180,40 @@ class CqlParser(CreateParser):
             item.meta["window"] = window
         return item
 
-    def _parse_item_alias(self, tokens: Collection[TokenType]) -> exp.TableAlias | None:
-        if self._can_parse_limit_or_offset():
+    def _parse_elements(self) -> exp.Expr | None:
+        """`UNNEST(a) [WITH ORDINALITY] [AS] t(x, n)`, `LATERAL explode(a) AS t(x)`."""
+        first = self._curr
+        if self._texts_follow("LATERAL") and self._next and self._next.text.lower() in FUNCTIONS:
+            self._advance()
+        word = self._curr.text.lower() if self._curr else ""
+        if word not in FUNCTIONS or not self._follows(TokenType.L_PAREN):
             return None
+        self._advance(2)
+        array = self._parse_expression()
+        self._match_r_paren()
+        if array is None:
+            self.raise_error("expected an array")
+        assert array is not None
+        ordinality = bool(self._match_text_seq("WITH", "ORDINALITY"))
+        explicit = self._match(TokenType.ALIAS)
+        name = self._parse_id_var(any_token=explicit, tokens=self.TABLE_ALIAS_TOKENS)
+        columns: list[exp.Expr] = []
+        if self._match(TokenType.L_PAREN):
+            columns = self._parse_csv(lambda: self._parse_id_var(any_token=True))
+            self._match_r_paren()
+        item = exp.Table(this=exp.to_identifier("unnest"))
+        item.meta.update(start=first.start, end=self._prev.end)
+        span = Span(first.start, self._prev.end)
+        item.meta["unnest"] = UnnestSyntax(
+            array, span, name.name if name is not None else None,
+            tuple(c.name for c in columns), ordinality, word == "explode_outer",
+        )  # fmt: skip
+        return item
+
+    def _parse_item_alias(self, tokens: Collection[TokenType]) -> exp.TableAlias | None:
+        if self._can_parse_limit_or_offset() or self._at_refinement():
+            return None
+        self._refuse_watermark()
         explicit = self._match(TokenType.ALIAS)
         name = self._parse_id_var(any_token=explicit, tokens=tokens)
         if explicit and not isinstance(name, exp.Identifier):

@@ -17,7 +17,11 @@ from millstream.core.errors import CqlError, UsageError
 from millstream.core.suggestions import did_you_mean
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.parsing.dialect import Cql, mark_names
+from millstream.language.cql.parsing.foreign_windows import mark_window_names
+from millstream.language.cql.parsing.group_windows import settle_windows
+from millstream.language.cql.parsing.grouping_sets import expanded
 from millstream.language.cql.parsing.syntax import CqlSyntaxError, CreateSyntax, Span
+from millstream.language.cql.parsing.unnesting import settle_unnests
 from millstream.language.cql.types import canonical
 from millstream.language.plan.schema import Field
 
@@ -173,7 +177,9 @@ def _trees(text: Text) -> list[Any]:
         for token in tokens:
             token.comments = []  # sqlglot takes one after a semicolon for a statement
         mark_names(tokens, text.source)
-        return list(dialect.parser().parse(tokens, text.source))
+        mark_window_names(tokens)
+        trees = list(dialect.parser().parse(tokens, text.source))
+        return [None if tree is None else _settled(tree, text.source) for tree in trees]
     except CqlSyntaxError as failure:
         raise text.error(failure.message, failure.span, failure.hint) from None
     except TokenError as failure:
@@ -184,6 +190,21 @@ def _trees(text: Text) -> list[Any]:
         raise text.error("the text is nested too deeply", Span(0, 0), "split it") from None
     finally:
         sys.setrecursionlimit(limit)
+
+
+def _settled(tree: exp.Expr, source: str) -> exp.Expr:
+    """A statement with others' windows and several groupings in the form of CQL."""
+    create: CreateSyntax | None = tree.meta.get("create")
+    query = tree if create is None else create.query
+    if query is None:
+        return tree
+    settle_unnests(query)
+    settle_windows(query, source)
+    query = expanded(query)
+    if create is None:
+        return query
+    tree.meta["create"] = replace(create, query=query)
+    return tree
 
 
 def _unreadable(text: Text, failure: TokenError) -> CqlError:

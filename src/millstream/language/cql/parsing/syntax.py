@@ -15,11 +15,19 @@ class Span:
     end: int
 
 
+def span_of(node: exp.Expr) -> Span:
+    """Where a node stands: its own place and that of everything below it."""
+    places = [n.meta for n in node.walk() if "start" in n.meta]
+    if not places:
+        return span_of(node.parent) if node.parent is not None else Span(0, 0)
+    return Span(min(p["start"] for p in places), max(p["end"] for p in places))
+
+
 @dataclass(frozen=True, slots=True)
 class WindowSyntax:
-    """A window in brackets, as written."""
+    """A window, as written in brackets or as other systems write it."""
 
-    kind: str  # range, rows, now, unbounded
+    kind: str  # range, rows, now, unbounded, session
     span: Span
     length_us: int = 0
     count: int = 0
@@ -28,6 +36,19 @@ class WindowSyntax:
     slide_span: Span | None = None
     align: str = ""  # start, end; empty where nothing is written
     align_span: Span | None = None
+    offset_us: int = 0  # by which all windows are moved
+    spelled: str = ""  # how another system calls it; empty in brackets
+    by: tuple[str, ...] | None = (
+        None  # PARTITION BY of a table function, which GROUP BY must repeat
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RefinementSyntax:
+    """EMIT CHANGES or EMIT FINAL at the end of a query."""
+
+    kind: str  # changes, final
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from millstream.language.cql.parsing.syntax import CqlSyntaxError, Span, WindowS
 
 RANGE_HINT = (
     "windows are [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 5 SECONDS], [ROWS 10], "
-    "[PARTITION BY k ROWS 10], [NOW], [UNBOUNDED]"
+    "[PARTITION BY k ROWS 10], [SESSION 10 MINUTES], [NOW], [UNBOUNDED]"
 )
 ALIGN_HINT = (
     "[RANGE 10 SECONDS SLIDE 4 SECONDS ALIGN START] puts the starts of windows at multiples of "
@@ -59,6 +59,8 @@ class WindowParser(PlacedParser):
             kind = "UNBOUNDED"
         elif kind == "ROWS":
             count = self._parse_row_count()
+        elif kind == "SESSION":
+            length_us, _ = self._parse_duration("SESSION")
         elif kind not in ("NOW", "UNBOUNDED"):
             raise CqlSyntaxError(
                 "an empty window" if kind == "]" else f"unknown window {kind}",
@@ -67,9 +69,13 @@ class WindowParser(PlacedParser):
         if self._match_text_seq("SLIDE"):
             slide_us, slide_span = self._parse_duration("SLIDE")
         align, align_span = self._parse_align()
+        offset_us, offset_span = 0, None
+        if self._match_text_seq("OFFSET"):
+            offset_us, offset_span = self._parse_duration("OFFSET")
         return WindowSyntax(
             kind.lower(), Span(opening.start, self._curr.end if self._curr else self._prev.end),
-            length_us, count, tuple(partition), slide_us, slide_span, align, align_span,
+            length_us, count, tuple(partition), slide_us, slide_span, align,
+            align_span or offset_span, offset_us,
         )  # fmt: skip
 
     def _parse_align(self) -> tuple[str, Span | None]:
@@ -95,13 +101,14 @@ class WindowParser(PlacedParser):
         return int(text)
 
     def _parse_duration(self, word: str) -> tuple[int, Span]:
-        """The text up to SLIDE, ALIGN or the bracket, read as a length of time."""
+        """The text up to SLIDE, ALIGN, OFFSET or the bracket, read as a length of time."""
         keyword, first = self._prev, self._curr
         while (
             self._curr
             and self._curr.token_type != TokenType.R_BRACKET
             and not self._match_text_seq("SLIDE", advance=False)
             and not self._match_text_seq("ALIGN", advance=False)
+            and not self._match_text_seq("OFFSET", advance=False)
         ):
             self._advance()
         if self._prev is keyword:

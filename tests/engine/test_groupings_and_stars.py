@@ -1,0 +1,49 @@
+"""GROUPING SETS, ROLLUP and CUBE, parts of `*` and of JSON agree with DuckDB, in any batches."""
+
+import pytest
+from engine_runner import EngineRunner
+
+from oracle.model import Column
+from oracle.plain_sql import Case, made_up, problems, windows
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = (Column("k", "string"), Column("v", "int"), Column("x", "double"), Column("j", "string"))
+VALUES = {
+    "k": ("a", "b", None), "v": (1, 2, None), "x": (0.5, 1.5, -2.0),
+    "j": ('{"u": {"w": 3}, "l": [4, "five"]}', '{"u": {"w": "x y"}}', "{}", None),
+}  # fmt: skip
+TUMBLING = "FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS]"
+CASES = {
+    "rollup": Case(
+        f"SELECT k, v, grouping(v) AS g, count(*) AS n, sum(x) AS total {TUMBLING} "
+        "GROUP BY ROLLUP (k, v)",
+        "SELECT k, v, grouping(v) AS g, count(*) AS n, sum(x) AS total, e AS ts "
+        f"FROM {windows(10, 10)} GROUP BY e, ROLLUP (k, v)",
+    ),
+    "cube": Case(
+        "SELECT window_end AS b, k, v % 2 AS odd, grouping_id(k, v % 2) AS g, count(*) AS n "
+        f"{TUMBLING} GROUP BY window_end, CUBE (k, v % 2) HAVING count(*) > 1",
+        "SELECT e AS b, k, v % 2 AS odd, grouping_id(k, v % 2) AS g, count(*) AS n, e AS ts "
+        f"FROM {windows(10, 10)} GROUP BY e, CUBE (k, v % 2) HAVING count(*) > 1",
+    ),
+    "sets_of_a_table": Case(
+        "SELECT k, v, count(*) AS n FROM s GROUP BY GROUPING SETS ((k), (v), ())",
+        "SELECT k, v, count(*) AS n FROM s GROUP BY GROUPING SETS ((k), (v), ())",
+    ),
+    "except": Case(
+        "SELECT * EXCEPT (x, j) REPLACE (v * 10 AS v) FROM s WHERE k = 'a'",
+        "SELECT k, v * 10 AS v, ts_us AS ts FROM s WHERE k = 'a'",
+    ),
+    "json": Case(
+        "SELECT j -> 'u' ->> 'w' AS w, j -> 'l' -> 1 AS l, json_value(j, '$.u.w') AS same FROM s",
+        "SELECT j::JSON -> 'u' ->> 'w' AS w, j::JSON -> 'l' ->> 1 AS l, "
+        "j::JSON ->> '$.u.w' AS same, ts_us AS ts FROM s",
+    ),
+}
+
+
+def test_groupings_and_parts_agree_with_duckdb(runner: EngineRunner) -> None:
+    made = made_up("s", COLUMNS, VALUES, rows=30, seed=5)
+    results = runner.run([made], {n: c.cql for n, c in CASES.items()}, {"s": [13, 17]})
+    assert not problems([made], CASES, results)
