@@ -148,8 +148,7 @@ def test_rows_that_go_at_once_are_seen(lab: Lab) -> None:
     lab.view.register("mine", "SELECT n FROM s WHERE n = 7")
 
     def hand_over(_: object) -> None:
-        for delivery in lab.engine.deliveries:
-            lab.loop._deliver(delivery)
+        lab.loop.delivering.run(lab.engine.deliveries)
         assert not lab.engine.ledger.segments(lab.engine.queries["mine"].stream), "all taken"
 
     lab.engine.on_step.insert(0, hand_over)
