@@ -33,6 +33,11 @@ QUERIES = {
     "running": "SELECT name, count(*) AS c, avg(n) AS v FROM b GROUP BY name",
     "running_emit": "ISTREAM(SELECT count(*) AS c FROM b [UNBOUNDED SLIDE 20 SECONDS])",
     "union": "SELECT n FROM a UNION ALL SELECT n FROM b",
+    "semijoin": "SELECT n FROM a [RANGE 3 SECONDS] x LEFT SEMI JOIN b [RANGE 3 SECONDS] y"
+    " ON x.name = y.name",
+    "session": "SELECT name, count(*) AS c FROM a [SESSION 2 SECONDS] GROUP BY name",
+    "rank": "SELECT name, count(*) AS c FROM a [RANGE 10 SECONDS SLIDE 10 SECONDS] GROUP BY name"
+    " ORDER BY c DESC, name LIMIT 2",
     "times": "SELECT ts AS t, n FROM a WHERE n < 5",
 }
 

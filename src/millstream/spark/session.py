@@ -136,7 +136,7 @@ def session(
         "spark.log.level": "FATAL",  # what fails is told by us, not by pages of Java stacks
         **(settings or {}),
     }
-    if master.startswith("local"):  # Spark makes the secret; elsewhere its owner shares one
+    if master == "local" or master.startswith("local["):  # Spark makes the secret itself
         chosen.setdefault("spark.authenticate", "true")
     chosen.setdefault("spark.driver.maxResultSize", collected_max(chosen["spark.driver.memory"]))
     builder = SparkSession.builder.master(master).appName("millstream")
