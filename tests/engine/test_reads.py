@@ -83,7 +83,8 @@ def _scanned(plan: Any) -> int:
 def engine(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     monkeypatch.setattr(segments, "ROW_GROUP_ROWS", GROUP_ROWS)
     monkeypatch.setattr(frames, "SKIPPED_ROWS_MIN", 0)  # skip as if there were many
-    opened = Engine(tmp_path / "home", SparkPlane(spark), EngineSettings())
+    # as steps of many rows read: small ones take theirs from memory
+    opened = Engine(tmp_path / "home", SparkPlane(spark, prepared=False), EngineSettings())
     for name in ("a", "b"):
         opened.add_stream(stream(name, COLUMNS, "ts", source="push"))
     for name, cql in QUERIES.items():
