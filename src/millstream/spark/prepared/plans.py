@@ -73,7 +73,8 @@ def small(job: TrainStep) -> bool:
     if sum(s.size for s in read.values()) > BYTES_MAX:
         return False
     if job.steps[0].operator.kind == "combine":
-        return all(step.after < FOREVER for step in job.steps)
+        ended = any(step.after == FOREVER for step in job.steps)
+        return not ended and bool(_layouts(job) if job.members else read)
     return any(i.fresh for i in job.steps[0].inputs.values())
 
 
@@ -85,7 +86,9 @@ def key_of(job: TrainStep) -> Key:
 def _layouts(job: TrainStep) -> tuple[int, ...]:
     if not job.members or job.steps[0].operator.kind != "combine":
         return ()
-    return tuple(sorted({s.tag for step in job.steps for s in step.segments() if s.tag}))
+    return tuple(
+        sorted({s.tag for step in job.steps for s in step.segments() if s.tag is not None})
+    )
 
 
 class PreparedPlan:
