@@ -71,7 +71,7 @@ CASES = (
         outer("RIGHT", TWO, TWO),
         f"SELECT o.item, p.amount {BOTH.format('RIGHT')}",
         rows(*MET, *UNORDERED),
-        "SELECT o.item, p.amount FROM p [RANGE 2 SECONDS] LEFT OUTER JOIN o [RANGE 2 SECONDS]"
+        "SELECT o.item, p.amount FROM o [RANGE 2 SECONDS] RIGHT OUTER JOIN p [RANGE 2 SECONDS]"
         " USING (id)",
     ),
     Case(

@@ -34,7 +34,8 @@ def resolver(text: Text, scope: Scope, clause: str) -> Resolve:
                     f"{only} is not deterministic", span_of(node), WHY_UNREPEATABLE
                 ) from None
             hint = mistake.hint
-            if only and _may_be_text(node, only) and "did you mean" not in mistake.message:
+            known = any(word in mistake.message for word in ("did you mean", "is ambiguous"))
+            if only and not known and _may_be_text(node, only):
                 bare = only.strip(TYPOGRAPHIC)
                 hint = f"a text stands in single quotes: '{bare}'" + (f"; {hint}" if hint else "")
             raise text.error(mistake.message, span_of(node), hint) from None
