@@ -106,7 +106,7 @@ def test_figures_name_goals_limits_and_who_waits(spark: Any, tmp_path: Path) -> 
         loop.scheduler.choose({choice[1].id, *(o.id for o in choice[1].operators)})
         loop.scheduler.scheduler.abandon(choice[0])
         loop.scheduler.scheduler._waiting_since[choice[1].id] = time.time() - 5
-    figures = scheduling_figures(loop, time.time())
+    figures = scheduling_figures(loop)
     assert list(figures["starving"].values()) == [pytest.approx(5.0, abs=1.0)]
     assert figures["algorithm"] == "fifo"
     assert [goal["statistic"] for goal in figures["goals"]] == [

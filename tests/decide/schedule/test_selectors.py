@@ -17,7 +17,7 @@ from millstream.decide.schedule.algorithms import ALGORITHMS
 from millstream.decide.schedule.holding import outlook
 from millstream.decide.schedule.plans import graph_of
 from millstream.decide.schedule.protocol import Algorithm, Review, Situation
-from millstream.decide.schedule.quality import DEFAULT, TEMPLATES
+from millstream.decide.schedule.quality import DEFAULT, TEMPLATES, Goal, Specification
 from millstream.decide.schedule.selectors import SELECTORS
 from millstream.decide.schedule.selectors.foresight import foreseen_cost
 from millstream.decide.schedule.selectors.roulette import Roulette
@@ -40,7 +40,9 @@ def situation(quality: Quality = DEFAULT) -> Situation:
     by_id = {view.id: view for view in LINE}
     gatherer.observe(by_id, 700, 0.0)
     gatherer.update(1.0, "fifo", ("leaf",))
-    return Situation(1.0, LINE, by_id, graph_of(LINE), gatherer, ScheduleSettings(), quality.goals)
+    return Situation(
+        1.0, LINE, by_id, graph_of(LINE), gatherer, ScheduleSettings(), quality, quality.goals
+    )
 
 
 def review(scores: dict[str, float]) -> Review:
@@ -167,3 +169,17 @@ def test_the_scheduler_takes_the_workload_its_selector_wants(adapt: bool, rows: 
         scheduler.report(StepReport("leaf", 10, 10, 0.5, second + 0.5, choice.number))
     assert taken[0] == 120  # nothing measured yet: RATIO as set
     assert taken[-1] == rows
+
+
+def test_goals_that_cannot_be_foreseen_are_judged_by_scores() -> None:
+    idle = Quality(Specification((Goal("busy", "minimise", 1.0),)))
+    foresight = SELECTORS.get("foresight")()
+    asked = review({"fifo": 0.4, "mtiq": 0.7, "chain": 0.5})
+    assert "foreseen cost" in foresight.select(asked).reason
+    asked.situation = situation(idle)
+    explored = [foresight.select(asked).algorithm for _ in range(5)]
+    assert explored == ["fifo", "fifo", "mtiq", "chain", "fifo"]
+    verdict = foresight.select(asked)
+    assert (verdict.algorithm, "score 0.700" in verdict.reason) == ("mtiq", True)
+    asked.scores = lambda: {"fifo": 0.69, "mtiq": 0.7, "chain": 0.5}
+    assert foresight.select(asked).algorithm == "fifo"  # in charge, and as good

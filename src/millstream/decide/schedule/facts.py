@@ -17,6 +17,8 @@ class OperatorView:
     producers: tuple[str, ...] = ()  # operators that feed it; none: it reads a stream (a leaf)
     consumers: tuple[str, ...] = ()  # operators it feeds; none: it gives results (a root)
     queries: tuple[str, ...] = ()  # whose results it works for
+    members: int = 1  # operators that run in it; each row that comes is read by all of them
+    kind: str = ""  # its class: what steps of its like cost is a first guess
     # What is known before anything was measured: seconds a step, seconds a row, rows out per row
     # in. Measurements replace them.
     fixed_cost_s: float | None = None

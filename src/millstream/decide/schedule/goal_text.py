@@ -121,17 +121,30 @@ def told(standing: Standing) -> str:
 
     >>> told(Standing(None, Goal("delay", "minimise", 1.0, limit=2.0), 1.25, True))
     'delay at most 2 s: 1.25 s, met'
+    >>> told(Standing("q", Goal("delay", "minimise", 1.0, limit=2.0), 1.25, True, 40.2))
+    'delay at most 2 s: 1.25 s, met, at this rate missed in 40 s'
     """
     goal = standing.goal
-    unit = (
-        PLAN_STATISTICS.get(goal.statistic).unit
-        if goal.statistic in PLAN_STATISTICS.names()
-        else ""
-    )
+    unit = _unit(goal)
     value = "not measured yet" if standing.value is None else f"{standing.value:.3g} {unit}".strip()
-    if goal.limit is None:
-        return f"{goal.statistic} {goal.quantifier}d, weight {goal.weight:g}: {value}"
-    bound = "at most" if goal.minimised else "at least"
     verdict = {True: ", met", False: ", not met", None: ""}[standing.met]
-    limit = f"{goal.limit:g} {unit}".strip()
-    return f"{goal.statistic} {bound} {limit}: {value}{verdict}"
+    if standing.misses_in_s is not None:
+        verdict += f", at this rate missed in {standing.misses_in_s:.0f} s"
+    return f"{wish(goal)}: {value}{verdict}"
+
+
+def wish(goal: Goal) -> str:
+    """What a goal asks for.
+
+    >>> wish(Goal("delay", "minimise", 0.7)), wish(Goal("output_rate", "maximise", 1.0, limit=5.0))
+    ('delay minimised, weight 0.7', 'output_rate at least 5 rows/s')
+    """
+    if goal.limit is None:
+        return f"{goal.statistic} {goal.quantifier}d, weight {goal.weight:g}"
+    bound = "at most" if goal.minimised else "at least"
+    return f"{goal.statistic} {bound} {goal.limit:g} {_unit(goal)}".strip()
+
+
+def _unit(goal: Goal) -> str:
+    known = goal.statistic in PLAN_STATISTICS.names()
+    return PLAN_STATISTICS.get(goal.statistic).unit if known else ""

@@ -9,7 +9,7 @@ weigh rows removed against time (Greedy, Chain, cost-aware) use the second.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Literal
 
@@ -55,6 +55,9 @@ class Interval:
     busy_s: float = 0.0
 
 
+# Values that a trend needs, and how much of their spread it must explain.
+CLEAR_COUNT, CLEAR_SHARE = 8, 0.7
+
 OperatorFormula = Callable[[Counters], float | None]
 PlanFormula = Callable[[Interval], float | None]
 
@@ -83,6 +86,59 @@ class PlanStatistic:
 
 
 @dataclass(slots=True)
+class Trend:
+    """A line through the last values over time, older ones fading; constant memory.
+
+    >>> trend = Trend()
+    >>> for second in range(20):
+    ...     trend.add(1.0 + 0.05 * second, float(second))
+    >>> round(trend.slope, 6), round(trend.at(19.0), 6), round(trend.seconds_to(2.95), 6)
+    (0.05, 1.95, 20.0)
+    >>> trend.seconds_to(0.5) is None  # it goes the other way
+    True
+    """
+
+    keep: float = 0.9  # weight of the past at each value: half is forgotten in 7
+    count: int = 0
+    last_at: float = 0.0
+    weight: float = 0.0
+    at_mean: float = 0.0
+    value_mean: float = 0.0
+    at_variance: float = 0.0  # weighted sums, not divided
+    value_variance: float = 0.0
+    covariance: float = 0.0
+
+    def add(self, value: float, at: float) -> None:
+        self.count += 1
+        self.last_at = at
+        self.weight = self.weight * self.keep + 1.0
+        at_off, value_off = at - self.at_mean, value - self.value_mean
+        self.at_mean += at_off / self.weight
+        self.value_mean += value_off / self.weight
+        self.at_variance = self.at_variance * self.keep + at_off * (at - self.at_mean)
+        value_new = value_off * (value - self.value_mean)
+        self.value_variance = self.value_variance * self.keep + value_new
+        self.covariance = self.covariance * self.keep + at_off * (value - self.value_mean)
+
+    @property
+    def slope(self) -> float:
+        return self.covariance / self.at_variance if self.at_variance > 0 else 0.0
+
+    def at(self, now: float) -> float:
+        return self.value_mean + self.slope * (now - self.at_mean)
+
+    def seconds_to(self, limit: float) -> float | None:
+        """How long after its last value the line reaches a limit; None where that is not clear."""
+        if self.count < CLEAR_COUNT or self.at_variance <= 0 or self.value_variance <= 0:
+            return None
+        explained = self.covariance**2 / (self.at_variance * self.value_variance)
+        away = limit - self.at(self.last_at)
+        if explained < CLEAR_SHARE or away * self.slope <= 0:
+            return None
+        return away / self.slope
+
+
+@dataclass(slots=True)
 class Series:
     """Mean, spread and weighted average (equation 3.1) of one statistic; constant memory.
 
@@ -101,6 +157,7 @@ class Series:
     greatest: float = -inf
     last: float = 0.0
     last_at: float = 0.0
+    trend: Trend = field(default_factory=Trend)
 
     def add(self, value: float, at: float = 0.0) -> None:
         self.count += 1

@@ -24,7 +24,7 @@ from typing import Protocol
 
 from millstream.core.operator_graph import PlanGraph
 from millstream.decide.schedule.facts import OperatorView
-from millstream.decide.schedule.quality import Goal
+from millstream.decide.schedule.quality import Goal, Quality
 from millstream.decide.schedule.settings import ScheduleSettings
 from millstream.decide.schedule.statistics import StatisticsGatherer
 
@@ -48,6 +48,7 @@ class Situation:
     plan: PlanGraph
     statistics: StatisticsGatherer
     settings: ScheduleSettings
+    quality: Quality
     goals: Sequence[Goal]  # of all specifications, their weights summing to 1
     # Whether rows of a running step still count as memory: the engine's do until their step is
     # committed, the seed's leave the queue when it starts (section 1.2).

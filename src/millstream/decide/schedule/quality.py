@@ -116,6 +116,10 @@ class Quality:
         if any(not isfinite(share) or share < 0 for share in shares) or sum(shares) <= 0:
             raise UsageError("QoS weights of queries must not be negative, and not all 0")
 
+    def of(self, query: str) -> tuple[float, Specification]:
+        """What is wanted of one query: its own goals at its weight, or those of all at theirs."""
+        return self.by_query.get(query, (self.weight, self.overall))
+
     @property
     def goals(self) -> tuple[Goal, ...]:
         """The goals of all specifications, their weights in proportion and summing to 1."""
@@ -135,6 +139,7 @@ class Standing:
     goal: Goal
     value: float | None
     met: bool | None
+    misses_in_s: float | None = None  # at the present rate, where that is soon and clear
 
 
 def _template(name: str, *goals: tuple[str, str, float]) -> Specification:

@@ -14,6 +14,7 @@ from millstream.core.operator_graph import PlanGraph
 from millstream.decide.schedule import scoring
 from millstream.decide.schedule.algorithms import ALGORITHMS
 from millstream.decide.schedule.facts import Choice, OperatorView, StepReport, Switch
+from millstream.decide.schedule.limits import Deadline, deadlines, most_urgent, step_rows_max
 from millstream.decide.schedule.plans import graph_of
 from millstream.decide.schedule.protocol import (
     Algorithm,
@@ -26,8 +27,10 @@ from millstream.decide.schedule.protocol import (
 from millstream.decide.schedule.quality import DEFAULT, Quality, Specification, Standing
 from millstream.decide.schedule.selectors import SELECTORS
 from millstream.decide.schedule.settings import ScheduleSettings
-from millstream.decide.schedule.statistics import StatisticsGatherer
+from millstream.decide.schedule.statistics import OVERALL, PLAN, StatisticsGatherer
 from millstream.decide.schedule.workload import with_workload, workload
+
+GOAL_AWARE = "cost_aware"  # the algorithm that steers by the queries' goals
 
 
 class Scheduler:
@@ -53,6 +56,11 @@ class Scheduler:
         self.switches = 0
         self.starvation: dict[str, int] = {}  # picks without work, by algorithm
         self.seconds_in_charge: dict[str, float] = {}
+        # What goals cost the others: by query with goals of its own, seconds of its steps that went
+        # before older rows of others.
+        self.went_before_s: dict[str, float] = {}
+        self._before: set[int] = set()  # choices in flight that do
+        self._began: float | None = None
         self._selector: Selector = SELECTORS.get(self.settings.selector)()
         self._algorithms: dict[str, Algorithm] = {
             name: ALGORITHMS.get(name)() for name in self.settings.candidates
@@ -69,6 +77,10 @@ class Scheduler:
         self._waiting_since: dict[str, float] = {}
         self._number = 0
         self._stale = True
+        # One of the seed's algorithms that was named alone runs as it is.
+        self._guards = self.settings.selector != "fixed" or GOAL_AWARE in self.settings.candidates
+        self._kept: tuple[Deadline, ...] = ()
+        self._abandoned: dict[str, float] = {}  # when a step was chosen that came to nothing
         self._quality = quality
         self.set_quality(quality)
 
@@ -89,6 +101,11 @@ class Scheduler:
             for algorithm in self._algorithms.values():
                 algorithm.refresh(situation)
             self._stale = False
+            self._kept = deadlines(situation) if self._guards else ()
+        if self._kept and self._algorithm is not None:
+            urgent = most_urgent(self._kept, situation, self._may_go_first)
+            if urgent is not None:
+                return self._take(self._algorithm, urgent, situation)
         overdue = self._overdue(situation)
         if overdue is not None and self._algorithm is not None:
             return self._take(self._algorithm, overdue, situation)
@@ -99,11 +116,16 @@ class Scheduler:
         choice = self._in_flight.pop(report.operator, None)
         current = self._algorithm.name if self._algorithm else self.settings.candidates[0]
         self.statistics.step(report, choice.algorithm if choice else current)
+        if choice is not None and choice.number in self._before:
+            self._before.discard(choice.number)
+            self._charge(report)
         if self._plan is not None and report.operator not in self._plan.depth:
             self.statistics.forget([report.operator])  # it left the plan while its step ran
 
     def abandon(self, choice: Choice) -> None:
         """A step failed or was given up: its operator may be chosen again."""
+        self._before.discard(choice.number)
+        self._abandoned[choice.operator] = choice.at
         self._in_flight.pop(choice.operator, None)
 
     # ---- what an administrator calls
@@ -120,6 +142,7 @@ class Scheduler:
             self.statistics.plan_statistic(goal.statistic)
         self._quality = quality
         self._goals = quality.goals
+        self.statistics.watched = frozenset(quality.by_query)
         self._stale = True
 
     def in_charge(self, now: float) -> dict[str, float]:
@@ -139,9 +162,26 @@ class Scheduler:
             name: now - since for name, since in self._waiting_since.items() if now - since > limit
         }
 
+    def catch_up(self, now: float) -> None:
+        """Measures the results of an interval that no choice has closed yet.
+
+        Intervals end when the driver asks for a choice. A run that ends, or has nothing to choose
+        from, would otherwise say of its goals what it knew before its last results.
+        """
+        if self._algorithm is None or self._plan is None or not self.statistics.unmeasured_rows:
+            return
+        if self._due(now) or self.statistics.series("delay", OVERALL, PLAN) is None:
+            self.statistics.update(now, self._algorithm.name, self._plan.leaves)
+            self._stale = True
+
     def standings(self) -> list[Standing]:
         """Every goal beside its measured value, and whether its limit is met."""
         return scoring.standings(self._quality, self.statistics)
+
+    def costs_others(self, now: float) -> dict[str, float]:
+        """Of queries with own goals: the part of time in which they went before older rows."""
+        elapsed = max(1e-9, now - self._began) if self._began is not None else 1.0
+        return {name: spent / elapsed for name, spent in self.went_before_s.items()}
 
     @property
     def algorithm(self) -> str | None:
@@ -165,6 +205,7 @@ class Scheduler:
             gone = {name for name, *_ in self._edges} - {name for name, *_ in edges}
             self.statistics.forget(gone)
             for name in gone:
+                self._abandoned.pop(name, None)
                 self._waiting_since.pop(name, None)
             self._plan, self._edges, self._stale = graph_of(views), edges, True
         by_id = {view.id: view for view in views}
@@ -178,8 +219,8 @@ class Scheduler:
                 waiting.pop(view.id, None)
         self.statistics.observe(by_id, rows, now)
         return Situation(
-            now, views, by_id, self._plan, self.statistics, self._workload, self._goals,
-            self.in_flight_counts,
+            now, views, by_id, self._plan, self.statistics, self._workload, self._quality,
+            self._goals, self.in_flight_counts,
         )  # fmt: skip
 
     def _due(self, now: float) -> bool:
@@ -222,6 +263,7 @@ class Scheduler:
         for member in self._algorithms.values():
             member.refresh(situation)
         self._stale = False
+        self._kept = deadlines(situation) if self._guards else ()
         situation.settings = self.settings
         verdict = self._selector.select(self._review_of(situation, before, starved))
         reason = f"{starved} starves; {verdict.reason}" if starved else verdict.reason
@@ -290,14 +332,51 @@ class Scheduler:
         if picks:
             self.starvation[algorithm.name] = self.starvation.get(algorithm.name, 0) + picks
 
+    def _charge(self, report: StepReport) -> None:
+        """Notes a step that went before older rows for the queries with goals of their own."""
+        view = self.statistics.view(report.operator)
+        mine = [q for q in view.queries if q in self._quality.by_query] if view else []
+        for query in mine:
+            spent = self.went_before_s.get(query, 0.0)
+            self.went_before_s[query] = spent + report.seconds / len(mine)
+
+    def _goes_before(self, view: OperatorView, views: Sequence[OperatorView]) -> bool:
+        """Whether older rows of others could run instead."""
+        if view.oldest is None or not any(q in self._quality.by_query for q in view.queries):
+            return False
+        mine = set(view.queries)
+        return any(
+            other.oldest is not None
+            and other.oldest < view.oldest
+            and self._can_run(other)
+            and mine.isdisjoint(other.queries)
+            for other in views
+        )
+
+    def _may_go_first(self, view: OperatorView) -> bool:
+        """Whether an urgent step may go before all others: not where one just came to nothing."""
+        last = self._abandoned.get(view.id)
+        seen = self.statistics.observed_at
+        patient = last is None or seen is None or seen - last >= self.settings.statistics_s
+        return patient and self._can_run(view)
+
     def _can_run(self, view: OperatorView) -> bool:
         return view.rows > 0 and view.runnable and view.id not in self._in_flight
 
     def _take(self, algorithm: Algorithm, pick: Pick, situation: Situation) -> Choice:
         view, now = situation.by_id[pick.operator], situation.now
         rows = workload(view.rows, self._workload) if pick.rows is None else pick.rows
+        if self._kept:
+            most = step_rows_max(self._kept, situation, view)
+            rows = min(rows, most if most >= view.rows else float(round(most)))
+        if self.settings.rows_max is not None:
+            rows = min(rows, self.settings.rows_max)
         self._number += 1
         choice = Choice(self._number, view.id, rows, now, algorithm.name, pick.reason)
+        if self._quality.by_query and self._goes_before(view, situation.views):
+            self._before.add(choice.number)
+        if self._began is None:
+            self._began = now
         self._in_flight[view.id] = choice
         self._waiting_since.pop(view.id, None)
         algorithm.ran(pick, now)

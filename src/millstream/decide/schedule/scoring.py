@@ -10,6 +10,8 @@ from millstream.decide.schedule.quality import Goal, Quality, Specification, Sta
 from millstream.decide.schedule.statistics import OVERALL, PLAN, StatisticsGatherer, query_object
 
 MIDDLE = 0.5
+DELAYS = ("delay", "delay_max")
+FORETOLD_S_MAX = 300.0  # what lies further ahead is not told
 
 
 def normalised(mean: float, history: float, least: float, greatest: float, faded: float) -> float:
@@ -77,10 +79,45 @@ def standings(quality: Quality, statistics: StatisticsGatherer) -> list[Standing
     for query, specification in specifications:
         subject = PLAN if query is None else query_object(query)
         for goal in specification.goals:
-            series = statistics.series(goal.statistic, OVERALL, subject)
-            value = None if series is None else series.average
-            found.append(Standing(query, goal, value, goal.met(value)))
+            value = measured(goal, statistics, subject)
+            met = goal.met(value)
+            soon = _misses_in_s(goal, statistics, subject) if met else None
+            found.append(Standing(query, goal, value, met, soon))
     return found
+
+
+def measured(goal: Goal, statistics: StatisticsGatherer, subject: str) -> float | None:
+    """The value of a goal: its average, and of a query's delay what waiting rows have waited.
+
+    Results tell a delay only when they come: a query that gives none would meet every limit.
+    """
+    series = statistics.series(goal.statistic, OVERALL, subject)
+    value = None if series is None else series.average
+    if goal.limit is None or goal.statistic not in DELAYS or subject == PLAN:
+        return value
+    waiting = statistics.series("oldest", OVERALL, subject)
+    if waiting is None or waiting.last_at != statistics.updated_at:
+        return value
+    if value is None:
+        return waiting.last if waiting.last > goal.limit else None
+    return max(value, waiting.last) if waiting.last > goal.limit else value
+
+
+def _misses_in_s(goal: Goal, statistics: StatisticsGatherer, subject: str) -> float | None:
+    """When a limit that is met will not be, if things go on as they do; None where it will."""
+    if goal.limit is None:
+        return None
+    names = (goal.statistic, "oldest") if goal.statistic in DELAYS else (goal.statistic,)
+    soon = []
+    for name in names:
+        series = statistics.series(name, OVERALL, subject)
+        if series is None or series.last_at != statistics.updated_at:
+            continue
+        falls = series.trend.slope < 0
+        seconds = series.trend.seconds_to(goal.limit)
+        if seconds is not None and falls != goal.minimised and seconds <= FORETOLD_S_MAX:
+            soon.append(seconds)
+    return min(soon, default=None)
 
 
 class ScoreBoard:

@@ -25,6 +25,7 @@ from millstream.decide.schedule.measures import (
 
 OVERALL = "overall"  # the historical view H of equation 5.1
 CURRENT = "current"  # the present state of queues
+USUAL_SHARE = 0.02  # of the last interval in what is usual
 PLAN = "plan"  # the object that stands for all queries together
 
 
@@ -49,10 +50,12 @@ class StatisticsGatherer:
         self._tables: dict[str, dict[str, _OperatorTable]] = {OVERALL: {}}
         self._series: dict[str, dict[str, dict[str, Series]]] = {OVERALL: {}}
         self._costs: dict[str, CostLine] = {}
+        self._class_costs: dict[str, CostLine] = {}
         self._touched: dict[str, set[str]] = {}
         self._views: Mapping[str, OperatorView] = {}
         self._interval = Interval()
-        self._queries: dict[str, Interval] = {}
+        self._queries: dict[str, Interval] = {}  # those that have given results, and
+        self.watched: frozenset[str] = frozenset()  # those with goals of their own, from the start
         self._queue_area = 0.0
         self._bytes_area = 0.0
         self._queue_rows = 0.0
@@ -62,6 +65,8 @@ class StatisticsGatherer:
         self._arrived: dict[str, float] = {}  # rows that ever reached a leaf
         self._arrived_before: dict[str, float] = {}
         self.arrival_rates: dict[str, float] = {}  # rows a second at each leaf, lately
+        self.usual_rates: dict[str, float] = {}  # the same over a minute or so
+        self._arrivals_seen: dict[str, int] = {}
 
     # ---- noting
 
@@ -115,6 +120,9 @@ class StatisticsGatherer:
                     table.values[statistic.name] = value
             self._touched.setdefault(view, set()).add(report.operator)
         self.cost(report.operator).learn(report.rows_in, report.seconds)
+        kind = self._views[report.operator].kind if report.operator in self._views else ""
+        if kind:
+            self._class_costs.setdefault(kind, CostLine()).learn(report.rows_in, report.seconds)
         self._interval.busy_s += report.seconds
         _deliver(self._interval, report.delivered)
         for query, delivery in report.by_query.items():
@@ -160,19 +168,22 @@ class StatisticsGatherer:
         oldest = [v.oldest for v in self._views.values() if v.rows > 0 and v.oldest is not None]
         interval.oldest_s = now - min(oldest) if oldest else None
         self._record(PLAN, interval, now, algorithm)
-        if not self._queries:
-            return
         pending: dict[str, float] = {}
+        waiting: dict[str, float] = {}  # since when
         for view in self._views.values():
             for query in view.queries:
                 pending[query] = pending.get(query, 0.0) + view.rows
-        for query in sorted(self._queries):
-            tally = self._queries[query]
+                if view.rows > 0 and view.oldest is not None:
+                    waiting[query] = min(waiting.get(query, view.oldest), view.oldest)
+        for query in sorted({*self._queries, *(self.watched & pending.keys())}):
+            tally = self._queries.setdefault(query, Interval())
             if query not in pending and not tally.rows_delivered:
                 self._forget_query(query)  # it left the plan
                 continue
             tally.seconds = interval.seconds
             tally.queue_rows = tally.queue_rows_max = pending.get(query, 0.0)
+            if query in waiting:
+                tally.oldest_s = now - waiting[query]
             self._record(query_object(query), tally, now, algorithm)
             self._queries[query] = Interval()
 
@@ -192,6 +203,8 @@ class StatisticsGatherer:
                 if series is None:
                     series = objects[subject][statistic.name] = Series(self.old_weight)
                 series.add(value, now)
+                if view == OVERALL:
+                    series.trend.add(value, now)
 
     def _update_operator(self, table: _OperatorTable) -> None:
         lately = table.counters.minus(table.at_update)
@@ -219,6 +232,9 @@ class StatisticsGatherer:
             self._arrived[leaf] = self._arrived_before[leaf] = arrived
             old = self.arrival_rates.get(leaf, rate)
             self.arrival_rates[leaf] = 0.5 * old + 0.5 * rate
+            self._arrivals_seen[leaf] = seen = self._arrivals_seen.get(leaf, 0) + 1
+            usual = self.usual_rates.get(leaf, rate)
+            self.usual_rates[leaf] = usual + (rate - usual) * max(USUAL_SHARE, 1 / seen)
 
     def _table(self, view: str, operator: str) -> _OperatorTable:
         tables = self._tables.setdefault(view, {})
@@ -228,6 +244,20 @@ class StatisticsGatherer:
         return table
 
     # ---- asking
+
+    @property
+    def unmeasured_rows(self) -> float:
+        """Rows delivered since the last update."""
+        return self._interval.rows_delivered
+
+    @property
+    def observed_at(self) -> float | None:
+        """When queues were last looked at."""
+        return self._observed_at
+
+    def view(self, operator: str) -> OperatorView | None:
+        """An operator as last seen."""
+        return self._views.get(operator)
 
     def views(self) -> tuple[str, ...]:
         """The views that exist: overall, and one for each algorithm that has run."""
@@ -303,9 +333,12 @@ class StatisticsGatherer:
         return max(1e-9, 1e-3 if measured is None else measured)
 
     def step_cost(self, view: OperatorView) -> tuple[float, float]:
-        """Fixed seconds a step and seconds a row, measured or else as estimated."""
+        """Fixed seconds a step and seconds a row: its own, else its class's, else as estimated."""
         line = self._costs.get(view.id)
         if line is None or line.weight < 2:  # one step says nothing about two numbers
+            alike = self._class_costs.get(view.kind) if view.kind else None
+            if alike is not None and alike.weight >= 2:
+                return alike.fixed_s, max(1e-9, alike.row_s)
             if view.row_cost_s is not None:
                 return view.fixed_cost_s or 0.0, view.row_cost_s
             if line is None:
@@ -321,6 +354,8 @@ class StatisticsGatherer:
             self._arrived.pop(operator, None)
             self._arrived_before.pop(operator, None)
             self.arrival_rates.pop(operator, None)
+            self.usual_rates.pop(operator, None)
+            self._arrivals_seen.pop(operator, None)
             for touched in self._touched.values():
                 touched.discard(operator)
 

@@ -28,13 +28,15 @@ def units_named(loop: Loop) -> dict[str, tuple[str, list[str], list[str]]]:
     return found
 
 
-def scheduling_figures(loop: Loop, now: float) -> dict[str, Any]:
+def scheduling_figures(loop: Loop) -> dict[str, Any]:
     """Who is in charge, what scheduling costs, how the goals stand: plain values for JSON."""
     engine = loop.engine
     with engine.lock:
         steps = loop.scheduler
+        now = steps.now()
         scheduler = steps.scheduler
         take_wishes(engine, scheduler)
+        scheduler.catch_up(now)
         starving = scheduler.starving(now)
         named = units_named(loop) if starving else {}
         labels = {name: label for name, (label, _, _) in named.items()}
@@ -46,6 +48,7 @@ def scheduling_figures(loop: Loop, now: float) -> dict[str, Any]:
                 "limit": standing.goal.limit,
                 "value": standing.value,
                 "met": standing.met,
+                "misses_in_s": standing.misses_in_s,
                 "told": told(standing),
             }
             for standing in scheduler.standings()
@@ -61,5 +64,6 @@ def scheduling_figures(loop: Loop, now: float) -> dict[str, Any]:
             "barren_picks": dict(scheduler.starvation),
             "starving": {labels.get(name, name): round(s, 1) for name, s in starving.items()},
             "goals": goals,
+            "costs_others": {q: round(v, 4) for q, v in scheduler.costs_others(now).items()},
             "met": None if not verdicts or None in verdicts else all(verdicts),
         }

@@ -52,7 +52,7 @@ def follow_others(flow: Dataflow, now: float | None = None) -> list[str]:
     """Moves the watermarks of silent streams; gives the names of those that moved."""
     if not any(a.definition.idle_us is not None for a in flow.appenders.values()):
         return []
-    moment = time.time() if now is None else now
+    moment = time.monotonic() if now is None else now
     standings = {name: _standing(flow, name, moment) for name in flow.appenders}
     together: dict[str, set[str]] = {name: set() for name in standings}
     for query in list(flow.queries.values()):

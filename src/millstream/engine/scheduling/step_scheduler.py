@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from millstream.core.operator_graph import OperatorGraph
+from millstream.core.steady_clock import SteadyClock
 from millstream.decide.schedule.facts import Choice, Delivery, OperatorView
 from millstream.decide.schedule.facts import StepReport as Finished
 from millstream.decide.schedule.scheduler import Scheduler
@@ -44,7 +45,7 @@ class StepScheduler:
         self.pacing = Pacing(settings.pace_s)
         self.holding = False  # whether rows wait for nothing but the pace
         self.seconds = 0.0  # spent on choosing and on keeping statistics
-        self._clock = 0.0
+        self._clock = SteadyClock()
         self._shape: _Shape | None = None
 
     def choose(self, busy: Collection[str]) -> tuple[Choice, Unit] | None:
@@ -52,7 +53,7 @@ class StepScheduler:
         clock = time.perf_counter()
         take_wishes(self.flow, self.scheduler)
         units = {u.id: u for u in self.trains.units(busy)}
-        shape, now = self._current_shape(), self._now()
+        shape, now = self._current_shape(), self.now()
         home = {o.id: u.id for u in units.values() for o in u.operators}
         views = [self._view(u, shape, home, busy) for u in units.values()]
         if self.pacing.pace_s:
@@ -71,7 +72,7 @@ class StepScheduler:
             self.scheduler.abandon(choice)
             return
         clock = time.perf_counter()
-        now = self._now()
+        now = self.now()
         waited = max(0.0, now - report.arrived) if report.rows_out else 0.0
         delivery = Delivery(report.rows_out, waited * report.rows_out, waited)
         mine = {o.id for o in unit.operators}
@@ -92,9 +93,8 @@ class StepScheduler:
         )
         self.seconds += time.perf_counter() - clock
 
-    def _now(self) -> float:
-        self._clock = max(self._clock, time.time())
-        return self._clock
+    def now(self) -> float:
+        return self._clock()
 
     def _held(self, view: OperatorView, unit: Unit, now: float) -> bool:
         """Whether a unit has work that could be done now but for the pace."""
@@ -132,6 +132,8 @@ class StepScheduler:
             producers=_units(home, (s for o in unit.operators for s in o.inputs)),
             consumers=_units(home, (c for o in ids for c in shape.graph.consumers(o))),
             queries=tuple(dict.fromkeys(q for o in ids for q in shape.queries.get(o, ()))),
+            members=len(ids),
+            kind=lead.kind,
             fixed_cost_s=FIXED_COST_S,
             row_cost_s=ROW_COST_S,
             runnable=not any(i in busy or i in paused for i in ids),

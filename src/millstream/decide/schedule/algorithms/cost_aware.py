@@ -12,6 +12,9 @@ too short for a step of its own wait while others are worth more; when nothing e
 at once. The batch is the smallest whose fixed cost is an acceptable share of the step, so that
 results flow, and no longer than the longest step wanted; but never below THRESHOLD, and where
 memory counts as much as delay not below what RATIO gives either: rows of a step wait in no queue.
+Where a rate counts and more waits than can be done soon, batches grow to `COARSER` times that. And
+while so much waits, rows too few to carry a step are held for a moment, however dear they are: the
+fixed cost of a step for each row of a favoured query would be taken from everybody else.
 """
 
 from collections.abc import Iterator
@@ -26,6 +29,11 @@ from millstream.decide.schedule.workload import workload
 # Operators worth this share of the best count as equal, and the oldest rows go first: rows that
 # feed one join must advance together, or its results wait. Where nobody waits for results it is 1.
 NEARLY = 0.8
+COARSER = 2.5  # times the batch where a rate alone counts, under overload
+# Under overload rows are held, counted from when they came: while a step would lose more than this
+# to its fixed cost, for so long that the fixed cost is this share of the time, and no longer.
+HOLD_LOSS, HOLD_SHARE, HOLD_S_MAX = 0.02, 0.002, 1.0
+HELD = 1e-6  # what is held goes after all others
 
 
 def batch_rows(
@@ -35,18 +43,26 @@ def batch_rows(
     settings: ScheduleSettings,
     *,
     awaited: bool = True,
+    coarse: float = 0.0,
 ) -> float:
     """Rows for one step: enough to carry the fixed cost, not longer than the longest step.
 
     >>> settings = ScheduleSettings(overhead_share=0.1, step_s_max=1.0)
     >>> batch_rows(60_000, fixed_s=0.06, row_s=2e-5, settings=settings)
     27000
+
+    A rate is served by larger ones.
+
+    >>> batch_rows(600_000, fixed_s=0.06, row_s=2e-5, settings=settings, coarse=1.0)
+    67500
     """
     share = settings.overhead_share
     efficient = fixed_s * (1 - share) / (share * row_s)
     longest = (settings.step_s_max - fixed_s) / row_s
     least = settings.threshold_rows if awaited else workload(pending, settings)
     wanted = max(1.0, min(max(efficient, least), longest))
+    if coarse:
+        wanted *= COARSER**coarse
     # A remainder smaller than half a batch is taken along: it would not carry a step of its own.
     rows = pending if pending <= 1.5 * wanted else wanted
     if settings.rows_max is not None:
@@ -61,6 +77,8 @@ class CostAware:
         self._index: dict[str, float] = {}
         self._cost: dict[str, tuple[float, float]] = {}
         self._nearly = NEARLY
+        self._coarse: dict[str, float] = {}  # how large the goals want steps, see `holding`
+        self._overload = False
         self._awaited = True  # delay counts more than memory: results shall flow, in small batches
 
     def rank(self, situation: Situation) -> Iterator[Pick]:
@@ -71,9 +89,14 @@ class CostAware:
                 return -inf
             fixed_s, row_s = self._cost.get(view.id, (0.0, 1e-3))
             rows[view.id] = n = batch_rows(
-                view.rows, fixed_s, row_s, situation.settings, awaited=self._awaited
-            )
-            return self._index.get(view.id, 0.0) * row_s * n / (fixed_s + row_s * n)
+                view.rows, fixed_s, row_s, situation.settings, awaited=self._awaited,
+                coarse=self._coarse.get(view.id, 0.0),
+            )  # fmt: skip
+            used = row_s * n / (fixed_s + row_s * n)
+            if self._overload and 1 - used > HOLD_LOSS and view.oldest is not None:
+                hold_s = min(HOLD_S_MAX, fixed_s / HOLD_SHARE)
+                used *= HELD if situation.now - view.oldest < hold_s else 1.0
+            return self._index.get(view.id, 0.0) * used
 
         ranked = sorted(
             ((worth(view), view) for view in situation.views), key=lambda w: w[0], reverse=True
@@ -88,7 +111,8 @@ class CostAware:
         statistics, plan = situation.statistics, situation.plan
         self._cost = {view.id: statistics.step_cost(view) for view in situation.views}
         kept = {view.id: statistics.row_selectivity(view) for view in situation.views}
-        waiting = outlook(situation).cost
+        ahead = outlook(situation)
+        waiting, self._coarse, self._overload = ahead.cost, ahead.coarse, ahead.overload > 0
         goals = situation.goals
         memory_alone = weight_of(goals, MEMORY) > 0 and weight_of(goals, DELAY) == 0
         self._nearly = 1.0 if memory_alone else NEARLY

@@ -11,35 +11,66 @@ model holds (rollout). The work of a review is bounded.
 RATIO and THRESHOLD are set beside the algorithm, by the goals and the measured costs of steps (see
 `workload`): the seed keeps them fixed and leaves adapting them to future work (section 4.1).
 
-No chance is involved, and nothing needs to be explored.
+No chance is involved, and nothing needs to be explored: the algorithm in charge changes only where
+another promises clearly less, and that is seldom, as the cost-aware one steers by the same costs.
+
+What cannot be foreseen is judged by what was seen. Goals over statistics other than queues, delays
+and rates (a user's own, or how busy a processor is) have no holding cost; where they weigh more
+than the others, each algorithm runs once and then the one with the highest score by equations 5.1
+and 5.2 is in charge, until another's is clearly higher.
 """
 
+from collections.abc import Sequence
 from typing import cast
 
 from millstream.decide.schedule.facts import OperatorView
-from millstream.decide.schedule.holding import Outlook, outlook
+from millstream.decide.schedule.holding import DELAY, MEMORY, RATE, Outlook, outlook
 from millstream.decide.schedule.protocol import Algorithm, Review, Situation, Verdict
+from millstream.decide.schedule.quality import Goal
+from millstream.decide.schedule.selectors.exploration import Exploration
 from millstream.decide.schedule.workload import adapted_workload, workload
 
 # The cost-aware algorithm steers by the same costs and is the one to beat: models err, so another
 # must promise this much less than it, and any change this much less than staying.
 HOME, HOME_LESS, STAY_LESS = "cost_aware", 0.8, 0.98
+SCORE_MORE = 0.02  # by which a score must be higher than that of the algorithm in charge
 VIEWS_MAX = 10_000  # operator views looked at in one review, whatever the plan's size
 
 
 class Foresight:
     name = "foresight"
 
+    def __init__(self) -> None:
+        self._exploration = Exploration()
+
     def select(self, review: Review) -> Verdict:
         if review.situation.statistics.series("queue_rows") is None or review.current is None:
             first = review.candidates[-1]
             return Verdict(first, "nothing measured yet", review.settings.statistics_s)
+        if len(review.candidates) > 1 and unforeseen(review.situation.goals) > 0.5:
+            return self._by_score(review, review.current)
         best, reason = _least_cost(review, review.current)
         if not review.settings.adapt_workload:
             return Verdict(best, reason)
         wanted = adapted_workload(review.situation)
         told = f"ratio {wanted.ratio:.3g}, threshold {wanted.threshold_rows:.3g}"
         return Verdict(best, f"{reason}; {told}", workload=wanted)
+
+    def _by_score(self, review: Review, current: str) -> Verdict:
+        """For goals that have no holding cost: what served them best so far."""
+        scores = review.scores()
+        explored = self._exploration.next(review)
+        if explored is not None:
+            return explored
+        best = max(review.candidates, key=lambda name: (scores[name], name))
+        if current in review.candidates and scores[best] < scores[current] + SCORE_MORE:
+            best = current
+        return Verdict(best, f"goals that cannot be foreseen: score {scores[best]:.3f}")
+
+
+def unforeseen(goals: Sequence[Goal]) -> float:
+    """The weight of goals that no holding cost stands for."""
+    return sum(g.weight for g in goals if g.statistic not in MEMORY | DELAY | RATE)
 
 
 def _least_cost(review: Review, current: str) -> tuple[str, str]:
@@ -71,8 +102,8 @@ class _ImaginedView:
     """An operator view that may change: algorithms read it as if it were one."""
 
     __slots__ = (
-        "bytes", "consumers", "fixed_cost_s", "id", "oldest", "producers", "queries", "row_cost_s",
-        "row_selectivity", "rows", "runnable",
+        "bytes", "consumers", "fixed_cost_s", "id", "kind", "members", "oldest", "producers",
+        "queries", "row_cost_s", "row_selectivity", "rows", "runnable",
     )  # fmt: skip
 
     def __init__(self, view: OperatorView) -> None:
@@ -81,6 +112,7 @@ class _ImaginedView:
         self.producers, self.consumers = view.producers, view.consumers
         self.fixed_cost_s, self.row_cost_s = view.fixed_cost_s, view.row_cost_s
         self.row_selectivity = view.row_selectivity
+        self.members, self.kind = view.members, view.kind
 
 
 def foreseen_cost(
@@ -113,7 +145,7 @@ class _Play:
         by_id = cast(dict[str, OperatorView], self._views)
         self._situation = Situation(
             self.now, list(by_id.values()), by_id, plan, statistics, situation.settings,
-            situation.goals,
+            situation.quality, situation.goals,
         )  # fmt: skip
         self._total = 0.0
         self._order = [(name, plan.producers(name)) for name in plan.order]
@@ -178,24 +210,37 @@ class _Play:
         Above a join results wait for the input that lags: they are counted as if all inputs lagged
         like the worst, not input by input.
         """
-        ahead, waiting, total, rows = self._ahead, dict[str, float](), 0.0, 0.0
+        ahead, waiting, total, memory = self._ahead, dict[str, float](), 0.0, 0.0
         for name, producers in self._order:
             queued = self._views[name].rows
-            rows += queued
+            memory += queued * ahead.memory[name]
             above = [waiting[producer] / self._fan_out[producer] for producer in producers]
             shares = self._shares.get(name)
             if shares is not None:
                 held = max(w / max(s, 1e-3) for w, s in zip(above, shares, strict=True))
             else:
                 held = above[0] if above else 0.0
-            waiting[name] = held + queued * ahead.results[name]
+            waiting[name] = held + queued * ahead.value[name]
             if not self._consumers(name):
                 total += waiting[name]
-        return ahead.in_memory * rows + ahead.as_result * total
+        return memory + total
 
     def cost_a_second(self, end: float) -> float:
-        """Of the time played, and of what is left: that waits about half of its remaining work."""
-        idle = max(0.0, end - self.now)
+        """Of the time played, of what was not played, and of what is left at the end.
+
+        What is left at the end waits about half of its remaining work. Who takes small steps is not
+        played to the end: until then what waits shrinks or grows as the load lets it.
+        """
+        unplayed = max(0.0, end - self.now)
         left = sum(v.rows * self._ahead.seconds[name] for name, v in self._views.items())
-        total = self._total + self._stock() * 0.5 * left
-        return total / max(self.now + idle - self._start, 1e-9)
+        stock = self._stock()
+        total = self._total
+        if left > 0:
+            load = sum(rate * self._ahead.seconds[leaf.id] for leaf, rate in self._arrivals)
+            at_end = left + (load - 1) * unplayed
+            if at_end > 0:
+                then = stock * at_end / left
+                total += 0.5 * (stock + then) * unplayed + 0.5 * then * at_end
+            else:
+                total += 0.5 * stock * left / (1 - load)
+        return total / max(self.now + unplayed - self._start, 1e-9)
