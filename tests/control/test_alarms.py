@@ -144,6 +144,11 @@ def test_a_long_step_of_another_query_is_the_culprit() -> None:
     [
         (with_query("a", goals=MISSED), ("goal", "a"), "warning", "query a misses delay below 2 s"),
         (
+            with_query("a", goals=(GoalSnapshot("delay (s)", "at most 2 s", 1.5, True, 40.0),)),
+            ("foretold", "a"), "warning",
+            "at this rate query a misses delay (s) at most 2 s in 40 s",
+        ),
+        (
             with_processor("p1", goals=MISSED), ("goal", "p1"), "warning",
             "all queries together miss delay below 2 s",
         ),

@@ -22,6 +22,7 @@ PLANS = {
     "one": tree("one", ("o:f", "s:a"), ("o:j", "o:f", "s:b"), ("o:r", "o:j")),
     "two": tree("two", ("o:f", "s:a"), ("o:g", "o:f")),
     "watch": tree("watch", ("o:w", "s:sys.steps")),
+    "alarmed": tree("alarmed", ("o:a", "s:sys.alarms")),
     "both": tree("both", ("o:v", "s:sys.steps", "s:sys.moves")),
 }
 
@@ -222,3 +223,25 @@ def test_no_row_is_older_than_what_was_sent_before() -> None:
     stamped = system_streams.stamped(rows, 100, 110)
     assert [row["at"] for row in stamped] == [100, 101, 110]
     assert [row["at"] for row in rows] == [50, 120, 101]
+
+
+def test_alarms_are_told_when_they_begin_and_end() -> None:
+    cluster = cluster_of()
+    cluster.feed(Submit("alarmed", "alarmed"))
+    cluster.feed(Submit("one", "one"))
+    go(cluster, 6)
+    assert wanted(cluster.state) == {"sys.alarms"}
+    standing = {(r["kind"], r["subject"]) for r in standing_rows(cluster.state, "sys.alarms")}
+    assert ("away", "p2") not in standing
+    told = known(cluster.state, "sys.alarms")
+    cluster.kill("p2", 60.0)
+    go(cluster, 30)
+    rows = news(cluster.state, "sys.alarms", told)
+    away = next(r for r in rows if r["kind"] == "away")
+    assert (away["state"], away["severity"], away["subject"]) == ("raised", "error", "p2")
+    assert away["todo"]
+    told = told_now(cluster.state, told, "sys.alarms")
+    assert not [r for r in news(cluster.state, "sys.alarms", told) if r["kind"] == "away"]
+    go(cluster, 60)
+    ended = [r for r in news(cluster.state, "sys.alarms", told) if r["kind"] == "away"]
+    assert [(r["state"], r["subject"]) for r in ended] == [("ended", "p2")]

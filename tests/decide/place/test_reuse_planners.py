@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from millstream.core.errors import UsageError
 from millstream.decide.place.bounds import aggregate_host, proven_bound, standalone_costs
 from millstream.decide.place.check import check
 from millstream.decide.place.planners import PLANNERS, Outcome, plan_all
-from millstream.decide.place.problem import Host, Operator, Problem, Query, Stream
+from millstream.decide.place.problem import Host, Links, Operator, Problem, Query, Stream
 from millstream.decide.place.reuse.catalog import Catalog
 from millstream.decide.place.reuse.planners.sqpr import SqprPlanner
 from millstream.decide.place.workload import LITERAL, TIGHT, generate, scaled
@@ -102,6 +104,33 @@ def test_a_refusal_names_what_is_short(planner: str, reason: str, hosts: tuple[H
 def test_a_stream_that_nothing_computes_is_refused_as_such(planner: str) -> None:
     found = plan_all(pair_problem(operators=()), planner).solution
     assert found.refused[0].reason == "no_plan"
+
+
+@pytest.mark.parametrize("planner", PLANNERS.names())
+def test_a_missing_link_is_told_as_one(planner: str) -> None:
+    """The inputs enter at two hosts, and nothing leads from one to the other."""
+    apart = pair_problem(links=Links(listed=()))
+    (refusal,) = plan_all(apart, planner).solution.refused
+    assert refusal.reason == "link"
+    assert "would fit" in refusal.detail
+
+
+DEEP = 1_500  # more than Python lets functions call each other
+
+
+@pytest.mark.parametrize("planner", QUICK)
+@pytest.mark.parametrize("bound", [None, 10.0])
+def test_a_deep_plan_is_placed_or_refused(planner: str, bound: float | None) -> None:
+    names = [f"s{number}" for number in range(DEEP + 1)]
+    ways = tuple(Operator(f"o{name}", (read,), name, 0.1) for read, name in pairwise(names))
+    streams = (Stream("s0", 1.0, "h0"), *(Stream(name, 1.0) for name in names[1:]))
+    wish = Query("q", names[-1], latency_bound=bound)
+    apart = Links(distance=np.array([[0.0, 1.0], [1.0, 0.0]])) if bound else Links()
+    for cpu, admitted in ((DEEP, ("q",)), (10.0, ())):
+        hosts = (Host("h0", cpu), Host("h1", cpu))
+        found = plan_all(Problem(hosts, streams, ways, (wish,), apart), planner).solution
+        assert found.admitted == admitted
+        assert all(refusal.reason == "cpu" for refusal in found.refused)
 
 
 @pytest.mark.parametrize("planner", PLANNERS.names())

@@ -30,6 +30,9 @@ class Placed:
     cpu: float | None = None  # CPU seconds a second more than before; None: not estimated
     bandwidth: float | None = None  # bytes a second more between processors
     detail: Mapping[str, Any] = field(default_factory=dict)
+    moves: tuple[
+        Mapping[str, str], ...
+    ] = ()  # of what runs, by operator, in order; they come first
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,11 @@ def descriptions(state: ManagerState) -> tuple[ProcessorDescription, ...]:
 def answers(state: ManagerState, processor: str) -> bool:
     live = state.live.get(processor)
     return live is not None and live.state == "up"
+
+
+def at_any_rate(table: Mapping[str, Any]) -> bool:
+    """Whether a stream comes as fast as it is taken: a finite file without a rate."""
+    return bool(table.get("path")) and not table.get("rate") and not table.get("follow")
 
 
 @PLACERS.member("pattern")

@@ -40,6 +40,7 @@ from millstream.control.protocol.commands import (
 )
 from millstream.control.protocol.records import Peer
 from millstream.control.protocol.replies import Done, Progressed, Refusal, Reply, Sealed
+from millstream.control.recovery.silence import WAYS, silence
 from millstream.core.errors import UsageError
 
 ASK_S = 0.2  # between questions how far a move is; after a while they become rarer
@@ -85,6 +86,8 @@ def objection(state: ManagerState, operators: Iterable[str], target: str) -> str
         record = state.operators.get(name)
         if record is None or record.processor == NOBODY:
             return f"there is no running operator {name}"
+        if quiet := silence(state, record.processor):
+            return f"{quiet}, and has {name}: {WAYS.format(record.processor)}"
         if name in moving and not (moving[name].settled or moving[name].undoing):
             return f"operator {name} is on its way to {moving[name].target} already"
         # its owner there would have to keep it for the target, and is not ours to ask

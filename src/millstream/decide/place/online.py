@@ -16,6 +16,7 @@ from millstream.decide.place.solution import Refusal
 NO_PLAN = "no_plan"  # no operator computes the stream from base streams
 TIMEOUT = "timeout"
 LATENCY = "latency"
+ADMIT = "admit"  # the weight of admitted queries is 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,18 @@ def _reused(
     )
 
 
+def _computable(catalog: Catalog, stream: int) -> bool:
+    """Whether base streams of hosts that are there lead to a stream at all."""
+    able: set[int] = set()
+    for name in catalog.closure(stream).streams:  # in topological order
+        base = catalog.base[name]
+        if (base >= 0 and catalog.alive[base]) or any(
+            able.issuperset(catalog.inputs[way]) for way in catalog.producers[name]
+        ):
+            able.add(name)
+    return stream in able
+
+
 def too_late(query: Query, bound: float, soonest: float | None = None) -> Decision:
     """There is room for the query, but no plan that keeps its latency bound."""
     detail = f"no plan with enough room delivers {query.stream} within {bound:g}"
@@ -154,14 +167,22 @@ def too_late(query: Query, bound: float, soonest: float | None = None) -> Decisi
 
 
 def refused(query: Query, short: Shortage | None, catalog: Catalog) -> Decision:
-    """The decision behind a shortage; none means that no plan exists at all."""
+    """The decision behind a shortage; none means that no plan exists at all.
+
+    A stream that something computes is then kept away by the weights, or by links that do not
+    exist.
+    """
     if short is None:
-        return Decision(
-            query.id,
-            refusal=Refusal(
-                query.id, NO_PLAN, f"nothing computes {query.stream} from streams that exist"
-            ),
-        )
+        reason, detail = NO_PLAN, f"nothing computes {query.stream} from streams that exist"
+        computable = _computable(catalog, catalog.stream_at[query.stream])
+        if computable and catalog.weights.admit == 0:
+            reason = ADMIT
+            detail = "weight admit is 0, so that nothing is gained by serving it; more would fit"
+        elif computable:
+            reason = LINK
+            detail = f"no links bring together what {query.stream} is computed from and wanted for"
+            detail += "; a link between its inputs' hosts would fit"
+        return Decision(query.id, refusal=Refusal(query.id, reason, detail, query.deliver_to))
     host = catalog.host_ids[short.host]
     where = f"host {host}"
     if short.resource == LINK and short.sender >= 0:

@@ -5,7 +5,7 @@ batches, lets the planner rest in between, times every answer and has the indepe
 at the result before anybody uses it. Decides nothing itself.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter, process_time
 
@@ -73,7 +73,11 @@ class Outcome:
     decisions: tuple[Decision, ...]
     seconds_total: float  # planning and background work
     planner: OnlinePlanner
-    cpu_ms: Durations  # CPU time a query: what a busy machine does not spoil
+
+    @property
+    def cpu_ms(self) -> Durations:
+        """CPU time a query: what a busy machine does not spoil."""
+        return self.solution.planning_cpu_ms
 
     @property
     def before_first_refusal(self) -> int:
@@ -112,13 +116,17 @@ def plan_all(
         if progress is not None:
             progress(min(first + batch, len(problem.queries)))
     total = perf_counter() - started
-    solution = solution_of(problem, online, decisions, times)
+    solution = solution_of(problem, online, decisions, times, busy)
     verify(problem, solution)
-    return Outcome(solution, tuple(decisions), total, online, durations(busy))
+    return Outcome(solution, tuple(decisions), total, online)
 
 
 def solution_of(
-    problem: Problem, online: OnlinePlanner, decisions: list[Decision], times: list[float]
+    problem: Problem,
+    online: OnlinePlanner,
+    decisions: list[Decision],
+    times: Sequence[float],
+    busy: Sequence[float] = (),
 ) -> Solution:
     state = online.state
     order = {query.id: number for number, query in enumerate(problem.queries)}
@@ -129,6 +137,7 @@ def solution_of(
         flows=state.flows(),
         delivered=tuple(sorted(state.delivered(), key=lambda given: order[given.query])),
         planning_ms=durations(times),
+        planning_cpu_ms=durations(busy),
     )
 
 

@@ -68,6 +68,7 @@ class Solution:
     flows: tuple[Flow, ...] = ()
     delivered: tuple[Delivered, ...] = ()
     planning_ms: Durations = field(default_factory=Durations, compare=False)
+    planning_cpu_ms: Durations = field(default_factory=Durations, compare=False)
 
 
 def durations(seconds: Iterable[float]) -> Durations:
@@ -109,12 +110,15 @@ def solution_to_json(solution: Solution) -> dict[str, Any]:
             {"query": given.query, "stream": given.stream, "host": given.host}
             for given in solution.delivered
         ],
-        "planning_ms": {
-            "median": round(solution.planning_ms.median, 3),
-            "p95": round(solution.planning_ms.p95, 3),
-            "max": round(solution.planning_ms.max, 3),
-        },
+        "planning_ms": _told(solution.planning_ms),
+        "planning_cpu_ms": _told(solution.planning_cpu_ms),
     }
+
+
+def _told(times: Durations) -> dict[str, float]:
+    return {
+        "median": round(times.median, 3), "p95": round(times.p95, 3), "max": round(times.max, 3)
+    }  # fmt: skip
 
 
 def solution_from_json(document: Any) -> Solution:
@@ -123,23 +127,28 @@ def solution_from_json(document: Any) -> Solution:
         "solution",
         document,
         (
-            "admitted", "refused", "operators", "flows", "delivered", "planning_ms", "planner",
-            "bounds",
+            "admitted", "refused", "operators", "flows", "delivered", "planning_ms",
+            "planning_cpu_ms", "planner", "bounds",
         ),
     )  # fmt: skip
     admitted = [item for _, item in fields.items("admitted", required=True)]
     if not all(isinstance(name, str) for name in admitted):
         raise UsageError("admitted must be a list of query ids")
-    times = Fields("planning_ms", fields.get("planning_ms") or {}, ("median", "p95", "max"))
     return Solution(
         admitted=tuple(admitted),
         refused=tuple(_refusal(item) for item in fields.items("refused")),
         operators=tuple(_placed(item) for item in fields.items("operators")),
         flows=tuple(_flow(item) for item in fields.items("flows")),
         delivered=tuple(_delivered(item) for item in fields.items("delivered")),
-        planning_ms=Durations(
-            times.amount("median", 0.0), times.amount("p95", 0.0), times.amount("max", 0.0)
-        ),
+        planning_ms=_durations(fields, "planning_ms"),
+        planning_cpu_ms=_durations(fields, "planning_cpu_ms"),
+    )
+
+
+def _durations(fields: Fields, name: str) -> Durations:
+    times = Fields(name, fields.get(name) or {}, ("median", "p95", "max"))
+    return Durations(
+        times.amount("median", 0.0), times.amount("p95", 0.0), times.amount("max", 0.0)
     )
 
 

@@ -7,9 +7,18 @@ a proven bound. Knows nothing of planning; no other module imports the solver.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
-import highspy
 import numpy as np
+
+from millstream.core.extras import told_where_missing
+
+
+def _library() -> Any:
+    """HiGHS, where the first model is solved: whoever plans otherwise does without."""
+    with told_where_missing():
+        import highspy  # noqa: PLC0415
+    return highspy
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,7 @@ class Model:
         seed: int = 0,
     ) -> Answer:
         """Maximises. `start` is a known solution, given in part; `gap` is relative."""
-        highs = highspy.Highs()  # type: ignore[no-untyped-call]
+        highs = _library().Highs()
         highs.setOptionValue("output_flag", False)
         highs.setOptionValue("threads", 1)
         highs.setOptionValue("random_seed", seed)
@@ -85,7 +94,8 @@ class Model:
         highs.run()
         return self._answer(highs)
 
-    def _lp(self) -> highspy.HighsLp:
+    def _lp(self) -> Any:
+        highspy = _library()
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = self.size
         lp.sense_ = highspy.ObjSense.kMaximize
@@ -104,7 +114,8 @@ class Model:
         ]
         return lp
 
-    def _answer(self, highs: highspy.Highs) -> Answer:
+    def _answer(self, highs: Any) -> Answer:
+        highspy = _library()
         status = highs.getModelStatus()
         info = highs.getInfo()
         found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible

@@ -57,6 +57,7 @@ class Catalog:
     def __init__(self, links: Links | None = None, weights: Weights | None = None) -> None:
         self.links = links or Links()
         self.weights = weights or Weights()
+        self.owned = False  # whether a stream is computed once and sent by that host alone
         self.host_ids: list[str] = []
         self.host_at: dict[str, int] = {}
         self.hosts: list[Host] = []

@@ -3,8 +3,9 @@
 C[s, h] is the least price of having stream s at host h: nothing if it is there, the best operator
 run at h on inputs had at h, or the cheapest holder or producer elsewhere plus shipping (whoever
 holds a stream may relay it). All of S(q), all hosts considered, one numpy pass a level. Steps that
-fit one by one but not together raise a price, and the programme runs again. Decides a plan from
-state and prices; changes nothing.
+fit one by one but not together raise a price, and the programme runs again. Where streams have
+owners (`Catalog.owned`) nothing is relayed and nothing is computed a second time. Decides a plan
+from state and prices; changes nothing.
 """
 
 from dataclasses import dataclass
@@ -97,10 +98,15 @@ def _fill(state: PlanState, table: Table, first: int, last: int) -> None:
     if first == last:
         return
     had, prices, streams = table.had, table.prices, table.closure.streams
+    owned = state.catalog.owned
+    owners: dict[int, int] = {}  # row -> the only column that may send it
     for row in range(first, last):
         held = state.holders.get(streams[row])
         if not held:
             continue
+        if owned:
+            had[row] = inf
+            owners[row] = prices.column(state.owner(streams[row]))
         if prices.hosts is None:
             had[row, list(held)] = 0.0
         else:
@@ -108,17 +114,27 @@ def _fill(state: PlanState, table: Table, first: int, last: int) -> None:
             had[row, [places[host] for host in held if host in places]] = 0.0
     if table.crossing is not None:
         for row in range(first, last):
-            _fill_over_links(table, row)
+            _fill_over_links(table, row, owners.get(row), 1 if owned else HOPS)
         return
     mine = had[first:last]
     sending = mine + table.leave[first:last]
+    for row, owner in owners.items():
+        sending[row - first] = _from_owner(sending[row - first], owner)
     senders = sending.argmin(axis=1)
     cheapest = sending[np.arange(last - first), senders]
     table.reach[first:last] = np.minimum(mine, cheapest[:, None] + table.arrive[first:last])
     table.senders[first:last, 0] = senders
 
 
-def _fill_over_links(table: Table, row: int) -> None:
+def _from_owner(sending: Floats, owner: int) -> Floats:
+    """Only the owner of a stream sends it; nobody where its host is not considered."""
+    alone = np.full_like(sending, inf)
+    if owner >= 0:
+        alone[owner] = sending[owner]
+    return alone
+
+
+def _fill_over_links(table: Table, row: int, owner: int | None, hops: int) -> None:
     """Links that bind or have a length: hop by hop, as relays need."""
     assert table.crossing is not None
     assert table.room is not None
@@ -126,8 +142,9 @@ def _fill_over_links(table: Table, row: int) -> None:
     step = rate * table.crossing
     step[table.room < rate] = inf
     best = table.had[row].copy()
-    for _ in range(HOPS):
-        offers = (best + table.leave[row])[:, None] + step
+    for _ in range(hops):
+        sending = best + table.leave[row]
+        offers = (sending if owner is None else _from_owner(sending, owner))[:, None] + step
         senders = offers.argmin(axis=0)
         shipped = offers[senders, np.arange(len(best))] + table.arrive[row]
         better = shipped < best
@@ -176,13 +193,16 @@ def distance_price(state: PlanState, curve: PriceCurve) -> float:
 
 
 class Extraction:
-    """Reads the steps behind an entry of the table, in causal order."""
+    """Reads the steps behind an entry of the table, in causal order; plans may be deep."""
 
     def __init__(self, state: PlanState, table: Table) -> None:
         self.state = state
         self.table = table
         self.steps: list[Run | Ship] = []
         self._have: set[tuple[int, int]] = set()  # (row, column) that the steps provide
+        self._made: dict[int, int] = {}  # row -> the column that computes it, where it has an owner
+        # what is still to be read, the next one last: a step, or a (row, column) to be had
+        self._waiting: list[tuple[int, int, Run | Ship | None]] = []
 
     def _host(self, column: int) -> int:
         hosts = self.table.prices.hosts
@@ -194,22 +214,31 @@ class Extraction:
 
     def reach(self, row: int, column: int) -> None:
         """Steps that put the row's stream at the column's host."""
+        waiting = self._waiting
+        waiting.append((row, column, None))
+        while waiting:
+            row, column, step = waiting.pop()
+            if step is not None:
+                self.steps.append(step)
+                self._have.add((row, column))
+            elif not self._held(row, column):
+                self._have_at(row, column)
+
+    def _have_at(self, row: int, column: int) -> None:
         table = self.table
-        if self._held(row, column):
-            return
-        if table.had[row, column] <= table.reach[row, column]:
+        made = self._made.get(row)
+        if made is None and table.had[row, column] <= table.reach[row, column]:
             self._compute(row, column)
             return
-        if table.crossing is None:
-            sender = int(table.senders[row, 0])
-            if not self._held(row, sender):
-                self._compute(row, sender)
-        else:
-            sender = int(table.senders[row, column])
-            self.reach(row, sender)
+        over_links = table.crossing is not None
+        sender = int(table.senders[row, column if over_links else 0]) if made is None else made
         stream = table.closure.streams[row]
-        self.steps.append(Ship(stream, self._host(sender), self._host(column)))
-        self._have.add((row, column))
+        ship = Ship(stream, self._host(sender), self._host(column))
+        self._waiting.append((row, column, ship))
+        if over_links:
+            self._waiting.append((row, sender, None))
+        elif not self._held(row, sender):
+            self._compute(row, sender)
 
     def _compute(self, row: int, column: int) -> None:
         table, closure = self.table, self.table.closure
@@ -222,10 +251,10 @@ class Extraction:
             price = table.run[number, column] + sum(table.reach[below, column] for below in rows)
             if price < best_price:
                 best, best_price, best_rows = operator, price, rows
-        for below in best_rows:
-            self.reach(below, column)
-        self.steps.append(Run(best, self._host(column)))
-        self._have.add((row, column))
+        if catalog.owned:
+            self._made[row] = column
+        self._waiting.append((row, column, Run(best, self._host(column))))
+        self._waiting.extend((below, column, None) for below in reversed(best_rows))
 
 
 def cheapest_plan(

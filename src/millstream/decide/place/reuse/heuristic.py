@@ -7,6 +7,7 @@ best weighted objective (III.3). It never re-plans and never spreads a plan over
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,8 +22,9 @@ from millstream.decide.place.online import (
 from millstream.decide.place.problem import Query
 from millstream.decide.place.reuse.catalog import LEEWAY, SLACK, Catalog, Floats
 from millstream.decide.place.reuse.objective import Scales
-from millstream.decide.place.reuse.state import CPU, IN, OUT, PlanState, Run, Ship, Shortage
+from millstream.decide.place.reuse.state import CPU, IN, LINK, OUT, PlanState, Run, Ship, Shortage
 
+Linked: TypeAlias = "tuple[int, Linked] | tuple[()]"  # the last one first; shares its rest
 MOST_PLANS = 2000  # abstract plans looked at for one query; a five-way join has 105
 
 
@@ -128,7 +130,7 @@ class HeuristicPlanner:
                 sender for sender in state.holders[name] if state.links.fits(sender, host, rate)
             ]
             if not senders:
-                return Shortage(OUT, next(iter(state.holders[name])), rate, 0.0)
+                return Shortage(LINK, host, rate, 0.0, sender=next(iter(state.holders[name])))
             sender = max(senders, key=lambda place: (free[place], -place))
             if rate > free[sender] + SLACK * catalog.out_offered[sender]:
                 return Shortage(OUT, sender, rate, float(free[sender]))
@@ -161,21 +163,26 @@ def abstract_plans(state: PlanState, stream: int) -> Iterator[AbstractPlan]:
 
 
 def _ways(state: PlanState, stream: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """(operators in order, streams fetched) for each tree of operators."""
-    if state.holders.get(stream):
-        yield (), (stream,)
-        return
-    for operator in state.catalog.producers[stream]:
-        for below in _combined(state, state.catalog.inputs[operator]):
-            yield (*below[0], operator), below[1]
+    """(operators in order, streams fetched) for each tree of operators; trees may be deep."""
+    catalog = state.catalog
+    # what is still open, operators so far (a reader before what it reads), streams fetched
+    partial: list[tuple[Linked, Linked, Linked]] = [((stream, ()), (), ())]
+    while partial:
+        waiting, operators, fetched = partial.pop()
+        while waiting and state.holders.get(waiting[0]):
+            fetched, waiting = (waiting[0], fetched), waiting[1]
+        if not waiting:
+            yield tuple(_unlinked(operators)), tuple(reversed(list(_unlinked(fetched))))
+            continue
+        name, rest = waiting
+        for operator in reversed(catalog.producers[name]):
+            below = rest
+            for read in reversed(catalog.inputs[operator]):
+                below = (read, below)
+            partial.append((below, (operator, operators), fetched))
 
 
-def _combined(
-    state: PlanState, streams: Sequence[int]
-) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    if not streams:
-        yield (), ()
-        return
-    for first in _ways(state, streams[0]):
-        for rest in _combined(state, streams[1:]):
-            yield (*first[0], *rest[0]), (*first[1], *rest[1])
+def _unlinked(values: Linked) -> Iterator[int]:
+    while values:
+        yield values[0]
+        values = values[1]

@@ -8,6 +8,7 @@ queries with a latency bound whose cheapest plan would be late. Decides a plan; 
 from math import ceil, inf
 
 import numpy as np
+import numpy.typing as npt
 
 from millstream.decide.place.reuse.catalog import Closure, Floats, Ints
 from millstream.decide.place.reuse.cheapest import (
@@ -54,8 +55,10 @@ class _Timetable:
         shape = (count, hosts, self.last + 1)
         self.reach: Floats = np.full(shape, inf)
         self.choice: Ints = np.zeros(shape, dtype=np.intp)
+        self._made: dict[int, int] = {}  # row -> the column that computes it, where it has an owner
         for row in range(count):
-            self._compute(row)
+            if not (state.catalog.owned and state.holders.get(closure.streams[row])):
+                self._compute(row)
             self._ship(row, self._hold(row))
 
     def _hold(self, row: int) -> list[int]:
@@ -92,10 +95,10 @@ class _Timetable:
         arrive = np.where(rate > prices.in_free, inf, rate * prices.incoming)
         slots = np.arange(self.last + 1)
         marker = len(self.closure.operators)  # senders are numbered after the operators
-        for _ in range(HOPS):
+        for _ in range(1 if self.state.catalog.owned else HOPS):
             before = self.reach[row].copy()
             improved = False
-            for sender in np.isfinite(before[:, -1] + leave).nonzero()[0].tolist():
+            for sender in self._senders(row, np.isfinite(before[:, -1] + leave)):
                 step = rate * self.crossing[sender] + arrive + leave[sender]
                 step[self.room[sender] < rate] = inf
                 when = slots[None, :] - self.delay[sender][:, None]
@@ -110,35 +113,50 @@ class _Timetable:
             if not improved:
                 break
 
+    def _senders(self, row: int, able: npt.NDArray[np.bool_]) -> list[int]:
+        """Columns that may send a row's stream: its owner alone, where it has one."""
+        stream = self.closure.streams[row]
+        senders: list[int] = able.nonzero()[0].tolist()
+        if self.state.catalog.owned and self.state.holders.get(stream):
+            owner = self.prices.column(self.state.owner(stream))
+            return [column for column in senders if column == owner]
+        return senders
+
     def steps(self, row: int, column: int, slot: int) -> list[Run | Ship]:
+        """Steps behind an entry, in causal order; plans may be deep."""
         found: list[Run | Ship] = []
-        self._read(row, column, slot, found, set())
+        have: set[tuple[int, int]] = set()
+        # what is still to be read, the next one last: a step, or an entry
+        waiting: list[tuple[int, int, int, Run | Ship | None]] = [(row, column, slot, None)]
+        while waiting:
+            row, column, slot, step = waiting.pop()
+            if step is not None:
+                found.append(step)
+                have.add((row, column))
+            elif (row, column) not in have and self.choice[row, column, slot] != HELD:
+                waiting.extend(self._behind(row, column, slot))
         return found
 
-    def _read(
-        self,
-        row: int,
-        column: int,
-        slot: int,
-        found: list[Run | Ship],
-        have: set[tuple[int, int]],
-    ) -> None:
-        choice = int(self.choice[row, column, slot])
-        if choice == HELD or (row, column) in have:
-            return
-        closure, marker = self.closure, len(self.closure.operators)
-        if choice >= marker:
-            sender = choice - marker
-            self._read(row, sender, slot - int(self.delay[sender, column]), found, have)
-            found.append(
-                Ship(closure.streams[row], int(self.hosts[sender]), int(self.hosts[column]))
-            )
-        else:
-            operator = closure.operators[choice]
-            for name in self.state.catalog.inputs[operator]:
-                self._read(closure.row[name], column, slot, found, have)
-            found.append(Run(operator, int(self.hosts[column])))
-        have.add((row, column))
+    def _behind(
+        self, row: int, column: int, slot: int
+    ) -> list[tuple[int, int, int, Run | Ship | None]]:
+        """The last step to an entry, and before it (later in the list) what that needs."""
+        choice, closure = int(self.choice[row, column, slot]), self.closure
+        marker, made = len(closure.operators), self._made.get(row)
+        here = int(self.hosts[column])
+        if choice >= marker or made is not None:
+            sender = choice - marker if made is None else made
+            ship = Ship(closure.streams[row], int(self.hosts[sender]), here)
+            before = max(0, slot - int(self.delay[sender, column]))
+            return [(row, column, slot, ship), (row, sender, before, None)]
+        operator = closure.operators[choice]
+        if self.state.catalog.owned:
+            self._made[row] = column
+        inputs = [closure.row[name] for name in self.state.catalog.inputs[operator]]
+        run: list[tuple[int, int, int, Run | Ship | None]] = [
+            (row, column, slot, Run(operator, here))
+        ]
+        return [*run, *((below, column, slot, None) for below in reversed(inputs))]
 
 
 def punctual_plan(

@@ -7,7 +7,7 @@ what a step would violate; never chooses anything.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -70,6 +70,7 @@ class PlanState:
         self.served: dict[str, tuple[int, int]] = {}  # query -> (stream, host)
         self.pinned: set[str] = set()  # queries whose result is wanted at a certain host
         self.bounds: dict[str, float] = {}  # queries with a latency bound
+        self.strict = True  # whether steps keep capacities; what runs may exceed them
         self._journal: list[tuple[Any, ...]] = []  # how to take each change back
         for stream, host in enumerate(catalog.base):
             if host >= 0:
@@ -107,13 +108,21 @@ class PlanState:
 
     def _lacking(self, resource: str, host: int, need: float) -> Shortage | None:
         used, offered = self.use(resource)
-        if fits(used[host], need, offered[host]):
+        if not self.strict or fits(used[host], need, offered[host]):
             return None
         return Shortage(resource, host, need, offered[host] - used[host])
 
     def has(self, stream: int, host: int) -> bool:
         held = self.holders.get(stream)
         return held is not None and host in held
+
+    def owner(self, stream: int) -> int:
+        """The host where a stream enters or is computed; -1 where it is not there at all."""
+        base = self.catalog.base[stream]
+        if base >= 0:
+            return base
+        held = self.holders.get(stream, ())
+        return next((host for host in held if self.source[stream, host] >= 0), -1)
 
     # --- transactions --------------------------------------------------------------------------
 
@@ -208,7 +217,7 @@ class PlanState:
         short = self._lacking(IN, target, rate) or self._lacking(OUT, source, rate)
         if short is not None:
             return short
-        if not self.links.fits(source, target, rate):
+        if self.strict and not self.links.fits(source, target, rate):
             return Shortage(LINK, target, rate, self.links.free(source, target), sender=source)
         self._link(source, target, rate)
         self._add(self.in_used, target, rate)
@@ -376,8 +385,14 @@ class PlanState:
 
     def adopt(self, other: "PlanState") -> None:
         """Takes over a placement as it is, whether or not it fits; only when empty."""
+        self.take(other.source, other.served)
+
+    def take(
+        self, source: Mapping[tuple[int, int], int], served: Mapping[str, tuple[int, int]]
+    ) -> None:
+        """Takes a placement by its sources and deliveries as it is, fitting or not; when empty."""
         catalog = self.catalog
-        for (stream, host), origin in other.source.items():
+        for (stream, host), origin in source.items():
             self.source[stream, host] = origin
             self.holders[stream][host] = None
             self.streams_at[host][stream] = None
@@ -394,12 +409,15 @@ class PlanState:
                 self.uses[stream, ~origin] += 1
                 if self.links.used is not None:
                     self.links.used[~origin, host] += rate
-        for (stream, host), queries in other.clients.items():
-            self.clients[stream, host] = dict(queries)
-            self.delivered_at.setdefault(stream, {})[host] = None
-            self.out_used[host] += catalog.rate[stream]
-            self.uses[stream, host] += 1
-        self.served = dict(other.served)
+        for query, (stream, host) in served.items():
+            key = stream, host
+            if key not in self.clients:
+                self.clients[key] = {}
+                self.delivered_at.setdefault(stream, {})[host] = None
+                self.out_used[host] += catalog.rate[stream]
+                self.uses[key] += 1
+            self.clients[key][query] = None
+        self.served = dict(served)
 
     # --- what came out -------------------------------------------------------------------------
 
