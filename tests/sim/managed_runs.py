@@ -2,7 +2,15 @@
 
 from random import Random
 
-from millstream.control.manager.events import Drain, Drop, RequestMove, StartStreams, Submit
+from millstream.control.manager.events import (
+    DeclareStream,
+    Drain,
+    Drop,
+    Remove,
+    RequestMove,
+    StartStreams,
+    Submit,
+)
 from millstream.control.protocol.replies import Compiled
 from millstream.sim.managed.managed_cluster import ManagedCluster, Trouble, tree
 from sim.managed_checkers import always, in_the_end
@@ -54,7 +62,9 @@ def random_wish(chance: Random, cluster: ManagedCluster) -> None:
         cluster.ask(Drain(name, back=True))
 
 
-def random_run(seed: int, *, wishes: int = 12, queries: int = 4) -> ManagedCluster:
+def random_run(
+    seed: int, *, wishes: int = 12, queries: int = 4, burning: bool = False, losing: bool = False
+) -> ManagedCluster:
     """A cluster that went through a bad time, and then had a quiet one."""
     chance = Random(seed)
     trouble = Trouble(
@@ -67,6 +77,7 @@ def random_run(seed: int, *, wishes: int = 12, queries: int = 4) -> ManagedClust
         kill_manager_every_s=chance.choice((0.0, 8.0, 25.0)),
         pause_every_s=chance.choice((0.0, 15.0)),
         down_s=chance.choice((0.5, 3.0, 8.0)),
+        burn_manager_every_s=25.0 if burning else 0.0,
     )
     names = tuple(f"p{n}" for n in range(1, chance.randint(2, 4) + 1))
     cluster = ManagedCluster(seed, names, random_plans(chance, queries), trouble)
@@ -75,13 +86,24 @@ def random_run(seed: int, *, wishes: int = 12, queries: int = 4) -> ManagedClust
     for number, text in enumerate(sorted(cluster.plans)):
         cluster.feed(Submit(f"q{number}", text, from_beginning=True))
     cluster.feed(StartStreams())
+    lost_at = chance.uniform(5.0, 40.0) if losing else float("inf")
     for _ in range(wishes):
         at = cluster.kernel.now + chance.uniform(0.5, 5.0)
         cluster.run(at)
         assert not always(cluster), always(cluster)
         if cluster.manager_up:
             random_wish(chance, cluster)
+        if cluster.kernel.now >= lost_at and len(cluster.processors) > 1:
+            cluster.lose(chance.choice(sorted(cluster.processors)))
+            lost_at = float("inf")
     cluster.run(max(trouble.until_s, cluster.kernel.now))
+    while still := sorted(cluster.dead.keys() & cluster.state.processors.keys()):
+        cluster.run(cluster.kernel.now + 5.0)
+        cluster.ask(Remove(still[0], lost=True))
+    if burning:  # of a stream that nobody had yet only the name is left: it is declared again
+        cluster.run(cluster.kernel.now + 30.0)
+        for name in STREAMS:
+            cluster.ask(DeclareStream({"name": name}))
     for _ in range(30):  # time enough for everything to end; mostly less
         cluster.run(cluster.kernel.now + 5.0)
         if not in_the_end(cluster):

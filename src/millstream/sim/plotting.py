@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from millstream.core.extras import told_where_missing
+
 STYLE: dict[str, Any] = {
     "figure.figsize": (6.4, 4.0),
     "figure.dpi": 150,
@@ -16,6 +18,7 @@ STYLE: dict[str, Any] = {
     "lines.linewidth": 1.4,
     "lines.markersize": 4,
     "legend.frameon": False,
+    "legend.handlelength": 4.0,  # long enough to show a whole pattern of dashes
     "axes.prop_cycle": None,  # filled below: needs matplotlib
 }
 COLOURS = ("#1f5fa8", "#c8531f", "#2b8a57", "#8a4fa3", "#9a8a1c", "#4a4a4a", "#c23b72", "#3aa3b5")
@@ -24,7 +27,8 @@ LINES = ("-", "--", "-.", ":", "-", "--", "-.", ":")
 
 def new_figure() -> Any:
     """An empty figure in the lab's style, without a display."""
-    import matplotlib as mpl  # noqa: PLC0415  (slow to import; only plots pay for it)
+    with told_where_missing():
+        import matplotlib as mpl  # noqa: PLC0415  (slow to import; only plots pay for it)
 
     mpl.use("Agg")
     from cycler import cycler  # noqa: PLC0415
@@ -42,6 +46,18 @@ def save(figure: Any, path: Path) -> None:
 
     figure.savefig(path)
     plt.close(figure)
+
+
+def mark_seed(axis: Any, *, x: float | None = None, y: float | None = None, text: str) -> None:
+    """The seed's own figure among ours: a star at a point, or a line across at x or at y."""
+    style = {"color": "black", "linewidth": 0.9, "linestyle": (0, (1, 1.5)), "zorder": 1}
+    label = f"seed: {text}"
+    if x is not None and y is not None:
+        axis.plot([x], [y], "k*", markersize=9, linestyle="none", label=label, zorder=4)
+    elif x is not None:
+        axis.axvline(x, label=label, **style)
+    elif y is not None:
+        axis.axhline(y, label=label, **style)
 
 
 def mark_claim(axis: Any, text: str) -> None:

@@ -54,6 +54,8 @@ class SourceRules:
         kind, options = table.get("source", "file"), table.get("options", {})
         if kind == "spark":
             self._check_format(name, str(table.get("format")))
+        if kind == "kafka":
+            self._check_format(name, "kafka")
         for option, value in options.items() if isinstance(options, Mapping) else ():
             self._check_option(name, str(option), value)
         for path in _paths(table):

@@ -21,13 +21,15 @@ from millstream.language.plan.schema import Field
 
 KEYS = (
     "path", "format", "options", "columns", "time", "lateness", "idle", "max_ahead", "source",
-    "rate", "follow", "trigger", "separator", "encoding", "header",
+    "rate", "follow", "trigger", "separator", "encoding", "header", "topic", "start",
 )  # fmt: skip
 # Keys of the table for options of Spark's readers, by the name that Spark has for them.
 SHORT_OPTIONS = {"separator": "sep", "encoding": "encoding", "header": "header"}
-SOURCES = ("file", "spark", "http", "push")
+SOURCES = ("file", "spark", "kafka", "http", "push")
 RATE_MAX = 1e12  # rows a second: beyond any disk, and rows due since the start remain countable
 TRIGGERS = ("available_now",)
+STARTS = ("earliest", "latest")  # of a Kafka topic
+BROKERS = "bootstrap.servers"
 FILE_FORMATS = ("csv", "json", "parquet", "text")
 BY_EXTENSION = {
     ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
@@ -65,7 +67,7 @@ def table_of(definition: StreamDefinition) -> dict[str, Any]:
         "time": definition.time,
         **source,
     }
-    if source.get("source") == "spark":
+    if source.get("source") in ("spark", "kafka"):
         table["options"] = dict(source.get("options", {}))
     for key, length in (
         ("lateness", definition.lateness_us),
@@ -174,14 +176,34 @@ class StreamReader:
             for key in ("rate", "follow"):
                 if key in self.table:
                     self._note((key,), f"{key} is for files", f"remove {key}", value=False)
-        if kind != "spark" and "trigger" in self.table:
-            self._note(("trigger",), 'trigger is for source = "spark"', value=False)
+        elif kind == "kafka":
+            source |= self._kafka_source(options)
+        if kind not in ("spark", "kafka") and "trigger" in self.table:
+            self._note(("trigger",), 'trigger is for source = "spark" or "kafka"', value=False)
+        for key in ("topic", "start"):
+            if kind != "kafka" and key in self.table:
+                self._note((key,), f'{key} is for source = "kafka"', value=False)
         if kind != "file" and "path" in self.table:
             if kind == "spark":
                 source["options"] = {**options, "path": str(self.base / str(self.table["path"]))}
             else:
                 self._note(("path",), f"a stream of source {kind} has no path", value=False)
         return source
+
+    def _kafka_source(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        topic, start = self._text("topic"), self._text("start") or STARTS[0]
+        if topic is None and "topic" not in self.table:
+            self._note((), f"stream {self.name} has no topic", 'topic = "requests"')
+        if BROKERS not in options:
+            hint = f'options = {{ "{BROKERS}" = "broker:9092" }}, as librdkafka names them'
+            self._note(("options",), f"stream {self.name} has no {BROKERS}", hint)
+        if start not in STARTS:
+            hint = f"one of {_listed(STARTS)}"
+            self._note(("start",), f"unknown start {start!r}", hint)
+        if "format" in self.table:
+            hint = "values are JSON objects, or a column named value"
+            self._note(("format",), "a stream of source kafka has no format", hint, value=False)
+        return {"topic": topic, "start": start} | self._trigger()
 
     def _trigger(self) -> dict[str, str]:
         named = self._text("trigger")

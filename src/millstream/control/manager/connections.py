@@ -142,7 +142,7 @@ def blueprint(state: ManagerState) -> Blueprint:
 
 
 def _want_streams(state: ManagerState, plan: Blueprint) -> None:
-    early = any(q.phase in EARLY for q in state.queries.values())
+    early = any(q.phase in EARLY and not q.found for q in state.queries.values())
     for stream in state.streams.values():
         if stream.forgotten:
             continue
@@ -266,6 +266,9 @@ def _unexpects(
         for consumer in sorted(set(consumers) - want.expected.get(stream, set())):
             if stream in plan.frozen or stream in plan.fetching.get(consumer, ()):
                 continue  # the rest of a tail may come from there
+            if consumer in state.lost and consumer not in state.processors:
+                found.append(Unexpect(stream, consumer))
+                continue
             theirs = state.live[consumer].actual if consumer in state.live else None
             # Whom a consumer asks by now is not known: it may have followed a pointer. Who is no
             # processor of ours belongs to a manager below, and ends by itself.

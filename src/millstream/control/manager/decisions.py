@@ -18,6 +18,7 @@ from millstream.control.admission.rules import (
 )
 from millstream.control.manager.state import NOBODY, ManagerState, Query
 from millstream.control.manager.turn import Turn
+from millstream.core.errors import UsageError
 from millstream.core.placement import Placement, ProcessorDescription
 from millstream.decide.balance.cost_models import COST_MODELS, CostMemory, CostTable, Measured
 from millstream.decide.balance.redistribution import (
@@ -138,8 +139,30 @@ def emptied(state: ManagerState, processor: str) -> dict[str, list[str]]:
     leaving = [o for o, p in placement(state).items() if p == processor]
     if not leaving:
         return {}
-    table = distribute(graph_of(state), others, state.settings.pattern, running)
+    table: dict[str, str] = {}
+    if state.settings.placer == SQPR:
+        from millstream.control.admission import replanning  # noqa: PLC0415
+
+        table.update(replanning.vacating(state, processor))
+    if any(operator not in table for operator in leaving):  # those without room go all the same
+        pattern = distribute(graph_of(state), others, state.settings.pattern, {**running, **table})
+        table = {**pattern, **table}
     targets: dict[str, list[str]] = {}
     for operator in leaving:
         targets.setdefault(table[operator], []).append(operator)
     return targets
+
+
+def least_entered(state: ManagerState) -> str:
+    """Where rows of a new stream enter: where fewest streams do, among those that answer."""
+    counts = {p.id: 0 for p in descriptions(state)}
+    if not counts:
+        counts = {p.id: 0 for p in state.processors.values() if not p.draining}
+    if not counts:
+        raise UsageError(
+            "no processor is left", hint="start one: millstream processor --manager URL --home DIR"
+        )
+    for stream in state.streams.values():
+        if stream.processor in counts:
+            counts[stream.processor] += 1
+    return min(counts, key=lambda p: (counts[p], p))

@@ -72,6 +72,7 @@ class Submit:
     latency_s: float | None = None
     queue: bool = False
     dry_run: bool = False
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +99,10 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Forget a processor that has nothing any more."""
+    """Forget a processor that has nothing any more, or that is lost with what it has."""
 
     processor: str
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ message under way gets the next one. Mistakes of a user are raised before anythi
 from dataclasses import replace
 from typing import assert_never
 
-from millstream.control.admission.rules import descriptions
 from millstream.control.manager import decisions, monitor, plans, quality, reconciliation, tiers
 from millstream.control.manager.belief import after
 from millstream.control.manager.connections import blueprint, increments
@@ -37,7 +36,7 @@ from millstream.control.manager.events import (
     Tick,
     Unanswered,
 )
-from millstream.control.manager.state import NOBODY, ManagerState, Sent, StreamRecord
+from millstream.control.manager.state import DURABLE, NOBODY, ManagerState, Sent, StreamRecord
 from millstream.control.manager.turn import Turn
 from millstream.control.moves import migration
 from millstream.control.protocol.commands import (
@@ -60,6 +59,7 @@ from millstream.control.protocol.commands import (
 )
 from millstream.control.protocol.envelope import MESSAGES_MAX, Envelope
 from millstream.control.protocol.replies import Done, Held, Inventory, Refusal, Reply, Reported
+from millstream.control.recovery import learning, losing, silence
 from millstream.core.errors import UsageError
 from millstream.core.names import problem_of
 
@@ -70,14 +70,30 @@ MESSAGE_MESSAGES_MAX = MESSAGES_MAX // 2
 
 def step(state: ManagerState, event: Event, now_s: float) -> tuple[ManagerState, tuple[Send, ...]]:
     """One event; the same state, event and time give the same answer."""
+    after, sends = _stepped(state, event, now_s)
+    if all(getattr(after, kind) is getattr(state, kind) for kind in DURABLE):
+        return after, sends
+    revision = after.revision + 1  # what is said from here on was remembered before
+    told = tuple(replace(s, envelope=replace(s.envelope, revision=revision)) for s in sends)
+    return replace(after, revision=revision), told
+
+
+def _stepped(
+    state: ManagerState, event: Event, now_s: float
+) -> tuple[ManagerState, tuple[Send, ...]]:
     turn = Turn(state, max(now_s, state.now_s))
     if not state.superseded:
         monitor.begin(turn)
     _handle(turn, event)
     if turn.state.superseded:
-        return turn.state, ()
+        looks = learning.looks_again(turn)
+        return turn.state, looks
     monitor.watch(turn)
     plans.advance(turn)
+    losing.advance(turn)
+    if not learning.advance(turn):
+        return _send(turn)
+    _relocate(turn)
     migration.advance(turn)
     quality.tidy(turn)
     tiers.tidy(turn)
@@ -85,7 +101,25 @@ def step(state: ManagerState, event: Event, now_s: float) -> tuple[ManagerState,
         _move_if_possible(turn, RequestMove((move.operator,), move.target, move.reason))
     for wish in _placed_anew(turn):
         _move_if_possible(turn, wish)
+    _plan_again(turn)
     return _send(turn)
+
+
+def _relocate(turn: Turn) -> None:
+    """Moves that planning wants; its libraries are loaded where there are any."""
+    if turn.state.relocations:
+        from millstream.control.moves import relocations  # noqa: PLC0415
+
+        relocations.advance(turn)
+
+
+def _plan_again(turn: Turn) -> None:
+    """What runs is planned again where queries are admitted by planning."""
+    settings = turn.state.settings
+    if settings.placer == decisions.SQPR and settings.replan_s and settings.moves_a_minute:
+        from millstream.control.admission import replanning  # noqa: PLC0415
+
+        replanning.review(turn)
 
 
 def _placed_anew(turn: Turn) -> tuple[RequestMove, ...]:
@@ -124,8 +158,11 @@ def _handle(turn: Turn, event: Event) -> None:
             migration.request(turn, event)
         case Drain(processor, back):
             _drain(turn, processor, back)
-        case Remove(processor):
-            _remove(turn, processor)
+        case Remove(processor, lost):
+            if lost:
+                losing.lose(turn, processor)
+            else:
+                _remove(turn, processor)
         case Change(settings):
             turn.set(settings=settings)
         case SetGoals():
@@ -156,9 +193,10 @@ def _replied(turn: Turn, event: Replied) -> None:
     if "not_me" in codes:  # another processor answers at that address
         _failed(turn, event.processor)
     elif "stale" in codes:
-        turn.set(superseded=f"processor {event.processor} follows a newer manager")
-        turn.decide("failure", "this manager stops acting", turn.state.superseded)
+        told = next(r for r in event.replies if isinstance(r, Refusal) and r.code == "stale")
+        learning.outdone(turn, event.processor, told)
     else:
+        learning.followed(turn)
         monitor.heard(turn, event.processor)
         for command, reply in zip(sent.commands, event.replies, strict=False):
             _note(turn, event.processor, command, reply)
@@ -170,6 +208,8 @@ def _note(turn: Turn, processor: str, command: Command, reply: Reply) -> None:
             monitor.note_report(turn, processor, reply)
         case TakeInventory(), Inventory():
             turn.live(processor, state="up", actual=reply)
+            if learning.learn(turn, processor, reply):
+                return
             strays = reconciliation.reconcile(turn, processor, reply)
             if strays:
                 known = turn.state.outbox.get(processor, ())
@@ -265,28 +305,16 @@ def _declare(turn: Turn, event: DeclareStream) -> None:
                 f"stream {name} is declared with another meaning",
                 hint="choose another name, or drop its queries and forget it first",
             )
-        if event.start and not known.start_wanted:
-            turn.put(replace(known, start_wanted=True))
+        place = known.processor  # nobody's: it was learned, and who has its rows never joined
+        if place == NOBODY:
+            place = event.processor or decisions.least_entered(turn.state)
+        started = known.start_wanted or event.start
+        turn.put(replace(known, processor=place, start_wanted=started))
         return
     if event.processor != NOBODY and event.processor not in turn.state.processors:
         raise UsageError(f"there is no processor {event.processor}")
-    place = event.processor or least_entered(turn.state)
+    place = event.processor or decisions.least_entered(turn.state)
     turn.put(StreamRecord(name, dict(event.table), place, event.start))
-
-
-def least_entered(state: ManagerState) -> str:
-    """Where rows of a new stream enter: where fewest streams do, among those that answer."""
-    counts = {p.id: 0 for p in descriptions(state)}
-    if not counts:
-        counts = {p.id: 0 for p in state.processors.values() if not p.draining}
-    if not counts:
-        raise UsageError(
-            "no processor is left", hint="start one: millstream processor --manager URL --home DIR"
-        )
-    for stream in state.streams.values():
-        if stream.processor in counts:
-            counts[stream.processor] += 1
-    return min(counts, key=lambda p: (counts[p], p))
 
 
 def _start(turn: Turn, names: tuple[str, ...]) -> None:
@@ -312,6 +340,8 @@ def _drain(turn: Turn, name: str, back: bool) -> None:
     known = turn.state.processors.get(name)
     if known is None:
         raise UsageError(f"there is no processor {name}")
+    if not back and (reason := silence.silence(turn.state, name)):
+        raise UsageError(reason, hint=silence.WAYS.format(name))
     turn.put(replace(known, draining=not back))
     if back:
         turn.decide("notice", f"processor {name} takes part again", about=("processor", name))
@@ -340,7 +370,8 @@ def _remove(turn: Turn, name: str) -> None:
     if operators or streams or moves:
         what = operators[0].label if operators else f"stream {streams[0].name}" if streams else ""
         raise UsageError(
-            f"processor {name} has {what or 'a move under way'}", hint=f"millstream drain {name}"
+            f"processor {name} has {what or 'a move under way'}",
+            hint=f"millstream drain {name}; if its home is gone: millstream remove --lost {name}",
         )
     turn.remove("processors", name)
     turn.remove("live", name)
@@ -364,6 +395,8 @@ def _send(turn: Turn) -> tuple[ManagerState, tuple[Send, ...]]:
             continue
         if live.actual is None:
             sends.append(_message(turn, name, "work", (TakeInventory(),)))
+            continue
+        if turn.state.learning_until_s:
             continue
         said = (
             *monitor.acquainting(turn, name),
@@ -397,5 +430,8 @@ def _message(turn: Turn, name: str, channel: str, commands: tuple[Command, ...])
     turn.set(number=number)
     turn.live(name, **{channel: Sent(number, turn.now_s, commands)})
     told = number if channel == "work" else 0
-    envelope = Envelope(turn.state.epoch, told, name, commands)
+    envelope = Envelope(
+        turn.state.epoch, told, name, commands, lineage=turn.state.lineage,
+        revision=turn.state.revision,
+    )  # fmt: skip
     return Send(name, turn.state.processors[name].url, channel, number, envelope)

@@ -11,30 +11,46 @@ from dataclasses import replace
 from math import exp
 from typing import Any
 
-from millstream.control.manager.state import Figures, Live, Processor, Statistics
+from millstream.control.manager.state import Figures, Live, ManagerState, Processor, Statistics
 from millstream.control.manager.turn import Turn
-from millstream.control.protocol.commands import Acquaint, Command, Join
+from millstream.control.protocol.commands import HOME_TAKEN, Acquaint, Command, Join
 from millstream.control.protocol.records import Peer
 from millstream.control.protocol.replies import Reported
-from millstream.core.errors import UsageError
+from millstream.core.errors import RefusedError, UsageError
 
 ACQUAINTED_MAX = 150
+EPOCH_FIRST_MAX = 10**9  # of a home that was never seen before
+EPOCH_STEP_MAX = 10**6  # by which a home's epoch may grow between two looks at it
 STEADY_S = 20.0  # within which steady rates follow what was measured by two thirds
 COUNTERS = ("rows_in", "rows_out", "rows", "bytes", "seconds", "steps", "cpu_s")
 
 
 def join(turn: Turn, news: Join) -> None:
-    """A processor says that it is there; an old epoch is refused."""
+    """A processor says that it is there; an old epoch of its home, or another home, is refused."""
     known = turn.state.processors.get(news.id)
+    gone = turn.state.lost.get(news.id)
+    if known is None and gone is not None and gone.home == news.home:
+        raise RefusedError(
+            "declared_lost",
+            f"processor {news.id} was declared lost, and its work begun again elsewhere",
+            hint="start it with an empty home; rows that only this one has can be read from it",
+        )
+    if known is not None and known.home and news.home and news.home != known.home:
+        _check_replaced(turn.state, news.id)
+        known = None
+    most = known.epoch + EPOCH_STEP_MAX if known is not None else EPOCH_FIRST_MAX
+    if news.epoch > most:
+        raise UsageError(f"no home was opened so often: epoch {news.epoch} of {news.id}")
     if known is not None and news.epoch < known.epoch:
-        raise UsageError(
+        raise RefusedError(
+            HOME_TAKEN,
             f"processor {news.id} comes with epoch {news.epoch}, and {known.epoch} was seen",
             hint="another process has taken over its home; this one must stop",
         )
     same = known is not None and (known.epoch, known.url) == (news.epoch, news.url)
-    record = Processor(
-        news.id, news.url, news.epoch, news.properties, known.draining if known else False
-    )
+    draining = known.draining if known else False
+    home = news.home or (known.home if known else "")
+    record = Processor(news.id, news.url, news.epoch, news.properties, draining, home)
     if record != known:
         turn.put(record)
     if same and news.id in turn.state.live and turn.state.live[news.id].state != "silent":
@@ -48,6 +64,19 @@ def join(turn: Turn, news: Join) -> None:
     else:
         turn.decide(
             "notice", f"processor {news.id} is back at {news.url}", about=("processor", news.id)
+        )
+
+
+def _check_replaced(state: ManagerState, name: str) -> None:
+    """An empty home under the name of one that has work would make as if nothing were lost."""
+    operators = any(o.processor == name for o in state.operators.values())
+    streams = any(s.processor == name for s in state.streams.values())
+    moves = any(name in (m.source, m.target) and not m.over for m in state.moves.values())
+    if operators or streams or moves:
+        raise RefusedError(
+            "other_home",
+            f"processor {name} is known with another home, and has work there",
+            hint=f"if that home is gone: millstream remove --lost {name}; else choose another --id",
         )
 
 

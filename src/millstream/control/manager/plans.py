@@ -40,6 +40,8 @@ from millstream.control.protocol.replies import (
     Reply,
     StreamMark,
 )
+from millstream.control.recovery import losing
+from millstream.control.recovery.silence import WAYS
 from millstream.core.errors import UsageError
 from millstream.core.operator_graph import GraphOperator, OperatorGraph
 from millstream.core.placement import problems
@@ -51,7 +53,9 @@ def submit(turn: Turn, asked: Submit) -> None:
     asked = made_whole(turn.state, asked)
     if asked.name in turn.state.queries:
         known = turn.state.queries[asked.name]
-        same = (known.cql, known.from_beginning) == (asked.cql, asked.from_beginning)
+        same = known.cql == asked.cql and (
+            known.found or known.from_beginning == asked.from_beginning
+        )
         if known.phase == "dropping":
             raise UsageError(f"query {asked.name} is being dropped", hint="try again in a moment")
         if same and not asked.dry_run:
@@ -71,7 +75,7 @@ def submit(turn: Turn, asked: Submit) -> None:
         Query(
             asked.name, asked.cql, asked.from_beginning, submitted_s=turn.now_s,
             deliver_to=asked.deliver_to, latency_s=asked.latency_s, queue=asked.queue,
-            dry_run=asked.dry_run,
+            dry_run=asked.dry_run, weight=asked.weight,
         )
     )  # fmt: skip
     considered = {k: v for k, v in turn.state.considered.items() if k != asked.name}
@@ -82,7 +86,7 @@ def drop(turn: Turn, asked: Drop) -> None:
     query = turn.state.queries.get(asked.name)
     if query is None:
         raise UsageError(f"there is no query {asked.name}")
-    turn.query(asked.name, phase="dropping")
+    turn.query(asked.name, phase="dropping", ending=True)
     turn.remove("marks", asked.name)
     _end_handed(turn, query)
     turn.decide("drop", f"query {asked.name} is dropped", about=("query", asked.name))
@@ -126,8 +130,13 @@ def compiled(turn: Turn, command: Compile, reply: Reply) -> None:
         if query.cql != command.cql or query.phase != "compiling":
             continue
         if isinstance(reply, Refusal):
-            if reply.code in ("mistake", "failed"):
+            if reply.code in ("mistake", "failed") and query.found:
+                turn.query(query.name, phase="failed", reason=reply.message)
+            elif reply.code in ("mistake", "failed"):
                 turn.refuse(query.name, reply)
+        elif isinstance(reply, Compiled) and query.found and query.start is not None:
+            _bound(turn, query, reply.starting(query.start), "deploying")  # it runs
+            turn.query(query.name, compiled=reply)  # unless it turns out not to
         elif isinstance(reply, Compiled) and query.given and query.start is not None:
             _bound(turn, query, reply.starting(query.start))  # who placed it here holds it
         elif isinstance(reply, Compiled):
@@ -165,6 +174,7 @@ def _consider(turn: Turn, query: Query, reply: Compiled) -> None:
             told |= {
                 "verdict": "admitted", "places": dict(verdict.table), "cpu": verdict.cpu,
                 "reused": list(verdict.reused), "bandwidth": verdict.bandwidth, **verdict.detail,
+                "moves": [dict(group) for group in verdict.moves],
             }  # fmt: skip
         case Refused():
             told |= {
@@ -177,11 +187,12 @@ def _consider(turn: Turn, query: Query, reply: Compiled) -> None:
     turn.in_table("considered", query.name, told)
 
 
-def _bound(turn: Turn, query: Query, reply: Compiled) -> None:
+def _bound(turn: Turn, query: Query, reply: Compiled, phase: str = "placing") -> None:
     mine = [o for o in reply.operators if not query.given or o.id in query.given]
     turn.query(
         query.name,
-        phase="placing",
+        phase=phase,
+        sources=reply.sources if query.found else query.sources,
         operators=tuple(o.id for o in mine),
         result=reply.result if any(o.id == reply.result for o in mine) else "",
         columns=reply.columns,
@@ -250,6 +261,7 @@ def _fix_start(turn: Turn, query: Query, reading: Mapping[str, set[str]]) -> Non
         return
     owners = {s: state.streams[s.removeprefix("s:")].processor for s in query.sources}
     start = start_of(query, places, marks, owners)
+    start = start if query.floor is None else max(start, query.floor)
     assert query.compiled is not None
     _bound(turn, turn.query(query.name, start=start), query.compiled.starting(start))
 
@@ -277,7 +289,10 @@ def _place(turn: Turn, query: Query) -> None:
     state = turn.state
     leaving = [o for o in query.operators if retiring(state, o)]
     if leaving:  # nobody has used them since, but they are not gone everywhere
-        turn.query(query.name, reason=f"operator {leaving[0]} of a dropped query is not gone yet")
+        silent = [p for p, live in state.live.items() if live.state == "silent"]
+        who = f": {silent[0]} is silent, {WAYS.format(silent[0])}" if silent else ""
+        reason = f"operator {leaving[0]} of a dropped query is not gone yet{who}"
+        turn.query(query.name, reason=reason)
         return
     used = {o for q in state.queries.values() for o in placed_operators(q)}
     unheld = [o for o in query.operators if o in used and o not in query.shared]
@@ -299,6 +314,9 @@ def _place(turn: Turn, query: Query) -> None:
             return
         turn.refuse(query.name, Refusal(verdict.resource, verdict.sentence, hint=verdict.fits))
         return
+    if isinstance(verdict, Placed) and verdict.moves:
+        _make_room(turn, query, verdict)
+        return
     wrong = validity(state, query, verdict.table) if isinstance(verdict, Placed) else ()
     if isinstance(verdict, Placed) and not wrong:
         _deploy(turn, query, verdict)
@@ -311,6 +329,30 @@ def _place(turn: Turn, query: Query) -> None:
         return
     later = turn.now_s + state.settings.beat_s
     turn.query(query.name, attempts=attempts, reason=reason, retry_s=later)
+
+
+def _make_room(turn: Turn, query: Query, verdict: Placed) -> None:
+    """Running operators go elsewhere first; the query waits, holds nothing and is planned again."""
+    from millstream.control.moves import relocations  # noqa: PLC0415  (with the planner's libraries)
+
+    ours = not relocations.under_way(turn.state)
+    turn.query(
+        query.name, phase="queued", reason="it waits for room that is being made", start=None,
+        compiled=None, operators=(), shared=(), retry_s=turn.now_s, awaits_room=True,
+        rooms=query.rooms + ours,
+    )  # fmt: skip
+    if ours:  # else after the moves that are under way, by then for what is left
+        reason = f"query {query.name} needs the room"
+        asked = relocations.ask_for(turn, verdict.moves, reason, query=query.name)
+        count = sum(len(one.operators) for one in asked)
+        sentence = f"room is made for query {query.name}: {count} running operators move first"
+        turn.decide("notice", sentence, verdict.sentence, about=("query", query.name))
+
+
+def _room_is_made(turn: Turn, query: Query) -> bool:
+    from millstream.control.moves import relocations  # noqa: PLC0415
+
+    return not query.awaits_room or not relocations.under_way(turn.state)
 
 
 def _decide_once(turn: Turn, query: Query, sentence: str) -> None:
@@ -350,11 +392,13 @@ def advance(turn: Turn) -> None:
     """Takes every query as far as it goes now, and forgets what is over."""
     for query in list(turn.state.queries.values()):
         if query.phase == "queued" and turn.now_s >= query.retry_s:
-            turn.query(query.name, phase="compiling")
+            if _room_is_made(turn, query):
+                turn.query(query.name, phase="compiling", awaits_room=False)
         elif query.phase == "compiling" and query.compiled is not None:
             _begin_hold(turn, query, query.compiled)
     waiting = [q for q in turn.state.queries.values() if q.phase in ("holding", "placing")]
     if waiting:
+        waiting.sort(key=lambda query: -query.weight)  # of two for one room, the weightier
         reading = readers(turn.state)
         for query in waiting:
             if query.phase == "holding":
@@ -368,6 +412,8 @@ def advance(turn: Turn) -> None:
                 turn.query(query.name, phase="running")
             elif query.phase == "dropping" and _gone(turn.state, plan, query):
                 turn.remove("queries", query.name)
+                if query.lost and not query.ending:
+                    turn.put(losing.again(query, turn.now_s))
     system_streams.tidy(turn)
     collect(turn)
 

@@ -15,6 +15,8 @@ from millstream.control.protocol.records import Peer
 from millstream.control.protocol.replies import Inventory
 from millstream.control.protocol.replies import MoveRecord as Told
 
+LOOK_AGAIN_S = 5.0
+
 
 def reconcile(turn: Turn, processor: str, have: Inventory) -> list[Command]:
     """What a processor says of moves, against what is remembered; gives what to tell it at once."""
@@ -40,6 +42,14 @@ def _stray(turn: Turn, processor: str, name: str, told: Told, move: Move | None)
     """A move that is over, or that nobody here knows."""
     if move is not None and move.phase is Phase.DONE:
         return [Complete(name)]
+    lost = turn.state.lost
+    peer_lost = told.peer in lost and told.peer not in turn.state.processors
+    if peer_lost or any(name in one.moves for one in lost.values()):
+        over = told.phase is Phase.OWNED or (told.role == "old" and told.phase is Phase.SEALED)
+        return [Complete(name) if over else Undo(name, lost=True)]
+    if told.phase not in COMMITTED and _may_be_sealed(turn, processor, told):
+        turn.live(processor, look_again_s=(turn.now_s + LOOK_AGAIN_S,))
+        return []
     if told.phase not in COMMITTED:
         return [Undo(name)]
     mine = all(
@@ -59,6 +69,13 @@ def _stray(turn: Turn, processor: str, name: str, told: Told, move: Move | None)
         turn.put(adopted)
         turn.decide("notice", f"the move {name} from {old} to {new} was found under way")
     return []
+
+
+def _may_be_sealed(turn: Turn, processor: str, told: Told) -> bool:
+    """Whether the old owner may have handed over what the new one still prepares for: then only
+    the new one can go on, and its copy must stay until the old one has been heard."""
+    old = turn.state.live.get(told.peer)
+    return told.role == "new" and told.peer != processor and old is not None and old.actual is None
 
 
 def _believe_owners(turn: Turn, processor: str, have: Inventory) -> None:

@@ -39,6 +39,14 @@ class Settings:
     replace_gain: float = 0.1  # least part of a query's traffic x distance that must be saved
     replace_planner: str = "optimal_tree"
     replace: bool = True  # whether such moves are carried out, or only told
+    # weights of SQPR's objectives: admitted queries, traffic, CPU, and the fullest processor
+    weight_admit: float = 1000.0
+    weight_network: float = 1.0
+    weight_cpu: float = 1.0
+    weight_balance: float = 0.0
+    replan_s: float = 10.0  # between looks whether what runs is to be planned again; 0: never
+    replan_gain: float = 0.1  # least part of the objective's cost that such a plan must save
+    moves_a_minute: float = 12.0  # that planning may ask for; 0: what runs stays where it is
     beat_s: float = 5.0  # between reports of a processor
     silent_after_s: float = 15.0
     patience_s: float = 30.0  # for an answer to a message that changes something
@@ -58,6 +66,7 @@ class Processor:
     epoch: int
     properties: Mapping[str, Any] = field(default_factory=dict)
     draining: bool = False  # gets nothing new, and gives away what it has
+    home: str = ""  # tells homes under one id apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +120,13 @@ class Query:
     queue: bool = False  # wait for room instead of being refused
     dry_run: bool = False  # only asked what would become of it
     admission: Mapping[str, Any] = field(default_factory=dict)  # what it reuses and costs
+    found: bool = False  # on processors, by a manager that did not remember it
+    ending: bool = False  # somebody has dropped it
+    lost: str = ""  # what is missing of its result, because a processor was lost
+    floor: int | None = None  # before it, rows were counted before that; its start is not earlier
+    weight: float = 1.0  # how much it counts when others have to make room
+    awaits_room: bool = False  # queued until running operators have moved
+    rooms: int = 0  # times that room was made for it
 
     @property
     def ended(self) -> bool:
@@ -174,6 +190,27 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedWith:
+    """Live: the world as it was when what runs was last looked at."""
+
+    processors: Mapping[str, tuple[bool, bool, str]]  # answers, is drained, its properties
+    queries: frozenset[str]
+    rates: Mapping[str, float]  # of base streams, bytes a second
+    weights: tuple[float, ...]
+    crowded: frozenset[str] = frozenset()  # resources of which more is used than offered
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """Live: a move that planning wants, and the query that waits for the room it makes."""
+
+    operators: tuple[str, ...]
+    target: str
+    reason: str
+    query: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class OutsideStream:
     """Durable, of a manager below another one: a stream that is pulled from beyond its own
     processors. `introduced` are those of them for which the owner there keeps it."""
@@ -200,6 +237,21 @@ class Above:
     epoch: int = 0
     number: int = 0
     holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lineage: str = ""  # who there last changed something here, and its revision then
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Durable: a processor that will not come back, and what was begun again for it."""
+
+    id: str
+    since_s: float  # when it was last heard
+    told_s: float  # when somebody said that it is lost
+    home: str = ""
+    queries: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
+    moves: tuple[str, ...] = ()  # that were given up, whoever still tells of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +336,9 @@ class ManagerState:
     """One value; every event gives a new one."""
 
     epoch: int = 1
+    lineage: str = ""  # of this life: processors tell by it who gave them what they have
+    lives: tuple[str, ...] = ()  # the lineages before it that this memory goes on from
+    revision: int = 0  # of what is durable: grows with every change
     settings: Settings = field(default_factory=Settings)
     # durable
     processors: Mapping[str, Processor] = field(default_factory=dict)
@@ -295,9 +350,11 @@ class ManagerState:
     promises: Mapping[str, Promise] = field(default_factory=dict)
     above: Mapping[str, Above] = field(default_factory=dict)
     goals: Mapping[str, Goals] = field(default_factory=dict)
+    lost: Mapping[str, Lost] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     counter: int = 0  # of moves and decisions, never used twice
     # live
+    loaded: int = 0  # the revision with which this life began
     now_s: float = 0.0
     number: int = 0  # of messages of this epoch
     live: Mapping[str, Live] = field(default_factory=dict)
@@ -311,21 +368,38 @@ class ManagerState:
     checked_s: float = 0.0  # when the policy last looked
     replaced_s: float = 0.0  # when distances were last looked at
     proposed: Mapping[str, str] = field(default_factory=dict)  # by query: the last wish
-    superseded: str = ""  # why this manager must not act any more
+    superseded: str = ""  # why this manager must not act now: another one does
+    again_s: float = 0.0  # when it looks whether that one is still there
+    learning_until_s: float = 0.0  # not before it tells processors anything; 0: it remembers
+    remembered: frozenset[str] = frozenset()  # the streams that it knew when it began to learn
+    replanned_s: float = 0.0  # when it was last looked whether to plan again
+    planned_with: PlannedWith | None = None
+    relocations: tuple[Relocation, ...] = ()  # what planning wants moved, in order
+    relocating: frozenset[str] = frozenset()  # the moves that it has begun last
+    relocated_s: tuple[float, ...] = ()  # when it began those of the last while
 
 
 DURABLE = (
     "processors", "streams", "queries", "operators", "moves", "outside", "promises", "above",
-    "goals",
+    "goals", "lost",
 )  # fmt: skip
-assert {f.name for f in fields(ManagerState)} > {*DURABLE, "decisions", "counter", "epoch"}
+assert {f.name for f in fields(ManagerState)} > {
+    *DURABLE, "decisions", "counter", "epoch", "lineage", "lives", "revision",
+}  # fmt: skip
 
 
-def started_again(known: ManagerState) -> ManagerState:
+LIVES_KEPT = 200
+
+
+def started_again(known: ManagerState, lineage: str) -> ManagerState:
     """What a manager that was killed knows when it is started again: the durable half, under a
-    higher epoch, so that messages of its former life are refused."""
+    higher epoch, so that messages of its former life are refused, and a lineage of its own."""
     return ManagerState(
         epoch=known.epoch + 1,
+        lineage=lineage,
+        lives=(*known.lives, known.lineage)[-LIVES_KEPT:],
+        revision=known.revision,
+        loaded=known.revision,
         settings=known.settings,
         processors=known.processors,
         streams=known.streams,
@@ -336,6 +410,7 @@ def started_again(known: ManagerState) -> ManagerState:
         promises=known.promises,
         above=known.above,
         goals=known.goals,
+        lost=known.lost,
         decisions=known.decisions,
         counter=known.counter,
     )

@@ -2,9 +2,9 @@
 
 A `sys.` stream is a base stream like any other, entered on one processor; the manager that a query
 was submitted to posts its rows (`edge/manager/system_feed.py`). Rows about operators, steps and
-queries come from the processors, rows about moves and admissions from the manager's own state,
-here; a manager below tells of its moves too, and of everything that its processors tell it. From
-two states it is decided what has happened between them; nothing is sent.
+queries come from the processors, rows about moves, admissions and alarms from the manager's own
+state, here; a manager below tells of its moves too, and of everything that its processors tell it.
+From two states it is decided what has happened between them; nothing is sent.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,10 +24,13 @@ from millstream.control.manager.state import (
 )
 from millstream.control.manager.turn import Turn
 from millstream.control.moves.table import Phase
+from millstream.control.snapshot.alarm_rows import Key, by_key, changes
+from millstream.control.snapshot.model import Alarm
+from millstream.control.snapshot.of_manager import snapshot_of
 from millstream.language.cql.system_streams import COLUMNS, IDLE_US, PREFIX
 
 OPERATORS, STEPS, MOVES, ADMISSIONS = "sys.operators", "sys.steps", "sys.moves", "sys.admissions"
-QUERIES = "sys.queries"
+QUERIES, ALARMS = "sys.queries", "sys.alarms"
 FROM_PROCESSORS = frozenset({OPERATORS, STEPS, QUERIES})
 # Operators move within a manager below; about a query it decides nothing, it was given it.
 FROM_MANAGERS = FROM_PROCESSORS | {MOVES}
@@ -100,19 +103,27 @@ class Told:
     decision: int = 0  # the number of the last one
     moves: Mapping[str, str] = field(default_factory=dict)
     queries: Mapping[str, str] = field(default_factory=dict)
+    alarms: Mapping[Key, Alarm] = field(default_factory=dict)
 
 
-def known(state: ManagerState) -> Told:
-    """Everything up to now, as if it had been told."""
+def known(state: ManagerState, stream: str = "") -> Told:
+    """Everything up to now, as if it had been told; alarms are judged for their own stream only."""
     return Told(
         state.decisions[-1].number if state.decisions else 0,
         {m.id: _end_of(m) for m in state.moves.values() if _end_of(m)},
         {q.name: _standing(state, q) for q in state.queries.values()},
+        _alarms(state) if stream == ALARMS else {},
     )
 
 
+def _alarms(state: ManagerState) -> dict[Key, Alarm]:
+    return by_key(snapshot_of(state).overview.alarms)
+
+
 def standing_rows(state: ManagerState, stream: str) -> list[Row]:
-    """How things stand when a stream begins to be read: the queries that there are."""
+    """How things stand when a stream begins to be read: queries and alarms that there are."""
+    if stream == ALARMS:
+        return changes({}, _alarms(state))
     if stream != ADMISSIONS:
         return []
     return [
@@ -131,6 +142,8 @@ def news(state: ManagerState, stream: str, told: Told) -> list[Row]:
             if _end_of(move) and told.moves.get(move.id) != _end_of(move)
             for row in _moved(state, move)
         ]
+    if stream == ALARMS:
+        return changes(told.alarms, _alarms(state))
     if stream == ADMISSIONS:
         return [*_decided(state, told), *_changed(state, told)]
     return []
@@ -191,11 +204,11 @@ def _standing(state: ManagerState, query: Query) -> str:
     return query.phase if query.phase in ("queued", "failed") else ""
 
 
-def told_now(state: ManagerState, told: Told) -> Told:
+def told_now(state: ManagerState, told: Told, stream: str = "") -> Told:
     """What has been told after `news`; a query on its way keeps what was told of it last."""
-    fresh = known(state)
+    fresh = known(state, stream)
     kept = {name: word or told.queries.get(name, "") for name, word in fresh.queries.items()}
-    return Told(fresh.decision, fresh.moves, kept)
+    return Told(fresh.decision, fresh.moves, kept, fresh.alarms)
 
 
 def _figures(state: ManagerState, query: Query) -> Mapping[str, Any]:

@@ -31,6 +31,7 @@ from millstream.control.manager.state import (
 )
 from millstream.control.manager.turn import Turn
 from millstream.control.protocol.commands import (
+    QUESTIONS,
     Command,
     Compile,
     Configure,
@@ -83,7 +84,10 @@ def receive(turn: Turn, envelope: Envelope) -> None:
     above = turn.state.above.get("above", Above())
     said = (envelope.epoch, envelope.number)
     if envelope.number and said > (above.epoch, above.number):
-        turn.put(replace(above, epoch=envelope.epoch, number=envelope.number))
+        told = replace(above, epoch=envelope.epoch, number=envelope.number)
+        if any(not isinstance(command, QUESTIONS) for command in envelope.commands):
+            told = replace(told, lineage=envelope.lineage, revision=envelope.revision)
+        turn.put(told)
     elif envelope.number and said < (above.epoch, above.number):
         return
     for command in envelope.commands:
@@ -282,6 +286,9 @@ def _inventory(state: ManagerState) -> Inventory:
         {o.id: o.source for o in state.outside.values()},
         {},
         pending=tuple(q for q in queries if state.queries[q].phase in EARLY),
+        led_by=above.lineage,
+        revision=above.revision,
+        tables={s.name: dict(s.table) for s in state.streams.values()},
     )
 
 

@@ -12,6 +12,7 @@ from millstream.control.manager.state import (
     Decision,
     Goals,
     Live,
+    Lost,
     ManagerState,
     Move,
     OperatorRecord,
@@ -26,7 +27,7 @@ from millstream.control.protocol.replies import Refusal
 
 Record = (
     Processor | StreamRecord | Query | OperatorRecord | Move | OutsideStream | Promise | Above
-    | Goals
+    | Goals | Lost
 )  # fmt: skip
 
 REFUSALS_KEPT = 200
@@ -75,6 +76,8 @@ class Turn:
                 self._table("above")[record.id] = record
             case Goals():
                 self._table("goals")[record.id] = record
+            case Lost():
+                self._table("lost")[record.id] = record
 
     def remove(self, table: str, key: str) -> None:
         self._table(table).pop(key, None)

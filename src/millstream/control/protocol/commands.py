@@ -18,6 +18,7 @@ from pydantic import Field
 
 from millstream.control.protocol.records import (
     Count,
+    Lineage,
     Many,
     Micros,
     Name,
@@ -175,9 +176,11 @@ class TakeOver:
 @dataclass(frozen=True, slots=True)
 class Undo:
     """Forget the copy (new owner); nothing to do (old owner). Refused as `sealed` after the seal
-    by the old owner, and by a new owner that has taken over."""
+    by the old owner, and by a new owner that has taken over. `lost`: the other one will not come
+    back; nobody asks it, and what was sealed there is forgotten here as well."""
 
     move: Name
+    lost: bool = False
     do: Literal["undo"] = "undo"
 
 
@@ -247,16 +250,21 @@ Command = (
 QUESTIONS = (Compile, Progress, Report, TakeInventory)
 
 
+HOME_TAKEN = "home_taken"  # the code of a refusal: another process has the home by now
+
+
 @dataclass(frozen=True, slots=True)
 class Join:
     """A processor to a manager: here I am. Said at its start, and again while no manager is heard.
 
     `epoch` is the home's: it grows each time the home is opened, and a manager refuses one that
-    is lower than it has seen of this id.
+    is lower than it has seen of this home. `home` tells homes apart: one under a known id may be
+    another, in the place of one that is lost.
     """
 
     id: Name
     url: Name
     epoch: Count
     properties: Properties = field(default_factory=dict)  # of any name (table 5.1)
+    home: Lineage = ""
     PATH: ClassVar[str] = "/processors"

@@ -5,7 +5,10 @@ order. `docs/design/0005-distribution.md` is the contract of who must tolerate w
 
 - A manager leads. Its envelopes carry its epoch and a number that grows with every one that changes
   something. A processor remembers the greatest (epoch, number) durably and refuses lower ones as
-  `stale`; the same one again is carried out again. So nothing that was overtaken takes effect late.
+  `stale`, with what it has seen; the same one again is carried out again. So nothing that was
+  overtaken takes effect late. `lineage` and `revision` say who speaks and how much it remembers,
+  and a processor's inventory says who gave it what it has: a manager that does not remember that
+  learns it (control/recovery).
   Envelopes with number 0 hold only questions (`QUESTIONS`) and may overtake others.
 - A processor speaks to others as an equal: as a partner that balances
   (`decide/balance/protocol.py`, moves by `control/moves/handover.py`) or as a coordinator that
@@ -24,7 +27,7 @@ from millstream.control.coordinators.zones import Tree
 from millstream.control.moves.handover import PeerCommand
 from millstream.control.protocol import coordinator_messages as placing
 from millstream.control.protocol.commands import QUESTIONS, Command
-from millstream.control.protocol.records import Amount, Count, Name, Names
+from millstream.control.protocol.records import Amount, Count, Lineage, Name, Names
 from millstream.control.protocol.replies import Refusal, Reply, decode_reply
 from millstream.core.codec import EXACT, to_bytes
 from millstream.core.errors import UsageError
@@ -108,6 +111,8 @@ class Envelope:
     ]
     sender: Name = "manager"
     by: Literal["manager", "processor"] = "manager"
+    lineage: Lineage = ""  # of a manager: which life of which memory speaks
+    revision: Count = 0  # ... and how much it remembers by now
     __pydantic_config__ = EXACT
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 Name = Annotated[str, Field(min_length=1, max_length=300)]
+Lineage = Annotated[str, Field(max_length=100)]
 Text = Annotated[str, Field(max_length=1 << 18)]
 Names = Annotated[tuple[Name, ...], Field(max_length=100_000)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]

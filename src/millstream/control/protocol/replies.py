@@ -10,6 +10,7 @@ from millstream.control.moves.table import Phase
 from millstream.control.protocol.records import (
     Amount,
     Count,
+    Lineage,
     Many,
     Micros,
     Name,
@@ -158,6 +159,10 @@ class Inventory:
     handed: Annotated[dict[Name, Peer], Many] = field(default_factory=dict)
     # queries that a manager below has been told of and has not deployed yet
     pending: Names = ()
+    led_by: Lineage = ""  # the manager that last changed something here, and its revision then
+    revision: Count = 0
+    # for a manager that did not: the declarations, as they were told
+    tables: Annotated[dict[Name, Table], Many] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +196,15 @@ class TreeShare:
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """An error as a reply. Codes the manager acts on: `stale`, `not_me`, `sealed`, `not_owner`,
-    `unknown`, `busy` (ask again), `mistake` (the user's), `failed`."""
+    `unknown`, `busy` (ask again), `mistake` (the user's), `failed`. A `stale` one tells the
+    greatest epoch that was seen, and how long ago another manager spoke, if one did."""
 
     code: Name
     message: Text
     detail: Text = ""
     hint: Text = ""
+    epoch: Count = 0
+    other_s: Amount | None = None
 
 
 Answer = (

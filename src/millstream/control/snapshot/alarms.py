@@ -161,7 +161,8 @@ class _Judge:
             yield Alarm(
                 "error", f"processor {one.id} is {one.state}", *subject, "away",
                 f"processor {one.id}", here, one.seen,
-                "start it again with its home: its queries go on where they stood; or drain it",
+                "start it again with its home: its queries go on where they stood; if that is "
+                f"gone: millstream remove --lost {one.id}",
             )  # fmt: skip
         elif one.load >= LOAD_FULL:
             heaviest = self._heaviest.get(one.id)
@@ -179,6 +180,11 @@ class _Judge:
             yield Alarm(
                 "warning", f"all queries together miss {missed}", *subject, "goal",
                 f"processor {one.id}", here, todo="relax the goal or give it less to do",
+            )  # fmt: skip
+        if soon := _foretold(one.goals):
+            yield Alarm(
+                "warning", f"at this rate all queries together miss {soon}", *subject, "foretold",
+                f"processor {one.id}", here, todo="give it less to do",
             )  # fmt: skip
 
     def _of_pressure(self) -> Iterator[Alarm]:
@@ -212,7 +218,12 @@ class _Judge:
             why = f": {query.reason}" if query.reason else ""
             yield Alarm(
                 "warning", f"query {query.name} is {query.state}{why}", *subject, "held",
-                query.reason, mine, todo=HELD.get(query.state, ""),
+                query.reason, mine, todo=_help(query),
+            )  # fmt: skip
+        if query.lost:
+            yield Alarm(
+                "warning", f"query {query.name} has a gap: {query.lost}", *subject, "gap",
+                query.lost, mine, todo="it goes on; drop it and submit it again to be rid of this",
             )  # fmt: skip
         if self.over:
             return
@@ -220,6 +231,11 @@ class _Judge:
             yield Alarm(
                 "warning", f"query {query.name} misses {missed}", *subject, "goal", query.cause,
                 mine, todo="see to the culprit, or relax the goal",
+            )  # fmt: skip
+        if soon := _foretold(query.goals):
+            yield Alarm(
+                "warning", f"at this rate query {query.name} misses {soon}", *subject, "foretold",
+                query.cause, mine, todo="raise its weight, or give it less to do",
             )  # fmt: skip
         if query.state == "running" and (query.delay_s or 0.0) >= DELAY_ALARM_S:
             yield Alarm(
@@ -256,14 +272,29 @@ class _Judge:
 
 
 HELD = {
-    "parked": "read what lies there, or drop the query",
+    "parked": "see to what the reason names, read what lies there, or drop the query",
     "waiting": "it is taken when there is room",
     "starting": "it is being deployed",
 }
 
 
+def _help(query: QuerySnapshot) -> str:
+    """What lets a query go on that is held."""
+    if query.reason.startswith("paused"):
+        return "take paused away in its job file, then apply it"
+    return HELD.get(query.state, "")
+
+
 def _missed(goals: Sequence[GoalSnapshot]) -> str:
     return ", ".join(f"{g.statistic} {g.wish}" for g in goals if g.met is False)
+
+
+def _foretold(goals: Sequence[GoalSnapshot]) -> str:
+    return ", ".join(
+        f"{g.statistic} {g.wish} in {seconds(g.misses_in_s)}"
+        for g in goals
+        if g.met and g.misses_in_s is not None
+    )
 
 
 def _named(queries: Sequence[str]) -> str:

@@ -38,6 +38,7 @@ ALARM_KINDS = (
     "stalled",  # a query does not advance
     "held",  # a query is parked, waits or begins
     "goal",  # a limit is not met
+    "foretold",  # a limit is met, and soon will not be if things go on so
     "delay",  # rows wait long
     "rejected",  # malformed rows were put aside
     "late",  # most rows of a stream came late
@@ -100,6 +101,9 @@ class Overview:
     backlog_bytes: int = 0
     watermark_lag_s: float | None = None  # the most that processing is behind what has come
     steps: int = 0
+    jobs_alone: int | None = None  # steps, had every query run by itself
+    saved_s: float | None = None  # work that sharing has saved, against one job for each query
+    saved_part: float | None = None  # of the work without sharing: from 0 to 1
     alarms: tuple[Alarm, ...] = ()
 
 
@@ -128,6 +132,7 @@ class GoalSnapshot:
     wish: str  # "below 2 s", "as small as possible"
     value: float | None = None
     met: bool | None = None  # None: not known yet, or a wish without limit
+    misses_in_s: float | None = None  # a limit that is met now, at the present rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +172,12 @@ class QuerySnapshot:
     result: str = ""  # the operator that gives its result
     operators: tuple[str, ...] = ()
     goals: tuple[GoalSnapshot, ...] = ()
+    goals_cost: float = 0.0  # of time: its steps went before older rows of others, for its goals
     error: ErrorSnapshot | None = None
+    droppable: bool = True  # whether whoever looks on may end it
     cause: str = ""  # what holds it up most, in a sentence
     cause_operator: str = ""
+    lost: str = ""  # what is missing of its result, because a processor was lost
 
 
 @dataclass(frozen=True, slots=True)

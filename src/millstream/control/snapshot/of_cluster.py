@@ -79,6 +79,7 @@ def _query(
         query,
         rows_per_s=there.rows_per_s if there is not None else query.rows_per_s,
         goals=there.goals if there is not None else query.goals,
+        goals_cost=there.goals_cost if there is not None else query.goals_cost,
         ratio=there.ratio if there is not None else query.ratio,
         ratio_communication=there.ratio_communication
         if there is not None

@@ -15,6 +15,7 @@ from millstream.control.manager.state import (
     Query,
     StreamRecord,
 )
+from millstream.control.recovery.silence import quiet
 from millstream.control.snapshot.alarms import judged
 from millstream.control.snapshot.diagnosis import cause_of, costs_of, error_with_row
 from millstream.control.snapshot.model import (
@@ -181,8 +182,8 @@ class _Reader:
             query.name,
             query.cql,
             query.plan,
-            PHASES.get(query.phase, query.phase),
-            query.reason,
+            "lost" if query.lost and _given_up(query) else PHASES.get(query.phase, query.phase),
+            query.reason or (query.lost if _given_up(query) else ""),
             query.submitted_s,
             event_time(query.start),
             query.relation,
@@ -202,6 +203,7 @@ class _Reader:
             error=self._error(query) if failed else None,
             cause=cause.sentence if cause else "",
             cause_operator=cause.operator if cause else "",
+            lost=query.lost,
         )
 
     def _error(self, query: Query) -> ErrorSnapshot:
@@ -212,7 +214,9 @@ class _Reader:
 
     def _state_of(self, processor: str) -> str:
         live = self.state.live.get(processor)
-        return STATES.get(live.state, live.state) if live is not None else "silent"
+        if live is None or quiet(live):
+            return "silent"
+        return STATES.get(live.state, live.state)
 
     def _processor(self, name: str, operators: tuple[OperatorSnapshot, ...]) -> ProcessorSnapshot:
         record = self.state.processors[name]
@@ -300,6 +304,11 @@ def event_time(at: float | None) -> str | None:
     if at >= LATEST:
         return "end"
     return (EPOCH + timedelta(microseconds=int(at))).isoformat().replace("+00:00", "Z")
+
+
+def _given_up(query: Query) -> bool:
+    """Whether a query ends everywhere to begin again, because a processor was lost."""
+    return query.phase == "dropping" and not query.ending
 
 
 def _rounded(value: float) -> float:

@@ -26,7 +26,7 @@ from millstream.control.manager.manager import step
 from millstream.control.manager.state import ManagerState, Settings, started_again
 from millstream.control.protocol.envelope import Envelope
 from millstream.control.protocol.replies import Compiled, CompiledOperator, Reply
-from millstream.core.errors import UsageError
+from millstream.core.errors import MillstreamError
 from millstream.sim.kernel import Kernel
 from millstream.sim.managed.virtual_ledger import Rows
 from millstream.sim.managed.virtual_processor import VirtualProcessor
@@ -48,6 +48,7 @@ class Trouble:
     cut: float = 0.0  # of a pull between processors
     kill_every_s: float = 0.0  # mean time between kills of a processor; 0: never
     kill_manager_every_s: float = 0.0
+    burn_manager_every_s: float = 0.0  # it comes back with an empty home, or an old one
     pause_every_s: float = 0.0
     down_s: float = 3.0  # mean
     elsewhere: float = 0.3  # of a killed processor coming back at another address
@@ -112,7 +113,11 @@ class ManagedCluster:
         self.sources: dict[str, int] = {}
         self.processors = {name: VirtualProcessor(name, self) for name in names}
         self.paused: set[str] = set()
-        self.state = ManagerState(settings=settings)
+        self.dead: dict[str, VirtualProcessor] = {}  # with their homes, for good
+        self._reading: dict[str, int] = {}  # by query: which life of its result is read
+        self.state = ManagerState(settings=settings, lineage="m1")
+        self._backup = self.state
+        self._lives = 1  # of managers, each with a lineage of its own
         self.manager_up = True
         self.messages = 0
         self.received: dict[str, dict[int, Rows]] = {}  # by query: what its subscriber has
@@ -120,6 +125,7 @@ class ManagedCluster:
             self.kernel.after(0.01, partial(self._announce, name))
             jitter = self._random("work").uniform(0.2, 0.4)
             self.kernel.every(jitter, partial(self._work, name))
+            self.kernel.every(2.0, partial(self._announce_if_unknown, name))
         self.kernel.every(0.25, lambda: self.feed(Tick()))
         self.kernel.every(0.6, self._subscribe)
         self._plan_faults()
@@ -151,6 +157,9 @@ class ManagedCluster:
     def published(self, stream: str, epoch: int, number: int, rows: Rows) -> None:
         self.truth.publish(stream, epoch, number, rows)
 
+    def now(self) -> float:
+        return float(self.kernel.now)
+
     def rows(self, stream: str) -> int:
         return max(c.sources.get(stream, 0) for c in self.world)
 
@@ -159,7 +168,8 @@ class ManagedCluster:
         return self.kernel.now < self.trouble.until_s
 
     def _reachable(self, name: str) -> bool:
-        return self.processors[name].up and name not in self.paused
+        known = self.processors.get(name)
+        return known is not None and known.up and name not in self.paused
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -178,7 +188,7 @@ class ManagedCluster:
             return "the manager is away"
         try:
             self.feed(event)
-        except UsageError as error:
+        except MillstreamError as error:
             return str(error)
         return ""
 
@@ -197,7 +207,7 @@ class ManagedCluster:
 
     def _announce(self, name: str) -> None:
         if self._reachable(name):
-            with suppress(UsageError):
+            with suppress(MillstreamError):
                 self.feed(Joined(self.processors[name].join()))
 
     def _work(self, name: str) -> None:
@@ -213,6 +223,10 @@ class ManagedCluster:
             for (reader, stream), number in list(ledger.cursors.items()):
                 if not reader.startswith("q:"):
                     continue
+                life = len(self.truth.logs.get(stream, ()))
+                if self._reading.setdefault(reader[2:], life) != life:
+                    self.received.pop(reader[2:], None)  # begun again: other rows, from the first
+                    self._reading[reader[2:]] = life
                 got = self.received.setdefault(reader[2:], {})
                 following = max(got, default=number - 1) + 1
                 held = ledger.stream(stream).segments
@@ -264,7 +278,7 @@ class ManagedCluster:
 
     def target(self, name: str) -> Target:
         """Who takes messages under a name."""
-        return self.processors[name]
+        return self.processors.get(name) or self.dead[name]
 
     def _give_up(self, life: int, send: Send, why: str) -> None:
         if self.manager_up and self.state.epoch == life:
@@ -272,19 +286,32 @@ class ManagedCluster:
 
     # -- faults ---------------------------------------------------------------------------------
 
+    def lose(self, name: str) -> None:
+        """A processor and its home are gone for good; what it owned begins anew elsewhere."""
+        gone = self.processors.pop(name)
+        gone.up = False
+        self.dead[name] = gone
+        for stream, held in gone.ledger.streams.items():
+            if held.epoch and stream.startswith("s:"):
+                self.truth.begin(stream)
+
     def kill(self, name: str, down_s: float, *, moved: bool = False) -> None:
-        processor = self.processors[name]
-        if not processor.up:
+        processor = self.processors.get(name)
+        if processor is None or not processor.up:
             return
         processor.up = False
 
         def back() -> None:
+            if name in self.dead:
+                return
             processor.restart(moved=moved)
             self._announce_until_heard(name)
 
         self.kernel.after(down_s, back)
 
     def _announce_until_heard(self, name: str) -> None:
+        if name in self.dead:
+            return
         known = self.state.processors.get(name)
         mine = self.processors[name]
         if self.manager_up and known and (known.epoch, known.url) == (mine.ledger.epoch, mine.url):
@@ -298,13 +325,47 @@ class ManagedCluster:
         self.manager_up = False
 
         def back() -> None:
-            self.state = started_again(self.state)
+            self.state = started_again(self.state, self._life())
             self.manager_up = True
             self.feed(Tick())
 
         self.kernel.after(down_s, back)
 
+    def burn_manager(self, down_s: float = 2.0, *, restored: bool = False) -> None:
+        """The manager's home is gone; it comes back with an empty one, or with a backup."""
+        if not self.manager_up:
+            return
+        self.manager_up = False
+        fresh = ManagerState(settings=self.state.settings, lineage=self._life())
+        old = self._backup
+
+        def back() -> None:
+            self.state = started_again(old, self._life()) if restored else fresh
+            self.manager_up = True
+            self.feed(Tick())
+
+        self.kernel.after(down_s, back)
+
+    def _life(self) -> str:
+        self._lives += 1
+        return f"m{self._lives}"
+
+    def back_up(self) -> None:
+        """Keeps what the manager's home has now, for `burn_manager`."""
+        self._backup = self.state
+
+    def _announce_if_unknown(self, name: str) -> None:
+        """A processor that no manager speaks to says where it is."""
+        if name in self.dead:
+            return
+        known, live = self.state.processors.get(name), self.state.live.get(name)
+        heard = known is not None and known.url == self.processors[name].url
+        if self.manager_up and not (heard and live is not None and live.state != "silent"):
+            self._announce(name)
+
     def pause(self, name: str, seconds: float) -> None:
+        if name in self.dead:
+            return
         self.paused.add(name)
         self.kernel.after(seconds, lambda: self.paused.discard(name))
 
@@ -319,6 +380,11 @@ class ManagedCluster:
         for at in _times(chance, trouble.kill_manager_every_s, trouble.until_s):
             down = chance.expovariate(1 / trouble.down_s)
             self.kernel.at(at, partial(self.kill_manager, down))
+        for at in _times(chance, trouble.burn_manager_every_s, trouble.until_s):
+            down, restored = chance.expovariate(1 / trouble.down_s), chance.random() < 0.5
+            self.kernel.at(at, partial(self.burn_manager, down, restored=restored))
+            if chance.random() < 0.5:
+                self.kernel.at(at, self.back_up)
         pauses = trouble.pause_every_s if names else 0.0
         for at in _times(chance, pauses, trouble.until_s):
             name, down = chance.choice(names), chance.expovariate(1 / trouble.down_s)

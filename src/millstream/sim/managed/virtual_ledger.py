@@ -6,7 +6,7 @@ here: numbers, cursors, states, what is kept for whom.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from millstream.control.moves.table import Phase, Story
 from millstream.control.protocol.records import Peer
@@ -69,6 +69,9 @@ class VirtualLedger:
 
     epoch: int = 1
     manager: tuple[int, int] = (0, 0)
+    leader: str = ""  # whose the greatest message is
+    led_by: tuple[str, int] = ("", 0)  # who last changed something, at which revision
+    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     declared: dict[str, bool] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
     entered: dict[str, int] = field(default_factory=dict)  # rows of a source that are in

@@ -30,6 +30,7 @@ class VirtualProcessor(VirtualWork):
         self.up = True
         self.version = 0
         self.carried_out: list[str] = []
+        self.heard_from: dict[str, float] = {}  # of this process: managers by lineage
         self.acquainted: tuple[str, ...] = ()
         self.quality: dict[str, Any] = {}  # of this process: a home does not keep it
         self.schedule: dict[str, Any] = {}
@@ -44,7 +45,7 @@ class VirtualProcessor(VirtualWork):
         self.starts += moved
         self.ledger.epoch += 1
         self.version = 0
-        self.quality, self.schedule = {}, {}
+        self.quality, self.schedule, self.heard_from = {}, {}, {}
         return self.join()
 
     def join(self) -> c.Join:
@@ -67,11 +68,25 @@ class VirtualProcessor(VirtualWork):
         refusal = None
         if envelope.to != self.name:
             refusal = Refusal("not_me", f"this is {self.name}")
-        elif envelope.epoch < seen[0] or (envelope.number and said < seen):
-            refusal = Refusal("stale", f"{said} comes after {seen}")
+        elif (
+            envelope.epoch < seen[0]
+            or (envelope.number and said < seen)
+            or (
+                envelope.epoch == seen[0]
+                and bool(self.ledger.leader and envelope.lineage)
+                and self.ledger.leader != envelope.lineage
+            )
+        ):
+            others = [at for who, at in self.heard_from.items() if who != envelope.lineage]
+            ago = self.around.now() - max(others) if others else None
+            refusal = Refusal("stale", f"{said} comes after {seen}", epoch=seen[0], other_s=ago)
         if refusal is not None:
             return tuple(refusal for _ in envelope.commands)
-        self.ledger.manager = max(seen, said)
+        if said > seen:
+            self.ledger.manager, self.ledger.leader = said, envelope.lineage
+        self.heard_from[envelope.lineage] = self.around.now()
+        if any(not isinstance(command, c.QUESTIONS) for command in envelope.commands):
+            self.ledger.led_by = (envelope.lineage, envelope.revision)
         return tuple(self._carry_out(command) for command in envelope.commands)
 
     def _carry_out(self, command: Command) -> Reply:
@@ -82,6 +97,7 @@ class VirtualProcessor(VirtualWork):
     def _declare(self, command: c.Declare) -> Reply:
         name = str(command.stream["name"])
         self.ledger.declared[name] = command.ingest
+        self.ledger.tables[name] = dict(command.stream)
         if command.ingest:
             stream = self.ledger.stream(f"s:{name}")
             stream.epoch = max(1, stream.epoch)
@@ -232,7 +248,7 @@ class VirtualProcessor(VirtualWork):
 
     def _reset(self, _: c.Reset) -> Reply:
         kept = self.ledger
-        self.ledger = VirtualLedger(kept.epoch, kept.manager)
+        self.ledger = VirtualLedger(kept.epoch, kept.manager, kept.leader, kept.led_by)
         return r.Done()
 
     def _stop(self, _: c.Stop) -> Reply:
@@ -265,6 +281,9 @@ class VirtualProcessor(VirtualWork):
                 for name, m in ledger.moves.items()
                 if m.phase in UNDER_WAY
             },
+            led_by=ledger.led_by[0],
+            revision=ledger.led_by[1],
+            tables=dict(ledger.tables),
         )
 
     # -- moves ----------------------------------------------------------------------------------
@@ -366,7 +385,7 @@ class VirtualProcessor(VirtualWork):
         move = self.ledger.moves.get(command.move)
         if move is None:
             return r.Done()
-        if move.phase not in BEFORE_SEAL:
+        if move.phase not in BEFORE_SEAL and not command.lost:
             return Refusal("sealed", "it was handed over")
         del self.ledger.moves[command.move]
         self.ledger.drop_reader(f"move:{command.move}")

@@ -39,6 +39,9 @@ class Surroundings(Protocol):
     def published(self, stream: str, epoch: int, number: int, rows: Rows) -> None:
         """Told at every commit of a segment."""
 
+    def now(self) -> float:
+        """Seconds on a clock that only goes forward."""
+
     def rows(self, stream: str) -> int:
         """How many rows a source has by now."""
 

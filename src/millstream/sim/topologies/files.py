@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
 from millstream.core.errors import UsageError
+from millstream.core.extras import told_where_missing
 from millstream.decide.place.network.distances import completed
 
 ZOO_NAMES = (
@@ -83,6 +83,9 @@ def read_zoo(text: str) -> Links:
     Only the largest connected part is kept; parallel links count as the shortest.
     """
     head = text.replace("graph [", "graph [\n  multigraph 1", 1)  # some files repeat an edge
+    with told_where_missing():
+        import networkx as nx  # noqa: PLC0415  (only topologies in GML pay for it)
+
     graph = nx.Graph(nx.parse_gml(head.splitlines(), label="id"))
     part = max(nx.connected_components(graph), key=lambda nodes: (len(nodes), -min(nodes)))
     graph = graph.subgraph(part)

@@ -1,0 +1,110 @@
+"""The table of a query's sink, as job files and the Python API write it: kinds, keys, mistakes.
+
+Opens nothing: whether a target is there is found out when rows come, and its trouble is its
+query's alone.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millstream.control.definitions.stream_table import Mistake
+from millstream.core.errors import UsageError
+from millstream.core.secrets import refers
+from millstream.core.suggestions import did_you_mean
+
+# What each kind of sink needs, and what it may have beside.
+NEEDED: Mapping[str, tuple[str, ...]] = {"postgres": ("dsn", "table"), "delta": ("path",)}
+ALLOWED: Mapping[str, tuple[str, ...]] = {"postgres": ("password", "key"), "delta": ("key",)}
+EXAMPLES: Mapping[str, str] = {
+    "dsn": 'dsn = "postgresql://me@host/database"',
+    "table": 'table = "public.counts"',
+    "path": 'path = "tables/counts", a folder, or the URL of an object store',
+}
+KEY_HINT = 'key = ["host"]: the columns that tell the rows of the query\'s table apart'
+_PASSWORD = re.compile(r"://[^/@]*:[^/@]+@|\bpassword\s*=")
+
+
+@dataclass(frozen=True, slots=True)
+class SinkDefinition:
+    """Where a result goes beside its files. Secrets stand in it as references."""
+
+    kind: str
+    options: Mapping[str, str]
+    key: tuple[str, ...] = ()  # of a table; none: its rows are told apart by all that they hold
+
+
+def read_sink(table: Mapping[str, Any], base: Path) -> tuple[SinkDefinition | None, list[Mistake]]:
+    """The sink of a table, or what is wrong with it; paths are relative to `base`.
+
+    >>> read_sink({"type": "postgres", "dsn": "dbname=x", "tabel": "t"}, Path())[1][0].message
+    'unknown key tabel; did you mean table?'
+    """
+    kind = table.get("type")
+    if not isinstance(kind, str) or kind not in NEEDED:
+        near = did_you_mean(str(kind), tuple(NEEDED)) if kind is not None else ""
+        told = f"unknown type of sink {kind!r}{near}" if kind is not None else "a sink has no type"
+        path = ("type",) if kind is not None else ()
+        return None, [Mistake(path, told, f"one of {', '.join(NEEDED)}")]
+    known = ("type", *NEEDED[kind], *ALLOWED[kind])
+    mistakes = [
+        Mistake(
+            (key,),
+            f"unknown key {key}{(near := did_you_mean(key, known))}",
+            "" if near else f"one of {', '.join(known)}",
+            value=False,
+        )
+        for key in table
+        if key not in known
+    ]
+    mistakes += [
+        Mistake((), f"the sink has no {key}", EXAMPLES[key])
+        for key in NEEDED[kind]
+        if key not in table
+    ]
+    mistakes += [
+        Mistake((key,), f"{key} is a text", EXAMPLES.get(key, f'{key} = "..."'))
+        for key in known
+        if key in table and key not in ("type", "key") and not _is_text(table[key])
+    ]
+    mistakes += _of_key(table.get("key", [])) + _of_secrets(table)
+    options = {k: str(v) for k, v in table.items() if k not in ("type", "key")}
+    if mistakes:
+        return None, mistakes
+    if "path" in options and "://" not in options["path"] and not refers("", options["path"]):
+        options["path"] = str((base / options["path"]).absolute())
+    return SinkDefinition(kind, options, tuple(table.get("key", ()))), []
+
+
+def sink_of(table: Mapping[str, Any]) -> SinkDefinition:
+    """The sink that a call asks for."""
+    definition, mistakes = read_sink(table, Path())
+    if definition is None:
+        raise UsageError(mistakes[0].message, hint=mistakes[0].hint)
+    return definition
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _of_key(key: object) -> list[Mistake]:
+    if not isinstance(key, list | tuple) or not all(isinstance(k, str) and k for k in key):
+        return [Mistake(("key",), "key is a list of columns", KEY_HINT)]
+    if len(set(key)) < len(key):
+        return [Mistake(("key",), "a column stands twice in key", KEY_HINT)]
+    return []
+
+
+def _of_secrets(table: Mapping[str, Any]) -> list[Mistake]:
+    """Secrets are named, not written: a job file is copied, shown and stored."""
+    told = "a password stands in the open"
+    dsn, password = table.get("dsn"), table.get("password")
+    if isinstance(password, str) and not refers("password", password):
+        return [Mistake(("password",), told, 'password = "env:NAME" or "file:PATH"')]
+    if isinstance(dsn, str) and not refers("dsn", dsn) and _PASSWORD.search(dsn):
+        hint = 'leave it out and write password = "env:NAME", or dsn = "env:NAME" as a whole'
+        return [Mistake(("dsn",), told, hint)]
+    return []

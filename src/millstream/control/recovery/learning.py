@@ -1,0 +1,314 @@
+"""A manager that remembers less than its processors: it takes an epoch above theirs, and learns.
+
+Its home was empty, or older than what has happened since. Processors refuse it as `stale` and say
+what they have seen. If another manager has spoken to them lately, that one leads and this one only
+looks on; else it goes on under a higher epoch and a new lineage, so that everybody tells it what
+lies there: streams, queries, who owns what. While it learns nothing is changed anywhere. What the
+processors have is right: what they run is taken up, what none of them has is forgotten.
+"""
+
+from dataclasses import replace
+
+from millstream.control.admission.rules import answers
+from millstream.control.manager import monitor, reconciliation
+from millstream.control.manager.events import Send
+from millstream.control.manager.state import (
+    LIVES_KEPT,
+    NOBODY,
+    PLACED,
+    ManagerState,
+    Move,
+    Processor,
+    Query,
+    Sent,
+    StreamRecord,
+)
+from millstream.control.manager.turn import Turn
+from millstream.control.moves.table import COMMITTED, Phase, Story
+from millstream.control.protocol.commands import Report
+from millstream.control.protocol.envelope import Envelope
+from millstream.control.protocol.records import Peer
+from millstream.control.protocol.replies import Inventory, Refusal
+
+LEASE_BEATS = 2.4  # reports after which a manager that said nothing leads no more
+LEARN_BEATS = 2.0  # least time in which those who were not known make themselves known
+EPOCH_MAX = 1 << 50  # beyond it, what was heard is no epoch
+
+
+# -- who leads ------------------------------------------------------------------------------------
+
+
+def outdone(turn: Turn, processor: str, told: Refusal) -> None:
+    """A processor has seen a later message: of another manager, or of what this one forgot."""
+    state = turn.state
+    lease_s = LEASE_BEATS * state.settings.beat_s
+    if told.other_s is not None and told.other_s < lease_s:
+        if not state.superseded:
+            why = f"processor {processor} follows another manager, heard {told.other_s:.0f} s ago"
+            turn.set(superseded=why)
+            turn.decide("failure", "this manager stops acting", why)
+        turn.set(again_s=turn.now_s + lease_s / 2)
+    elif told.epoch > EPOCH_MAX:
+        turn.live(processor, retry_at_s=turn.now_s + lease_s)
+        _once(turn, f"processor {processor} tells an epoch beyond all bounds: {told.epoch}")
+    else:
+        _take(turn, max(told.epoch, state.epoch) + 1, processor)
+
+
+def _take(turn: Turn, epoch: int, processor: str) -> None:
+    """Leads from here on; what was under way is refused, and what others have must be learned."""
+    root = turn.state.lineage.partition(".")[0]
+    lives = (*turn.state.lives, turn.state.lineage)[-LIVES_KEPT:]
+    turn.set(epoch=epoch, lineage=f"{root}.{epoch}", lives=lives, superseded="", again_s=0.0)
+    for name in turn.state.live:
+        turn.live(name, beat=None, work=None, ask=None, actual=None, retry_at_s=0.0, failures=0)
+    turn.set(outbox={}, relocations=(), relocating=frozenset())
+    begin(turn)
+    turn.decide(
+        "notice",
+        f"this manager goes on with epoch {epoch}, and learns what processors have",
+        f"{processor} has seen a later one: this manager's home was empty or older",
+        about=("processor", processor),
+    )
+
+
+def looks_again(turn: Turn) -> tuple[Send, ...]:
+    """Now and then, while another manager leads: is it still there?"""
+    state = turn.state
+    if turn.now_s < state.again_s:
+        return ()
+    turn.set(again_s=turn.now_s + LEASE_BEATS * state.settings.beat_s / 2)
+    sends = []
+    for name, known in state.processors.items():
+        number = turn.state.number + 1
+        turn.set(number=number)
+        asked = (Report(0),)
+        turn.live(name, beat=Sent(number, turn.now_s, asked))
+        envelope = Envelope(state.epoch, 0, name, asked, lineage=state.lineage)
+        sends.append(Send(name, known.url, "beat", number, envelope))
+    return tuple(sends)
+
+
+def followed(turn: Turn) -> None:
+    """A processor has answered as to its manager: nobody else leads it any more."""
+    if turn.state.superseded:
+        turn.set(superseded="", again_s=0.0)
+        turn.decide("notice", "this manager acts again", "a processor follows it")
+
+
+# -- learning -------------------------------------------------------------------------------------
+
+
+def begin(turn: Turn) -> None:
+    """Nothing is told to anybody before those who are there have said what they have."""
+    if not turn.state.learning_until_s:
+        turn.set(remembered=frozenset(turn.state.streams))
+    until_s = turn.now_s + LEARN_BEATS * turn.state.settings.beat_s
+    turn.set(learning_until_s=max(turn.state.learning_until_s, until_s))
+
+
+def learn(turn: Turn, processor: str, have: Inventory) -> bool:
+    """Takes up what a processor has that another manager, or this one's lost memory, gave it."""
+    foreign = _foreign(turn.state, processor, have)
+    if foreign and not turn.state.learning_until_s:
+        begin(turn)
+        turn.decide(
+            "notice", f"processor {processor} has what this manager does not remember",
+            "another manager, or this one since, gave it; it is taken up",
+            about=("processor", processor),
+        )  # fmt: skip
+    if not turn.state.learning_until_s:
+        return False
+    if foreign:
+        _learn_streams(turn, processor, have)
+        _learn_queries(turn, have)
+        for peer in (*have.connected.values(), *have.handed.values()):
+            _learn_processor(turn, peer)
+    _learn_places(turn)
+    return True
+
+
+def _foreign(state: ManagerState, processor: str, have: Inventory) -> bool:
+    """Whether what lies there was given by somebody else, or since this memory was saved."""
+    if have.led_by == state.lineage:
+        return False
+    if have.led_by in state.lives:
+        return have.revision > state.loaded
+    if not have.led_by:  # who gave it did not say so, as older versions do
+        return _news(state, processor, have)
+    return bool(have.queries or have.declared or have.moves)
+
+
+def _news(state: ManagerState, processor: str, have: Inventory) -> bool:
+    """Whether a processor has what is not remembered as being there."""
+    for name, hosted in have.queries.items():
+        known = state.queries.get(name)
+        if known is None or (known.cql, known.start) != (hosted.cql, hosted.start):
+            return True
+    for name, ingest in have.declared.items():
+        stream = state.streams.get(name)
+        if stream is None or (ingest and stream.processor != processor):
+            return True
+    return False
+
+
+def _learn_streams(turn: Turn, processor: str, have: Inventory) -> None:
+    for name, ingest in have.declared.items():
+        known = turn.state.streams.get(name)
+        table = {**have.tables.get(name, {}), "name": name}
+        if known is None:
+            place = processor if ingest else NOBODY
+            turn.put(StreamRecord(name, table, place, start_wanted=name in have.started))
+        elif ingest:
+            started = known.start_wanted or name in have.started
+            turn.put(replace(known, table=table, processor=processor, start_wanted=started))
+
+
+def _learn_queries(turn: Turn, have: Inventory) -> None:
+    for name, hosted in have.queries.items():
+        known = turn.state.queries.get(name)
+        same = known is not None and (known.cql, known.start) == (hosted.cql, hosted.start)
+        if known is not None and same and (known.found or known.phase in PLACED):
+            continue
+        turn.put(
+            Query(name, hosted.cql, submitted_s=turn.now_s, start=hosted.start, found=True,
+                  reason="found on processors")
+        )  # fmt: skip
+
+
+def _learn_processor(turn: Turn, peer: Peer) -> None:
+    """Whom a processor copies from is asked too, before it says by itself that it is there."""
+    if peer.processor not in turn.state.processors and peer.url != "-":
+        turn.put(Processor(peer.processor, peer.url, 0))
+        monitor.begin(turn)
+
+
+def _learn_places(turn: Turn) -> None:
+    """Operators of what was found are where their owners say; else whence others copy them."""
+    state = turn.state
+    wanted = {o for q in state.queries.values() if q.found for o in q.operators}
+    owners: dict[str, tuple[int, str]] = {}
+    copied: dict[str, tuple[int, str]] = {}
+    for name, live in state.live.items():
+        if live.actual is None:
+            continue
+        for stream, epoch in live.actual.owned.items():
+            owners[stream] = max(owners.get(stream, (0, NOBODY)), (epoch, name))
+        for stream, peer in (*live.actual.connected.items(), *live.actual.handed.items()):
+            copied[stream] = max(copied.get(stream, (0, NOBODY)), (peer.epoch, peer.processor))
+    for name in sorted(wanted & state.operators.keys()):
+        record = state.operators[name]
+        epoch, place = owners.get(name) or copied.get(name) or (record.epoch, record.processor)
+        if (epoch, place) != (record.epoch, record.processor) and epoch >= record.epoch:
+            turn.put(replace(record, processor=place, epoch=epoch))
+    for base in list(state.streams.values()):
+        _, place = owners.get(base.id) or copied.get(base.id) or (0, NOBODY)
+        if base.processor == NOBODY and place in state.processors:
+            turn.put(replace(base, processor=place))
+
+
+def advance(turn: Turn) -> bool:
+    """Whether the manager may tell processors what to do; ends the learning when all have said."""
+    state = turn.state
+    if not state.learning_until_s:
+        return True
+    _learn_places(turn)
+    asked = any(v.state != "silent" and v.actual is None for v in state.live.values())
+    unread = any(q.found and q.phase == "compiling" for q in state.queries.values())
+    nobody = not any(v.state == "up" for v in state.live.values())
+    if turn.now_s < state.learning_until_s or asked or unread or nobody:
+        return False
+    _forget_the_gone(turn)
+    _learn_moves(turn)
+    _place_the_rest(turn)
+    for name, live in list(turn.state.live.items()):
+        if live.actual is not None:
+            strays = reconciliation.reconcile(turn, name, live.actual)
+            known = turn.state.outbox.get(name, ())
+            turn.in_table("outbox", name, (*known, *strays))
+    found = [q for q in turn.state.queries.values() if q.found]
+    for query in found:
+        if query.reason == "found on processors":
+            turn.query(query.name, reason="")
+    turn.set(learning_until_s=0.0)
+    turn.decide(
+        "notice", f"this manager knows its processors again: {len(found)} queries were found",
+        f"{len(turn.state.processors)} processors, {len(turn.state.streams)} streams",
+    )  # fmt: skip
+    return True
+
+
+def _learn_moves(turn: Turn) -> None:
+    """What was handed over goes on. The old owners are heard first: a new one that only prepares
+    does not know that it is meant. What is remembered of moves may be long over."""
+    for known in list(turn.state.moves.values()):
+        both = all(answers(turn.state, end) for end in (known.source, known.target))
+        if both and not known.over and known.phase is not Phase.REQUESTED:
+            turn.remove("moves", known.id)
+    told = [
+        (name, move, said)
+        for name, live in turn.state.live.items() if live.actual is not None
+        for move, said in live.actual.moves.items() if said.phase in COMMITTED
+    ]  # fmt: skip
+    for name, move, said in sorted(told, key=lambda found: found[2].role == "new"):
+        if move in turn.state.moves or said.peer not in turn.state.processors:
+            continue
+        ends = (name, said.peer) if said.role == "old" else (said.peer, name)
+        phase = Phase.READY if said.role == "old" else said.phase
+        why = "found under way"
+        story = Story().through(phase, name, turn.now_s, why)
+        told_so = frozenset({"asked"} if said.role == "old" else ())
+        turn.put(Move(move, said.operators, *ends, why, story, turn.now_s, told=told_so))
+
+
+def _place_the_rest(turn: Turn) -> None:
+    """Operators that nobody has: of a query that was being deployed they are placed; else their
+    processor has not joined yet."""
+    state = turn.state
+    moving = {o for m in state.moves.values() if not m.over for o in m.operators}
+    held = {q for v in state.live.values() if v.actual is not None for q in v.actual.holds}
+    for query in list(state.queries.values()):
+        lacking = [
+            o for o in query.operators
+            if o in state.operators and state.operators[o].processor == NOBODY and o not in moving
+        ]  # fmt: skip
+        if not query.found or query.phase != "deploying" or not lacking:
+            continue
+        if query.name in held:
+            turn.query(query.name, phase="holding", shared=(), reason="")
+        else:
+            label = state.operators[lacking[0]].label
+            turn.query(query.name, reason=f"no processor that has joined runs {label}")
+
+
+def _forget_the_gone(turn: Turn) -> None:
+    """What was remembered and no processor has was dropped since; who is silent may still have it,
+    and then it stays."""
+    state = turn.state
+    if any(live.actual is None for live in state.live.values()):
+        return
+    have = [live.actual for live in state.live.values() if live.actual is not None]
+    there = {
+        (name, o) for one in have for name, told in one.queries.items() for o in told.operators
+    }
+    going = {o for one in have for o in one.handed}
+    going |= {o for one in have for told in one.moves.values() for o in told.operators}
+    for query in list(state.queries.values()):
+        gone = [o for o in query.operators if (query.name, o) not in there and o not in going]
+        if query.phase == "running" and not query.found and gone:
+            turn.remove("queries", query.name)
+            turn.decide(
+                "notice", f"query {query.name} is forgotten",
+                f"no processor runs {gone[0]} of it: it was dropped", about=("query", query.name),
+            )  # fmt: skip
+    declared = {name for one in have for name in one.declared}
+    used = {s for q in turn.state.queries.values() for s in q.sources}
+    for stream in list(state.streams.values()):
+        since = stream.name not in state.remembered  # declared while this manager learned
+        if not since and stream.name not in declared and stream.id not in used:
+            turn.remove("streams", stream.name)
+
+
+def _once(turn: Turn, sentence: str) -> None:
+    if all(d.sentence != sentence for d in turn.state.decisions[-50:]):
+        turn.decide("failure", sentence, "its ledger was written by something that is no manager")

@@ -1,0 +1,173 @@
+"""A processor is lost for good: somebody says so, and what it had is given up and begun again.
+
+What only that processor had is gone: rows that entered there and were not handed on, the states of
+its operators. Queries that need any of it end everywhere and are registered anew under their names,
+with a start of their own and a mark that says what is missing since when; others go on. Streams
+that entered there enter elsewhere once nobody has anything of their former life. Owners keep
+nothing for the lost one any more, and its home is not believed if it comes back.
+"""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from millstream.control.admission.rules import descriptions
+from millstream.control.manager.connections import placed_operators
+from millstream.control.manager.decisions import least_entered
+from millstream.control.manager.state import NOBODY, Lost, ManagerState, Query
+from millstream.control.manager.turn import Turn
+from millstream.control.moves.table import Phase
+from millstream.control.protocol.commands import Unhost
+from millstream.control.recovery.silence import quiet
+from millstream.core.errors import UsageError
+
+# Figures travel as floats; what is further away means never and always.
+EARLIEST, LATEST = -(2**55), 2**57
+
+
+def lose(turn: Turn, name: str) -> None:
+    """A processor will not come back."""
+    state = turn.state
+    known = state.processors.get(name)
+    if known is None:
+        raise UsageError(f"there is no processor {name}")
+    live = state.live.get(name)
+    if live is not None and live.state != "silent":
+        raise UsageError(
+            f"processor {name} is not silent",
+            detail="something was heard of it lately",
+            hint=f"millstream drain {name}, or stop it and wait until it is silent",
+        )
+    since_s = live.heard_s if live is not None else turn.now_s
+    queries = [q.name for q in state.queries.values() if needs(state, q, name)]
+    streams = [s.name for s in state.streams.values() if s.processor == name]
+    operators = sum(o.processor == name for o in state.operators.values())
+    mark = f"what only {name} had is gone: it was lost, last heard at {_clock(since_s)}"
+    for query in queries:
+        turn.query(query, phase="dropping", lost=mark, floor=_reached(state, query))
+        turn.remove("marks", query)
+    for stream in streams:
+        turn.put(replace(state.streams[stream], processor=NOBODY))
+    _end_handed(turn, queries)
+    moves = _end_moves(turn, name, queries)
+    turn.put(
+        Lost(name, since_s, turn.now_s, known.home, tuple(queries), tuple(streams), tuple(moves))
+    )
+    turn.remove("processors", name)
+    turn.remove("live", name)
+    turn.remove("outbox", name)
+    turn.set(relocations=(), relocating=frozenset())  # planned with it
+    turn.decide(
+        "failure",
+        f"processor {name} is lost: {operators} operators, {len(streams)} streams; "
+        f"{len(queries)} queries begin again",
+        mark, about=("processor", name), subjects=tuple(queries),
+    )  # fmt: skip
+
+
+def _reached(state: ManagerState, name: str) -> int | None:
+    """How far a query's sources were, as last heard; one from the beginning begins there again."""
+    query = state.queries[name]
+    if query.from_beginning:
+        return None
+    figures = [state.statistics.streams[s] for s in query.sources if s in state.statistics.streams]
+    marks = [f.values["watermark_us"] for f in figures if "watermark_us" in f.values]
+    usual = [int(mark) for mark in marks if EARLIEST < mark < LATEST]
+    return max([*usual, query.start or 0, query.floor or 0]) if usual else query.start
+
+
+def needs(state: ManagerState, query: Query, processor: str) -> bool:
+    """Whether a query has, or reads, something that only this processor has."""
+    if query.phase == "dropping" or query.ended:
+        return False
+    placed = {state.operators[o].processor for o in query.operators if o in state.operators}
+    entered = {
+        state.streams[name].processor
+        for name in (s.removeprefix("s:") for s in query.sources)
+        if name in state.streams
+    }
+    handed = {
+        o for m in state.moves.values() if not m.over and processor in (m.source, m.target)
+        and m.phase is not Phase.OWNED for o in m.operators
+        if m.phase is Phase.SEALED or m.target != processor
+    }  # fmt: skip
+    return processor in placed | entered or not handed.isdisjoint(query.operators)
+
+
+def _end_handed(turn: Turn, queries: list[str]) -> None:
+    """Former owners of operators that nobody uses any more keep no rows and no pointers."""
+    state = turn.state
+    used = {o for q in state.queries.values() for o in placed_operators(q)}
+    for query in queries:
+        mine = set(state.queries[query].operators) - used
+        for move in state.moves.values():
+            gone = tuple(o for o in move.operators if o in mine)
+            sealed = move.phase in (Phase.SEALED, Phase.OWNED, Phase.DONE) and not move.outcome
+            if gone and sealed and move.source in state.processors:
+                waiting = turn.state.outbox.get(move.source, ())
+                turn.in_table("outbox", move.source, (*waiting, Unhost(query, gone)))
+
+
+def _end_moves(turn: Turn, name: str, queries: list[str]) -> list[str]:
+    """Moves from or to it are over, and so are those of operators that begin again: what they still
+    need may be gone. Their ends forget them when they tell of them (`reconciliation`)."""
+    state = turn.state
+    used = {o for q in state.queries.values() for o in placed_operators(q)}
+    ending = {o for query in queries for o in state.queries[query].operators} - used
+    ended = []
+    for move in list(state.moves.values()):
+        ends = (move.source, move.target)
+        given_up = move.phase is not Phase.OWNED and not ending.isdisjoint(move.operators)
+        if move.over or not (name in ends or given_up):
+            continue
+        turn.remove("moves", move.id)
+        ended.append(move.id)
+        for end in ends:
+            if end in turn.state.live:
+                turn.live(end, actual=None)  # what it says of the move is answered
+    return ended
+
+
+def advance(turn: Turn) -> None:
+    """Streams of a lost processor enter elsewhere, once nobody has a copy of what they were."""
+    state = turn.state
+    entering = {s for one in state.lost.values() for s in one.streams}
+    waiting = [
+        s for s in state.streams.values() if s.processor == NOBODY and s.name in entering
+    ]  # fmt: skip
+    if not waiting or any(q.phase == "dropping" for q in state.queries.values()):
+        return
+    if not descriptions(state):
+        return
+    for stream in waiting:
+        copied = any(
+            live.actual is None or stream.id in live.actual.connected
+            for live in state.live.values() if live.state != "silent"
+        )  # fmt: skip
+        if not copied:
+            place = least_entered(turn.state)
+            turn.put(replace(stream, processor=place))
+            turn.decide(
+                "notice", f"rows of {stream.name} enter at {place} now",
+                "the processor where they entered is lost", about=("processor", place),
+            )  # fmt: skip
+
+
+def again(query: Query, now_s: float) -> Query:
+    """A query that was given up with a lost processor, as if it were submitted now."""
+    return Query(
+        query.name, query.cql, query.from_beginning, submitted_s=now_s,
+        deliver_to=query.deliver_to, latency_s=query.latency_s, queue=query.queue, lost=query.lost,
+        floor=query.floor, weight=query.weight,
+    )  # fmt: skip
+
+
+def away(state: ManagerState, query: Query) -> str:
+    """Why a query does not run although it should: a processor that it needs does not answer."""
+    for name, live in state.live.items():
+        if quiet(live) and needs(state, query, name):
+            return f"processor {name} does not answer"
+    return ""
+
+
+def _clock(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds")
