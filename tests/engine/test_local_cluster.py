@@ -1,25 +1,31 @@
 """Both ways a result can go, collected by the driver or written by the executors: equal rows.
 
-Once with every kind of operator in this process, and once with executors that are processes of
-their own.
+Once with every kind of operator in this process, and once on a standalone cluster of Spark that
+loses workers meanwhile.
 """
 
+import itertools
 import json
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small_engines import bag, stream
+from standalone_cluster import Cluster, standalone
 from test_crashes import SECOND, write_input
 
+from millstream.core.errors import ResourceError
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.settings import EngineSettings
 from millstream.spark.plane import SparkPlane
 
+STEPS_BETWEEN = 4  # after so many steps a worker may die
 QUERIES = {
     "map": "SELECT name, n * 2 AS d FROM a WHERE n > 10",
     "join": "SELECT x.n AS n, y.n AS m FROM a [RANGE 3 SECONDS] x JOIN b [RANGE 3 SECONDS] y"
@@ -43,7 +49,12 @@ QUERIES = {
 
 
 def answers(
-    spark: Any, folder: Path, home: Path, queries: Mapping[str, str], collect_bytes_max: int
+    spark: Any,
+    folder: Path,
+    home: Path,
+    queries: Mapping[str, str],
+    collect_bytes_max: int,
+    now_and_then: Callable[[], None] = lambda: None,
 ) -> tuple[dict[str, Any], set[bool], set[str]]:
     """Rows of each query; whether steps were collected; kinds of operators that ran."""
     settings = EngineSettings(
@@ -56,6 +67,8 @@ def answers(
         engine.add_query(name, cql)
     collected: set[bool] = set()
     engine.on_step.append(lambda report: collected.add(report.collected) if report.rows_out else 0)
+    steps = itertools.count(1)
+    engine.on_step.append(lambda _: None if next(steps) % STEPS_BETWEEN else now_and_then())
     Loop(engine).run()
     found = {}
     for name, query in engine.queries.items():
@@ -68,11 +81,19 @@ def answers(
     return found, collected, kinds
 
 
+@pytest.fixture(scope="module")
+def here(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Every query in this process: rows, whether they were collected, kinds of operators."""
+    folder = tmp_path_factory.mktemp("here")
+    write_input(folder)
+    return answers(spark, folder, folder / "home", QUERIES, 1 << 30)
+
+
 @pytest.mark.spark
-def test_collected_and_written_results_are_equal(spark: Any, tmp_path: Path) -> None:
-    write_input(tmp_path)
-    collected, how, kinds = answers(spark, tmp_path, tmp_path / "one", QUERIES, 1 << 30)
+def test_collected_and_written_results_are_equal(spark: Any, here: Any, tmp_path: Path) -> None:
+    collected, how, kinds = here
     assert how == {True}
+    write_input(tmp_path)
     written, how, _ = answers(spark, tmp_path, tmp_path / "two", QUERIES, 0)
     assert how == {False}
     for name, rows in collected.items():
@@ -83,42 +104,78 @@ def test_collected_and_written_results_are_equal(spark: Any, tmp_path: Path) -> 
     assert kinds == set(LOGIC), "every kind of operator has run"
 
 
-def main(folder: Path) -> None:
-    """What the other process does: both ways on executors of their own."""
+CHOSEN = ("join", "combine", "running", "times")
+
+
+def main(folder: Path, url: str, workers: Sequence[int], chosen: Sequence[str]) -> None:
+    """What the other process does: both ways on executors elsewhere, which die meanwhile."""
+    from millstream.spark import surroundings  # noqa: PLC0415
     from millstream.spark.session import session  # noqa: PLC0415
 
-    spark = session("local-cluster[2,1,1024]", {"spark.executor.memory": "1g"})
-    chosen = {name: QUERIES[name] for name in ("join", "combine", "running", "times")}
-    one, _, _ = answers(spark, folder, folder / "one", chosen, 1 << 30)
-    two, how, _ = answers(spark, folder, folder / "two", chosen, 0)
-    executors = spark._jsc.sc().statusTracker().getExecutorInfos()
-    told = {
-        "equal": one == two,
-        "rows": {name: sum(rows.values()) for name, rows in one.items()},
-        "collected": sorted(how),
-        "executors": len(executors) - 1,  # the driver is in the list
-    }
+    greedy = session(url, {"spark.executor.memory": "64g"})
+    surroundings.EXECUTORS_WAIT_S, patience = 5.0, surroundings.EXECUTORS_WAIT_S
+    full = refused(greedy, folder / "full")
+    surroundings.EXECUTORS_WAIT_S = patience
+    greedy.stop()
+    spark = session(url, {"spark.executor.memory": "512m", "spark.speculation": "true"})
+    unseen = refused(spark, Path("/proc/self/cwd/unseen"))  # another folder for each process
+    queries = {name: QUERIES[name] for name in chosen}
+    doomed = list(workers)
+
+    def kill() -> None:
+        if doomed:
+            os.kill(doomed.pop(0), signal.SIGKILL)
+
+    one, _, _ = answers(spark, folder, folder / "one", queries, 1 << 30, kill)
+    two, how, _ = answers(spark, folder, folder / "two", queries, 0, kill)
+    told = {"one": shown(one), "two": shown(two), "collected": sorted(how), "left": doomed}
+    told |= {"full": full, "unseen": unseen}
     (folder / "told.json").write_text(json.dumps(told))
     spark.stop()
 
 
+def refused(spark: Any, home: Path) -> str:
+    """Why an engine cannot be opened there."""
+    try:
+        Engine(home, SparkPlane(spark)).close()
+    except ResourceError as error:
+        return str(error)
+    return ""
+
+
+def shown(found: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {name: sorted(map(repr, rows.elements())) for name, rows in found.items()}
+
+
+def on_a_cluster(
+    folder: Path, cluster: Cluster, doomed: Sequence[int], chosen: Sequence[str]
+) -> Any:
+    arguments = f"pathlib.Path({str(folder)!r}), {cluster.url!r}, {list(doomed)}, {list(chosen)}"
+    here = Path(__file__).parent
+    program = f"import sys; sys.path[:0] = [{str(here)!r}]\n"
+    program += f"import test_local_cluster as t, pathlib; t.main({arguments})"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True, text=True, timeout=800, check=False, cwd=folder,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((folder / "told.json").read_text())
+
+
 @pytest.mark.spark
 @pytest.mark.process
-def test_executors_that_are_processes_of_their_own(tmp_path: Path) -> None:
+def test_a_cluster_loses_a_worker_and_gives_the_same(here: Any, tmp_path: Path) -> None:
     write_input(tmp_path)
-    command = f"import test_local_cluster as t, pathlib; t.main(pathlib.Path({str(tmp_path)!r}))"
-    here = Path(__file__).parent
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(here)!r}]; {command}"],
-        capture_output=True,
-        text=True,
-        timeout=800,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads((tmp_path / "told.json").read_text())
-    assert told["equal"]
+    expected = {name: rows for name, rows in shown(here[0]).items() if name in CHOSEN}
+    with standalone(tmp_path / "cluster") as cluster:
+        told = on_a_cluster(tmp_path, cluster, cluster.workers[:1], CHOSEN)
+    assert told["left"] == [], "the worker was killed in the middle"
     assert told["collected"] == [False]
-    assert told["executors"] == 2
-    assert all(count > 0 for count in told["rows"].values())
+    assert all(told["one"].values())
+    assert told["one"] == expected
+    assert told["two"] == expected
+    assert not list(tmp_path.rglob("*.probe"))
+    assert "gave no executor within 5 s" in told["full"]
+    assert "ask for less (spark.executor.memory" in told["full"]
+    assert "do not see the folder /proc/self/cwd/unseen" in told["unseen"]
+    assert "under the same name" in told["unseen"]

@@ -7,6 +7,14 @@ from pathlib import Path
 from millstream.core.errors import UsageError
 
 
+def unwritable(folder: Path, error: OSError) -> UsageError:
+    """What to say of a folder that is read-only, or somebody else's."""
+    return UsageError(
+        f"cannot write to {folder}: {(error.strerror or str(error)).lower()}",
+        hint="choose another folder",
+    )
+
+
 class FolderLock:
     """Use with `with`; `shown` is the folder as the user knows it."""
 
@@ -19,10 +27,7 @@ class FolderLock:
             self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle = os.open(self._home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise UsageError(
-                f"cannot write to {self._shown}: {(error.strerror or str(error)).lower()}",
-                hint="choose another folder",
-            ) from None
+            raise unwritable(self._shown, error) from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -1,6 +1,6 @@
-"""Secrets in the options of a source: by reference where they are written, hidden where they show.
+"""Secrets in options of sources and sinks: by reference where written, hidden where they show.
 
-`env:NAME` and `file:PATH` stand for a value that only the process which opens the source reads, at
+`env:NAME` and `file:PATH` stand for a value that only the process which opens it reads, at
 that moment; what is stored, told or logged is the reference. An option whose name says that it is a
 secret is not told to anybody, even where it was written as it is.
 """
@@ -36,22 +36,22 @@ def refers(option: str, value: object) -> bool:
     )
 
 
-def resolved(stream: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with the secrets that they refer to."""
+def resolved(owner: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with the secrets that they refer to; `owner` is whose they are, in words."""
     return {
-        option: _value(stream, option, str(value)) if refers(option, value) else value
+        option: _value(owner, option, str(value)) if refers(option, value) else value
         for option, value in options.items()
     }
 
 
-def _value(stream: str, option: str, reference: str) -> str:
+def _value(owner: str, option: str, reference: str) -> str:
     kind, _, name = reference.partition(":")
-    about = f"stream {stream}: the secret of option {option}"
+    about = f"{owner}: the secret of option {option}"
     if kind == "env":
         if name not in os.environ:
             raise UsageError(
                 f"{about} is not there", detail=f"{name} is not in the environment",
-                hint=f"set {name} where the processor is started",
+                hint=f"set {name} where the process is started",
             )  # fmt: skip
         return os.environ[name]
     try:
@@ -61,7 +61,7 @@ def _value(stream: str, option: str, reference: str) -> str:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(
             f"{about} cannot be read", detail=f"{name}: {why}",
-            hint="a file that the processor's user can read",
+            hint="a file that the process's user can read",
         ) from None  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from millstream.language.cql.functions import WHY_UNREPEATABLE
 from millstream.language.cql.times_of_text import becomes_time
 from millstream.language.plan.schema import Schema
 from millstream.language.plan.sql_text import quoted
+from millstream.spark.session import frame_of
 
 FRAMES_KEPT_MAX = 256
 ANSWERS_KEPT_MAX = 50_000
@@ -119,8 +120,8 @@ class SparkAnalyzer:
         guarded = guarded_time(definition, self)
         ddl = ", ".join(f"`{f.name.replace('`', '``')}` {f.type}" for f in definition.columns)
         try:
-            empty = self._spark.createDataFrame([], ddl)
-            kind = empty.selectExpr(f"({definition.time_sql()}) AS t").schema[0].dataType
+            empty = frame_of(self._spark, [], ddl)
+            kind = empty.selectExpr(f"({guarded}) AS t").schema[0].dataType
         except PySparkException as error:
             raise UsageError(
                 f"stream {definition.name}: the time {definition.time!r} cannot be computed",
@@ -165,7 +166,7 @@ class SparkAnalyzer:
                 self._frames.clear()
             fields = [f"c{i} {type_}" for i, type_ in enumerate(key)]
             schema = ", ".join([*fields, "_ts BIGINT"])
-            self._frames[key] = self._spark.createDataFrame([], schema)
+            self._frames[key] = frame_of(self._spark, [], schema)
         return self._frames[key]
 
     def _types(

@@ -5,7 +5,9 @@ is not known here: a job comes with the columns and layouts of everything that i
 """
 
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +19,7 @@ from millstream.language.share.shared_plan import Place
 from millstream.spark.collecting import collected
 from millstream.spark.compiler import nullable
 from millstream.spark.deadlines import Deadlines
-from millstream.spark.failures import data_error, java_process
+from millstream.spark.failures import data_error
 from millstream.spark.frames import Frame
 from millstream.spark.operators import LOGIC
 from millstream.spark.operators.base import Output, Step
@@ -27,10 +29,15 @@ from millstream.spark.operators.shared import evaluate_together
 from millstream.spark.prepared.plans import Computed
 from millstream.spark.prepared.steps import PreparedSteps
 from millstream.spark.reading import Schemas, SegmentReader
+from millstream.spark.surroundings import all_written
 from millstream.store import faults
 from millstream.store.segments import SegmentStore, Written, parquet_pieces
 
 RECORDS_OF_A_FILE = 1_000_000  # written by executors: a delivery reads a segment at a time
+
+# of two attempts of a task only the one that the driver lets commit leaves files, also where a
+# user's Spark moves each task's files at once
+COMMITTED_ONCE = {"mapreduce.fileoutputcommitter.algorithm.version": "1"}
 
 
 class SparkEvaluator:
@@ -42,10 +49,13 @@ class SparkEvaluator:
         files: SegmentStore,
         schemas: Schemas,
         prepared: PreparedSteps | None = None,
+        *,
+        counted: bool = False,  # rows that executors write: on another machine they may be lost
+        java: "subprocess.Popen[bytes] | None" = None,  # which is ended where it hangs
     ) -> None:
         self._spark, self._files, self._schemas = spark, files, schemas
-        self._prepared = prepared
-        self._deadlines = Deadlines(spark.sparkContext, java_process(spark))
+        self._prepared, self._counted = prepared, counted
+        self._deadlines = Deadlines(spark.sparkContext, java)
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -142,11 +152,12 @@ class SparkEvaluator:
                 return {s: [w] if w.rows else [] for s, w in found.items()}, True
         return self._files.adopt_wide(self._by_executors(frame.data), places), False
 
-    def _by_executors(self, data: DataFrame) -> str:
+    def _by_executors(self, data: DataFrame, records_of_a_file: int = RECORDS_OF_A_FILE) -> str:
         """The folder into which they have written."""
         folder = self._files.path(f"{self._files.new_name()}.writing")
-        writer = data.write.option("compression", "zstd")
-        writer.option("maxRecordsPerFile", RECORDS_OF_A_FILE).parquet(folder)
+        with all_written(data, folder) if self._counted else nullcontext(data) as rows:
+            writer = rows.write.option("compression", "zstd").options(**COMMITTED_ONCE)
+            writer.option("maxRecordsPerFile", records_of_a_file).parquet(folder)
         return folder
 
     # -- streams as a whole ---------------------------------------------------------------------
@@ -155,10 +166,8 @@ class SparkEvaluator:
         frame = self._reader(rows).frame(rows.stream, rows.segments)
         if changes:
             frame = present(frame)
-        folder = self._files.path(f"{self._files.new_name()}.writing")
         ordered = frame.data.coalesce(1).sortWithinPartitions("_ts")
-        ordered.write.option("compression", "zstd").parquet(folder)
-        parts = self._files.adopt_spark_output(folder)
+        parts = self._files.adopt_spark_output(self._by_executors(ordered, 0))
         begin = rows.segments[0].ts_min
         return parts[0] if parts else Written(None, None, 0, 0, begin, begin, begin)
 

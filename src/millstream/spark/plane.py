@@ -19,6 +19,7 @@ from millstream.spark.ingest.stream_source import StreamSource
 from millstream.spark.prepared.hoppers import SmallSession
 from millstream.spark.prepared.steps import PreparedSteps
 from millstream.spark.reading import Schemas
+from millstream.spark.surroundings import in_one_process, require_reach
 from millstream.store.arrivals.appending import Appender
 from millstream.store.arrivals.arrow_rows import ArrowRows
 from millstream.store.segments import SegmentStore
@@ -27,17 +28,27 @@ from millstream.store.segments import SegmentStore
 class SparkPlane:
     """`engine.ports.DataPlane` over one Spark session."""
 
-    def __init__(self, spark: SparkSession, *, prepared: bool = True) -> None:
+    def __init__(
+        self, spark: SparkSession, *, prepared: bool = True, foreign: bool = False
+    ) -> None:
         self.spark = spark
         self._small = SmallSession(spark)
         self.compiler = SparkCompiler(spark, self._small.forget)
-        self.machine = SparkMachine(spark)
+        self.machine = SparkMachine(spark, foreign=foreign)
         self._schemas = Schemas()
         self._prepared = prepared  # whether small steps run from plans that were made once
 
     def evaluator(self, files: SegmentStore) -> SparkEvaluator:
+        require_reach(self.spark, files.folder)
         steps = PreparedSteps(self._small, files, self._schemas) if self._prepared else None
-        return SparkEvaluator(self.spark, files, self._schemas, steps)
+        return SparkEvaluator(
+            self.spark,
+            files,
+            self._schemas,
+            steps,
+            java=self.machine.process(),
+            counted=not in_one_process(self.spark),
+        )
 
     def file_parser(
         self, definition: StreamDefinition, kind: str, staging: Path
@@ -57,8 +68,8 @@ class SparkPlane:
 class SparkMachine:
     """`engine.ports.Machine`: the Java process of a session."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, spark: SparkSession, *, foreign: bool = False) -> None:
+        self._spark, self._foreign = spark, foreign
 
     def cores(self) -> int:
         return int(self._spark.sparkContext.defaultParallelism)
@@ -75,7 +86,8 @@ class SparkMachine:
         return None, None
 
     def process(self) -> "subprocess.Popen[bytes] | None":
-        return java_process(self._spark)
+        """None where it is not ours: whoever has it may end it."""
+        return None if self._foreign else java_process(self._spark)
 
     def gone(self) -> MillstreamError | None:
         return java_gone(self._spark)

@@ -8,14 +8,19 @@ import re
 import shutil
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, cast
 
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from pyspark import RDD, SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.conversion import SparkConversionMixin
+from pyspark.sql.types import _parse_datatype_string
 
 from millstream.core.errors import UsageError
+from millstream.spark.surroundings import refuse_connect
 
 JAVA_HINT = (
     "install Java 17 (Debian/Ubuntu: sudo apt-get install openjdk-17-jre-headless; "
@@ -28,6 +33,9 @@ OWN_OPTIONS = "MILLSTREAM_JAVA_OPTIONS"  # of the environment: more options for 
 COMPILE_ALL = "-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m"
 
 
+_made: "list[weakref.ref[SparkContext]]" = []  # the contexts that this module has started
+
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 COPIES = 16  # of a heap, what is collected at once: it lies there five times on its way to us
 COLLECTED_MB_MOST = 256
 
@@ -89,23 +97,9 @@ def _output_to(log: Path | None) -> Iterator[None]:
         os.close(target)
 
 
-def session(
-    master: str = "local[*]",
-    settings: Mapping[str, str] | None = None,
-    *,
-    log: Path | None = None,
-) -> SparkSession:
-    """The process's session, made on first use; `log` takes what Spark itself prints."""
-    require_java()
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    cores = os.cpu_count() or 2
-    chosen = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "2g",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.scheduler.mode": "FAIR",
+def sql_settings(cores: int) -> dict[str, str]:
+    """What a session of ours is set to: results depend on some of it, speed on the rest."""
+    return {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.ansi.enabled": "true",
         "spark.sql.adaptive.enabled": "false",
@@ -127,6 +121,40 @@ def session(
         "spark.sql.lightweightPlanChangeValidation": "false",
         "spark.sql.ui.explainMode": "simple",
         "spark.sql.maxPlanStringLength": "512",
+    }
+
+
+def _stays_here(master: str) -> bool:
+    """Whether no executor is on another machine: then nobody else needs to reach the driver.
+
+    >>> [_stays_here(m) for m in ("local[*]", "local-cluster[2,1,512]", "spark://127.0.0.1:7077")]
+    [True, True, True]
+    >>> [_stays_here(m) for m in ("spark://mill:7077", "yarn", "k8s://https://api:6443")]
+    [False, False, False]
+    """
+    return re.match(r"local\b|spark://(127\.0\.0\.1|localhost)(:\d+)?$", master) is not None
+
+
+def session(
+    master: str = "local[*]",
+    settings: Mapping[str, str] | None = None,
+    *,
+    log: Path | None = None,
+) -> SparkSession:
+    """The process's session, made on first use; `log` takes what Spark itself prints."""
+    refuse_connect()
+    require_java()
+    if _stays_here(master):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # functions of users run in this very Python; Spark would take the first on the path
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    chosen = {
+        **(LOOPBACK if _stays_here(master) else {}),
+        "spark.driver.memory": "2g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.scheduler.mode": "FAIR",
+        **sql_settings(os.cpu_count() or 2),
         "spark.ui.retainedJobs": "50",
         "spark.ui.retainedStages": "50",
         "spark.ui.retainedTasks": "1000",
@@ -143,11 +171,48 @@ def session(
     for key, value in chosen.items():
         builder = builder.config(key, value)
     with _output_to(log):
-        return builder.getOrCreate()
+        made = builder.getOrCreate()
+    _made.append(weakref.ref(made.sparkContext))
+    return made
 
 
-def active() -> SparkSession | None:
+def running() -> SparkSession | None:
     """The session that runs in this process, if any, whichever thread started it."""
     if SparkContext._active_spark_context is None:
         return None
     return SparkSession.builder.getOrCreate()
+
+
+def is_ours(spark: SparkSession) -> bool:
+    """Whether `session` has started this Spark, with our settings; else it is the user's."""
+    own = getattr(spark, "_sc", None)
+    return own is not None and any(context() is own for context in _made)
+
+
+def beside(spark: SparkSession) -> SparkSession:
+    """Another session with the same settings and functions; what is set in it stays in it."""
+    java: Any = spark._jsparkSession
+    return known_to_python(spark, java.cloneSession())
+
+
+def known_to_python(spark: SparkSession, java: Any) -> SparkSession:
+    """A session that Java has made beside `spark`."""
+    frames: Any = RDD
+    patched = frames.toDF
+    made = SparkSession(spark.sparkContext, java)
+    frames.toDF = patched  # PySpark binds it to the newest session; the user's code means another
+    return made
+
+
+def frame_of(spark: SparkSession, rows: Any, schema: str = "") -> DataFrame:
+    """A frame of an Arrow table, or of a list of rows.
+
+    `createDataFrame` also makes `spark` the active session of the whole process, which may have a
+    user with another one.
+    """
+    whole: Any = spark
+    if not schema:
+        return SparkConversionMixin.createDataFrame(whole, rows)
+    return cast(
+        DataFrame, whole._create_dataframe(rows, _parse_datatype_string(schema), None, True)
+    )

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from millstream.core.errors import UsageError
+from millstream.spark.session import frame_of
 from millstream.store.delivery import Result
 from millstream.store.machine_failures import first_line
 
@@ -44,7 +45,7 @@ class SparkSink:
     def deliver(self, result: Result, first: int, last: int, table: pa.Table) -> None:
         if table.num_rows == 0:
             return
-        data = self._spark.createDataFrame(table)
+        data = frame_of(self._spark, table)
         if self._batch_column is not None:
             data = data.withColumn(self._batch_column, F.lit(last))
         options = {k: v.replace(BATCH, str(last)) for k, v in self._options.items()}

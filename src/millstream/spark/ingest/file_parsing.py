@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StringType, StructField, StructType, _parse_datatype_string
 
 from millstream.core.errors import UsageError
@@ -48,6 +47,8 @@ from millstream.spark.ingest.reader_options import (
     whole_files,
 )
 from millstream.spark.ingest.text_times import as_written, option, refuse_fallback
+from millstream.spark.session import beside
+from millstream.spark.versions import arrow_type
 from millstream.store.arrivals.appending import FILE, REASON, RECORD, ROW
 from millstream.store.arrivals.file_source import (
     NUMBER,
@@ -73,7 +74,7 @@ class SparkFileParser:
         self, definition: StreamDefinition, spark: SparkSession, kind: str, staging: Path
     ) -> None:
         self.definition, self.kind, self.staging = definition, kind, staging
-        self.spark = spark.newSession()
+        self.spark = beside(spark)
         # Spark has no type for nanoseconds: they are read as numbers and converted
         self.spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
         self.options = {str(k): v for k, v in dict(definition.source.get("options") or {}).items()}
@@ -308,7 +309,7 @@ class SparkFileParser:
 
     def _schema(self) -> pa.Schema:
         fields = [
-            pa.field(f"c{i}", to_arrow_type(_parse_datatype_string(f.type), timezone="UTC"))
+            pa.field(f"c{i}", arrow_type(_parse_datatype_string(f.type)))
             for i, f in enumerate(self.definition.columns)
         ]
         texts = [pa.field(name, pa.string()) for name in (REASON, RECORD, FILE)]

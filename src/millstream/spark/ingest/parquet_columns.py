@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import (
     DataType,
     DecimalType,
@@ -26,6 +25,7 @@ from millstream.core.suggestions import did_you_mean
 from millstream.language.cql.catalog import StreamDefinition, lookup
 from millstream.language.plan.sql_text import quoted
 from millstream.spark.ingest.declared_columns import Value
+from millstream.spark.versions import spark_type
 
 PROBED_MAX = 20  # files that are looked into when a stream is declared
 UNSIGNED = {"uint8": "smallint", "uint16": "int", "uint32": "bigint"}  # as Spark reads them
@@ -87,7 +87,7 @@ def _spark_type(column: pa.Field, old_time: bool) -> tuple[DataType, str]:
     if str(type_) in UNSIGNED:
         return _parse_datatype_string(UNSIGNED[str(type_)]), name
     try:
-        return from_arrow_type(type_), name
+        return spark_type(type_), name
     except PySparkException:
         raise UnreadableError(
             f"column {column.name} has type {type_}, which Spark cannot read"

@@ -28,6 +28,7 @@ from millstream.spark.ingest.declared_columns import (
     with_time,
 )
 from millstream.spark.ingest.text_times import as_written
+from millstream.spark.session import frame_of
 from millstream.store.arrivals.appending import FILE, REASON, RECORD, ROW, Row
 from millstream.store.arrivals.malformed import json_reason
 
@@ -85,9 +86,9 @@ class SparkRowParser:
         if rows:
             texts = pa.array([_text(row) for row in rows], pa.string())
             # one partition keeps the order
-            lines = self._spark.createDataFrame(pa.table({"line": texts})).coalesce(1)
+            lines = frame_of(self._spark, pa.table({"line": texts})).coalesce(1)
         else:
-            lines = self._spark.createDataFrame([], "line STRING")
+            lines = frame_of(self._spark, [], "line STRING")
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
         parsed = lines.select("line", F.from_json("line", self._wanted, options).alias("r"))
         data = parsed.selectExpr("line AS " + LINE, "r.*")

@@ -40,6 +40,7 @@ from millstream.spark.ingest.declared_columns import (
     with_time,
 )
 from millstream.spark.ingest.text_times import as_written, option, refuse_fallback
+from millstream.spark.session import beside
 from millstream.store.arrivals.appending import FILE, REASON, RECORD, ROW, Appender
 from millstream.store.machine_failures import disk_full, first_line
 from millstream.store.segments import parquet_pieces
@@ -67,7 +68,7 @@ class StreamSource:
         name = quote(definition.name, safe="")
         self.checkpoint = setting.home / "checkpoints" / name
         self._staging = setting.home / "staging" / name
-        self._spark = spark.newSession()
+        self._spark = beside(spark)
         self._query: Any = None
         self._watcher: threading.Thread | None = None
         self._stopping = threading.Event()
@@ -109,7 +110,7 @@ class StreamSource:
     def silent_since(self) -> float:
         """When rows last came; now, where a batch is under way."""
         busy = self._query is not None and self._query.status.get("isTriggerActive")
-        return time.time() if busy else self.appender.arrived
+        return time.monotonic() if busy else self.appender.arrived
 
     def _watch(self, query: Any) -> None:
         """Waits for the query's end and tells how it ended."""
@@ -193,7 +194,7 @@ class StreamSource:
                 f"stream {name} has no format", hint='e.g. format = "rate" or format = "kafka"'
             )
         written = {str(k): v for k, v in dict(source.get("options") or {}).items()}
-        options = resolved(name, written)
+        options = resolved(f"stream {name}", written)
         if "path" in source:
             options["path"] = str(source["path"])
         reader = self._spark.readStream.format(str(kind)).options(**options)

@@ -12,8 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
+
+from millstream.spark.versions import arrow_schema
 
 CAPACITY_MIN = 1 << 16
 THROUGH_GATEWAY_MAX = 1 << 16  # bytes: more of them go through a file, the gateway's text is slow
@@ -61,7 +62,7 @@ class Hopper:
     """One leaf: a frame, and a way to change its rows."""
 
     def __init__(self, session: SmallSession, schema: StructType, capacity: int) -> None:
-        self.schema = to_arrow_schema(schema, timezone="UTC")
+        self.schema = arrow_schema(schema)
         self.capacity = capacity
         context: Any = session.spark.sparkContext
         jvm, gateway = context._jvm, context._gateway

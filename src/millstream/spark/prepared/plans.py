@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from millstream.engine.ports import Input, TrainStep
@@ -28,6 +27,7 @@ from millstream.spark.operators.panes import CARRIED, by_blocks, promise, span_o
 from millstream.spark.operators.shared import evaluate_together
 from millstream.spark.prepared.hoppers import CAPACITY_MIN, Hopper, SmallSession, batch_of
 from millstream.spark.reading import Schemas, SegmentReader
+from millstream.spark.versions import arrow_schema
 from millstream.store.reach import window_of
 from millstream.store.segments import Segment, SegmentStore
 
@@ -113,7 +113,7 @@ class PreparedPlan:
         def hopper(role: Role, schema: StructType) -> DataFrame:
             if role not in self._leaves:
                 stream = "" if role[0] == LAYOUT else role[1]
-                table = self._table(job, role, stream, to_arrow_schema(schema, timezone="UTC"), {})
+                table = self._table(job, role, stream, arrow_schema(schema), {})
                 more = [StructField(name, LongType()) for name in carried]
                 room = len(batch_of(table)) + 8 * len(more) * table.num_rows
                 capacity = CAPACITY_MIN << max(0, (2 * room // CAPACITY_MIN).bit_length())
@@ -136,7 +136,7 @@ class PreparedPlan:
             raise UnpreparedError
         schema = nullable(frame.data.schema)
         self._data = frame.data.to(schema)
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = arrow_schema(schema)
         java: Any = self._data._jdf
         _refuse_keeping(java.queryExecution().executedPlan())
         self._batches = java.toArrowBatchRdd()

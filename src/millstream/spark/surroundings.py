@@ -1,0 +1,130 @@
+"""Where Spark runs, looked at before rows depend on it: are there executors, do they see the home.
+
+On a cluster a job without executors waits for ever, and executors that write a folder of their own
+lose rows without a word. A small job that reads and writes in the home tells both at once. In one
+process there is nothing to ask.
+"""
+
+import os
+import shutil
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.utils import is_remote
+
+from millstream.core.errors import ResourceError, UsageError
+from millstream.store.machine_failures import first_line
+
+EXECUTORS_WAIT_S = 120.0
+GROUP = "millstream-surroundings"
+OF_A_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+
+
+def refuse_connect(spark: Any = None) -> None:
+    """Refuses Spark Connect: a user's session of it, or an environment that asks for it."""
+    remote = os.environ.get("SPARK_REMOTE", "")
+    if spark is not None:
+        found = type(spark).__module__.startswith("pyspark.sql.connect.")
+    else:
+        found = bool(remote) or is_remote()
+    if found:
+        raise UsageError(
+            "Millstream does not work through Spark Connect",
+            detail="it asks Spark's own analyser about types and plans, which Connect does not "
+            "show, and its steps run where the driver is",
+            hint="unset SPARK_REMOTE and name a master, or start a processor beside the server "
+            "(millstream processor --spark MASTER) and use Session(manager=URL), which needs no "
+            "Spark here",
+        )
+
+
+def in_one_process(spark: SparkSession) -> bool:
+    """Whether driver and executors are the same process."""
+    java: Any = spark.sparkContext._jsc
+    return bool(java.sc().isLocal())
+
+
+def require_reach(spark: SparkSession, folder: Path) -> None:
+    """Refuses a cluster that gives no executor, or whose executors do not see a folder."""
+    if in_one_process(spark):
+        return
+    probe = folder / f"{uuid.uuid4().hex}.probe"
+    tasks = max(2, spark.sparkContext.defaultParallelism)
+    probe.mkdir(parents=True)
+    try:
+        (probe / "from_driver.txt").write_text("millstream\n" * tasks)
+        with _cut_off(spark) as late:
+            try:
+                # each task reads a part of what the driver wrote, and writes for the driver to read
+                lines = spark.read.text(str(probe / "from_driver.txt"))
+                lines.repartition(tasks).write.parquet(str(probe / "from_executors"))
+                seen = spark.read.parquet(str(probe / "from_executors")).count()
+            except Exception as error:
+                if late.is_set():
+                    raise _no_executors(spark) from None
+                raise _unseen(folder, first_line(error)) from None
+        if seen != tasks or not list((probe / "from_executors").glob("part-*")):
+            raise _unseen(folder, f"of {tasks} rows that they wrote there are {seen}")
+    finally:
+        shutil.rmtree(probe, ignore_errors=True)
+
+
+@contextmanager
+def all_written(data: DataFrame, folder: str) -> Iterator[DataFrame]:
+    """In the block, the frame that it gives is written to a folder; all rows have arrived there."""
+    observed = Observation()
+    yield data.observe(observed, F.count(F.lit(1)).alias("rows"))
+    sent = observed.get["rows"]
+    found = sum(pq.read_metadata(part).num_rows for part in Path(folder).glob("part-*.parquet"))
+    if found != sent:
+        raise _unseen(Path(folder).parent, f"of {sent} rows that they wrote there are {found}")
+
+
+def _unseen(folder: Path, detail: str) -> ResourceError:
+    return ResourceError(
+        f"executors of Spark do not see the folder {folder}",
+        detail=detail,
+        hint="put the run or the home on storage that driver and executors have under the same "
+        "name, with local_disk = false on a network file system",
+    )
+
+
+def _no_executors(spark: SparkSession) -> ResourceError:
+    return ResourceError(
+        f"{spark.sparkContext.master} gave no executor within {EXECUTORS_WAIT_S:g} s",
+        detail="it is full, its workers have less memory or fewer cores than an executor asks for, "
+        "or executors cannot reach the driver",
+        hint="free the cluster, ask for less (spark.executor.memory, spark.executor.cores, "
+        "spark.cores.max), or set spark.driver.host to an address that executors reach",
+    )
+
+
+@contextmanager
+def _cut_off(spark: SparkSession) -> Iterator[threading.Event]:
+    """Jobs of the block end after a while; the event says whether they were ended."""
+    context: Any = spark.sparkContext
+    late = threading.Event()
+    before = {key: context.getLocalProperty(key) for key in OF_A_GROUP}
+    group = f"{GROUP}-{uuid.uuid4().hex}"
+
+    def end() -> None:
+        late.set()
+        context.cancelJobGroup(group)
+
+    timer = threading.Timer(EXECUTORS_WAIT_S, end)
+    timer.daemon = True
+    context.setJobGroup(group, "what Millstream's surroundings are", True)
+    timer.start()
+    try:
+        yield late
+    finally:
+        timer.cancel()
+        for key, value in before.items():
+            context.setLocalProperty(key, value)
