@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream.client.arrow_types import empty_table
-from millstream.client.http import told_error
 from millstream.client.manager_client import ManagerAwayError, ManagerClient, manager_url
 from millstream.client.pulled_delivery import Positions, PulledDelivery
+from millstream.client.pushing import entrance, posted
 from millstream.client.relation import summed
 from millstream.client.results import RejectReader, ResultReader
 from millstream.client.system import POLL_S, Figures, RegisteredQuery, Submission, tables_of
@@ -32,7 +32,7 @@ from millstream.language.plan.windows import BEGINNING
 from millstream.language.share.dataflow import REJECTED_NAMES, late_stream, rejected_stream
 from millstream.store.arrivals.appending import Rows
 from millstream.store.consumers import CLIENT
-from millstream.store.delivery import FileSink, Result, Sink
+from millstream.store.delivery import FileSink, Result, ResumingSink, Sink
 
 LOOK_S = 2.0  # between questions to the manager
 PROGRESS_S = 5.0  # between two lines about the progress
@@ -43,9 +43,6 @@ FRESH_S = 1.0  # figures are of now when a processor has spoken this long after 
 CHANGES = "changes"  # in the home: what relations' tables are made of, with its types
 COUNTS = ("rows", "late", "rejected")  # of a stream
 NO_FIGURES = ("name", "operators", "columns", "admission")  # of a query's answer
-
-
-TOO_MANY = 429  # rows wait already
 
 
 class ClusterSystem:
@@ -76,6 +73,8 @@ class ClusterSystem:
 
     def close(self) -> None:
         """Queries of the cluster go on until they are dropped."""
+        for delivery in self.results:
+            delivery.close()
         self.client.close()
 
     # -- streams --------------------------------------------------------------------------------
@@ -100,34 +99,13 @@ class ClusterSystem:
     ) -> Mapping[str, Any]:
         self.start()
         sequence = number if number is not None else self._numbers.get(stream, 0) + 1
-        listed = rows.to_pylist() if isinstance(rows, pa.Table) else rows
-        body = {"producer": producer, "sequence": sequence, "rows": listed}
-        answer = self._taken(f"{self._entrance(stream)}/rows", body)
+        answer = posted(self.client, stream, rows, producer, sequence)
         self._numbers[stream] = max(sequence, self._numbers.get(stream, 0))
         return {**answer, "reasons": [(r["row"], r["reason"]) for r in answer["reasons"]]}
 
-    def _taken(self, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Posts a batch, as soon as not too many rows wait there."""
-        while True:
-            answer = self.client.send("POST", url, body)
-            if answer.status_code != TOO_MANY:
-                break
-            time.sleep(float(answer.headers.get("retry-after", POLL_S)))
-        if answer.is_error:
-            raise told_error(answer)
-        return dict(answer.json())
-
     def finish(self, stream: str) -> None:
         self.start()
-        self.client.ask("POST", f"{self._entrance(stream)}/end", {})
-
-    def _entrance(self, stream: str) -> str:
-        while True:
-            with suppress(StateError):  # a manager below has not heard of it yet
-                answer = self.client.entrance(stream)
-                if answer["started"]:
-                    return f"{answer['url']}/streams/{stream}"
-            time.sleep(POLL_S)
+        self.client.ask("POST", f"{entrance(self.client, stream)}/end", {})
 
     def forget(self, stream: str) -> None:
         self.client.forget_stream(stream)
@@ -147,13 +125,26 @@ class ClusterSystem:
 
     def explain(self, cql: str) -> str:
         answer = self.client.submit(self.free_name(), cql, dry_run=True)
-        return f"would be {answer['verdict']}: {answer['sentence']}"
+        told = f"would be {answer['verdict']}: {answer['sentence']}"
+        return f"{told}; {answer['objective']}" if answer.get("objective") else told
 
     def query(self, name: str) -> RegisteredQuery:
         return _registered(self.client.query(name))
 
     def queries(self) -> Sequence[str]:
         return [str(answer["name"]) for answer in self.client.queries()]
+
+    def recorded(self) -> Mapping[str, str]:
+        return {}
+
+    def forget_leftovers(self) -> None:
+        """Queries of a cluster are those of everybody."""
+
+    def pause(self, name: str, wanted: bool) -> None:
+        if wanted:
+            raise UsageError(
+                f"query {name} cannot be paused on a cluster", hint="take paused away, or drop it"
+            )
 
     def drop(self, name: str) -> None:
         self.client.drop(name, wait_s=DROP_S)
@@ -178,6 +169,10 @@ class ClusterSystem:
 
     def deliver(self, name: str, sink: Sink) -> None:
         query = self.query(name)
+        attached = next((d for d in self.results if d.name == name), None)
+        if attached is not None and isinstance(sink, ResumingSink):
+            attached.attach(sink)  # one pull for both: what is acknowledged is gone
+            return
         sinks: list[Sink] = [sink]
         if query.relation and self._home is not None:
             sinks.append(FileSink(self._home / CHANGES / name, "parquet"))
@@ -212,6 +207,7 @@ class ClusterSystem:
     def work(self, tick: Callable[[], None]) -> None:
         self.start()
         looked = spoken = time.monotonic()
+        troubles: dict[str, str] = {}
         while not self.over():
             tick()
             came = sum(delivery.advance() for delivery in (*self.results, *self.rejects))
@@ -219,6 +215,7 @@ class ClusterSystem:
             if now - looked > LOOK_S:
                 looked = now
                 self.look()
+                self._tell_targets(troubles)
             if now - spoken > PROGRESS_S:
                 spoken = now
                 rows = sum(d.rows for d in self.results)
@@ -231,6 +228,15 @@ class ClusterSystem:
         for delivery in (*self.rejects, *(d for d in self.results if d.endless)):
             while delivery.advance():
                 tick()
+
+    def _tell_targets(self, told: dict[str, str]) -> None:
+        """Says once that a result waits for its target, or goes on."""
+        for delivery in self.results:
+            problem = delivery.retry.problem
+            if problem != told.get(delivery.name, ""):
+                told[delivery.name] = problem
+                why = f" is parked: its sink has failed: {problem}" if problem else " goes on"
+                self._say(f"query {delivery.name}{why}")
 
     def over(self) -> bool:
         """Whether all results have ended, but for those that never do; where there are no others,
@@ -251,7 +257,8 @@ class ClusterSystem:
                 if answer["state"] == "failed" and not delivery.ended:
                     reason = str(answer["reason"]) or "failed"
                     delivery.fail(reason, answer.get("culprits") or [])
-                    self._say(f"query {delivery.name} is failed: {reason}")
+                    if delivery.ended:
+                        self._say(f"query {delivery.name} is failed: {reason}")
 
     def _streams_ended(self) -> bool:
         streams = self.client.streams()

@@ -15,6 +15,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 import httpx
+import pyarrow as pa
 
 from millstream.client.keyring import introduced
 from millstream.core.codec import to_bytes
@@ -32,10 +33,11 @@ CONNECT_S = 5.0
 CONNECTIONS_MAX, KEPT_MAX = 500, 200
 DIRECT: dict[str, None] = {"all://": None, "http://": None, "https://": None}
 JSON = {"content-type": "application/json"}
+ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 # httpx counts an address that it cannot read as no error of HTTP, and one that is closed as none.
 _AWAY = (httpx.HTTPError, httpx.InvalidURL, OSError, RuntimeError)
 Response = httpx.Response
-Body = Any  # a record, plain values, or JSON text as bytes
+Body = Any  # a record, plain values, JSON text as bytes, or a table of Arrow
 
 
 def checked_url(text: str, option: str) -> str:
@@ -111,6 +113,14 @@ def _headers(token: str | None) -> dict[str, str]:
     return {"accept": "*/*", **({"authorization": f"Bearer {token}"} if token else {})}
 
 
+def _arrow_stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
 def _request(
     http: httpx.Client | httpx.AsyncClient,
     method: str,
@@ -122,7 +132,9 @@ def _request(
     more: dict[str, Any] = {}
     if is_dataclass(body):
         body = to_bytes(body)
-    if isinstance(body, bytes):
+    if isinstance(body, pa.Table):
+        more = {"content": _arrow_stream(body), "headers": ARROW}
+    elif isinstance(body, bytes):
         more = {"content": body, "headers": JSON}
     elif body is not None:
         more = {"json": body}

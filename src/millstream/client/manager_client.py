@@ -103,11 +103,12 @@ class ManagerClient(HttpClient):
     def submit(
         self, name: str, cql: str, *, from_beginning: bool = False, wait_s: float = 60.0,
         deliver_to: str = "", latency_s: float | None = None, queue: bool = False,
-        dry_run: bool = False,
+        dry_run: bool = False, weight: float = 1.0,
     ) -> Answer:  # fmt: skip
         body = {
             "name": name, "cql": cql, "from_beginning": from_beginning, "wait_s": wait_s,
             "deliver_to": deliver_to, "latency_s": latency_s, "queue": queue, "dry_run": dry_run,
+            "weight": weight,
         }  # fmt: skip
         return self._post("/queries", body, wait_s)
 
@@ -140,8 +141,10 @@ class ManagerClient(HttpClient):
         path = f"/processors/{_part(processor)}/drain"
         return self._post(path, {"back": back, "wait_s": wait_s}, wait_s)
 
-    def remove_processor(self, name: str) -> None:
-        self.ask("DELETE", f"{self.url}/processors/{_part(name)}")
+    def remove_processor(self, name: str, *, lost: bool = False) -> Answer:
+        """Forgets a processor that has nothing; with `lost` one that will not come back."""
+        url = f"{self.url}/processors/{_part(name)}"
+        return dict(self.ask("DELETE", url, params={"lost": str(lost).lower()}).json())
 
     def quality(self) -> Answer:
         """The goals of the cluster and of its queries."""

@@ -2,17 +2,23 @@
 
 The next number is noted in the reader's home after the sinks have taken a page: whoever was killed
 goes on from there, and a file whose number was not noted is written anew, so each row is in the
-files once. Without a home the cluster's own note of what was acknowledged has to do.
+files once. Without a home the cluster's own note of what was acknowledged has to do. A target that
+is away holds up its own result; it is tried again, and says itself what it has taken.
 """
 
+import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from millstream.client.system import Reader
+import pyarrow as pa
+
+from millstream.client.system import Reader, ResultPage
+from millstream.core.errors import StateError, UsageError
 from millstream.core.json_files import read_json, write_whole
-from millstream.store.delivery import Result, Sink
+from millstream.store.delivery import Result, ResumingSink, Retry, Sink, TargetError
 
 POSITIONS = "positions.json"
 
@@ -33,6 +39,18 @@ class Positions:
             self._known[name] = position
             write_whole(self._file, self._known)
 
+    def identity(self, name: str) -> str:
+        """A delivery's name in a target, which no other one ever has."""
+        if self._file is None:
+            raise UsageError(
+                "a sink that takes each row once needs a folder that remembers how far it is",
+                hint="run the query in a job: millstream run JOB.toml --manager URL --out DIR",
+            )
+        key = f"delivery {name}"
+        if key not in self._known:
+            self.note(key, id=uuid.uuid4().hex)
+        return f"{self._known[key]['id']} {name}"
+
 
 @dataclass(slots=True)
 class PulledDelivery:
@@ -41,30 +59,47 @@ class PulledDelivery:
     name: str
     result: Result
     reader: Reader
-    sinks: Sequence[Sink]
+    sinks: list[Sink]
     positions: Positions
     endless: bool = False  # over the system itself, which goes on after its input
     rows: int = 0
     ended: bool = False
     reason: str = ""  # why it has failed
     culprits: list[Any] = field(default_factory=list)
+    retry: Retry = field(default_factory=Retry)  # of a target that is away
 
     def __post_init__(self) -> None:
         """What was not noted of former times is taken back."""
         known = self.positions.of(self.name)
         self.rows, self.ended = int(known.get("rows", 0)), bool(known.get("ended", False))
+        sinks, self.sinks = self.sinks, []
+        for sink in sinks:
+            self.attach(sink)
+
+    def attach(self, sink: Sink) -> None:
+        if isinstance(sink, ResumingSink):
+            self.positions.identity(self.name)  # refused here, where it cannot be kept
+        sink.recover(self.reader.following)
+        self.sinks.append(sink)
+
+    def close(self) -> None:
         for sink in self.sinks:
-            sink.recover(self.reader.following)
+            if isinstance(sink, ResumingSink):
+                sink.close()
 
     def advance(self, wait_s: float = 0.0) -> int:
         """Takes what has come; gives the number of pages."""
         if self.ended:
             return 0
+        if not self.retry.due:
+            time.sleep(wait_s)
+            return 0
         came = 0
         for page in self.reader.pages(wait_s):
             if page.table is not None:
-                for sink in self.sinks:
-                    sink.deliver(self.result, page.first, page.last, page.table)
+                if not self._take(page, page.table):
+                    self.reader.following, self.reader.ended = page.first, False
+                    break
                 self.rows += page.table.num_rows
             self.ended = page.ended
             came += 1
@@ -75,8 +110,33 @@ class PulledDelivery:
             self.reader.acknowledge()
         return came
 
+    def _take(self, page: ResultPage, table: pa.Table) -> bool:
+        """Gives a page to all sinks; targets first, as files are written anew without harm."""
+        ordered = sorted(self.sinks, key=lambda sink: not isinstance(sink, ResumingSink))
+        try:
+            for sink in ordered:
+                if not isinstance(sink, ResumingSink) or not self._has_taken(sink, page):
+                    sink.deliver(self.result, page.first, page.last, table)
+        except TargetError as error:
+            self.retry.failed(str(error))
+            return False
+        self.retry.succeeded()
+        return True
+
+    def _has_taken(self, sink: ResumingSink, page: ResultPage) -> bool:
+        following = sink.following(self.result, self.positions.identity(self.name))
+        if page.first < following <= page.last:
+            raise StateError(
+                f"the target of query {self.name} has taken a part of what came",
+                detail=f"up to number {following - 1}, of {page.first} to {page.last}",
+                hint="begin in a new folder, with a new table",
+            )
+        return following > page.last
+
     def fail(self, reason: str, culprits: Sequence[Any]) -> None:
         """Its query has failed: what came before is taken, and nothing more waited for."""
         while self.advance():
             pass
+        if self.retry.problem:
+            return  # its target is away; asked again later
         self.ended, self.reason, self.culprits = True, reason, list(culprits)

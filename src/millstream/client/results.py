@@ -10,6 +10,7 @@ import io
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -67,11 +68,7 @@ class StreamReader:
             return
         self.epoch, self.idle = int(page["epoch"]), not page["segments"]
         for segment in page["segments"]:
-            if segment["first"] > self.following:
-                raise StateError(
-                    f"numbers {self.following} to {segment['first'] - 1} of {self.stream} are gone",
-                    hint="somebody else has read this result, or it was read before",
-                )
+            self._refuse_gap(self.following, segment)
             try:
                 table = self._rows(segment) if segment["rows"] else None
             except (ManagerAwayError, StateError) as error:
@@ -81,6 +78,30 @@ class StreamReader:
             self.ended = segment["watermark"] == FOREVER
             self.following = segment["last"] + 1
             yield ResultPage(segment["first"], segment["last"], table, self.ended)
+
+    def listed(self) -> list[tuple[int, int]]:
+        """First and last number of every segment that is there now; reads none of them."""
+        found: list[tuple[int, int]] = []
+        following = self.following
+        while True:
+            page = self._page(0.0, following)
+            if page["moved"] is not None:
+                self.epoch = int(page["moved"]["epoch"])
+                self.url = page["moved"]["to"]["url"] or self.find()
+                continue
+            if not page["segments"]:
+                return found
+            for segment in page["segments"]:
+                self._refuse_gap(following, segment)
+                found.append((int(segment["first"]), int(segment["last"])))
+                following = found[-1][1] + 1
+
+    def _refuse_gap(self, following: int, segment: dict[str, int]) -> None:
+        if segment["first"] > following:
+            raise StateError(
+                f"numbers {following} to {segment['first'] - 1} of {self.stream} are gone",
+                hint="somebody else has read this result, or it was read before",
+            )
 
     def _look_again(self, error: ManagerAwayError | StateError) -> None:
         """Rows have moved or were merged since the page was made, or their processor went: the next
@@ -92,9 +113,10 @@ class StreamReader:
         if isinstance(error, ManagerAwayError):
             self.url = self.find()
 
-    def _page(self, wait_s: float) -> dict[str, Any]:
+    def _page(self, wait_s: float, following: int | None = None) -> dict[str, Any]:
         asked = {
-            "after": self.following, "consumer": self.consumer, "epoch": self.epoch, "wait": wait_s,
+            "after": following or self.following, "consumer": self.consumer, "epoch": self.epoch,
+            "wait": wait_s,
         }  # fmt: skip
         url = f"{self.url}/streams/{quote(self.stream, safe='')}/segments"
         found: dict[str, Any] = dict(
@@ -130,9 +152,14 @@ class ResultReader(StreamReader):
 
     def find(self) -> str:
         try:
-            return str(self.manager.query(self.query)["url"])
+            told = self.manager.query(self.query)
         except ManagerAwayError:
             return self.url
+        if told["result"] and told["result"] != self.stream:
+            # begun again, because a processor was lost: numbers begin again too
+            self.stream, self.following, self.epoch = str(told["result"]), 1, 0
+            self.result = replace(self.result, stream=self.stream)
+        return str(told["url"])
 
     def _descend(self) -> None:
         """Down to the processor that has the rows: a manager in between only says where it is,

@@ -144,6 +144,18 @@ class System(Protocol):
 
     def queries(self) -> Sequence[str]: ...
 
+    def recorded(self) -> Mapping[str, str]:
+        """Texts of queries that this system knows from before it was opened, by name."""
+        ...
+
+    def forget_leftovers(self) -> None:
+        """Ends those of them that nobody has submitted again."""
+        ...
+
+    def pause(self, name: str, wanted: bool) -> None:
+        """Lets a query rest, or go on; its rows are kept for it meanwhile."""
+        ...
+
     def drop(self, name: str) -> None: ...
 
     # -- results --------------------------------------------------------------------------------

@@ -2,37 +2,34 @@
 
 A query's result is a stream; whoever reads it has a cursor in the ledger. Subscribers and file
 sinks get every row exactly once, by (query, sequence number): a file's name is its numbers, and it
-appears under that name whole or not at all. Other sinks get each batch at least once, with the
-number as batch id, so that an idempotent sink makes it exactly once.
+appears under that name whole or not at all. A sink that keeps the number beside the rows, in one
+transaction with them, says how far it is, and gets each batch once as well (`ResumingSink`). Other
+sinks get each batch at least once, with the number as batch id, so that an idempotent sink makes it
+exactly once.
 """
 
-import base64
-import json
-import math
-import os
 import re
 import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
 from millstream.core.errors import MillstreamError, UsageError
 from millstream.language.plan.schema import Schema
 from millstream.store import faults
 from millstream.store.consumers import Consumer
-from millstream.store.integrity.delivered import make_folder, note_digest, older_ledger
-from millstream.store.integrity.digests import digest_of_file
+from millstream.store.file_formats import write_file
+from millstream.store.integrity.delivered import make_folder, older_ledger
 from millstream.store.ledger import Ledger
 from millstream.store.machine_failures import first_line
-from millstream.store.segments import Segment, SegmentStore, disk_errors, repeating, sync
+from millstream.store.segments import Segment, SegmentStore
 
 ASIDE = ".uncommitted"  # files of a sink that a crash has left without a commit
 ASIDE_ENDING = ".aside"  # so that who looks for files by their ending does not meet them
@@ -86,6 +83,26 @@ class Sink(Protocol):
         ...
 
     def deliver(self, result: Result, first: int, last: int, table: pa.Table) -> None: ...
+
+
+class TargetError(Exception):
+    """A target refuses rows, or is away: what, detail and hint; it is tried again later."""
+
+    def __init__(self, message: str, *, detail: str = "", hint: str = "") -> None:
+        told = f"{message}: {detail}" if detail else message
+        super().__init__(f"{told}; hint: {hint}" if hint else told)
+
+
+@runtime_checkable
+class ResumingSink(Protocol):
+    """A sink that knows by itself what it has taken, whoever was killed when."""
+
+    def following(self, result: Result, delivery: str) -> int:
+        """The next number that the target has not taken of this delivery; raises while the target
+        is away."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class FileSink:
@@ -148,97 +165,6 @@ def numbers_of(name: str) -> tuple[int, int] | None:
     """
     found = re.fullmatch(r"part-(\d+)-(\d+)\.\w+", name)
     return None if found is None else (int(found[1]), int(found[2]))
-
-
-def write_file(table: pa.Table, target: Path, kind: str) -> None:
-    """Writes a file that appears whole or not at all, and stays; notes its digest beside it."""
-    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
-    with disk_errors():
-        if kind == "parquet":
-            pq.write_table(table, draft, compression="zstd", use_dictionary=repeating(table.schema))
-        elif kind == "csv":
-            pa_csv.write_csv(_flat(table), draft)
-        else:
-            _write_json(table, draft)
-        sync(str(draft))
-        note_digest(target.parent, target.name, digest_of_file(draft))
-        os.replace(draft, target)
-        sync(str(target))
-
-
-def _write_json(table: pa.Table, target: Path) -> None:
-    with target.open("w", encoding="utf-8") as file:
-        for line in json_lines(table):
-            file.write(line + "\n")
-
-
-def json_lines(table: pa.Table) -> Iterator[str]:
-    """A row a line; times as ISO 8601, bytes as base64, NaN and infinities as text."""
-    for batch in _readable(table).to_batches(max_chunksize=10_000):
-        for row in _rows(batch):
-            yield json.dumps(_plain(row), default=_json_value, ensure_ascii=False)
-
-
-def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    try:
-        return list(batch.to_pylist())
-    except UnicodeDecodeError:
-        columns = [_valid(c) if pa.types.is_string(c.type) else c for c in batch.columns]
-        return list(pa.table(columns, batch.schema.names).to_pylist())
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no word for numbers that are not finite."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    return value
-
-
-def _json_value(value: Any) -> Any:
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
-
-
-def _readable(table: pa.Table) -> pa.Table:
-    """Times as text: Arrow can spell years that Python cannot."""
-    columns = [
-        _spelt(table[f.name]) if pa.types.is_timestamp(f.type) else table[f.name]
-        for f in table.schema
-    ]
-    return pa.table(columns, table.schema.names)
-
-
-def _spelt(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.strftime(pc.cast(times, pa.timestamp("us")), format="%Y-%m-%d %H:%M:%S")
-
-
-def _valid(texts: pa.ChunkedArray) -> pa.Array:
-    """Text that holds bytes of no character, with marks in their place."""
-    found = pc.cast(texts, pa.binary()).to_pylist()
-    return pa.array([None if b is None else b.decode(errors="replace") for b in found], pa.string())
-
-
-def _flat(table: pa.Table) -> pa.Table:
-    """CSV knows no nested values: they become JSON text. Times are ISO 8601."""
-    columns = []
-    for field in table.schema:
-        column = table[field.name]
-        if pa.types.is_nested(field.type):
-            texts = [
-                None if v is None else json.dumps(_plain(v), default=_json_value)
-                for v in column.to_pylist()
-            ]
-            column = pa.array(texts, pa.string())
-        elif pa.types.is_binary(field.type):
-            texts = [None if v is None else _json_value(v) for v in column.to_pylist()]
-            column = pa.array(texts, pa.string())
-        elif pa.types.is_timestamp(field.type):
-            column = _spelt(column)
-        columns.append(column)
-    return pa.table(columns, table.schema.names)
 
 
 class CallbackSink:
@@ -320,6 +246,8 @@ class Delivery:
         """Holds the stream for this consumer from here on (inside a transaction)."""
         following, watermark = self._ledger.cursor(self.consumer, self.result.stream)
         self._ledger.set_cursor(self.consumer, self.result.stream, following, watermark)
+        if isinstance(self.sink, ResumingSink) and self._ledger.meta(self._identity_key) is None:
+            self._ledger.set_meta(self._identity_key, uuid.uuid4().hex)
         if following > 1:  # else nothing was delivered from here: the files are another's
             self._refuse_older_ledger()
         self.sink.recover(following)
@@ -331,6 +259,11 @@ class Delivery:
         delivered = newest() if newest is not None else 0
         if delivered and delivered >= (int(head["next"]) if head is not None else 1):
             raise older_ledger(self._ledger.path, self.result.query, delivered)
+
+    def close(self) -> None:
+        """Lets go of the target; nothing is noted."""
+        if isinstance(self.sink, ResumingSink):
+            self.sink.close()
 
     def pending(self) -> list[Segment]:
         following, _ = self._ledger.cursor(self.consumer, self.result.stream)
@@ -348,7 +281,12 @@ class Delivery:
 
     def hand_over(self) -> "Handed | None":
         """Gives what is new to the sink; whoever calls notes it in a transaction then."""
-        pending = _a_batch_of(self.pending())
+        pending = self.pending()
+        if pending and isinstance(self.sink, ResumingSink):
+            taken = self._taken(self.sink, pending)
+            if taken:  # before a crash that came between its commit and ours
+                return Handed(taken[-1].last + 1, taken[-1].watermark, sum(s.rows for s in taken))
+        pending = _a_batch_of(pending)
         if not pending:
             return None
         tables = [self._store.read(s) for s in pending if s.rows]
@@ -370,15 +308,46 @@ class Delivery:
 
     def _hand_over(self, pending: Sequence[Segment], shown: pa.Table) -> None:
         """Gives a batch to the sink; what goes wrong there is the sink's own trouble."""
-        try:
+        with self._sink_trouble():
             self.sink.deliver(self.result, pending[0].first, pending[-1].last, shown)
+        self.retry.succeeded()
+
+    def _taken(self, sink: ResumingSink, pending: Sequence[Segment]) -> list[Segment]:
+        """Those of the segments that the sink has taken already."""
+        with self._sink_trouble():
+            following = sink.following(self.result, self.identity)
+        taken = [s for s in pending if s.last < following]
+        rest = pending[len(taken) :]
+        if following > (rest[0].first if rest else pending[-1].last + 1):
+            raise older_ledger(self._ledger.path, self.result.query, following - 1)
+        return taken
+
+    @property
+    def identity(self) -> str:
+        """This delivery's name in a target, which no other one ever has, in any home."""
+        return f"{self._ledger.meta(self._identity_key)} {self.consumer}"
+
+    @property
+    def _identity_key(self) -> str:
+        return identity_of(self.result.query)
+
+    @contextmanager
+    def _sink_trouble(self) -> Iterator[None]:
+        try:
+            yield
         except MillstreamError:
             raise
         except Exception as error:
-            text = f"{type(error).__name__}: {first_line(error)}"
+            text = str(error)
+            if not isinstance(error, TargetError):
+                text = f"{type(error).__name__}: {first_line(error)}"
             self.retry.failed(text)
             raise SinkError(text) from error
-        self.retry.succeeded()
+
+
+def identity_of(query: str) -> str:
+    """Where a ledger keeps the name of a query's deliveries; goes with the query."""
+    return f"delivery:{query}"
 
 
 def _a_batch_of(pending: Sequence[Segment]) -> list[Segment]:

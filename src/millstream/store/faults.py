@@ -19,6 +19,8 @@ POINTS = (
     "delivery.written",
     "delivery.committed",
 )
+# Points inside the transaction of a sink that keeps the delivery's number beside the rows.
+SINK_POINTS = ("sink.begun", "sink.written", "sink.committed")
 # Points of transfers and moves: reached where several processors work together.
 MOVE_POINTS = (
     "pull.written",

@@ -69,10 +69,12 @@ CREATE TABLE moves (
 """
 
 
-# From the format before, by its number: segments get their digests from the files (`streams.py`).
+# From each format to the next, by its number, from the oldest that is still opened. Format 3 came
+# with digests, which segments get from their files (`streams.py`), and with the seal.
 STEPS = {
     2: "ALTER TABLE segments ADD COLUMN digest TEXT NOT NULL DEFAULT ''; " + SEAL,
 }
+SEALED_SINCE = 3
 PRIMARY_CODE = 0xFF  # of SQLite's error codes, without what says more
 
 
@@ -126,21 +128,28 @@ class LedgerFile:
             self._db.execute("UPDATE meta SET value = ? WHERE key = 'epoch'", (str(self.epoch),))
 
     def _upgrade(self, tables: dict[str, list[str]]) -> None:
-        """Brings a ledger of an older format to this one, step by step."""
+        """Brings a ledger of an older format to this one: all steps, or none of them."""
         found = self.meta("version") or ""
-        if found.isdigit() and int(found) in STEPS:
-            for version in range(int(found), VERSION):
-                self._db.executescript("BEGIN IMMEDIATE;" + STEPS[version])
-                self._db.execute(
-                    "UPDATE meta SET value = ? WHERE key = 'version'", (str(version + 1),)
-                )
-                self._seal.start(tables)
-                self._db.execute("COMMIT")
-        elif found != str(VERSION):
+        if found == str(VERSION):
+            return
+        if not found.isdigit() or int(found) not in STEPS:
             raise StateError(
-                f"ledger {self.path} has format {found}, this version reads {VERSION}",
+                f"ledger {self.path} has format {found}, this version reads "
+                f"{min(STEPS)} to {VERSION}",
                 hint="use the version of Millstream that wrote it, or start with an empty folder",
             )
+        if int(found) >= SEALED_SINCE:
+            self._seal.check(tables_of(self._db))
+        steps = "".join(STEPS[version] + ";" for version in range(int(found), VERSION))
+        try:
+            self._db.executescript("BEGIN IMMEDIATE;" + steps)
+            self._db.execute("UPDATE meta SET value = ? WHERE key = 'version'", (str(VERSION),))
+            self._seal.renew(tables)
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
 
     def close(self) -> None:
         with self._lock:
@@ -261,8 +270,14 @@ def sealed_tables() -> dict[str, list[str]]:
     """The ledger's own tables and their columns."""
     with closing(sqlite3.connect(":memory:")) as db:
         db.executescript(SCHEMA)
-        names = [n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        return {n: [c[1] for c in db.execute(f"PRAGMA table_info({n})")] for n in sorted(names)}
+        return tables_of(db)
+
+
+def tables_of(db: sqlite3.Connection) -> dict[str, list[str]]:
+    """The tables of a ledger and their columns, without the seal itself."""
+    found = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'seal'")
+    names = sorted(row[0] for row in found.fetchall())
+    return {n: [c[1] for c in db.execute(f"PRAGMA table_info({n})")] for n in names}
 
 
 def broken(error: sqlite3.DatabaseError) -> bool:

@@ -60,7 +60,7 @@ class Appender:
         self.stream = base_stream(definition.name)
         self.late = late_stream(definition.name)
         self.rejected = rejected_stream(definition.name)
-        self.arrived = time.time()  # when rows last came; silence counts from the start
+        self.arrived = time.monotonic()  # when rows last came; silence counts from the start
         self.lock = threading.RLock()  # one batch at a time, whoever brings it
 
     def install(self) -> None:
@@ -174,7 +174,7 @@ class Appender:
             ledger.count(f"late:{self.definition.name}", _rows(batch.late))
             ledger.count(f"rejected:{self.definition.name}", _rows(batch.rejected))
         faults.reach("ingest.committed")
-        self.arrived = time.time()
+        self.arrived = time.monotonic()
 
     def finish(self) -> None:
         """No more rows will come: every window can be decided."""

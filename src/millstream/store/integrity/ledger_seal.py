@@ -80,6 +80,12 @@ class LedgerSeal:
         """Seals a ledger that has no seal yet (inside a transaction)."""
         self._db.execute("INSERT INTO seal VALUES (0, ?)", (self._added_up(tables),))
 
+    def renew(self, tables: dict[str, list[str]]) -> None:
+        """Seals a ledger whose tables have changed (inside a transaction); the count goes on."""
+        changes = self._db.execute("SELECT coalesce(max(changes), 0) FROM seal").fetchone()[0]
+        self._db.execute("DELETE FROM seal")
+        self._db.execute("INSERT INTO seal VALUES (?, ?)", (changes, self._added_up(tables)))
+
     def check(self, tables: dict[str, list[str]], water: int | None = None) -> None:
         """Takes over the seal; refuses rows that are not those it was made for."""
         found = self._db.execute("SELECT changes, rows_sum FROM seal").fetchall()

@@ -9,6 +9,7 @@ moves where.
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from millstream.control.moves.table import COMMITTED, ENDED, Phase, Story
 from millstream.control.protocol.commands import Prepare
@@ -233,8 +234,8 @@ class NewOwner:
             self.ownership.move_on(known, Phase.DONE, self.me)
         faults.reach("complete.committed")
 
-    def undo(self, move: str) -> None:
-        """Forgets the copy, once the old owner has said that it will not seal."""
+    def undo(self, move: str, *, lost: bool = False) -> None:
+        """Forgets the copy, once the old owner has said that it will not seal, or is lost."""
         known = self.ownership.move(move)
         if known is None:
             unheard = Move(move, "new", Story(), (), Place(""))
@@ -243,9 +244,10 @@ class NewOwner:
             return
         if known.phase in ENDED:
             return
-        if known.phase in COMMITTED:
+        if known.phase is Phase.OWNED or (known.phase in COMMITTED and not lost):
             raise RefusedError("sealed", f"move {move} is sealed")
-        self.peers(known.other).undo(move)
+        if not lost:
+            self.peers(known.other).undo(move)
         faults.reach("undo.asked")
         gone: list[str] = []
         with self.engine.lock, self.ledger.transaction() as ledger:
@@ -253,6 +255,10 @@ class NewOwner:
             assert known is not None
             if known.phase in ENDED:
                 return
+            if lost:  # from any phase: there is nobody left who could go forward
+                if known.phase is Phase.OWNED:
+                    return
+                known = replace(known, story=Story())
             ledger.drop_consumer(holder(move))
             for stream in known.copied:
                 copy = self.ownership.copy(stream)

@@ -1,0 +1,54 @@
+"""Rows to where a stream of a cluster enters, in numbered batches: plain values, or Arrow's."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from millstream.client.http import told_error
+from millstream.client.manager_client import ManagerClient
+from millstream.client.system import POLL_S
+from millstream.core.errors import StateError
+
+TOO_MANY = 429  # rows wait already
+
+
+def entrance(client: ManagerClient, stream: str) -> str:
+    """The address at which a stream takes rows, as soon as it does."""
+    while True:
+        with suppress(StateError):  # a manager below has not heard of it yet
+            answer = client.entrance(stream)
+            if answer["started"]:
+                return f"{answer['url']}/streams/{stream}"
+        time.sleep(POLL_S)
+
+
+def posted(
+    client: ManagerClient,
+    stream: str,
+    rows: pa.Table | Sequence[Any],
+    producer: str,
+    sequence: int,
+) -> Mapping[str, Any]:
+    """The answer to a numbered batch."""
+    url = f"{entrance(client, stream)}/rows"
+    number = {"producer": producer, "sequence": sequence}
+    if isinstance(rows, pa.Table):
+        return taken(client, url, rows, number)
+    return taken(client, url, {**number, "rows": rows})
+
+
+def taken(
+    client: ManagerClient, url: str, body: Any, params: Mapping[str, Any] | None = None
+) -> Mapping[str, Any]:
+    """Posts a batch, as soon as not too many rows wait there."""
+    while True:
+        answer = client.send("POST", url, body, params=params)
+        if answer.status_code != TOO_MANY:
+            break
+        time.sleep(float(answer.headers.get("retry-after", POLL_S)))
+    if answer.is_error:
+        raise told_error(answer)
+    return dict(answer.json())
