@@ -1,6 +1,7 @@
 """The demo and the README's example: they run, end by themselves, and their numbers are right."""
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ DATA = ROOT / "examples" / "data"
 def test_the_job_is_found_and_read_without_spark() -> None:
     path = demo.job_path()
     job = load_job(path)
-    assert len(job.queries) == 12
+    assert len(job.queries) == 30
     assert all(Path(s.source["path"]).is_file() for s in job.streams)
-    assert "12 continuous queries over 6 streams" in demo.introduction(path)
+    assert "30 continuous queries over 6 streams" in demo.introduction(path)
     assert "millstream explain" in demo.what_next(path, Path("out/demo"))
 
 
@@ -77,7 +78,16 @@ def test_the_demo_ends_by_itself_with_the_right_rows(
     for query in load_job(demo.job_path()).queries:
         assert pq.read_table(out / query.name).num_rows > 0, query.name
         assert f"\n{query.name} " in shown  # a row of it was shown
-    assert "What to try next" in shown
+    assert shown.index("Next step") < shown.index("What else to try")
+    summary = json.loads((out / ".millstream" / "summary.json").read_text())
+    sharing = summary["sharing"]
+    assert sharing["jobs"] < sharing["jobs_alone"]
+    assert (
+        0
+        < sharing["saved_s"]
+        == pytest.approx(sharing["seconds_alone"] - sharing["seconds"], abs=0.02)
+    )
+    assert f"({sharing['saved_part'] * 100:.0f} %) saved" in shown
 
     requests = f"read_csv('{DATA}/web-nasa/nasa_19950701.tsv', header=true, null_padding=true)"
     assert rows(out / "errors", "host", "url", "response") == sql(
@@ -85,6 +95,13 @@ def test_the_demo_ends_by_itself_with_the_right_rows(
     )
     assert rows(out / "totals", "response", "requests") == sql(
         f"SELECT response, count(*) FROM {requests} GROUP BY 1"
+    )
+    assert rows(out / "patient_hosts", "ts", "host", "requests") == sql(
+        f"WITH asked AS (SELECT host, time FROM {requests}),"
+        " ends AS (SELECT DISTINCT (time // 60 + k) * 60 AS t FROM asked, range(1, 16) r(k))"
+        " SELECT to_timestamp(t) AT TIME ZONE 'UTC' AT TIME ZONE 'UTC', host, count(*)"
+        " FROM ends JOIN asked ON time >= t - 900 AND time < t GROUP BY t, host"
+        " HAVING count(*) >= 35"
     )
     speed, occupancy = (
         f"read_csv('{DATA}/traffic-minnesota/{name}_6005.csv')" for name in ("speed", "occupancy")

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from millstream.client.cluster_system import ClusterSystem
+from millstream.client.pushing import taken
 from millstream.edge.processor.app import ProcessorServer, ProcessorSettings
 from millstream.engine.engine import Engine
 from millstream.language.cql.catalog import StreamDefinition
@@ -44,8 +45,8 @@ def test_a_processor_that_is_behind_takes_no_rows(
             behind[0] = len(slept) < 3
 
         system = ClusterSystem(server.url)
-        monkeypatch.setattr("millstream.client.cluster_system.time.sleep", later)
-        assert system._taken(url, BATCH)["sequence"] == 1
+        monkeypatch.setattr("millstream.client.pushing.time.sleep", later)
+        assert taken(system.client, url, BATCH)["sequence"] == 1
         assert slept == [1.0, 1.0, 1.0]
         system.close()
     finally:

@@ -312,6 +312,26 @@ def test_the_example_of_grafana_asks_for_metrics_that_exist(client: TestClient) 
         assert re.search(rf"^# TYPE {name} ", text, re.MULTILINE), name
 
 
+def test_the_alert_rules_ask_for_metrics_that_exist(client: TestClient) -> None:
+    path = Path(__file__).parents[2] / "examples" / "prometheus" / "alerts.yml"
+    text, metrics = path.read_text(), client.get("/metrics").text
+    rules = text.split("- alert: ")[1:]
+    assert len({rule.partition("\n")[0] for rule in rules}) == len(rules) >= 10
+    for rule in rules:
+        for part in ("expr: ", "labels: { severity: ", "annotations:\n", "summary: "):
+            assert part in rule, (part, rule)
+        (expression,) = re.findall(r"expr: (.*)", rule)
+        asked = re.findall(r"millstream_[a-z_]+", expression)
+        assert asked, rule
+        for name in asked:
+            found = re.search(rf"^# TYPE {name} (\w+)", metrics, re.MULTILINE)
+            assert found, name
+            assert ("rate(" in expression) == (found[1] == "counter"), "only counters have a rate"
+        for label in re.findall(r"\$labels\.(\w+)", rule):
+            samples = re.findall(rf"^{asked[0]}{{(.*)}} ", metrics, re.MULTILINE)
+            assert label == "instance" or any(f'{label}="' in s for s in samples), (label, rule)
+
+
 def test_a_server_from_start_to_stop(system: Small) -> None:
     import urllib.request  # noqa: PLC0415
 

@@ -7,11 +7,14 @@ import pytest
 from pages import BROWSER_MARKS, Page
 from selenium.webdriver.common.keys import Keys
 
+from millstream.edge.dashboard.histories import Histories
 from millstream.edge.dashboard.serving import DashboardServer
 from millstream_bench.pages import browser as chromium
 from millstream_bench.pages.synthetic_system import FAILED, SLOW, SyntheticSystem
 
 pytestmark = BROWSER_MARKS
+PAGES = ("#/", "#/query/query%203", "#/processor/processor-1", "#/operator/o%3A00012",
+         "#/stream/stream_1", "#/editor", "#/graph", "#/decisions", "#/processors")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,10 @@ def test_every_page_by_clicking(page: Page) -> None:
     page.until(lambda: page.script("return millstreamGraph.nodes.size") == 44, "all nodes")
     spot = page.script("return millstreamGraph.screenOf('o:00012')")
     _click_at(page, spot)
-    page.shows("join 00012", "#details")
+    page.shows("join", "#details h1")
+    assert "00012" not in page.text("#details h1")  # by the names of its queries, not by a digest
+    alarming = "getComputedStyle(document.documentElement).getPropertyValue('--bad').trim()"
+    assert page.script(f"return millstreamGraph.colours.chosen !== {alarming}")
     page.shows("Computes", "#details")
     page.click("#collapse")
     page.until(lambda: page.script("return millstreamGraph.nodes.size") == 3, "processors alone")
@@ -172,13 +178,38 @@ def test_dark_and_light(page: Page) -> None:
 
 
 def test_a_narrow_window_needs_no_scrolling_aside(page: Page) -> None:
-    wide = page.driver.get_window_size()
-    page.driver.set_window_size(760, 850)
-    for fragment in ("#/", "#/query/query%203", "#/processor/processor-1", "#/editor"):
-        page.open(fragment)
-        page.find("main .card")
-        assert page.script("return document.documentElement.scrollWidth - innerWidth") <= 0
-    page.driver.set_window_size(wide["width"], wide["height"])
+    for width in (390, 760):
+        phone = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": False}
+        page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+        for fragment in PAGES:
+            page.open(fragment)
+            page.find("main .card, main .graph")
+            aside = page.script("return document.documentElement.scrollWidth - innerWidth")
+            assert aside <= 0, (width, fragment)
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_stream_has_a_page(page: Page) -> None:
+    page.open()
+    page.click("#streams tbody tr a")
+    page.shows("stream_1", "h1")
+    page.shows("Read by")
+    page.shows("The last hour")
+    page.click("#sample button")
+    page.shows("host4", "#sample")
+    # this system keeps no rejected rows, and a browser may ask for an icon
+    assert [c for c in page.complaints() if "/results" not in c and "/favicon" not in c] == []
+
+
+def test_the_last_hour_is_there_again_after_a_reload(driver: Any, system: SyntheticSystem) -> None:
+    with DashboardServer(system, port=0, interval_s=0.2) as server:
+        server.feed.histories = Histories(every_s=0.1)
+        page = Page(driver, server.url)
+        page.until(lambda: len(server.feed.histories.of("query", SLOW)["at"]) > 3, "some points")
+        for fragment in PAGES[1:5]:
+            page.open(fragment)
+            page.find(".history canvas")
+        assert page.complaints() == []
 
 
 def test_a_large_system_stays_usable(driver: Any) -> None:

@@ -28,6 +28,7 @@ OPEN = {"/health", "/live", "/ready"}
 # What less than everything may do; a route that is not here is for admins.
 READ = {
     "GET /", "GET /alarms", "GET /api/events", "GET /api/history",
+    "GET /api/history/{kind}/{name:path}",
     "GET /api/queries/{name}/results",
     "GET /api/snapshot", "GET /balance", "GET /decisions", "GET /metrics", "GET /moves",
     "GET /placement", "GET /qos", "GET /queries", "GET /queries/{name}",

@@ -10,7 +10,6 @@ import pytest
 from millstream.control.snapshot.model import Snapshot
 from millstream.core.codec import to_json
 from millstream.core.errors import CqlError, StateError, UsageError
-from millstream.edge.views.engine_ending import forget_leftovers
 from millstream.edge.views.engine_view import EngineView
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
@@ -19,6 +18,7 @@ from millstream.engine.sources.push_source import PushSource
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.plan.schema import Field
 from millstream.spark.plane import SparkPlane
+from millstream.store.delivery import CallbackSink
 
 pytestmark = pytest.mark.spark
 
@@ -27,6 +27,27 @@ SUMS = "SELECT name, sum(n) AS total FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS] 
 LARGE = f"{SUMS} HAVING sum(n) > 5"
 PLAIN = "SELECT name, n FROM s WHERE n > 1"
 ROWS = [{"at": t, "name": "ab"[t % 2], "n": t} for t in range(1, 41)]
+
+
+class Edits:
+    """Keeps what is registered, as a run does; takes the rows."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self.own = engine, set[str]()
+
+    def register(self, name: str, cql: str) -> None:
+        self._engine.add_query(name, cql, from_beginning=True)
+        self._engine.deliver(name, CallbackSink(lambda *_: None))
+        self.own.add(name)
+
+    def drop(self, name: str) -> None:
+        if name not in self.own:
+            raise UsageError(f"query {name} belongs to the job file")
+        self._engine.drop_query(name)
+        self.own.remove(name)
+
+    def droppable(self, name: str) -> bool:
+        return name in self.own
 
 
 class Lab:
@@ -39,7 +60,7 @@ class Lab:
             StreamDefinition("s", COLUMNS, "timestamp_seconds(at)", source=source)
         )
         self.loop = Loop(self.engine)
-        self.view = EngineView(self.engine, title="test", loop=self.loop, take_results=True)
+        self.view = EngineView(self.engine, title="test", loop=self.loop, edits=Edits(self.engine))
         self._number = 0
 
     def push(self, rows: list[dict[str, Any]]) -> None:
@@ -169,12 +190,13 @@ def test_registering_and_dropping_while_it_runs(lab: Lab) -> None:
     assert [row[0] for row in view.results("mine").rows] == [7]
     with pytest.raises(UsageError, match="belongs to the job"):
         view.drop("own")
+    assert [q.droppable for q in view.snapshot().queries] == [False, True]
     view.drop("mine")
     kinds = [(d.kind, d.subject) for d in view.snapshot().decisions]
     assert kinds[-1] == ("drop", "mine")
     view.register("other", PLAIN)
     view.close()
-    assert list(lab.engine.queries) == ["own"]
+    assert list(lab.engine.queries) == ["own", "other"], "a run keeps what was registered"
 
 
 def test_a_failure_shows_the_row_behind_it(lab: Lab) -> None:
@@ -193,17 +215,3 @@ def test_a_failure_shows_the_row_behind_it(lab: Lab) -> None:
     assert [a.subject for a in now.overview.alarms if a.severity == "error"] == ["bad"]
     assert ("failure", "bad") in [(d.kind, d.subject) for d in now.decisions]
     assert query(now, "good").rows == 39
-
-
-def test_queries_of_a_dashboard_that_was_killed_are_forgotten(spark: Any, tmp_path: Path) -> None:
-    first = Lab(tmp_path / "home", spark)
-    first.engine.add_query("own", PLAIN)
-    first.view.register("extra", SUMS)
-    first.engine.close()  # and nobody closed the view
-    again = Lab(tmp_path / "home", spark)
-    again.engine.add_query("own", PLAIN)
-    forget_leftovers(again.engine)
-    assert [str(r["name"]) for r in again.engine.ledger.queries()] == ["own"]
-    consumers = again.engine.ledger.consumers("s:s")
-    assert len(consumers) == 1  # nobody else holds the stream
-    again.engine.close()

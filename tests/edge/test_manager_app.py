@@ -26,6 +26,9 @@ PLANS = {
 }
 
 
+STAYING = ("--moves-a-minute", "0")  # operators go only where the test sends them
+
+
 class Process:
     """A manager as a process of its own."""
 
@@ -103,7 +106,7 @@ def all_up(manager: Process) -> bool:
 
 @pytest.fixture
 def manager(tmp_path: Path, world: World) -> Iterator[Process]:
-    found = Process(tmp_path / "manager")
+    found = Process(tmp_path / "manager", *STAYING)
     join_all(found, world)
     yield found
     found.close()

@@ -6,7 +6,7 @@ import pytest
 
 from millstream.control.manager.state import Settings
 from millstream.core.errors import UsageError
-from millstream.edge.manager.settings import AMOUNTS, STRATEGIES, SWITCHES, changed
+from millstream.edge.manager.settings import AMOUNTS, STRATEGIES, SWITCHES, changed, read_weights
 
 
 def test_strategies_switches_and_amounts_change_and_nothing_else_does() -> None:
@@ -26,7 +26,7 @@ def test_strategies_switches_and_amounts_change_and_nothing_else_does() -> None:
 
 
 @pytest.mark.parametrize("key", [*AMOUNTS])
-@pytest.mark.parametrize("value", ["5", None, True, [1], -1, 1e9, float("nan"), float("inf")])
+@pytest.mark.parametrize("value", ["5", None, True, [1], -1e7, 1e9, float("nan"), float("inf")])
 def test_an_amount_that_is_none_is_told(key: str, value: Any) -> None:
     with pytest.raises(UsageError, match=f"^{key} is ") as caught:
         changed(Settings(), {key: value})
@@ -56,3 +56,12 @@ def test_an_unknown_setting_is_told_with_all_that_there_are() -> None:
     with pytest.raises(UsageError, match="unknown setting 'polcy'") as caught:
         changed(Settings(), {"polcy": "degradation"})
     assert all(name in caught.value.hint for name in (*STRATEGIES, *SWITCHES, *AMOUNTS))
+
+
+def test_weights_are_read_from_a_command_line() -> None:
+    assert read_weights("") == {}
+    assert read_weights("balance=-1") == {"weight_balance": -1.0}
+    for wrong in ("networ=2", "network", "network=much", "network=nan", "cpu=-1"):
+        with pytest.raises(UsageError) as caught:
+            read_weights(wrong)
+        assert caught.value.hint

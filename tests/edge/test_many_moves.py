@@ -77,7 +77,8 @@ def answers(client: ManagerClient) -> bool:
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[ManagerClient]:
     kept = KeptPort()
-    options = ("--home", str(tmp_path / "manager"), "--port", str(kept.number), "--quiet")
+    options = ("--home", str(tmp_path / "manager"), "--port", str(kept.number), "--quiet",
+               "--moves-a-minute", "0")  # fmt: skip
     process = subprocess.Popen([sys.executable, "-c", LAUNCH, "manager", *options, "--beat", "1"])
     client = ManagerClient(f"http://127.0.0.1:{kept.number}")
     try:

@@ -21,7 +21,7 @@ class Manager:
 
     def __init__(self) -> None:
         self.heard: list[Any] = []
-        self.status, self.tokens = 200, set[str]()
+        self.status, self.code, self.tokens = 200, "", set[str]()
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -29,7 +29,9 @@ class Manager:
                 size = int(self.headers["content-length"])
                 outer.heard.append((self.path, json.loads(self.rfile.read(size))))
                 outer.tokens.add(self.headers.get("authorization", ""))
-                body = json.dumps({"error": {"message": "an old epoch"}}).encode()
+                body = json.dumps(
+                    {"error": {"message": "an old epoch", "code": outer.code}}
+                ).encode()
                 self.send_response(outer.status)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
@@ -69,7 +71,9 @@ def test_it_is_said_until_a_manager_asks(manager: Manager) -> None:
     until(lambda: len(manager.heard) >= 3)
     path, body = manager.heard[0]
     assert path == "/processors"
-    expected = {"id": "p0", "url": "http://127.0.0.1:1", "epoch": 7, "properties": {"cpu": 2}}
+    expected = {
+        "id": "p0", "url": "http://127.0.0.1:1", "epoch": 7, "properties": {"cpu": 2}, "home": "",
+    }  # fmt: skip
     assert body == expected
     assert manager.tokens == {"Bearer t"}
     heard.set()
@@ -79,12 +83,23 @@ def test_it_is_said_until_a_manager_asks(manager: Manager) -> None:
 
 
 def test_an_old_epoch_ends_the_processor(manager: Manager) -> None:
-    manager.status = 409
+    manager.status, manager.code = 409, "home_taken"
     said: list[str] = []
     joining = registered(manager.url, threading.Event(), said)
     until(joining.refused.is_set)
     joining.stop()
     assert said == ["the manager refuses this processor: an old epoch"]
+
+
+@pytest.mark.parametrize("code", ["stale", "superseded", "other_home", "failed"])
+def test_no_other_refusal_ends_it(manager: Manager, code: str) -> None:
+    manager.status, manager.code = 409, code
+    said: list[str] = []
+    joining = registered(manager.url, threading.Event(), said)
+    until(lambda: len(manager.heard) >= 3)
+    joining.stop()
+    assert said == ["the manager refuses this processor: an old epoch"]
+    assert not joining.refused.is_set()
 
 
 def test_a_manager_that_is_away_is_told_of_once(manager: Manager) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_manager_app import PLANS, Process, all_up, submit_both, wait
+from test_manager_app import PLANS, STAYING, Process, all_up, submit_both, wait
 
 from millstream.sim.managed.managed_cluster import tree
 from millstream_bench.cluster.virtual_endpoint import HttpProcessor, World
@@ -31,7 +31,9 @@ def tiers(tmp_path: Path) -> Iterator[tuple[Process, dict[str, Process], World]]
     lower: dict[str, Process] = {}
     try:
         for name, processors in LOWER.items():
-            lower[name] = Process(tmp_path / name, "--above", top.client.url, "--id", name)
+            lower[name] = Process(
+                tmp_path / name, "--above", top.client.url, "--id", name, *STAYING
+            )
             for processor in processors:
                 joined = HttpProcessor(processor, world).join()
                 lower[name].client.ask("POST", f"{lower[name].client.url}/processors", joined)

@@ -549,7 +549,7 @@ def test_a_replay_keeps_to_its_rate(
 
     class Clock:
         @staticmethod
-        def time() -> float:
+        def monotonic() -> float:
             return clock[0]
 
     monkeypatch.setattr(file_ingest, "time", Clock)

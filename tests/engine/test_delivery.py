@@ -24,9 +24,10 @@ from millstream.language.plan.schema import Field
 from millstream.spark.plane import SparkPlane
 from millstream.spark.sink import SparkSink
 from millstream.store import delivery as deliveries
-from millstream.store import faults
+from millstream.store import faults, file_formats
 from millstream.store.consumers import subscriber
-from millstream.store.delivery import CallbackSink, ConsoleSink, FileSink, Result, write_file
+from millstream.store.delivery import CallbackSink, ConsoleSink, FileSink, Result
+from millstream.store.file_formats import write_file
 
 pytestmark = pytest.mark.spark
 
@@ -107,7 +108,7 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         hex = "full"
 
     (tmp_path / ".part.json.full").symlink_to("/dev/full")
-    monkeypatch.setattr(deliveries.uuid, "uuid4", lambda: Draft)
+    monkeypatch.setattr(file_formats.uuid, "uuid4", lambda: Draft)
     big = pa.table({"n": list(range(100_000))})
     with pytest.raises(ResourceError, match="the disk is full"):
         write_file(big, tmp_path / "part.json", "json")

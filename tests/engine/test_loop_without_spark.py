@@ -1,5 +1,6 @@
 """The way of a row through a whole engine, with nothing but plain Python behind the ports."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.ports import Step
 from millstream.engine.settings import EngineSettings
+from millstream.engine.sources.alarm_look import AlarmLook
 from millstream.engine.sources.push_source import GapError, PushSource
 from millstream.language.cql.catalog import Catalog, StreamDefinition
 from millstream.language.plan.schema import Field
@@ -104,6 +106,35 @@ def test_a_query_fails_alone_with_its_row(tmp_path: Path) -> None:
     assert bad == [n + 1 for n in range(len(bad))]
     assert len(bad) <= 13
     engine.close()
+
+
+def test_alarms_are_told_when_they_begin_and_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = opened(tmp_path / "home", path=files(tmp_path / "in", [(n, n) for n in range(20)]))
+    look = AlarmLook(engine, "local")
+    assert look.rows() == []
+    listening(engine, "good", "1")
+    listening(engine, "bad", "0+1")
+    Loop(engine).run()
+    assert engine.in_step == set(), "nobody is at work any more"
+    (row,) = look.rows()
+    told = (row["state"], row["severity"], row["kind"], row["subject"], row["queries"])
+    assert told == ("raised", "error", "failed", "bad", "bad")
+    assert "13 is not a good number" in row["sentence"]
+    assert look.rows() == [], "once"
+    engine.drop_query("bad")
+    assert [(r["state"], r["subject"]) for r in look.rows()] == [("ended", "bad")]
+    engine.close()
+    again = opened(tmp_path / "again", path=files(tmp_path / "late", [(1, 1)]))
+    listening(again, "waits", "1")
+    again.ingests["a"].advance()
+    ahead = AlarmLook(again, "local")
+    monkeypatch.setattr("time.time", lambda now=time.time: now() + 120)
+    assert [(r["kind"], r["subject"]) for r in ahead.rows()] == [("stalled", "waits")]
+    again.in_step.add("s:a+1")
+    assert [r["kind"] for r in ahead.rows()] == ["delay", "stalled"], "it works: only behind"
+    again.close()
 
 
 def test_a_loop_that_cannot_choose_ends_with_the_reason(

@@ -213,4 +213,5 @@ def test_the_buffer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         "sys.queries",
         "sys.moves",
         "sys.admissions",
+        "sys.alarms",
     }

@@ -37,6 +37,7 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engi
         "pattern.csv": "12:30,1\n13:00,2\n2026-01-01,3\n",
         "zone.csv": "2026-01-01 01:00:00,1\n2026-01-01 01:00,2\n2026-01-01T00:00:00Z,3\n"
         "2026-01-02,4\n12:30,5\n",
+        "seconds.csv": "1767225600,1\n1767225601,2\n",
         "text.csv": "12:30,1\n2026-01-01,2\n",
         "plain.json": '{"at":"2026-01-01","n":1}\n{"at":"12:30","n":2}\n{"at":1767225600,"n":3}\n'
         '{"at":"2026","n":4}\n{"at":2026,"n":5}\n{"at":1.5,"n":6}\n{"at":"T1:02","n":7}\n'
@@ -58,6 +59,8 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engi
     add("zone", "zone.csv", COLUMNS, timeZone="Europe/Berlin")
     add("text", "text.csv", {"at": "string", "n": "int"})
     add("computed", "text.csv", {"at": "string", "n": "int"}, "to_timestamp(at)")
+    seconds = {"At": "long", "n": "int"}
+    add("seconds", "seconds.csv", seconds, "timestamp_seconds(AT + 0)")
     add("json", "plain.json", COLUMNS)
     add("nested", "nested.json", NESTED)
     for name in engine.appenders:  # keeps all rows for the tests to look at
@@ -71,6 +74,10 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engi
 def times(engine: Engine, name: str) -> list[tuple[int, int]]:
     """Number and time of each row that was taken, the time in seconds since 2026."""
     return [(row["c1"], (row["_ts"] - NEW_YEAR) // SECOND) for row in base_rows(engine, name)]
+
+
+def test_a_time_names_its_column_in_any_case(world: Engine) -> None:
+    assert times(world, "seconds") == [(1, 0), (2, 1)]
 
 
 def test_csv(world: Engine) -> None:

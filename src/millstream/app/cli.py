@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 import millstream
 from millstream.app import commands
 from millstream.core.errors import InternalError, MillstreamError, ResourceError
+from millstream.core.extras import told_where_missing
 from millstream.core.suggestions import did_you_mean
 
 TRACEBACK = "MILLSTREAM_TRACEBACK"
@@ -52,7 +53,7 @@ def command_modules() -> dict[str, str]:
 
 # What `--help` lists together; what stands nowhere comes last.
 GROUPS = {
-    "Run": ("init", "run", "report", "validate", "explain", "shell", "demo"),
+    "Run": ("init", "run", "apply", "report", "validate", "explain", "shell", "demo"),
     "Cluster": ("up", "manager", "processor", "submit", "drop", "move", "drain", "redistribute",
                 "replace", "balance"),
     "Look": ("top", "status", "queries", "tail", "placement", "decisions", "qos"),
@@ -166,11 +167,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _obey(arguments: Sequence[str] | None) -> int:
     command = typer.main.get_command(app)
     try:
-        answer = command.main(
-            args=list(arguments) if arguments is not None else None,
-            prog_name="millstream",
-            standalone_mode=False,
-        )
+        with told_where_missing():
+            answer = command.main(
+                args=list(arguments) if arguments is not None else None,
+                prog_name="millstream",
+                standalone_mode=False,
+            )
     except typer.Exit as stop:
         return int(stop.exit_code)
     except UsageMistake as mistake:

@@ -1,4 +1,4 @@
-"""The demo behind `make run`: about a dozen queries over real data, watched as they are answered.
+"""The demo behind `make run`: thirty overlapping queries over real data, watched at work.
 
 Runs `examples/demo.toml` of the repository, shows some rows of every result when they appear, and
 says what to try next. It differs from `millstream run` only in what it prints.
@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 JOB = "demo.toml"
 FORMAT = "parquet"
 ROWS_EACH = 2  # rows shown of a batch
-BATCHES_EACH = 3  # batches shown of a query
+BATCHES_EACH = 1  # batches shown of a query
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red")
 
 
@@ -81,13 +81,13 @@ class Preview:
                 return
             for row in table.slice(0, ROWS_EACH).to_pylist():
                 self._console.print(
-                    Text.assemble((f"{query:<18}", colour), row_text(row)), overflow="ellipsis",
+                    Text.assemble((f"{query:<20}", colour), row_text(row)), overflow="ellipsis",
                     no_wrap=True,
                 )  # fmt: skip
             more = table.num_rows - ROWS_EACH
             if more > 0:
                 rows = "row" if more == 1 else "rows"
-                self._console.print(Text(f"{'':<18}... and {more:,} {rows} more", "dim"))
+                self._console.print(Text(f"{'':<20}... and {more:,} {rows} more", "dim"))
 
 
 def row_text(row: dict[str, Any]) -> str:
@@ -108,22 +108,28 @@ def introduction(path: Path) -> str:
     return (
         f"{len(job.queries)} continuous queries over {len(job.streams)} streams of real data: web "
         f"requests, road sensors, trades and quotes.\nThe queries stand in {_shown(path)}; "
-        "each runs once, and they share one dataflow."
+        "what they have in common runs once."
     )
 
 
 def what_next(path: Path, out: Path) -> str:
     job, folder = _shown(path), _shown(out)
     return f"""\
-What to try next
+Next step: ask something of a file of your own
+  .venv/bin/millstream init YOUR.csv     looks at it and writes a job with a first query
+  .venv/bin/millstream run YOUR.toml --out out/yours --ui
+
+What else to try
+  who shared what        .venv/bin/millstream report {folder} ; open {folder}/report.html
+  watch it in a browser  .venv/bin/millstream demo --stay (the graph shows ×n where n queries share)
+  without sharing        put sharing = "none" below [engine] in {job} and run it again
   see the results        ls {folder} ; .venv/bin/python -c \
 "import pandas; print(pandas.read_parquet('{folder}/jams'))"
-  watch it in a browser  .venv/bin/millstream demo --stay
   what a query means     .venv/bin/millstream explain {job} jams
   change a query         edit {job}, then
                          .venv/bin/millstream run {job} --out out/mine --format csv
   stop and go on         press Ctrl-C while that runs (or kill -9 it), then run it again
-  your own data          README.md has a worked example"""
+  read on                docs/tutorial.md"""
 
 
 def _shown(path: Path) -> str:

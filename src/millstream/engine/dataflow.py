@@ -17,6 +17,7 @@ from millstream.engine.settings import EngineSettings
 from millstream.engine.sources.file_ingest import FileIngest
 from millstream.engine.steps.path_times import PathTimes
 from millstream.engine.steps.reports import StepReport
+from millstream.engine.steps.savings import Savings
 from millstream.language.cql.catalog import Catalog
 from millstream.language.plan.nodes import Plan
 from millstream.language.share.dataflow import Operator, compile_plan
@@ -45,6 +46,7 @@ class Dataflow:
         self.deliveries: list[Delivery] = []
         self.paused_operators: frozenset[str] = frozenset()
         self.resting: set[str] = set()  # operators that are about to be handed over
+        self.in_step: set[str] = set()  # operators that are at work now
         self.overdue = False  # whether another processor has left too much of a base stream lying
         self.on_step: list[Callable[[StepReport], None]] = []
         self.on_delivery: list[Callable[[str], None]] = []  # a stream, before it is handed over
@@ -52,7 +54,13 @@ class Dataflow:
         self.on_notice: list[Callable[[str], None]] = []  # what an operator should hear of
         self.own_statistics: list[OperatorStatistic | PlanStatistic] = []  # of the user's
         self.path_times = PathTimes(self.operators, self.queries)
-        self.on_step.append(self.path_times.stepped)
+        self.savings = Savings(self.operators, self.queries)
+        self.on_step += [self.path_times.stepped, self.savings.stepped]
+
+    def notice(self, text: str) -> None:
+        """Tells whoever listens what an operator should hear of."""
+        for listener in list(self.on_notice):
+            listener(text)
 
     def settings_changed(self, **changes: Any) -> None:
         self.settings = replace(self.settings, **changes)

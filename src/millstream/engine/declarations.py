@@ -81,7 +81,9 @@ class Declarations:
         appender = Appender(definition, columns, self.ledger, flow.store)
         with self.ledger.transaction():
             appender.install()
-        setting = SourceSetting(flow.home, flow.settings.batch_rows, self._arrived, flow.congested)
+        setting = SourceSetting(
+            flow.home, flow.settings.batch_rows, self._arrived, flow.congested, flow.notice
+        )
         opening = Opening(definition, appender, flow, self._plane, setting)
         opened = SOURCES.get(kind_of(definition))(opening)
         if isinstance(opened, FileIngest):

@@ -64,6 +64,8 @@ class Engine(Dataflow):
         self.hosting = Hosting(self, plane, self.runner, ownership, self.arrived)
 
     def close(self) -> None:
+        for delivery in self.deliveries:
+            delivery.close()
         self.streams.close()
 
     def add_stream(self, definition: StreamDefinition) -> None:
@@ -168,8 +170,13 @@ class Engine(Dataflow):
             query = self.queries.get(name)
             if query is None:
                 raise UsageError(f"there is no query {name}")
+            dropped = [d for d in self.deliveries if d.result.query == name]
             self.deliveries = [d for d in self.deliveries if d.result.query != name]
             self.hosting.unhost(name, query.operators)
+            with self.ledger.transaction() as ledger:
+                for delivery in dropped:
+                    ledger.drop_consumer(delivery.consumer)
+                    delivery.close()
 
     def fail_query(self, name: str, reason: str, culprits: Sequence[Culprit] = ()) -> None:
         """Stops a query that cannot go on, loudly; its results so far stay."""

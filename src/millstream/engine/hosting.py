@@ -21,6 +21,7 @@ from millstream.language.plan.windows import BEGINNING
 from millstream.language.share.dataflow import Operator, state_stream
 from millstream.language.share.matching import MATCHINGS
 from millstream.store.consumers import subscriber
+from millstream.store.delivery import identity_of
 from millstream.store.moves.ownership import Ownership
 from millstream.store.moves.transfer import RefusedError
 
@@ -254,6 +255,7 @@ class Hosting(Declarations):
             return
         self.ledger.drop_query(query)
         self.ledger.drop_meta(culprits_of(query))
+        self.ledger.drop_meta(identity_of(query))
         self.ownership.drop_result(query)
         self.ledger.drop_consumer(subscriber(query))
 

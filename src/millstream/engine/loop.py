@@ -16,7 +16,7 @@ from millstream.core.errors import DamageError, MillstreamError
 from millstream.decide.schedule.facts import Choice
 from millstream.engine.delivering import Delivering
 from millstream.engine.engine import Engine
-from millstream.engine.quota import REVIEW_SECONDS, review
+from millstream.engine.quota import REVIEW_SECONDS, SINK_FAILED, review
 from millstream.engine.scheduling.idleness import follow_others
 from millstream.engine.scheduling.step_scheduler import StepScheduler
 from millstream.engine.steps.reports import StepReport
@@ -54,6 +54,7 @@ class Loop:
         self._news = 0  # how often something has changed
         self._threads: list[threading.Thread] = []
         self._turn = 0
+        self._owed = False  # rows to a sink, when all else was finished
         self.scheduler = StepScheduler(engine)
         self._choices: dict[str, tuple[Choice, Unit]] = {}  # steps in flight
         self._next_look = self._next_review = 0.0
@@ -106,7 +107,7 @@ class Loop:
         """Runs until all finite input is processed; calls `tick` now and then."""
         self.start()
         try:
-            while not self.finished.wait(every):
+            while not self._over(every):
                 if tick is not None:
                     tick()
         finally:
@@ -114,6 +115,32 @@ class Loop:
         trouble = self.failure or self.trouble
         if trouble is not None:
             raise trouble
+
+    def _over(self, every: float) -> bool:
+        """Whether all is done after so long: also what a sink that was away has kept waiting."""
+        if not self.finished.wait(every):
+            return False
+        if self.failure is not None or not self._owed:
+            return True
+        if self._owes():
+            self._stop.wait(every)
+        else:  # it is back, and its query may have work again
+            self._owed = False
+            self.wake()
+        return False
+
+    def _owes(self) -> bool:
+        """Whether a sink that has failed is tried again, or its query waits for it.
+
+        Where something is damaged nobody waits: the run ends with that.
+        """
+        if self.damage.first is not None:
+            return False
+        waiting = any(
+            q.state == "parked" and q.reason.startswith(SINK_FAILED)
+            for q in list(self.engine.queries.values())
+        )
+        return waiting or any(d.problem for d in list(self.engine.deliveries))
 
     @property
     def trouble(self) -> MillstreamError | None:
@@ -143,6 +170,7 @@ class Loop:
         while not self._stop.is_set():
             self._look_after_sources()
             news = self._news
+            owes = self._owes()
             with self._changed:
                 try:
                     piece = self._next()
@@ -152,6 +180,7 @@ class Loop:
                 if piece is None:
                     settled = not self._waits() and self._settled()
                     complete = settled and self._complete()
+                    self._owed = self._owed or (complete and owes)
                 else:
                     self._busy |= {piece.name, *piece.more}
             if piece is None:
@@ -269,6 +298,8 @@ class Loop:
 
     def _step(self, unit: Unit, rows: int) -> StepReport | None:
         engine = self.engine
+        working = {o.id for o in unit.operators}
+        engine.in_step |= working
         try:
             report = engine.runner.run(unit, rows)
         except Exception as error:
@@ -276,6 +307,8 @@ class Loop:
                 return None  # a query was dropped meanwhile, and its streams with it
             self._failures.handle(unit, rows, error)
             return None
+        finally:
+            engine.in_step -= working
         self._failures.succeeded(unit)
         if report is not None:
             self.steps += 1
@@ -293,8 +326,7 @@ class Loop:
             self.damage.stop_compaction(stream, error)
 
     def _say(self, text: str) -> None:
-        for listener in self.engine.on_notice:
-            listener(text)
+        self.engine.notice(text)
 
     def _tell(self, report: StepReport) -> None:
         for listener in self.engine.on_step:

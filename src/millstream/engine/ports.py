@@ -248,6 +248,7 @@ class SourceSetting:
     batch_rows: int
     arrived: Callable[[str], None]  # called with the stream's name after each commit
     congested: Callable[[], bool]  # whether it should wait
+    say: Callable[[str], None] = lambda _: None  # what an operator should hear of
 
 
 class Machine(Protocol):

@@ -7,6 +7,7 @@ from millstream.language.plan.nodes import Plan
 
 DAMAGED = "damaged: "  # how the reason of a query begins that a damaged file has parked
 STOPPED = "stopped: "  # and of one whose stream has no source any more
+PAUSED = "paused: "  # and of one that somebody wants to rest
 LIVE = ("running", "parked")  # states of queries whose operators are kept
 
 
@@ -33,6 +34,11 @@ class Query:
     def stopped(self) -> bool:
         """Whether it waits for a source that somebody has to put right."""
         return self.state == "parked" and self.reason.startswith(STOPPED)
+
+    @property
+    def paused(self) -> bool:
+        """Whether it rests because somebody wants it so."""
+        return self.state == "parked" and self.reason.startswith(PAUSED)
 
 
 def culprits_of(query: str) -> str:

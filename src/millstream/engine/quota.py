@@ -17,6 +17,7 @@ from millstream.store.delivery import Delivery
 
 Verdict = OneOf["run", "park", "fail"]
 REVIEW_SECONDS = 1.0
+SINK_FAILED = "its sink has failed: "  # how the reason of a query begins that waits for its sink
 
 
 def verdict(
@@ -59,10 +60,10 @@ def review(engine: Engine, say: Callable[[str], None] = lambda text: None) -> No
         failing = next((d for d in deliveries if d.problem), None)
         decided = verdict(query.state, left, waiting, quota, sink_fails=failing is not None)
         if decided == "park" and query.state == "running":
-            reason = f"its sink has failed: {failing.problem}" if failing else _too_much(left)
+            reason = f"{SINK_FAILED}{failing.problem}" if failing else _too_much(left)
             engine.set_query_state(query.name, "parked", reason)
             say(f"query {query.name} is parked: {reason}")
-        elif query.damaged or query.stopped:
+        elif query.damaged or query.stopped or (query.paused and decided != "fail"):
             continue  # not its consumer's doing
         elif decided == "run" and query.state == "parked":
             engine.set_query_state(query.name, "running")

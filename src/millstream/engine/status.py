@@ -12,7 +12,7 @@ from millstream.store.consumers import Consumer
 
 
 def status(flow: Dataflow) -> Mapping[str, Any]:
-    """Streams, operators and queries as plain values."""
+    """Streams, operators, queries and what sharing saves, as plain values."""
     ledger = flow.ledger
     counters = ledger.counters()
     streams = {row["id"]: row for row in ledger.streams()}
@@ -61,6 +61,7 @@ def status(flow: Dataflow) -> Mapping[str, Any]:
             }
             for query in flow.queries.values()
         },
+        "sharing": flow.savings.saved().figures(),
     }
 
 

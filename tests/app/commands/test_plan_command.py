@@ -32,6 +32,7 @@ def test_a_plan_is_written_and_passes_the_check(problem: Path, planner: str) -> 
         document
     )
     assert set(document["planning_ms"]) == {"median", "p95", "max"}
+    assert set(document["planning_cpu_ms"]) == {"median", "p95", "max"}
     assert len(document["admitted"]) + len(document["refused"]) == 100
     assert run(["plan", "--check", str(problem), str(problem.with_name("solution.json"))]) == 0
 

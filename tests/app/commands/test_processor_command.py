@@ -20,6 +20,8 @@ from millstream.core.errors import UsageError
         (["--token-file", "nowhere"], "cannot be read"),
         (["--certificate", "nowhere"], "there is no file"),
         (["--property", "cpu"], "is no property"),
+        (["--spark-conf", "spark.cores.max"], "is no setting of Spark"),
+        (["--spark-conf", "cores=2"], "--spark-conf spark.cores.max=2"),
     ],
 )
 def test_mistakes_in_settings(

@@ -17,6 +17,8 @@ SUMMARY: dict[str, Any] = {
         "errors": {"state": "done", "rows": 2, "path": "out/errors"},
         "bad": {"state": "failed", "rows": 0, "path": "out/bad", "reason": "division by <zero>"},
     },
+    "sharing": {"jobs": 9, "jobs_alone": 15, "seconds": 6.0, "seconds_alone": 10.0,
+                "saved_s": 4.0, "saved_part": 0.4, "most_queries": 3},
     "warnings": [{"stream": "s", "what": "most of s", "cause": "x", "change": "y", "severe": True}],
 }  # fmt: skip
 OPERATORS = [
@@ -67,7 +69,7 @@ def test_a_run_as_a_page(finished: Path) -> None:
     for told in (
         "90 rows of 1 streams, 2 queries, 12.5 s, 9 steps; 1 failed", "most of s",
         "division by <zero>", "<script>alert(1)</script>", "1 column where 2 are declared",
-        "4.0 s (40%) saved", "\u00d73",
+        "9 Spark jobs instead of 15", "4.0 s (40 %) saved", "1 of 2 operators", "\u00d73",
     ):  # fmt: skip
         assert told in page.text, told
 

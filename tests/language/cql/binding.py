@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import pytest
+
+from millstream.core.errors import CqlError
 from millstream.language.cql.analyzer import Analyzer
 from millstream.language.cql.binding.binder import bind
 from millstream.language.cql.catalog import Catalog, StreamDefinition
@@ -33,3 +36,10 @@ class Binding:
 
     def fingerprint(self, text: str, start: int = BEGINNING) -> str:
         return self.plan(text, start).fingerprint
+
+    def refuses(self, text: str, message: str, instead: str) -> None:
+        """The text is refused with a message, and what its hint leads to is not."""
+        with pytest.raises(CqlError) as refused:
+            self.plan(text)
+        assert message in str(refused.value)
+        self.plan(instead)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from language.cql.binding import Binding
 from millstream.language.cql.analyzer import Analyzer
 
 
@@ -14,3 +15,9 @@ def analyzer(spark: Any) -> Analyzer:
 
     spark.udf.register("mask", lambda text: "*" * len(text), "string")
     return SparkAnalyzer(spark)
+
+
+@pytest.fixture
+def binding(analyzer: Analyzer) -> Binding:
+    """A way to bind texts over small streams."""
+    return Binding(analyzer)

@@ -4,18 +4,12 @@ import pytest
 
 from language.cql.binding import Binding
 from millstream.core.errors import CqlError
-from millstream.language.cql.analyzer import Analyzer
 from millstream.language.cql.functions import OTHER_AGGREGATES
 from millstream.language.plan.explain import explain
 
 pytestmark = pytest.mark.spark
 
 WINDOW = "FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS]"
-
-
-@pytest.fixture
-def binding(analyzer: Analyzer) -> Binding:
-    return Binding(analyzer)
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,6 @@ from millstream.language.plan.windows import Sliding
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def binding(analyzer: Analyzer) -> Binding:
-    return Binding(analyzer)
-
-
 def nodes(node: Node) -> list[Node]:
     return [node, *(n for child in inputs_of(node) for n in nodes(child))]
 

@@ -4,7 +4,6 @@ import pytest
 
 from language.cql.binding import Binding
 from millstream.core.errors import CqlError, UsageError
-from millstream.language.cql.analyzer import Analyzer
 from millstream.language.cql.parsing.parser import CreateStream, parse
 from millstream.language.plan.explain import explain
 
@@ -24,11 +23,6 @@ STRUCT = (
 MOVED = "SELECT count(*) AS n FROM s [RANGE 1 DAY SLIDE 1 DAY OFFSET 2 HOURS]"
 SESSIONS = "SELECT k, window_start AS a, count(*) AS n FROM s [SESSION 10 MINUTES] GROUP BY k"
 TABLE = "SELECT k, count(*) AS n FROM s GROUP BY k"
-
-
-@pytest.fixture
-def binding(analyzer: Analyzer) -> Binding:
-    return Binding(analyzer)
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,10 @@ import pytest
 
 from language.cql.binding import Binding
 from millstream.core.errors import CqlError
-from millstream.language.cql.analyzer import Analyzer
 from millstream.language.plan.explain import explain
 from millstream.language.share.dataflow import compile_plan
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def binding(analyzer: Analyzer) -> Binding:
-    return Binding(analyzer)
 
 
 def operators(binding: Binding, text: str) -> set[str]:

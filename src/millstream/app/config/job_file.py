@@ -16,6 +16,7 @@ from millstream.app.config.job_queries import JobQuery, JobText, with_definition
 from millstream.app.config.toml_mistakes import TomlMistake, parsed
 from millstream.app.config.toml_places import Places, places_of
 from millstream.control.definitions.qos_table import TableError, quality_of, schedule_of
+from millstream.control.definitions.sink_table import SinkDefinition, read_sink
 from millstream.control.definitions.stream_table import StreamReader
 from millstream.core.errors import CqlError, UsageError
 from millstream.core.names import problem_of
@@ -27,7 +28,8 @@ from millstream.language.share.matching import MATCHINGS
 T = TypeVar("T")
 SECTIONS = ("streams", "views", "queries", "engine", "qos", "schedule")
 VIEW_KEYS = ("cql",)
-QUERY_KEYS = ("cql", "from_beginning")
+QUERY_KEYS = ("cql", "from_beginning", "paused", "sink")
+FLAGS = ("from_beginning", "paused")
 ENGINE_KEYS: Mapping[str, type] = {
     "batch_rows": int,
     "step_rows_max": int,
@@ -253,7 +255,9 @@ class _JobReader:
             for key in table:
                 if key not in QUERY_KEYS:
                     self._note(("queries", name, key), f"unknown key {key}", QUERY_KEYS)
-            cql, beginning = table.get("cql"), table.get("from_beginning", False)
+            cql = table.get("cql")
+            flags = {key: table.get(key, False) for key in FLAGS}
+            odd = next((key for key, value in flags.items() if not isinstance(value, bool)), "")
             path = ("queries", name)
             if cql is None:
                 self.mistakes.append(
@@ -263,13 +267,26 @@ class _JobReader:
                 self.mistakes.append(
                     self.text.mistake((*path, "cql"), "cql is a text", 'cql = "SELECT ..."')
                 )
-            elif not isinstance(beginning, bool):
-                self.mistakes.append(
-                    self.text.mistake((*path, "from_beginning"), "true or false is expected")
-                )
+            elif odd:
+                self.mistakes.append(self.text.mistake((*path, odd), "true or false is expected"))
             else:
-                found.append(JobQuery(name, cql, self.text, beginning))
+                sink = self._sink(name, table)
+                found.append(JobQuery(name, cql, self.text, sink=sink, **flags))
         return tuple(found)
+
+    def _sink(self, query: str, table: Mapping[str, Any]) -> SinkDefinition | None:
+        written, path = table.get("sink"), ("queries", query, "sink")
+        if written is None:
+            return None
+        if not isinstance(written, dict):
+            hint = f'[queries.{query}.sink] with type = "..."'
+            self.mistakes.append(self.text.mistake(path, "sink is a table", hint))
+            return None
+        definition, mistakes = read_sink(written, self.text.path.parent)
+        for mistake in mistakes:
+            at, words = (*path, *mistake.path), f"query {query}: {mistake.message}"
+            self.mistakes.append(self.text.mistake(at, words, mistake.hint, value=mistake.value))
+        return definition
 
     def _views(self) -> dict[str, str]:
         found: dict[str, str] = {}

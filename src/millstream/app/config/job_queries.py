@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millstream.app.config.toml_places import Places
+from millstream.control.definitions.sink_table import SinkDefinition
 from millstream.core.errors import CqlError, UsageError
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.views import whole_text
@@ -54,6 +55,8 @@ class JobQuery:
     cql: str  # with the views and queries of the job that it reads
     job: JobText
     from_beginning: bool = False
+    paused: bool = False  # it rests; its rows are kept for it
+    sink: SinkDefinition | None = None  # beside its files
     written: int = -1  # characters of cql that stand in the file; all where it is negative
 
     def located(self, error: UsageError) -> UsageError:

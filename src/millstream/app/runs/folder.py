@@ -9,22 +9,29 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from millstream.app.config import Job
+from millstream.app.config.job_changes import JobChanges, KnownQuery, changes_of
 from millstream.core.errors import StateError, UsageError
 from millstream.core.json_files import write_whole
 from millstream.core.lock import FolderLock
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.share.dataflow import base_stream
 from millstream.store.arrivals.file_source import list_files, verify_unchanged
+from millstream.store.integrity.delivered import ENDING as DIGESTS
 from millstream.store.integrity.ledger_seal import damaged_ledger
 from millstream.store.integrity.set_aside import FOLDER as SET_ASIDE
 from millstream.store.ledger_file import broken
 
 STATE = ".millstream"
-NEW_RUN = "choose an empty --out folder for a new run, or undo the change"
+FORMAT_PART = "the output format (--format)"
+NEW_RUN = (
+    "millstream apply FILE --run DIR takes changed queries over; --fresh begins anew; "
+    "or choose another --out folder, or undo the change"
+)
 
 
 class RunFolder:
@@ -61,7 +68,83 @@ class RunFolder:
     def record(self, job: Job, kind: str) -> None:
         """Makes the folder the job's own, before its first row is read."""
         if not self.recorded():
-            write_whole(self.home / "job.json", {"parts": job_parts(job, kind)})
+            self.amend(job, kind)
+
+    def amend(self, job: Job, kind: str) -> None:
+        """The job as it stands in its file now."""
+        queries = {q.name: {"cql": q.cql, "paused": q.paused} for q in job.queries}
+        known = {"registered": self.registered()}
+        write_whole(
+            self.home / "job.json", {"parts": job_parts(job, kind), "queries": queries} | known
+        )
+
+    def changes(self, job: Job) -> JobChanges:
+        """What a job file changes of the job that this folder holds."""
+        record = self._read("job.json")
+        if record is None:
+            raise UsageError(f"{self.path} is no folder of a run", hint="the --out folder of a run")
+        streams = {
+            name.removeprefix("stream "): digest
+            for name, digest in record["parts"].items()
+            if name.startswith("stream ")
+        }
+        known = {n: KnownQuery(**q) for n, q in record.get("queries", {}).items()}
+        digests = {s.name: _digest(_stream_meaning(s)) for s in job.streams}
+        found = changes_of(job, known, streams, digests)
+        parts = job_parts(job, self.kind())
+        moved = tuple(
+            f"{part} has changed, and rows have gone to it: begin anew with run --fresh"
+            for part in sorted({*parts, *record["parts"]})
+            if part.startswith("the sink of query ")
+            and part.rpartition(" ")[2] in known
+            and part.rpartition(" ")[2] in {q.name for q in job.queries}
+            and parts.get(part) != record["parts"].get(part)
+        )
+        return replace(found, refused=(*found.refused, *moved))
+
+    def kind(self) -> str:
+        """The format of results."""
+        return str((self._read("job.json") or {"parts": {}})["parts"].get(FORMAT_PART, "parquet"))
+
+    def registered(self) -> dict[str, str]:
+        """Queries that people registered while the job ran, by name."""
+        return dict((self._read("job.json") or {}).get("registered", {}))
+
+    def register(self, queries: Mapping[str, str]) -> None:
+        write_whole(
+            self.home / "job.json", (self._read("job.json") or {}) | {"registered": dict(queries)}
+        )
+
+    def taken(self, name: str) -> bool:
+        """Whether results of that name lie here already."""
+        return any((self.path / f"{name}{end}").exists() for end in ("", ".changes"))
+
+    def put_aside(self, name: str) -> None:
+        """Keeps the results of a query that ends, under another name."""
+        for end in ("", ".changes"):
+            found, number = self.path / f"{name}{end}", 1
+            while (aside := self.path / f"{name}{end}.old-{number}").exists():
+                number += 1
+            if found.is_dir():
+                found.rename(aside)
+            digests = self.path / f".{found.name}{DIGESTS}"
+            if digests.exists():  # of the files that have gone with the folder
+                digests.rename(self.path / f".{aside.name}{DIGESTS}")
+
+    def begin_anew(self) -> None:
+        """Forgets the run in this folder and what it wrote; other files stay."""
+        record = self._read("job.json") or {"parts": {}}
+        names = [*record.get("registered", ())]
+        for part in record["parts"]:
+            kind, _, name = part.partition(" ")
+            names += [name] if kind in ("query", "stream") else []
+        for name in names:
+            for end in ("", ".changes", ".late", ".rejected"):
+                shutil.rmtree(self.path / f"{name}{end}", ignore_errors=True)
+                (self.path / f".{name}{end}{DIGESTS}").unlink(missing_ok=True)
+        for name in ("job.json", "summary.json"):
+            (self.home / name).unlink(missing_ok=True)
+        self.forget()
 
     def recorded(self) -> bool:
         return (self.home / "job.json").exists()
@@ -168,11 +251,15 @@ def job_parts(job: Job, kind: str) -> dict[str, str]:
 
     Comments, order and engine settings are not part of a job's meaning.
     """
-    parts = {"the output format (--format)": kind}
+    parts = {FORMAT_PART: kind}
     for stream in job.streams:
         parts[f"stream {stream.name}"] = _digest(_stream_meaning(stream))
     for query in job.queries:
         parts[f"query {query.name}"] = _digest([query.cql, query.from_beginning])
+        if query.sink is not None:  # whom one logs in as, and where the server is, may change
+            place = query.sink.options.get("table", query.sink.options.get("path"))
+            target = [query.sink.kind, place, query.sink.key]
+            parts[f"the sink of query {query.name}"] = _digest(target)
     return parts
 
 

@@ -19,21 +19,23 @@ from millstream.app.config import Job
 from millstream.app.runs.bad_rows import refuse_bad_rows, strict_tick, warnings_of
 from millstream.app.runs.display import Display, Silent
 from millstream.app.runs.folder import RunFolder
+from millstream.app.runs.job_edits import JobEdits
 from millstream.app.runs.live_run import LiveRun
 from millstream.app.runs.statistics_export import keep_statistics, statistics_of
 from millstream.app.runs.summary import counted, summarise
 from millstream.client.arrow_types import empty_table
 from millstream.client.cluster_system import ClusterSystem
-from millstream.client.system import Figures, Submission, System
-from millstream.core.errors import MillstreamError, ResourceError, UsageError
+from millstream.client.system import Figures, System
+from millstream.core.errors import MillstreamError, ResourceError
+from millstream.core.extras import told_where_missing
 from millstream.decide.schedule.quality import Quality
-from millstream.store.delivery import FileSink, Result, Sink, write_file
+from millstream.store.delivery import Result, Sink
+from millstream.store.file_formats import write_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMATS = ("parquet", "csv", "json")
-REST_S = 0.1  # while a query is being deployed
 Preview = Callable[[str, "pa.Table"], None]
 Tick = Callable[[], None]
 Way = Callable[[LiveRun], AbstractContextManager[None]]
@@ -96,14 +98,17 @@ def run_job(
     shown = display or Silent()
     started = time.monotonic()
     with _full_disk_told():
-        with _opened(job, folder, settings, shown, poll) as (system, oversight):
-            declare(system, job, poll)
+        with _opened(job, folder, settings, shown, poll, preview) as (system, oversight, edits):
+            edits.declare(poll, shown.say)
+            if system.shared:
+                share_out_goals(system, job)
             folder.record(job, settings.format)
-            attach_sinks(system, job, folder.path, settings.format, preview, poll)
+            edits.attach(poll)
             with oversight as (tick, more):
                 shown.say(_begun(system, job))
                 strictly = strict_tick(tick, system.figures, folder.path)
                 system.work(strictly if settings.strict else tick)
+            job = edits.job  # with what was changed meanwhile
             figures = system.figures()
             if settings.strict:
                 refuse_bad_rows(figures, folder.path)
@@ -116,7 +121,12 @@ def run_job(
             keep_statistics(statistics_of(figures, summary), folder.home)
             if system.shared:
                 _leave(system, job)
-        folder.finish(summary)
+        if resting := [n for n, q in summary["queries"].items() if q["state"] == "paused"]:
+            shown.say(
+                f"not finished: {', '.join(resting)} rests; take paused away and run it again"
+            )
+        else:
+            folder.finish(summary)
     return summary
 
 
@@ -125,24 +135,36 @@ Oversight = AbstractContextManager[tuple[Tick, Callable[[], dict[str, Any]]]]
 
 @contextmanager
 def _opened(
-    job: Job, folder: RunFolder, settings: RunSettings, shown: Display, poll: Tick
-) -> Iterator[tuple[System, Oversight]]:
-    """The system to run on, and what is done beside its work: now and then, and at the end."""
+    job: Job,
+    folder: RunFolder,
+    settings: RunSettings,
+    shown: Display,
+    poll: Tick,
+    preview: Preview | None,
+) -> Iterator[tuple[System, Oversight, JobEdits]]:
+    """The system to run on, what is done beside its work, now and then and at the end, and how the
+    job is changed."""
+
+    def edits_of(system: System) -> JobEdits:
+        return JobEdits(system, job, folder, settings.format, lambda s: PreviewedSink(s, preview))
+
     if settings.manager is not None:
         refuse_posted(job, "", "a job on a cluster reads files and Spark's sources")
         with closing(ClusterSystem(settings.manager, home=folder.home, say=shown.say)) as cluster:
             for line in not_counted(job, cluster.url):
                 shown.say(line)
-            yield cluster, nullcontext((poll, dict))
+            yield cluster, nullcontext((poll, dict)), edits_of(cluster)
         return
     if settings.door is None:
         refuse_posted(job, ", and this run has no endpoint")
     # it brings Spark, which a run on a cluster does without
-    from millstream.app.runs.local_run import opened, overseen  # noqa: PLC0415
+    with told_where_missing():
+        from millstream.app.runs.local_run import opened, overseen  # noqa: PLC0415
 
     ways = [way for way in (settings.door, settings.watch) if way is not None]
     with opened(job, folder, settings.master, shown) as local:
-        yield local, overseen(local, job, folder.home, shown, poll, settings.trace, ways)
+        edits = edits_of(local)
+        yield local, overseen(local, edits, folder.home, shown, poll, settings.trace, ways), edits
 
 
 def _begun(system: System, job: Job) -> str:
@@ -180,23 +202,6 @@ def not_counted(job: Job, url: str) -> Iterator[str]:
         )
 
 
-def declare(system: System, job: Job, poll: Tick = lambda: None) -> None:
-    """Streams and queries, each mistake at its place in the job file, and the job's goals."""
-    for definition in job.streams:
-        try:
-            system.declare(definition)
-        except UsageError as error:
-            raise job.stream_mistake(definition.name, error) from None
-    for query in job.queries:
-        poll()
-        try:
-            system.submit(Submission(query.name, query.cql, from_beginning=True))
-        except UsageError as error:
-            raise query.located(error) from None
-    if system.shared:
-        share_out_goals(system, job)
-
-
 def share_out_goals(system: System, job: Job) -> None:
     """The job's goals are those of its queries, where others run queries as well.
 
@@ -209,22 +214,6 @@ def share_out_goals(system: System, job: Job) -> None:
     share = (quality.weight / max(len(others), 1), quality.overall)
     for name, (weight, goals) in {**dict.fromkeys(others, share), **quality.by_query}.items():
         system.set_quality(goals, name, weight)
-
-
-def attach_sinks(
-    system: System, job: Job, path: Path, kind: str, preview: Preview | None, poll: Tick
-) -> None:
-    """Files for every result, and for rows that were late or malformed."""
-    for query in job.queries:
-        while (registered := system.query(query.name)).state == "starting":
-            poll()
-            time.sleep(REST_S)
-        target = path / f"{query.name}{'.changes' if registered.relation else ''}"
-        system.deliver(query.name, PreviewedSink(FileSink(target, kind), preview))
-    for stream in job.streams:
-        late = FileSink(path / f"{stream.name}.late", kind)
-        rejected = FileSink(path / f"{stream.name}.rejected", kind)
-        system.deliver_rejects(stream, late, rejected)
 
 
 def _write_results(

@@ -1,9 +1,10 @@
 """A run while it goes on, as others may look at it and steer it.
 
-Goals of quality of service can be changed in three ways: by editing `[qos]` of the job file, by
-`millstream qos DIR` (wishes are small files in the run's folder, answered by files), and by whoever
-holds this object, such as the HTTP endpoint. Changed goals are kept in the folder and hold when the
-run goes on after a stop, until the job file's own `[qos]` changes. Never changes a result.
+Another job file can be put in place of its own (`millstream apply`). Goals of quality of service
+can be changed in three ways: by editing `[qos]` of the job file, by `millstream qos DIR`, and by
+whoever holds this object, such as the HTTP endpoint. Wishes of commands are small files in the
+run's folder, answered by files. Changed goals are kept in the folder and hold when the run goes on
+after a stop, until the job file's own `[qos]` changes. Goals never change a result.
 """
 
 import os
@@ -14,8 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millstream.app.config import Job
+from millstream.app.config import Job, load_job
+from millstream.app.config.job_file import JobFileError
+from millstream.app.runs.checking import check_job
 from millstream.app.runs.display import Display
+from millstream.app.runs.job_edits import JobEdits
 from millstream.control.definitions.qos_table import quality_of, specification_of, table_of
 from millstream.core.errors import MillstreamError, UsageError
 from millstream.core.json_files import read_json, write_whole
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 KEPT = "qos.json"
 LIVE = "live.json"
 WISHES = "wishes"
+APPLY = "apply"  # the key of a wish for another job file
 WISH_KEYS = ("goals", "template", "query", "weight", "forget")
 LOOK_SECONDS = 0.5
 LIVE_SECONDS = 2.0
@@ -39,9 +44,10 @@ class LiveRun:
     """One run between its first and its last step."""
 
     def __init__(
-        self, job: Job, home: Path, engine: "Engine", loop: "Loop", shown: Display
+        self, edits: JobEdits, home: Path, engine: "Engine", loop: "Loop", shown: Display
     ) -> None:
-        self.job, self.home, self.engine, self.loop = job, home, engine, loop
+        self.edits, self.home, self.engine, self.loop = edits, home, engine, loop
+        job = edits.job
         self.url = ""  # of its endpoint, where it has one
         self._shown = shown
         self._file_seen = _modified(job.path)
@@ -53,12 +59,27 @@ class LiveRun:
             unread.unlink(missing_ok=True)
         self._restore()
 
+    @property
+    def job(self) -> Job:
+        """The job as it stands now."""
+        return self.edits.job
+
     def status(self) -> dict[str, Any]:
         """The engine's figures and those of its scheduling."""
         return {**self.engine.status(), "scheduling": self.scheduling()}
 
     def scheduling(self) -> dict[str, Any]:
-        return scheduling_figures(self.loop, time.time())
+        return scheduling_figures(self.loop)
+
+    def apply(self, path: Path) -> dict[str, Any]:
+        """Makes the run one of an edited job file; all its mistakes are told before."""
+        job = load_job(path)
+        checked = check_job(job, self.engine.compiler.analyzer)
+        if checked.mistakes:
+            raise JobFileError(checked.mistakes)
+        done = self.edits.apply(job)
+        self._file_seen = 0  # its goals may have changed with it
+        return done
 
     # -- goals ----------------------------------------------------------------------------------
 
@@ -131,13 +152,21 @@ class LiveRun:
     def _answer_wishes(self) -> None:
         for file in sorted((self.home / WISHES).glob("*.wish")):
             try:
-                answer: dict[str, Any] = self.change_goals(read_json(file) or {})
-                self._shown.say("goals of quality changed")
+                answer = self._obeyed(read_json(file) or {})
             except MillstreamError as error:
                 answer = {"error": error.message, "detail": error.detail, "hint": error.hint}
-                self._shown.say(f"goals that were asked for are refused: {error.message}")
+                self._shown.say(f"what was asked for is refused: {error.message}")
             write_whole(file.with_suffix(".answer"), answer)
             file.unlink(missing_ok=True)
+
+    def _obeyed(self, wish: Mapping[str, Any]) -> dict[str, Any]:
+        if APPLY in wish:
+            done = self.apply(Path(str(wish[APPLY])))
+            self._shown.say(f"the job is now that of {wish[APPLY]}")
+            return done
+        answer = self.change_goals(wish)
+        self._shown.say("goals of quality changed")
+        return answer
 
     def _tell_goals(self, figures: Mapping[str, Any]) -> None:
         """Says once when a limit is met or no longer, and who begins to starve."""
@@ -165,7 +194,8 @@ class LiveRun:
 
 def leave_wish(home: Path, wish: Mapping[str, Any]) -> Path:
     """Puts a wish into a run's folder; gives the file that will hold the answer."""
-    _checked_wish(wish)
+    if APPLY not in wish:
+        _checked_wish(wish)
     folder = home / WISHES
     folder.mkdir(exist_ok=True)
     name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"

@@ -13,6 +13,7 @@ from millstream.app.config.job_file import JobFileError
 from millstream.app.runs.checking import check_job
 from millstream.app.runs.display import Display
 from millstream.app.runs.folder import RunFolder
+from millstream.app.runs.job_edits import JobEdits
 from millstream.app.runs.live_run import LiveRun
 from millstream.app.runs.local_system import LocalSystem
 from millstream.app.runs.trace import tracing
@@ -36,7 +37,7 @@ def opened(job: Job, folder: RunFolder, master: str, shown: Display) -> Iterator
 @contextmanager
 def overseen(
     system: LocalSystem,
-    job: Job,
+    edits: JobEdits,
     home: Path,
     shown: Display,
     poll: Callable[[], None],
@@ -44,7 +45,7 @@ def overseen(
     ways: Sequence[Callable[[LiveRun], AbstractContextManager[None]]],
 ) -> Iterator[tuple[Callable[[], None], Callable[[], dict[str, Any]]]]:
     """What to call now and then while it works, and what a summary says of the scheduling."""
-    live = LiveRun(job, home, system.engine, system.loop, shown)
+    live = LiveRun(edits, home, system.engine, system.loop, shown)
     write_trace, close_trace = tracing(trace, system.loop)
     states: dict[str, str] = {}
 
@@ -56,12 +57,18 @@ def overseen(
         if shown.due():
             shown.show(live.status(), system.steps)
 
+    def noticed(text: str) -> None:
+        if text.startswith("stream "):  # of queries, the state says it
+            shown.say(text)
+
+    system.engine.on_notice.append(noticed)
     try:
         with ExitStack() as open_ways:
             for way in ways:
                 open_ways.enter_context(way(live))
             yield tick, lambda: {"scheduling": live.scheduling()}
     finally:
+        system.engine.on_notice.remove(noticed)
         close_trace()
         live.close()
     _tell_troubles(system, states, shown)

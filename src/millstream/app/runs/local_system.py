@@ -3,8 +3,8 @@
 Importing this module brings Spark: whoever may do without imports it when an engine is wanted.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from millstream.decide.schedule.quality import Specification
 from millstream.engine.costs import explained
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
-from millstream.engine.query import Query
+from millstream.engine.query import PAUSED, Query
 from millstream.engine.scheduling.figures import scheduling_figures
 from millstream.engine.scheduling.goals import change_goals
 from millstream.engine.settings import EngineSettings
@@ -30,14 +30,21 @@ from millstream.engine.sources.push_source import PushSource
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.plan.nodes import sources_of
 from millstream.language.plan.windows import BEGINNING
+from millstream.spark.attached import AttachedPlane, attached_session, inside
 from millstream.spark.plane import SparkPlane
-from millstream.spark.session import active, session
+from millstream.spark.session import is_ours, running, session
 from millstream.store.arrivals.appending import Rows
 from millstream.store.consumers import Consumer, subscriber
 from millstream.store.delivery import Sink
 from millstream.store.reach import SELF_READING
 
 LOOK_S = 0.05  # between two looks at a result
+
+
+def shared_spark(master: str = "local[2]") -> Callable[[], None] | None:
+    """Starts a Spark that all systems of this process share; gives what ends it. None where one
+    runs already: it is shared, and its owner's to end."""
+    return None if running() is not None else session(master).stop
 
 
 class LocalSystem:
@@ -54,14 +61,19 @@ class LocalSystem:
         settings: Mapping[str, Any],
         spark: Mapping[str, str],
         say: Callable[[str], None] = lambda _: None,
+        attach_to: Any = None,  # a user's Spark session
     ) -> None:
-        running = active()
-        if running is None:
+        user = attach_to or running()
+        self.own_spark, self._attached = user is None, False
+        if user is None:
             say(f"starting Spark ({master})")
-        own = {"spark.sql.warehouse.dir": str(home / "warehouse"), **spark}
-        self.spark = running or session(master, own, log=home / "spark.log")
-        self.own_spark = running is None
-        self.engine = Engine(home, SparkPlane(self.spark), EngineSettings(**dict(settings)))
+            own = {"spark.sql.warehouse.dir": str(home / "warehouse"), **spark}
+            self.spark = session(master, own, log=home / "spark.log")
+        else:
+            self._attached = not is_ours(user)
+            self.spark = attached_session(user) if self._attached else user
+        plane = AttachedPlane(self.spark) if self._attached else SparkPlane(self.spark)
+        self.engine = Engine(home, plane, EngineSettings(**dict(settings)))
         self.loop = Loop(self.engine)
         self.working = self._closed = False
 
@@ -72,6 +84,10 @@ class LocalSystem:
             if self.working:
                 self.loop.stop()
             self.engine.close()
+
+    def inside(self) -> AbstractContextManager[None]:
+        """A block in which Spark takes this thread's calls for those of our session."""
+        return inside(self.spark) if self._attached else nullcontext()
 
     def start(self) -> None:
         """Begins to work, or makes the loop look for something new."""
@@ -95,7 +111,11 @@ class LocalSystem:
             raise trouble
 
     def work(self, tick: Callable[[], None]) -> None:
-        self.loop.run(tick)
+        self.working = True
+        try:
+            self.loop.run(tick)
+        finally:
+            self.working = False
 
     def wait(self, timeout_s: float | None = None) -> bool:
         settled = self._settle(timeout_s)
@@ -200,11 +220,31 @@ class LocalSystem:
     def queries(self) -> Sequence[str]:
         return list(self.engine.queries)
 
+    def recorded(self) -> Mapping[str, str]:
+        return {str(row["name"]): str(row["cql"]) for row in self.engine.ledger.queries()}
+
+    def forget_leftovers(self) -> None:
+        """Queries that nobody has declared again would hold streams for nobody."""
+        for name, cql in self.recorded().items():
+            if name not in self.engine.queries:
+                self.engine.add_query(name, cql)
+                self.drop(name)
+
+    def pause(self, name: str, wanted: bool) -> None:
+        query = self.engine.queries[name]
+        if wanted and query.state == "running":
+            self.engine.set_query_state(name, "parked", f"{PAUSED}its job file says so")
+        elif not wanted and query.paused:
+            self.engine.set_query_state(name, "running")
+        self._changed()
+
     def drop(self, name: str) -> None:
         with self.engine.lock:
             self.engine.drop_query(name)
             with self.engine.ledger.transaction() as ledger:
                 ledger.drop_consumer(Consumer("table", name))
+        if self.working:  # whoever delivers its rows just now comes to an end
+            self.loop.quiesce(frozenset({str(subscriber(name))}))
         self._changed()
 
     # -- results --------------------------------------------------------------------------------
@@ -265,7 +305,7 @@ class LocalSystem:
     def quality(self) -> Mapping[str, Any]:
         """Goals beside what is measured, the algorithm in charge, what choosing costs."""
         self.start()
-        return scheduling_figures(self.loop, time.time())
+        return scheduling_figures(self.loop)
 
 
 class LedgerReader:

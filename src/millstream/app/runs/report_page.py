@@ -15,6 +15,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
+from millstream.app.runs.summary import sharing_told
+
 Row = Mapping[str, Any]
 ROWS_SHOWN = 10
 REASONS_SHOWN = 8
@@ -43,7 +45,7 @@ def report_page(title: str, summary: Mapping[str, Any], tables: Mapping[str, Seq
         "<h2>What came out</h2>",
         *_results(summary, out),
         "<h2>What was shared and saved</h2>",
-        *_shared(tables),
+        *_shared(summary, tables),
         "<h2>What was slow</h2>",
         *_slow(tables),
         "<h2>What came in, late or rejected</h2>",
@@ -88,22 +90,17 @@ def _results(summary: Mapping[str, Any], out: Path) -> Iterable[str]:
             yield _table(list(first[0]), [list(row.values()) for row in first])
 
 
-def _shared(tables: Mapping[str, Sequence[Row]]) -> Iterable[str]:
+def _shared(summary: Mapping[str, Any], tables: Mapping[str, Sequence[Row]]) -> Iterable[str]:
     """Work that served several queries at once, and what it would have cost one by one."""
+    if told := sharing_told(summary):
+        yield f"<p><strong>{escape(told)}</strong>.</p>"
     operators = tables.get("operators", ())
     shared = [(o, len(_names(o))) for o in operators if len(_names(o)) > 1]
-    done = sum(float(o.get("seconds", 0)) for o in operators)
-    alone = sum(float(o.get("seconds", 0)) * max(1, len(_names(o))) for o in operators)
     if not shared:
-        yield "<p>No operator served more than one query.</p>"
+        if not told:
+            yield "<p>No operator served more than one query.</p>"
         return
-    saved = alone - done
-    part = saved / alone if alone else 0.0
-    yield (
-        f"<p>{len(shared)} of {len(operators)} operators served several queries. They took "
-        f"{done:.1f} s; one job for each query would have taken {alone:.1f} s at the same cost a "
-        f"step: <strong>{saved:.1f} s ({part:.0%}) saved</strong>.</p>"
-    )
+    yield f"<p>{len(shared)} of {len(operators)} operators served several queries at once:</p>"
     shared.sort(key=lambda pair: -pair[1])
     rows = [
         [f"×{count}", o.get("label", ""), _seconds(o), ", ".join(_names(o))]

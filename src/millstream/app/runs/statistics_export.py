@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream.core.errors import UsageError
+from millstream.core.extras import told_where_missing
 
 Tables = Mapping[str, Sequence[Mapping[str, Any]]]  # sheet -> rows with equal keys
 
@@ -104,11 +105,11 @@ def _array(values: list[Any]) -> Any:
 
 
 def _write_spreadsheet(tables: Tables, path: Path) -> None:
-    # slow to import; only exports pay for it
-    from openpyxl import Workbook  # noqa: PLC0415
-    from openpyxl.cell import WriteOnlyCell  # noqa: PLC0415
-    from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE  # noqa: PLC0415
-    from openpyxl.styles import Font  # noqa: PLC0415
+    with told_where_missing():  # slow to import; only exports pay for it
+        from openpyxl import Workbook  # noqa: PLC0415
+        from openpyxl.cell import WriteOnlyCell  # noqa: PLC0415
+        from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE  # noqa: PLC0415
+        from openpyxl.styles import Font  # noqa: PLC0415
 
     book = Workbook(write_only=True)
     for name, rows in tables.items():

@@ -25,7 +25,7 @@ def summarise(
     queries = {}
     for name, query in status["queries"].items():
         entry: dict[str, Any] = {
-            "state": "failed" if query["state"] == "failed" else "done",
+            "state": _ended(query),
             "rows": tables.get(name, query["rows"]),
             "path": str(folder / name),
         }
@@ -41,6 +41,7 @@ def summarise(
         for name, s in status["streams"].items()
     }
     failed = any(q["state"] == "failed" for q in queries.values())
+    sharing = {"sharing": status["sharing"]} if "sharing" in status else {}
     return {
         "state": FAILED if failed else FINISHED,
         "out": str(folder),
@@ -48,7 +49,16 @@ def summarise(
         "steps": steps,
         "streams": streams,
         "queries": queries,
+        **sharing,
     }
+
+
+def _ended(query: Mapping[str, Any]) -> str:
+    """How a query stands when its run has come to its end."""
+    if query["state"] == "failed":
+        return "failed"
+    rests = query["state"] == "parked" and query["reason"].startswith("paused")
+    return "paused" if rests else "done"
 
 
 def exit_code(summary: Mapping[str, Any]) -> int:
@@ -80,6 +90,8 @@ def print_summary(summary: Mapping[str, Any], console: Console, *, again: bool =
     console.print()
     console.print(queries)
     console.print()
+    if told := sharing_told(summary):
+        console.print(f"shared: {told}", highlight=False, markup=False, soft_wrap=True)
     for line in limits_told(summary):
         console.print(f"goal: {line}", highlight=False, markup=False)
     console.print(_closing(summary, again), highlight=False)
@@ -90,6 +102,25 @@ def print_summary(summary: Mapping[str, Any], console: Console, *, again: bool =
         console.print(
             f"  change: {warning['change']}", highlight=False, markup=False, soft_wrap=True
         )
+
+
+def sharing_told(summary: Mapping[str, Any]) -> str:
+    """What sharing has saved, in a sentence; empty where nothing was shared.
+
+    >>> sharing_told({"sharing": {"saved_s": 30.0, "saved_part": 0.6, "seconds": 20.0, "jobs": 40,
+    ...     "seconds_alone": 50.0, "jobs_alone": 90, "most_queries": 7}})
+    '40 Spark jobs instead of 90, 20.0 s of work instead of 50.0 s: 30.0 s (60 %) saved; one job \
+served 7 queries'
+    """
+    found = summary.get("sharing")
+    if not found or found["jobs"] >= found["jobs_alone"] or not found["saved_s"]:
+        return ""
+    return (
+        f"{counted(found['jobs'], 'Spark job', 'Spark jobs')} instead of {found['jobs_alone']:,}, "
+        f"{found['seconds']:,.1f} s of work instead of {found['seconds_alone']:,.1f} s: "
+        f"{found['saved_s']:,.1f} s ({found['saved_part'] * 100:.0f} %) saved; "
+        f"one job served {counted(found['most_queries'], 'query', 'queries')}"
+    )
 
 
 def counted(number: int, one: str, many: str) -> str:

@@ -8,6 +8,6 @@ with millstream.Session() as s:
 """
 
 from millstream.app.session.query import QueryHandle, Row
-from millstream.app.session.session import Session
+from millstream.app.session.session import Session, attach
 
-__all__ = ["QueryHandle", "Row", "Session"]
+__all__ = ["QueryHandle", "Row", "Session", "attach"]

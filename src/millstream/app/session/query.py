@@ -23,9 +23,12 @@ from millstream.client.system import (
     System,
     tables_of,
 )
+from millstream.control.definitions.sink_table import sink_of
 from millstream.core.errors import MillstreamError, UsageError
+from millstream.core.extras import told_where_missing
 from millstream.language.plan.explain import explain
 from millstream.store.delivery import FILE_FORMATS, CallbackSink, ConsoleSink, FileSink, Sink
+from millstream.store.sinks.opening import SINKS, open_sink
 
 __all__ = ["QueryFailedError", "QueryHandle", "Row"]
 
@@ -190,7 +193,8 @@ class QueryHandle:
         return empty_table(self._query.result)
 
     def to_pandas(self, *, wait: bool = True) -> Any:
-        return self.to_arrow(wait=wait).to_pandas()
+        with told_where_missing():
+            return self.to_arrow(wait=wait).to_pandas()
 
     def table(self, *, wait: bool = True) -> pa.Table:
         """A relation's table as of the input so far."""
@@ -219,16 +223,22 @@ class QueryHandle:
     ) -> "QueryHandle":
         """Writes every row: to parquet, csv or json files of a folder, exactly once.
 
+        `format="postgres"` with dsn, table and perhaps key and password, and `format="delta"` with
+        a path and perhaps key, write into a table, once as well: a relation as upserts and deletes,
+        a stream as inserts.
         Other formats are those of Spark's batch writer, with its options; each batch comes at least
         once with its id in a column `batch`, and in options that say `{batch}`.
         """
         if format in FILE_FORMATS and path is not None and not options:
             return self._attach(FileSink(Path(path).absolute(), format))
+        if format in SINKS.names():
+            where = {} if path is None else {"path": str(path)}
+            return self._attach(open_sink(sink_of({"type": format} | where | options)))
         spark = self._session.spark
         from millstream.spark.sink import SparkSink  # noqa: PLC0415  (brings Spark)
 
-        where = {} if path is None else {"path": str(Path(path).absolute())}
-        return self._attach(SparkSink(spark, format, where | options))
+        absolute = {} if path is None else {"path": str(Path(path).absolute())}
+        return self._attach(SparkSink(spark, format, absolute | options))
 
     def print(self, rows_max: int = 20) -> "QueryHandle":
         """Prints rows as they appear, of each batch at most so many."""

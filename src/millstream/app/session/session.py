@@ -26,6 +26,7 @@ from millstream.app.session.rows import as_given
 from millstream.client.cluster_system import ClusterSystem
 from millstream.client.system import Submission, System
 from millstream.core.errors import UsageError
+from millstream.core.extras import told_where_missing
 from millstream.core.lock import FolderLock
 from millstream.decide.schedule.facts import Choice, Switch
 from millstream.decide.schedule.measures import OperatorStatistic, PlanStatistic
@@ -52,6 +53,10 @@ class Session:
     stopped. Without it, everything is forgotten at the end. With `manager`, the URL of a cluster's
     manager, the same calls work on the cluster: files lie where its processors see them, and its
     queries go on after the session until they are dropped.
+
+    `spark` is either settings of the Spark that the session starts, or a Spark session that runs
+    already (`attach`): the engine then works in a session of its own beside it, with settings of
+    its own, and the user's stays as it is.
     """
 
     def __init__(
@@ -63,7 +68,7 @@ class Session:
         token: str | None = None,  # that a manager asks for
         verify: str | bool = True,  # a manager's certificate
         settings: Mapping[str, Any] | None = None,
-        spark: Mapping[str, str] | None = None,
+        spark: Any = None,  # settings of one that it starts, or a session that runs already
     ) -> None:
         self._producer = f"session-{uuid.uuid4().hex[:12]}"
         self._local: LocalSystem | None = None
@@ -84,17 +89,20 @@ class Session:
 
     def _engine(
         self, opened: ExitStack, home: str | Path | None, master: str,
-        settings: Mapping[str, Any] | None, spark: Mapping[str, str] | None,
+        settings: Mapping[str, Any] | None, spark: Any,
     ) -> "LocalSystem":  # fmt: skip
         # it brings Spark, which a session on a cluster does without
-        from millstream.app.runs.local_system import LocalSystem  # noqa: PLC0415
+        with told_where_missing():
+            from millstream.app.runs.local_system import LocalSystem  # noqa: PLC0415
 
         self.home = Path(home if home is not None else tempfile.mkdtemp(prefix="millstream-"))
         self.home = self.home.absolute()
         if home is None:
             opened.callback(shutil.rmtree, self.home, ignore_errors=True)
         opened.enter_context(FolderLock(self.home))
-        system = LocalSystem(self.home, master, settings=settings or {}, spark=spark or {})
+        user = None if spark is None or isinstance(spark, Mapping) else spark
+        set_ = spark if isinstance(spark, Mapping) else {}
+        system = LocalSystem(self.home, master, settings=settings or {}, spark=set_, attach_to=user)
         if system.own_spark:
             opened.callback(system.spark.stop)
         opened.callback(system.close)
@@ -272,7 +280,8 @@ class Session:
         Either a Python function of one row's values, or a SQL expression over `parameters`. A new
         version has a new name in plans, so that results of old and new never mix.
         """
-        engine, spark = self.here("a function of your own").engine, self.spark
+        local = self.here("a function of your own")
+        engine, spark = local.engine, local.spark
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise UsageError(f"{name!r} cannot be a function's name")
         users = [q.name for q in engine.queries.values() if _calls(q.cql, name)]
@@ -281,17 +290,28 @@ class Session:
                 f"function {name} is in use by query {users[0]}", hint="drop the query first"
             )
         kind = canonical(returns)
-        if callable(function):
-            spark.udf.register(name, function, kind)
-        else:
-            typed = ", ".join(f"{n} {canonical(t)}" for n, t in dict(parameters or {}).items())
-            spark.sql(
-                f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({typed}) "
-                f"RETURNS {kind} RETURN {function}"
-            )
+        typed = ", ".join(f"{n} {canonical(t)}" for n, t in dict(parameters or {}).items())
+        with local.inside():
+            if callable(function):
+                spark.udf.register(name, function, kind)
+            else:
+                spark.sql(
+                    f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({typed}) "
+                    f"RETURNS {kind} RETURN {function}"
+                )
         with engine.lock:
             engine.catalog = engine.catalog.with_function(UserFunction(name, version))
             engine.compiler.functions_changed()
+
+
+def attach(
+    spark: Any,  # the user's SparkSession
+    home: str | Path | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+) -> Session:
+    """A session in a Spark that runs already: a notebook's, or a cluster's."""
+    return Session(home, spark=spark, settings=settings)
 
 
 def _calls(cql: str, name: str) -> bool:

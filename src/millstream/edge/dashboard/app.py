@@ -4,7 +4,8 @@
     GET    /api/events               server-sent events: a whole snapshot, then increments
     GET    /api/snapshot             the latest snapshot
     GET    /api/history              [time, rows in/s, rows out/s, backlog, lag], oldest first
-    GET    /api/queries/NAME/results?after=N
+    GET    /api/history/KIND/NAME    the last hour of a query, operator, stream or processor
+    GET    /api/queries/NAME/results?after=N     also of STREAM.late and STREAM.rejected
     POST   /api/links                another link that lets a browser in, with the asker's role
     POST   /api/complete             {"before": "..."}: what may follow this text
     POST   /api/explain              {"cql": "..."}
@@ -96,6 +97,11 @@ def dashboard_app(
     @reads
     async def history() -> JSONResponse:
         return JSONResponse(list(feed.history))
+
+    @app.get("/api/history/{kind}/{name:path}")
+    @reads
+    async def history_of(kind: str, name: str) -> JSONResponse:
+        return JSONResponse(feed.histories.of(kind, name))
 
     @app.get("/health")
     @for_all

@@ -16,6 +16,7 @@ from typing import Any
 from millstream.control.snapshot.changes import changes
 from millstream.control.snapshot.model import Snapshot, SnapshotSource
 from millstream.core.codec import to_json
+from millstream.edge.dashboard.histories import Histories
 from millstream.edge.dashboard.layout import place, shape_of
 
 HISTORY_KEPT = 1200  # points of the overview's figures
@@ -38,6 +39,7 @@ class Feed:
         self._over = False
         self.snapshot: Snapshot | None = None
         self.history: deque[tuple[float, ...]] = deque(maxlen=HISTORY_KEPT)
+        self.histories = Histories()
         self.seconds = 0.0  # spent on the last tick
 
     # -- life -----------------------------------------------------------------------------------
@@ -89,6 +91,7 @@ class Feed:
                 (snapshot.taken, overview.rows_in_per_s, overview.rows_out_per_s,
                  float(overview.backlog_rows), overview.watermark_lag_s or 0.0)
             )  # fmt: skip
+        self.histories.note(snapshot)
         self._tell(told | {"taken": snapshot.taken, "sent": time.time()})
         self.seconds = time.perf_counter() - clock
 

@@ -11,6 +11,7 @@ from millstream.control.manager.connections import owner_of, placed_operators
 from millstream.control.manager.decisions import consider, placement
 from millstream.control.manager.state import ManagerState, Move, Query
 from millstream.control.moves.migration import objection
+from millstream.control.recovery import losing
 from millstream.core.errors import UsageError
 from millstream.core.secrets import masked_table
 from millstream.edge.manager.driver import Traffic
@@ -21,6 +22,7 @@ DECIDES_S = 60.0  # without a decision, be it that nothing is to be done
 POSITIONS = {
     "file": "the place in its files",
     "spark": "its checkpoint",
+    "kafka": "the next offset of each partition",
     "http": "the last number of each producer",
     "push": "the last number of each producer",
 }
@@ -48,6 +50,15 @@ def status(state: ManagerState, traffic: Traffic, started_s: float) -> Answer:
         "epoch": state.epoch,
         "started": started_s,
         "superseded": state.superseded,
+        "learning": bool(state.learning_until_s),
+        "lost": {
+            one.id: {
+                "since": one.since_s,
+                "queries": list(one.queries),
+                "streams": list(one.streams),
+            }
+            for one in state.lost.values()
+        },
         "processors": {name: processor(state, name) for name in state.processors},
         "streams": {name: stream(state, name) for name in state.streams},
         "queries": phases,
@@ -89,6 +100,13 @@ def settings(state: ManagerState) -> Answer:
         "replace_gain": s.replace_gain,
         "replace_planner": s.replace_planner,
         "replace": s.replace,
+        "replan_s": s.replan_s,
+        "replan_gain": s.replan_gain,
+        "moves_a_minute": s.moves_a_minute,
+        "weight_admit": s.weight_admit,
+        "weight_network": s.weight_network,
+        "weight_cpu": s.weight_cpu,
+        "weight_balance": s.weight_balance,
     }
 
 
@@ -152,14 +170,16 @@ def query(state: ManagerState, name: str) -> Answer:
     if known is None:
         raise UsageError(f"there is no query {name}")
     told: Mapping[str, Any] = state.statistics.queries.get(name, {})
+    away = losing.away(state, known) if known.phase == "running" else ""
     owner = owner_of(state, known.result) if known.result else ""
     figures = state.statistics.streams.get(known.result)
     return {
         "name": name,
         "cql": known.cql,
-        "state": _shown(known, told),
+        "state": _shown(known, told, away),
         "phase": known.phase,
-        "reason": known.reason or str(told.get("reason", "")),
+        "reason": known.reason or str(told.get("reason", "")) or away or known.lost,
+        "lost": known.lost,
         "start": known.start,
         "from_beginning": known.from_beginning,
         "relation": known.relation,
@@ -171,6 +191,7 @@ def query(state: ManagerState, name: str) -> Answer:
         "operators": [operator(state, o) for o in known.operators if o in state.operators],
         "sources": [s.removeprefix("s:") for s in known.sources],
         "admission": dict(known.admission),
+        "weight": known.weight,
         "rows": figures.values.get("rows", 0.0) if figures else 0.0,
         "watermark_us": figures.values.get("watermark_us") if figures else None,
         "culprits": told.get("culprits", []),
@@ -184,7 +205,11 @@ def _is_manager(state: ManagerState, name: str) -> bool:
     return known is not None and known.properties.get("kind") == "manager"
 
 
-def _shown(known: Query, told: Mapping[str, Any]) -> str:
+def _shown(known: Query, told: Mapping[str, Any], away: str) -> str:
+    if known.phase == "running" and away:
+        return "stalled"
+    if known.phase == "dropping" and known.lost and not known.ending:
+        return "lost"  # with a processor; it begins again
     if known.phase == "running" and told.get("state") == "parked":
         return "parked"
     if known.phase in ("running", "failed", "dropping", "queued"):

@@ -9,7 +9,7 @@
     POST   /moves                         {"operator", "to", "subplan", "dry_run"}
     POST   /redistribution                carry out what the policy wants
     POST   /queries/NAME/placement  /replacement      by distance (manager_placement.py)
-    POST   /processors/NAME/drain         {"back"}         DELETE /processors/NAME
+    POST   /processors/NAME/drain         {"back"}         DELETE /processors/NAME?lost=true
     GET    /qos                           PUT /qos         goals, as a run takes them
     POST   /settings                      other strategies from now on
     POST   /control                       as a processor of a manager above (manager_tier.py)
@@ -79,6 +79,7 @@ class _Query:
     latency_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
     queue: bool = False
     dry_run: bool = False
+    weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 60.0
 
 
@@ -174,8 +175,9 @@ class ManagerServer:
         add_stream_routes(app, self.driver, self._feed, self.settings)
         self._add_queries(app)
         self._add_moves(app)
-        add_quality_routes(app, self.driver)
         token, verify = self.settings.token, self.settings.verify
+        processors = ClusterAlarms(lambda: self.driver.state, token, verify)
+        add_quality_routes(app, self.driver, processors.snapshot)
         add_placement_routes(app, self.driver, token, verify)
         add_tier_routes(app, self.driver, self._feeder.log, token, verify)
         return app
@@ -195,7 +197,7 @@ class ManagerServer:
 
     def _feed(self, event: Event) -> None:
         if self.driver.state.superseded:
-            raise AnswerError(409, "stale", self.driver.state.superseded)
+            raise AnswerError(409, "superseded", self.driver.state.superseded)
         self.driver.feed(event)
 
     def _add_reads(self, app: Application) -> None:
@@ -239,10 +241,7 @@ class ManagerServer:
         async def join(request: Request) -> dict[str, Any]:
             joined = await record_body(request, Join)
             checked_url(joined.url, "--advertise")
-            try:
-                self._feed(Joined(joined))
-            except UsageError as error:
-                raise AnswerError(409, "stale", error.message, error.hint) from None
+            self._feed(Joined(joined))
             return {"manager": self.driver.state.epoch}
 
         @app.post("/processors/{name}/drain")
@@ -264,9 +263,12 @@ class ManagerServer:
             }
 
         @app.delete("/processors/{name}")
-        async def remove(name: str) -> dict[str, Any]:
-            self._feed(Remove(name))
-            return {}
+        async def remove(name: str, lost: bool = False) -> dict[str, Any]:
+            self._feed(Remove(name, lost))
+            gone = self.driver.state.lost.get(name)
+            if not lost or gone is None:
+                return {}
+            return {"since": gone.since_s, "queries": gone.queries, "streams": gone.streams}
 
         @app.post("/settings")
         async def change(request: Request) -> dict[str, Any]:
@@ -286,12 +288,13 @@ class ManagerServer:
             asked = await record_body(request, _Query)
             self._feed(
                 Submit(asked.name, asked.cql, asked.from_beginning, asked.deliver_to,
-                       asked.latency_s, asked.queue, asked.dry_run)
+                       asked.latency_s, asked.queue, asked.dry_run, asked.weight)
             )  # fmt: skip
 
             def decided(state: ManagerState) -> bool | None:
                 known = state.queries.get(asked.name)
                 over = known is None or known.phase in ("running", "failed", "queued")
+                over = over and not (known is not None and known.awaits_room)
                 return True if over else None
 
             await self.driver.until(decided, asked.wait_s)

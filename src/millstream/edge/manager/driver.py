@@ -32,6 +32,7 @@ from millstream.control.protocol.commands import Command, Compile
 from millstream.control.protocol.envelope import MESSAGE_BYTES_MAX, PATH, Envelope, read_replies
 from millstream.control.protocol.replies import Refusal, Reply
 from millstream.core.errors import MillstreamError, UsageError
+from millstream.core.steady_clock import SteadyClock
 from millstream.edge.manager.store import ManagerStore
 
 TICK_S = 0.25
@@ -71,11 +72,14 @@ class ManagerDriver:
         token: str | None = None,
         verify: str | bool = True,
         say: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
+        clock = clock or SteadyClock()
         self._store, self._say = store, say
         self.state: ManagerState = store.load(settings)
         self.traffic = Traffic()
-        self.started_s = time.time()
+        self._clock = clock
+        self.started_s = clock()
         self.fed_s = time.monotonic()  # when the state machine last did something
         self._token, self._verify = token, verify
         self._client: AsyncHttpClient | None = None
@@ -110,7 +114,7 @@ class ManagerDriver:
     def feed(self, event: Event) -> None:
         """One event; a user's mistake is raised, and nothing has changed then."""
         before = self.state
-        after, sends = step(before, event, time.time())
+        after, sends = step(before, event, self._clock())
         self._store.save(before, after)
         self.state = after
         self.traffic.steps += 1
@@ -194,7 +198,9 @@ class ManagerDriver:
         if envelope.to != self.name or envelope.by != "manager":
             return [Refusal("not_me", f"this is manager {self.name}") for _ in envelope.messages]
         if tiers.stale(self.state, envelope):
-            return [Refusal("stale", "a later message has been here") for _ in envelope.commands]
+            seen = self.state.above["above"].epoch
+            refused = Refusal("stale", "a later message has been here", epoch=seen)
+            return [refused for _ in envelope.commands]
         self.heard_above.set()
         self.feed(FromAbove(envelope))
         return list(await asyncio.gather(*map(self._answer_above, envelope.commands)))

@@ -25,6 +25,13 @@ AMOUNTS: Mapping[str, tuple[float, float]] = {
     "moves_max": (1, 1000),
     "replace_s": (0.0, 1e6),
     "replace_gain": (0.0, 1.0),
+    "replan_s": (0.0, 1e6),
+    "replan_gain": (0.0, 1.0),
+    "moves_a_minute": (0.0, 1000.0),
+    "weight_admit": (0.0, 1e6),
+    "weight_network": (0.0, 1e6),
+    "weight_cpu": (0.0, 1e6),
+    "weight_balance": (-1e6, 1e6),  # below 0: few processors work, others stay idle
 }
 PARAMETERS = ("percent_difference", "check_s", "moves_max")  # of redistribution
 
@@ -74,6 +81,37 @@ def changed(known: Settings, body: Mapping[str, Any]) -> Settings:
     if parameters:
         changes["parameters"] = replace(known.parameters, **parameters)
     return replace(known, **changes)
+
+
+def read_weights(text: str) -> dict[str, float]:
+    """Weights of planning as a command line gives them, by the names of settings.
+
+    >>> read_weights("network=2, balance=-1")
+    {'weight_network': 2.0, 'weight_balance': -1.0}
+    """
+    found: dict[str, float] = {}
+    for part in filter(None, (item.strip() for item in text.split(","))):
+        name, _, said = (word.strip() for word in part.partition("="))
+        key = f"weight_{name}"
+        if key not in AMOUNTS:
+            named = ", ".join(k.removeprefix("weight_") for k in AMOUNTS if k.startswith("weight_"))
+            raise UsageError(
+                f"unknown weight {name!r}", detail=f"in --weights {text}", hint=f"one of {named}"
+            )
+        try:
+            value = float(said)
+        except ValueError:
+            raise UsageError(
+                f"weight {name} is {said!r}", detail=f"in --weights {text}",
+                hint="a finite number, as in network=2",
+            ) from None  # fmt: skip
+        found[key] = float(_amount(key, value))
+    return found
+
+
+def with_weights(text: str, known: Settings) -> Settings:
+    """Settings with the weights that a command line gives."""
+    return changed(known, read_weights(text))
 
 
 def _switch(key: str, value: Any) -> bool:

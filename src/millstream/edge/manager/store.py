@@ -2,7 +2,8 @@
 
 Records are JSON by kind and key; a save writes those that differ from the state before, in one
 transaction. Opening raises the manager's epoch first, so that messages of its former life are
-refused. Decides nothing.
+refused, and gives this life a lineage: processors tell by it who gave them what they have.
+Decides nothing.
 """
 
 import json
@@ -10,8 +11,15 @@ import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
+from uuid import uuid4
 
-from millstream.control.manager.state import DURABLE, Decision, ManagerState, Settings
+from millstream.control.manager.state import (
+    DURABLE,
+    LIVES_KEPT,
+    Decision,
+    ManagerState,
+    Settings,
+)
 from millstream.core.codec import from_json, to_json
 from millstream.core.errors import StateError, UsageError
 
@@ -22,6 +30,9 @@ KINDS: Mapping[str, type[Any]] = {
     if kind in DURABLE
 }
 VERSION = 2
+# From each version to the next, by its number: SQL over `meta` and `records`, from the oldest that
+# is still opened. A field that was added with a default needs no step.
+STEPS: Mapping[int, str] = {}
 
 
 class ManagerStore:
@@ -40,9 +51,29 @@ class ManagerStore:
             )
         except sqlite3.DatabaseError as error:
             raise StateError(f"{path} is no manager's store", detail=str(error)) from None
+        self._upgrade()
+
+    def _upgrade(self) -> None:
+        """Brings the records of an older version to this one: all steps, or none of them."""
         known = self._meta("version", str(VERSION))
-        if known != str(VERSION):
-            raise StateError(f"{path} was written by another version", detail=f"version {known}")
+        if known == str(VERSION):
+            return
+        if not known.isdigit() or int(known) not in STEPS:
+            self._db.close()
+            raise StateError(
+                f"{self._path} has format {known}, this version reads "
+                f"{min(STEPS, default=VERSION)} to {VERSION}",
+                hint="use the version of Millstream that wrote it, or start with an empty folder",
+            )
+        steps = "".join(STEPS[version] + ";" for version in range(int(known), VERSION))
+        try:
+            self._db.executescript("BEGIN IMMEDIATE;" + steps)
+            self._set_meta("version", str(VERSION))
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
 
     def close(self) -> None:
         self._db.close()
@@ -50,10 +81,15 @@ class ManagerStore:
     def load(self, settings: Settings) -> ManagerState:
         """The durable half as it was, under an epoch that was never used."""
         epoch = int(self._meta("epoch", "0")) + 1
+        lives = (*json.loads(self._meta("lives", "[]")), self._meta("lineage", ""))
+        lives = tuple(life for life in lives if life)[-LIVES_KEPT:]
+        lineage, revision = uuid4().hex, int(self._meta("revision", "0"))
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")
             self._set_meta("version", str(VERSION))
             self._set_meta("epoch", str(epoch))
+            self._set_meta("lineage", lineage)
+            self._set_meta("lives", json.dumps(lives))
         tables: dict[str, Any] = {kind: {} for kind in KINDS}
         decisions: list[Decision] = []
         for kind, key, value in self._db.execute("SELECT kind, key, value FROM records"):
@@ -74,6 +110,10 @@ class ManagerStore:
         counter = max([int(self._meta("counter", "0")), *(d.number for d in decisions)])
         return ManagerState(
             epoch=epoch,
+            lineage=lineage,
+            lives=lives,
+            revision=revision,
+            loaded=revision,
             settings=settings,
             **tables,
             decisions=tuple(decisions),
@@ -89,7 +129,9 @@ class ManagerStore:
             old = {str(d.number): d for d in before.decisions}
             new = {str(d.number): d for d in after.decisions}
             changes += _changes("decisions", old, new)
-        if not changes and after.counter == before.counter:
+        life = (after.epoch, after.lineage)
+        taken = life != (before.epoch, before.lineage)
+        if not changes and after.counter == before.counter and not taken:
             return
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")
@@ -101,6 +143,12 @@ class ManagerStore:
                         "INSERT OR REPLACE INTO records VALUES (?, ?, ?)",
                         (kind, key, json.dumps(to_json(record))),
                     )
+            if taken:
+                self._set_meta("epoch", str(after.epoch))
+                self._set_meta("lineage", after.lineage)
+                self._set_meta("lives", json.dumps(after.lives))
+            if after.revision != before.revision:
+                self._set_meta("revision", str(after.revision))
             if after.counter != before.counter:
                 self._set_meta("counter", str(after.counter))
             if {kind for kind, _, _ in changes} & {"queries", "moves"}:

@@ -12,8 +12,8 @@ from fastapi import Request
 from pydantic import Field
 
 from millstream.client.http import AsyncHttpClient
+from millstream.control.manager.decisions import least_entered
 from millstream.control.manager.events import DeclareStream, Event, ForgetStream, StartStreams
-from millstream.control.manager.manager import least_entered
 from millstream.core.codec import EXACT
 from millstream.core.errors import UsageError
 from millstream.edge.http.access import json_body, record_body

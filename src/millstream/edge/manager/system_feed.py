@@ -62,7 +62,7 @@ class SystemFeed:
         self._token, self._verify = token, verify
         self._positions: dict[str, tuple[int, int]] = {}  # by processor: its life, its last step
         # what ran before this manager was started has been told of by the one before
-        self.streams = {name: Outgoing(known(state())) for name in wanted(state())}
+        self.streams = {name: Outgoing(known(state(), name)) for name in wanted(state())}
         self.log = SystemLog()
         self._told_above: Told | None = None  # of moves; None: not asked for
 
@@ -93,11 +93,11 @@ class SystemFeed:
         for name in names:
             out = self.streams.get(name)
             if out is None:
-                out = self.streams[name] = Outgoing(known(state))
+                out = self.streams[name] = Outgoing(known(state, name))
                 out.rows.extend(standing_rows(state, name))
                 continue
             out.rows.extend(news(state, name, out.told))
-            out.told = told_now(state, out.told)
+            out.told = told_now(state, out.told, name)
 
     def _note_for_above(self, above: frozenset[str]) -> None:
         """Moves, from when they were first asked for."""

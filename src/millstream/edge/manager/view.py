@@ -248,7 +248,9 @@ def opinion(state: ManagerState, cql: str, compiled: Compiled) -> Admission:
     except (MillstreamError, ResourceError, KeyError, ValueError) as error:
         return Admission(None, f"nobody can tell now: {error}")
     if isinstance(verdict, Placed):
-        return Admission(True, f"would be taken: {verdict.sentence}")
+        objective = verdict.detail.get("objective")
+        said = f"would be taken: {verdict.sentence}{f'; {objective}' if objective else ''}"
+        return Admission(True, said)
     if isinstance(verdict, Refused):
         fits = f"; {verdict.fits}" if verdict.fits else ""
         return Admission(False, f"would be refused: {verdict.sentence}{fits}", verdict.host)

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
+from uuid import uuid4
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
@@ -58,8 +59,10 @@ from millstream.edge.views.system_view import SystemView
 from millstream.engine.ports import DataPlane
 from millstream.engine.processor import Processor
 from millstream.engine.settings import EngineSettings
+from millstream.store.ledger import Ledger
 
 NOTED_SECONDS = 0.1
+HOME = "home"  # where the ledger keeps its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,16 @@ class _Addresses:
     peers: tuple[str, ...]
 
 
+def home_name(ledger: Ledger) -> str:
+    """What tells this home apart from any other, whatever ids they have; made up once."""
+    known = ledger.meta(HOME)
+    if known is None:
+        with ledger.transaction():
+            known = uuid4().hex
+            ledger.set_meta(HOME, known)
+    return known
+
+
 class ProcessorServer:
     """All components of one processor, started and stopped together."""
 
@@ -103,6 +116,7 @@ class ProcessorServer:
         self.engine = ExecutionEngine(self.processor, self.notice)
         self.statistics = StatisticsGatherer(self.processor, self.engine)
         self.feeder = StreamFeeder(self.processor, self.engine)
+        self._home = home_name(self.processor.engine.ledger)
         self.receiver = StreamReceiver(self.processor, self.notice)
         self.distributor = StreamDistributor(self.processor)
         self.stopping = threading.Event()
@@ -240,6 +254,7 @@ class ProcessorServer:
             self.url,
             self.processor.engine.ledger.epoch,
             dict(self.connections.properties),
+            self._home,
         )
 
     def _owner(self, move: str) -> None:

@@ -1,10 +1,13 @@
 """The connection manager of a processor: what a manager says, carried out one by one.
 
 Every command is idempotent; an envelope that was overtaken by a later one is refused as stale, by
-the greatest (epoch, number) that the ledger has. It answers quickly: what takes time, such as the
-copying of a move, goes on in a thread of its own (D-CAPE, section 4.3 and table 4.1).
+the greatest (epoch, number) that the ledger has, unless its epoch is nonsense. Which manager's
+memory last changed something here is kept, and told in the inventory. It answers
+quickly: what takes time, such as the copying of a move, goes on in a thread of its own (D-CAPE,
+section 4.3 and table 4.1).
 """
 
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.control.definitions.qos_table import quality_of, schedule_of
 from millstream.control.moves.table import ENDED, RUNNING, UNDER_WAY, Phase
 from millstream.control.protocol.commands import (
+    QUESTIONS,
     Acquaint,
     Compile,
     Complete,
@@ -78,7 +82,13 @@ if TYPE_CHECKING:
     from millstream.edge.processor.stream_receiver import StreamReceiver
     from millstream.engine.processor import Processor
 
-SEEN = "manager"  # where the ledger keeps the greatest (epoch, number)
+SEEN = "manager"  # where the ledger keeps the greatest (epoch, number), and whose it is
+LED_BY = "led_by"  # ... lineage and revision of the manager that last changed something
+TABLE = "table:"  # ... each declaration as it was told
+SOURCE_KEYS = ("path", "format", "options", "rate", "follow", "trigger")
+EPOCH_FIRST_MAX = 10**9  # of a manager that was never heard before
+EPOCH_STEP_MAX = 10**6  # that a manager's epoch may grow at once: one message is not the end
+OTHERS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +119,8 @@ class ConnectionManager:
         self.heard_s = 0.0  # when it last did
         self._lock = threading.Lock()
         self._last: tuple[int, int] | None = None  # the greatest (epoch, number), once read
+        self._leader = ""  # its lineage
+        self._heard_from: dict[str, float] = {}  # by lineage: when a manager was last followed
 
     # -- envelopes ------------------------------------------------------------------------------
 
@@ -119,27 +131,71 @@ class ConnectionManager:
         if envelope.to != self.processor.id:
             refused = Refusal("not_me", f"this is processor {self.processor.id}")
             return [refused for _ in envelope.messages]
+        if not self._plausible(envelope.epoch):
+            refused = Refusal("mistake", f"no manager has epoch {envelope.epoch}")
+            return [refused for _ in envelope.messages]
         if envelope.number == 0:
-            if envelope.epoch < self._seen()[0]:
-                return [_stale() for _ in envelope.messages]
-            return [self.tried(c) for c in envelope.messages]
+            if envelope.epoch < self._seen()[0] or self._other(envelope):
+                return [self._stale(envelope) for _ in envelope.messages]
+            self._note_leader(envelope.lineage)
+            return [self._answer(c, envelope.lineage) for c in envelope.messages]
         with self._lock:
-            if (envelope.epoch, envelope.number) < self._seen():
-                return [_stale() for _ in envelope.messages]
-            self._see(envelope.epoch, envelope.number)
-            return [self.tried(c) for c in envelope.messages]
+            if (envelope.epoch, envelope.number) < self._seen() or self._other(envelope):
+                return [self._stale(envelope) for _ in envelope.messages]
+            self._see(envelope)
+            self._note_leader(envelope.lineage)
+            return [self._answer(c, envelope.lineage) for c in envelope.messages]
+
+    def _plausible(self, epoch: int) -> bool:
+        """Whether a manager may have this epoch: it grows by one with each of its lives."""
+        seen = self._seen()[0]
+        return epoch <= (seen + EPOCH_STEP_MAX if seen else EPOCH_FIRST_MAX)
+
+    def _other(self, envelope: Envelope) -> bool:
+        """Whether two managers that do not know of each other came to the same epoch."""
+        same = envelope.epoch == self._seen()[0]
+        named = bool(self._leader and envelope.lineage)  # who does not say is believed
+        return same and named and self._leader != envelope.lineage
+
+    def _note_leader(self, lineage: str) -> None:
+        if not lineage:
+            return
+        self._heard_from.pop(lineage, None)
+        self._heard_from[lineage] = time.monotonic()
+        while len(self._heard_from) > OTHERS_MAX:
+            del self._heard_from[next(iter(self._heard_from))]
+
+    def _stale(self, envelope: Envelope) -> Refusal:
+        others = [at for name, at in list(self._heard_from.items()) if name != envelope.lineage]
+        ago = time.monotonic() - max(others) if others else None
+        return Refusal(
+            "stale", "a later message of a manager has been here", epoch=self._seen()[0],
+            other_s=ago,
+        )  # fmt: skip
+
+    def _answer(self, command: Message, lineage: str) -> Reply:
+        if isinstance(command, TakeInventory):
+            return self._inventory(lineage)
+        return self.tried(command)
 
     def _seen(self) -> tuple[int, int]:
         if self._last is None:  # only this process writes it
-            epoch, number = (self.processor.engine.ledger.meta(SEEN) or "0 0").split()
-            self._last = int(epoch), int(number)
+            epoch, number, *leader = (self.processor.engine.ledger.meta(SEEN) or "0 0").split()
+            self._last, self._leader = (int(epoch), int(number)), "".join(leader)
         return self._last
 
-    def _see(self, epoch: int, number: int) -> None:
-        if (epoch, number) != self._seen():
-            with self.processor.engine.ledger.transaction() as ledger:
-                ledger.set_meta(SEEN, f"{epoch} {number}")
-            self._last = epoch, number
+    def _see(self, envelope: Envelope) -> None:
+        epoch, number = envelope.epoch, envelope.number
+        ledger = self.processor.engine.ledger
+        changes = any(not isinstance(m, (*QUESTIONS, PlaceTree)) for m in envelope.messages)
+        leader = f"{envelope.lineage} {envelope.revision}"
+        leads = changes and ledger.meta(LED_BY) != leader
+        if (epoch, number) != self._seen() or leads:
+            with ledger.transaction():
+                ledger.set_meta(SEEN, f"{epoch} {number} {envelope.lineage}")
+                if leads:
+                    ledger.set_meta(LED_BY, leader)
+            self._last, self._leader = (epoch, number), envelope.lineage
 
     def tried(self, command: Message) -> Reply:
         """Carries one command out; a refusal is a reply."""
@@ -155,11 +211,14 @@ class ConnectionManager:
         match command:
             case Declare():
                 hosting.declare(definition_of(command), ingest=command.ingest)
+                self._keep_table(command)
             case StartStream():
                 hosting.start_stream(command.stream)
                 self.parts.engine.wake()
             case Forget():
                 hosting.forget(command.stream)
+                with self.processor.engine.ledger.transaction() as ledger:
+                    ledger.drop_meta(TABLE + command.stream)
             case Compile():
                 return self._compiled(command)
             case Hold():
@@ -191,7 +250,7 @@ class ConnectionManager:
             case Report():
                 return Reported(**self.parts.statistics.report(command.since))
             case TakeInventory():
-                return self._inventory()
+                return self._inventory(self._led_by()[0])
             case Reset():
                 self.parts.reset()
             case PlaceTree():
@@ -226,7 +285,7 @@ class ConnectionManager:
                     raise not_under_way(command.move)
                 self.moves.look()
             case Undo():
-                self._undo(command.move)
+                self._undo(command)
             case Complete():
                 known = self.processor.ownership.move(command.move)
                 if known is not None:
@@ -235,12 +294,12 @@ class ConnectionManager:
                 raise UsageError(f"unknown command {command.do}")
         return Done()
 
-    def _undo(self, move: str) -> None:
-        known = self.processor.ownership.move(move)
+    def _undo(self, command: Undo) -> None:
+        known = self.processor.ownership.move(command.move)
         if known is not None and known.role == "old":
-            self.processor.old_owner.undo(move)
+            self.processor.old_owner.undo(command.move)
         else:
-            self.processor.new_owner.undo(move)
+            self.processor.new_owner.undo(command.move, lost=command.lost)
 
     def _place(self, peer: Peer) -> Place:
         self.parts.peers.learn(peer.processor, peer.url)
@@ -307,7 +366,30 @@ class ConnectionManager:
         for listener in self.on_acquainted:
             listener(peers)
 
-    def _inventory(self) -> Inventory:
+    def _led_by(self) -> tuple[str, int]:
+        lineage, _, revision = (self.processor.engine.ledger.meta(LED_BY) or "").rpartition(" ")
+        return lineage, int(revision or 0)
+
+    def _keep_table(self, command: Declare) -> None:
+        """As it was told, for a manager that has lost its memory; the source only where it is."""
+        table = dict(command.stream)
+        if not command.ingest:
+            table = {k: v for k, v in table.items() if k not in SOURCE_KEYS}
+        key, text = f"{TABLE}{table['name']}", json.dumps(table, sort_keys=True)
+        ledger = self.processor.engine.ledger
+        if ledger.meta(key) != text:
+            with ledger.transaction():
+                ledger.set_meta(key, text)
+
+    def _tables(self) -> dict[str, dict[str, Any]]:
+        rows = self.processor.engine.ledger.rows(
+            "SELECT key, value FROM meta WHERE substr(key, 1, ?) = ?", (len(TABLE), TABLE)
+        )
+        return {r["key"].removeprefix(TABLE): json.loads(r["value"]) for r in rows}
+
+    def _inventory(self, lineage: str) -> Inventory:
+        """What is here; to a manager that has changed nothing here yet, with the declarations."""
+        led_by, revision = self._led_by()
         ownership = self.processor.ownership
         declared = ownership.declared()
         expected: dict[str, list[str]] = {}
@@ -338,8 +420,7 @@ class ConnectionManager:
                 h.stream: Peer(h.to.processor, h.to.url or "-", h.epoch)
                 for h in ownership.handed_on()
             },
+            led_by=led_by,
+            revision=revision,
+            tables=self._tables() if led_by != lineage else {},
         )
-
-
-def _stale() -> Refusal:
-    return Refusal("stale", "a later message of a manager has been here")

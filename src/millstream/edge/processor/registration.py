@@ -1,18 +1,19 @@
 """A processor makes itself known to its manager, and again while it hears nothing from it.
 
 The manager may be away for minutes: the processor goes on with its work and keeps saying where it
-is. A manager that has seen a later epoch of this home refuses: then another process has it.
+is. A manager that has seen a later epoch of this home says so: then another process has it, and
+this one ends. Whatever else a manager refuses is the manager's matter, and no reason to end.
 """
 
 import threading
 from collections.abc import Callable
 
 from millstream.client.http import HttpClient
-from millstream.control.protocol.commands import Join
+from millstream.control.protocol.commands import HOME_TAKEN, Join
 from millstream.core.errors import AwayError, MillstreamError, RefusedError
 
 AGAIN_SECONDS = 5.0
-SILENCE_SECONDS = 15.0
+SILENCE_SECONDS = 7.0  # longer than a manager takes between two reports
 ANSWER_SECONDS = 5.0
 
 
@@ -64,7 +65,7 @@ class Registration:
             self._tell(f"the manager does not answer: {cause}")
         except MillstreamError as error:
             self._tell(f"the manager refuses this processor: {error.message[:300]}")
-            if isinstance(error, RefusedError):
+            if isinstance(error, RefusedError) and error.code == HOME_TAKEN:
                 self.refused.set()
         else:
             self._tell("")

@@ -25,7 +25,8 @@ from millstream.edge.http.roles import reads, submits
 from millstream.edge.http.serving import Application
 from millstream.language.plan.windows import FOREVER
 from millstream.store.consumers import subscriber
-from millstream.store.delivery import json_lines, user_table
+from millstream.store.delivery import user_table
+from millstream.store.file_formats import json_lines
 from millstream.store.moves.records import Place
 from millstream.store.moves.transfer import CHUNK, FollowedByDigest, RefusedError
 

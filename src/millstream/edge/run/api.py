@@ -22,6 +22,7 @@ from millstream.edge.http.access import json_body
 from millstream.edge.http.roles import reads, submits
 from millstream.edge.http.rows_api import RowsServer
 from millstream.edge.http.serving import Application, Tls
+from millstream.edge.views.query_edits import QueryEdits
 from millstream.edge.views.readiness import Readiness, add_readiness
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
@@ -40,6 +41,9 @@ class LiveRun(Protocol):
 
     @property
     def loop(self) -> Loop: ...
+
+    @property
+    def edits(self) -> QueryEdits: ...
 
     def status(self) -> dict[str, Any]: ...
 

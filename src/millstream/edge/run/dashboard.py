@@ -24,7 +24,6 @@ from millstream.core.errors import StateError
 from millstream.edge.dashboard.serving import DashboardServer
 from millstream.edge.http.serving import Address, Tls, is_loopback
 from millstream.edge.run.api import LiveRun
-from millstream.edge.views.engine_ending import forget_leftovers
 from millstream.edge.views.engine_view import EngineView
 
 
@@ -96,8 +95,7 @@ class RunDashboard:
     @contextmanager
     def watch(self, live: LiveRun) -> Iterator[None]:
         """Shows a run for as long as its loop goes on, and its final figures afterwards."""
-        forget_leftovers(live.engine)
-        view = EngineView(live.engine, title=self._title, loop=live.loop, take_results=True)
+        view = EngineView(live.engine, title=self._title, loop=live.loop, edits=live.edits)
         self._pending.source = view
         state = "stopped"
         try:

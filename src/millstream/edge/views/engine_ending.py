@@ -1,13 +1,9 @@
-"""What is left of a system for people when it has ended, and of a dashboard that was killed."""
+"""What is left of a system for people when it has ended."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from millstream.control.snapshot.alarms import judged
 from millstream.control.snapshot.model import Snapshot
-
-if TYPE_CHECKING:
-    from millstream.engine.engine import Engine
 
 
 def final(last: Snapshot, state: str) -> Snapshot:
@@ -32,15 +28,3 @@ def final(last: Snapshot, state: str) -> Snapshot:
         edges=edges, processors=processors,
     )  # fmt: skip
     return judged(ended)
-
-
-def forget_leftovers(engine: "Engine") -> None:
-    """Drops queries that were registered in a dashboard before the process was killed.
-
-    A job declares its own again; others would hold streams for nobody.
-    """
-    for row in engine.ledger.queries():
-        name = str(row["name"])
-        if name not in engine.queries:
-            engine.add_query(name, str(row["cql"]))
-            engine.drop_query(name)

@@ -202,7 +202,7 @@ def standing_goal(standing: Standing) -> GoalSnapshot:
         wish = f"at {'most' if goal.minimised else 'least'} {goal.limit:g} {unit}".rstrip()
     value = None if standing.value is None else rounded(standing.value)
     return GoalSnapshot(f"{goal.statistic} ({unit})" if unit else goal.statistic, wish, value,
-                        standing.met)  # fmt: skip
+                        standing.met, standing.misses_in_s)  # fmt: skip
 
 
 def goals_by_query(loop: "Loop | None") -> Mapping[str | None, tuple[GoalSnapshot, ...]]:
@@ -215,6 +215,13 @@ def goals_by_query(loop: "Loop | None") -> Mapping[str | None, tuple[GoalSnapsho
             before = found.get(standing.query, ())
             found[standing.query] = (*before, standing_goal(standing))
     return found
+
+
+def goals_costs(loop: "Loop | None", now: float) -> Mapping[str, float]:
+    """By query: the part of time in which its steps went before older rows, for its goals."""
+    if loop is None:
+        return {}
+    return {q: round(v, 4) for q, v in loop.scheduler.scheduler.costs_others(now).items()}
 
 
 def error_of(query: "Query") -> ErrorSnapshot | None:

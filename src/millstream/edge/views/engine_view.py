@@ -8,6 +8,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millstream.control.snapshot.alarms import AlarmBook, judged
@@ -34,12 +35,15 @@ from millstream.edge.views.engine_parts import (
     error_of,
     event_time,
     goals_by_query,
+    goals_costs,
     operator_snapshots,
     processor_snapshot,
     stream_snapshots,
     watermark_lag_s,
 )
 from millstream.edge.views.engine_preview import preview_rows
+from millstream.edge.views.kept_rejects import KeptRejects
+from millstream.edge.views.query_edits import QueryEdits
 from millstream.edge.views.recent import ROWS_KEPT, LatestRows, Rates
 from millstream.edge.views.scheduler_watch import SchedulerWatch
 from millstream.language.plan.explain import explain, warnings
@@ -66,13 +70,14 @@ class EngineView:
         title: str,
         loop: "Loop | None" = None,
         processor: str = LOCAL,
-        take_results: bool = False,
+        edits: QueryEdits | None = None,
     ) -> None:
         self.engine, self.title, self.processor = engine, title, processor
         self.decisions = DecisionLog()
         self.latest = LatestRows()
+        self._rejects = KeptRejects(engine, self.latest)
         self.watch = SchedulerWatch(self.decisions, processor)
-        self._take_results = take_results  # of queries that are registered here
+        self._edits = edits  # who keeps what is registered here, where somebody does
         self._registered: set[str] = set()
         self._known: dict[str, str] = {}  # queries with their states, as told in decisions
         self._plans: dict[str, str] = {}
@@ -120,6 +125,9 @@ class EngineView:
         """The same before a result is handed over: what everybody has taken may go at once, before
         the thread that made it has told of its step."""
         with contextlib.suppress(Exception):  # nobody's answer depends on whoever looks on
+            if self._rejects.name_of(stream):
+                with self._lock:
+                    self._rejects.look(stream)
             for query in list(self.engine.queries.values()):
                 if query.stream == stream:
                     self._keep_rows(query)
@@ -208,10 +216,14 @@ class EngineView:
         streams = stream_snapshots(engine, figures, self._rates, self.processor)
         edges = edge_snapshots(engine, figures, self._rates, now)
         goals = goals_by_query(self._loop)
+        goals_cost = goals_costs(self._loop, now)
         by_id = {o.id: o for o in operators}
         costs = query_costs(engine)
         seen = tuple(
-            self._query(q, figures, by_id, goals.get(q.name, ()), costs.get(q.name))
+            replace(
+                self._query(q, figures, by_id, goals.get(q.name, ()), costs.get(q.name)),
+                goals_cost=goals_cost.get(q.name, 0.0),
+            )
             for q in queries
         )
         processor = processor_snapshot(
@@ -241,6 +253,7 @@ class EngineView:
         state = "starting" if loop is None else "failed" if loop.failure else "running"
         if loop is not None and state == "running" and loop.finished.is_set():
             state = "finished"
+        saved = self.engine.savings.saved()
         return Overview(
             self.title,
             state,
@@ -253,6 +266,9 @@ class EngineView:
             backlog_bytes=sum(e.queue_bytes for e in edges),
             watermark_lag_s=watermark_lag_s(self.engine, figures),
             steps=loop.steps if loop is not None else 0,
+            jobs_alone=saved.jobs_alone,
+            saved_s=round(saved.saved_s, 2),
+            saved_part=round(saved.part, 3),
         )
 
     def _query(
@@ -293,6 +309,7 @@ class EngineView:
             operators=query.operators,
             goals=goals,
             error=error_of(query),
+            droppable=self._edits is None or self._edits.droppable(query.name),
             cause=cause.sentence if cause else "",
             cause_operator=cause.operator if cause else "",
         )
@@ -341,15 +358,14 @@ class EngineView:
         return preview_rows(self.engine, cql, rows_max)
 
     def register(self, name: str, cql: str) -> DecisionSnapshot:
-        from millstream.store.delivery import CallbackSink  # noqa: PLC0415
-
         self._refuse_when_closed()
         if not name.strip():
             raise UsageError("a query needs a name")
-        self.engine.add_query(name, cql, from_beginning=True)
-        if self._take_results:  # the last rows are shown here; nothing is kept for nobody
-            self.engine.deliver(name, CallbackSink(_discard))
-        self._registered.add(name)
+        if self._edits is not None:
+            self._edits.register(name, cql)
+        else:
+            self.engine.add_query(name, cql, from_beginning=True)
+            self._registered.add(name)
         if self._loop is not None:
             self._loop.wake()
         with self._lock:
@@ -359,25 +375,22 @@ class EngineView:
 
     def drop(self, name: str) -> None:
         self._refuse_when_closed()
-        if self._take_results and name not in self._registered:
-            raise UsageError(
-                f"query {name} belongs to the job file",
-                hint="only queries that were registered here can be dropped while a job runs",
-            )
-        self.engine.drop_query(name)
-        self._registered.discard(name)
+        if self._edits is not None:
+            self._edits.drop(name)
+        else:
+            self.engine.drop_query(name)
+            self._registered.discard(name)
         if self._loop is not None:
             self._loop.wake()
 
     def results(self, query: str, after: int = 0) -> Results:
-        if query not in self._known and query not in self.engine.queries:
+        if stream := self._rejects.stream_of(query):
+            if not self._closed:
+                self._keep(stream)
+        elif query not in self._known and query not in self.engine.queries:
             raise UsageError(f"there is no query {query}")
         return self.latest.after(query, after)
 
     def _refuse_when_closed(self) -> None:
         if self._closed:
             raise StateError(f"the run has {self._closed}", hint="start it again to ask more")
-
-
-def _discard(table: object, batch: int) -> None:
-    """Takes a batch of which the last rows are kept for display already."""

@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.core.errors import UsageError
+from millstream.core.steady_clock import SteadyClock
 from millstream.engine.ports import DataPlane, SourceSetting
+from millstream.engine.sources.gained_columns import GainedColumns
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.store.arrivals.appending import ROW, Appended, Appender
 from millstream.store.arrivals.file_source import (
@@ -59,7 +61,9 @@ class FileIngest:
                 f"stream {definition.name}: follow needs a folder, not a file",
                 hint="new rows come as new files of the folder",
             )
-        self._parser = plane.file_parser(definition, format_of(definition, files), self.staging)
+        self._kind = format_of(definition, files)
+        self._gained = GainedColumns(definition, setting.say)
+        self._parser = plane.file_parser(definition, self._kind, self.staging)
         position = self._ledger.ingest_position(appender.stream)
         self.ended = bool(position.get("ended"))
         recorded = self._ledger.source_files(appender.stream)
@@ -73,6 +77,8 @@ class FileIngest:
         self._buffer: pa.Table | None = None
         self._opened: int | None = None  # the file to open next; None before the first
         self._next_poll = 0.0
+        self._clock = SteadyClock()
+        self._unsettled: dict[Path, tuple[tuple[int, int], float]] = {}  # how it looked, since when
         self._replay_from: tuple[float, int] | None = None
         self.rows = int(position.get("pos", 0))
 
@@ -82,7 +88,9 @@ class FileIngest:
             return False
         if self.rate is not None and self._allowance() < max(1, self.rate * REPLAY_SECONDS):
             return False
-        return not (self._buffer is None and self._pieces is None and time.time() < self._next_poll)
+        return not (
+            self._buffer is None and self._pieces is None and time.monotonic() < self._next_poll
+        )
 
     def advance(self, rows_max: int | None = None) -> Appended | None:
         """Adds one batch; None where nothing was there to add."""
@@ -96,7 +104,7 @@ class FileIngest:
                 self.appender.finish()
                 self.ended = True
                 shutil.rmtree(self.staging, ignore_errors=True)
-            self._next_poll = time.time() + POLL_SECONDS
+            self._next_poll = time.monotonic() + POLL_SECONDS
             return None
         last = batch.num_rows - 1
         position = {
@@ -109,14 +117,14 @@ class FileIngest:
 
     def silent_since(self) -> float:
         """Since when no row has come and none waits; files that are there are never silent."""
-        return self.appender.arrived if self.follow and self.caught_up else time.time()
+        return self.appender.arrived if self.follow and self.caught_up else time.monotonic()
 
     def _allowance(self) -> int:
         """Rows that a replay at a given rate may add by now."""
         if self._replay_from is None:
-            self._replay_from = (time.time(), self.rows)
+            self._replay_from = (time.monotonic(), self.rows)
         started, rows = self._replay_from
-        return int((self.rate or 0) * (time.time() - started)) - (self.rows - rows)
+        return int((self.rate or 0) * (time.monotonic() - started)) - (self.rows - rows)
 
     def _take(self, limit: int) -> pa.Table | None:
         """The next rows, at most so many; parses further files as needed."""
@@ -173,6 +181,8 @@ class FileIngest:
         self._opened = chosen[-1][0] + 1
         read = [recorded[number] for number, _ in chosen]
         self._verify_same(read)
+        for _, path in chosen:
+            self._gained.look_at_file(path, self._kind)
         pieces = self._parser.pieces([p for _, p in chosen], [n for n, _ in chosen])
         return (_after(piece, first, row) for piece in self._checked(pieces, read))
 
@@ -195,17 +205,31 @@ class FileIngest:
         verify_unchanged(self.definition.name, changed)
         self._seen |= {path: look(Path(path)) for path, _ in changed}
 
+    def _settled(self, path: Path) -> bool:
+        """Whether a file has not changed for a while: by its own time, where no clock has been set
+        since this began; else by what was seen of it, however the clocks stand."""
+        told = path.stat()
+        quiet = min(time.time(), self._clock()) - SETTLE_SECONDS
+        if told.st_mtime <= quiet:
+            self._unsettled.pop(path, None)
+            return True
+        now, look_of = time.monotonic(), (told.st_size, told.st_mtime_ns)
+        seen, since = self._unsettled.get(path, (None, now))
+        if seen != look_of:
+            self._unsettled[path] = (look_of, now)
+            return SETTLE_SECONDS <= 0
+        if now - since < SETTLE_SECONDS:
+            return False
+        del self._unsettled[path]
+        return True
+
     def _discover(self, recorded: list[tuple[str, str]]) -> list[tuple[str, str]]:
         """Records files that were not there before, in order of name."""
         known = {path for path, _ in recorded}
         if known and not self.follow:
             return recorded
-        quiet = time.time() - SETTLE_SECONDS if self.follow else float("inf")
-        found = [
-            p
-            for p in list_files(self.definition)
-            if str(p) not in known and p.stat().st_mtime <= quiet
-        ]
+        new = [p for p in list_files(self.definition) if str(p) not in known]
+        found = [p for p in new if self._settled(p)] if self.follow else new
         self._seen |= {str(p): look(p) for p in found}  # first: what comes later is seen
         fresh = [(str(p), identity(p)) for p in found]
         if fresh:

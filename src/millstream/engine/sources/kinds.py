@@ -12,6 +12,7 @@ from millstream.core.registry import Registry
 from millstream.engine.dataflow import Dataflow
 from millstream.engine.ports import DataPlane, LiveSource, SourceSetting
 from millstream.engine.sources.file_ingest import FileIngest
+from millstream.engine.sources.kafka_source import KafkaSource
 from millstream.engine.sources.push_source import PushSource
 from millstream.engine.sources.system_rows import about_the_system, posted_rows
 from millstream.engine.sources.system_source import SystemSource
@@ -56,6 +57,13 @@ def _spark(opening: Opening) -> Opened:
     return opening.plane.open_stream(opening.definition, opening.appender, opening.setting)
 
 
+@SOURCES.member("kafka")
+def _kafka(opening: Opening) -> Opened:
+    definition = opening.definition
+    parse = opening.plane.row_parser(definition)
+    return KafkaSource(definition, opening.appender, parse, opening.setting)
+
+
 @SOURCES.member("system")
 def _system(opening: Opening) -> Opened:
     arrived = opening.setting.arrived
@@ -68,4 +76,5 @@ def _push(opening: Opening) -> Opened:
     definition = opening.definition
     own = about_the_system(definition)
     parse = posted_rows(definition) if own else opening.plane.row_parser(definition)
-    return PushSource(definition, opening.appender, parse, opening.setting.arrived)
+    setting = opening.setting
+    return PushSource(definition, opening.appender, parse, setting.arrived, setting.say)

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from millstream.core.errors import StateError, UsageError
 from millstream.engine.ports import RowParser
+from millstream.engine.sources.gained_columns import GainedColumns
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.store.arrivals.appending import Appended, Appender, Rows
 
@@ -62,11 +63,13 @@ class PushSource:
         appender: Appender,
         parse: RowParser,
         pushed: Callable[[str], None] | None = None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.definition, self.appender = definition, appender
         self.failure: BaseException | None = None
         self._parse = parse
         self._pushed = pushed  # told after each commit
+        self._gained = GainedColumns(definition, say)
         self._queue: list[_Waiting] = []
         self._queue_lock = threading.Lock()  # never held for longer than a look
 
@@ -88,6 +91,7 @@ class PushSource:
         if own.failure is not None:
             raise own.failure
         assert own.answer is not None
+        self._gained.look_at_rows(rows)
         self._tell()
         return own.answer
 

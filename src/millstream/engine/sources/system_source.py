@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.engine.dataflow import Dataflow
+from millstream.engine.sources.alarm_look import AlarmLook
 from millstream.engine.sources.system_rows import (
     operator_rows,
     query_rows,
@@ -50,6 +51,7 @@ class SystemSource:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._seen: dict[str, str] = {}
+        self._alarms = AlarmLook(flow, PROCESSOR)
         self._lock = threading.Lock()
 
     # -- as a source of the loop ----------------------------------------------------------------
@@ -129,6 +131,9 @@ class SystemSource:
                 self._look_at_queries()
             case "sys.moves":
                 self._look_for_moves()
+            case "sys.alarms":
+                for row in self._alarms.rows():
+                    self.note(**row)
 
     def _look_at_operators(self) -> None:
         for row in operator_rows(self._flow, PROCESSOR):

@@ -15,7 +15,6 @@ from millstream.core.suggestions import did_you_mean
 from millstream.language.cql.system_streams import IDLE_US, SOURCE, columns_of
 from millstream.language.cql.types import canonical
 from millstream.language.plan.schema import Field, Schema
-from millstream.language.plan.sql_text import quoted
 
 T = TypeVar("T")
 TIME = "ts"  # the implicit time column of every stream
@@ -58,11 +57,6 @@ class StreamDefinition:
         name = bare[1:-1].replace("``", "`") if bare[:1] == "`" and bare[-1:] == "`" else bare
         found = lookup(name, [f.name for f in self.columns])
         return found[0] if len(found) == 1 else None
-
-    def time_sql(self) -> str:
-        """The time as Spark SQL over the stream's own column names."""
-        at = self.time_column
-        return self.time if at is None else quoted(self.columns[at].name)
 
 
 @dataclass(frozen=True, slots=True)

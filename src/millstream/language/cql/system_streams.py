@@ -42,6 +42,12 @@ COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
         ("at", "timestamp"), ("query", "string"), ("decision", "string"), ("reason", "string"),
         ("operators", "int"), ("shared", "int"),
     ),
+    # every alarm, when it is raised or grows worse, and when it has ended
+    "sys.alarms": (
+        ("at", "timestamp"), ("state", "string"), ("severity", "string"), ("kind", "string"),
+        ("subject_kind", "string"), ("subject", "string"), ("sentence", "string"),
+        ("culprit", "string"), ("queries", "string"), ("todo", "string"),
+    ),
 }  # fmt: skip
 
 

@@ -8,8 +8,8 @@ the start, so that who knows the shapes of a query's operators knows their finge
 start.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import islice, permutations, product
 from typing import Literal as OneOf
 
@@ -285,6 +285,28 @@ def inputs_of(node: Node) -> tuple[Node, ...]:
             raise TypeError(f"not a plan node: {node!r}")
 
 
+def with_inputs(node: Node, change: Callable[[Node], Node]) -> Node:
+    """A node over its inputs changed; the very same where the change leaves each as it is."""
+    old = inputs_of(node)
+    new = tuple(change(below) for below in old)
+    if all(a is b for a, b in zip(new, old, strict=True)):
+        return node
+    match node:
+        case Union():
+            return Union(new)
+        case Join():
+            return Join(new, node.predicate)
+        case Semijoin():
+            left, right = new
+            return replace(node, inputs=(left, right))
+        case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
+            return replace(node, input=new[0])
+        case Ranked() | Unnest():
+            return replace(node, input=new[0])
+        case _:
+            raise TypeError(f"not a plan node: {node!r}")
+
+
 def sources_of(node: Node) -> tuple[Source, ...]:
     """All base streams under a node, each once, in order of name."""
     found: dict[str, Source] = {}
@@ -484,4 +506,5 @@ __all__ = [
     "starting",
     "symmetries",
     "windows_of",
+    "with_inputs",
 ]

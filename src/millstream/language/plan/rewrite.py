@@ -23,21 +23,18 @@ from millstream.language.plan.expressions import (
 from millstream.language.plan.keys import expression_key, predicate_key
 from millstream.language.plan.nodes import (
     Aggregate,
-    Distinct,
-    Emit,
     Filter,
     Join,
     Node,
     Project,
-    Ranked,
     Semijoin,
     Source,
     Union,
-    Unnest,
     Windowed,
     canonical_order,
     is_relation,
     symmetries,
+    with_inputs,
 )
 from millstream.language.plan.windows import Rows
 
@@ -374,7 +371,7 @@ def rewrite(node: Node) -> Node:
 
 
 def _once(node: Node) -> Node:
-    node = _over_inputs(node)
+    node = with_inputs(node, _once)
     for rule in RULES:
         changed = rule(node)
         if changed is not node and [f.type for f in changed.schema] != [
@@ -385,61 +382,8 @@ def _once(node: Node) -> Node:
     return node
 
 
-def _over_inputs(node: Node) -> Node:
-    match node:
-        case Source():
-            return node
-        case Union(inputs):
-            new = tuple(_once(i) for i in inputs)
-            return node if _same(new, inputs) else Union(new)
-        case Join(inputs, predicate):
-            new = tuple(_once(i) for i in inputs)
-            return node if _same(new, inputs) else Join(new, predicate)
-        case Semijoin(inputs):
-            left, right = (_once(i) for i in inputs)
-            same = _same((left, right), inputs)
-            return node if same else replace(node, inputs=(left, right))
-        case (
-            Filter()
-            | Project()
-            | Windowed()
-            | Aggregate()
-            | Distinct()
-            | Emit()
-            | Ranked()
-            | Unnest()
-        ):
-            inner = _once(node.input)
-            return node if inner is node.input else replace(node, input=inner)
-        case _:
-            raise TypeError(f"not a plan node: {node!r}")
-
-
 def read_by(node: Node, reader: str) -> Node:
     """The same plan for one reader alone: no part of it is equal to another reader's."""
-    match node:
-        case Source():
-            return replace(node, reader=reader)
-        case Union(inputs):
-            return Union(tuple(read_by(i, reader) for i in inputs))
-        case Join(inputs, predicate):
-            return Join(tuple(read_by(i, reader) for i in inputs), predicate)
-        case Semijoin((left, right)):
-            return replace(node, inputs=(read_by(left, reader), read_by(right, reader)))
-        case (
-            Filter()
-            | Project()
-            | Windowed()
-            | Aggregate()
-            | Distinct()
-            | Emit()
-            | Ranked()
-            | Unnest()
-        ):
-            return replace(node, input=read_by(node.input, reader))
-        case _:
-            raise TypeError(f"not a plan node: {node!r}")
-
-
-def _same(new: tuple[Node, ...], old: tuple[Node, ...]) -> bool:
-    return all(a is b for a, b in zip(new, old, strict=True))
+    if isinstance(node, Source):
+        return replace(node, reader=reader)
+    return with_inputs(node, lambda below: read_by(below, reader))

@@ -21,12 +21,13 @@ from millstream.core.beginning import beginning_gone
 from millstream.core.codec import from_json
 from millstream.core.durations import microseconds
 from millstream.core.errors import MillstreamError, UsageError
-from millstream.store.delivery import json_lines
+from millstream.store.file_formats import json_lines
 
 Manager = Annotated[str | None, typer.Option("--manager", help="URL of the manager.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 T = TypeVar("T")
 EMPTY_MAX = 20
+WEIGHT_MAX = 1e6
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done; do nothing.")]
 
 
@@ -38,6 +39,7 @@ def register(app: typer.Typer) -> None:
     app.command("placement")(placement)
     app.command("move")(move)
     app.command("drain")(drain)
+    app.command("remove")(remove)
     app.command("tail")(tail)
     app.command("decisions")(decisions)
     app.command("redistribute")(redistribute)
@@ -64,6 +66,9 @@ def submit(
     queue: Annotated[
         bool, typer.Option("--queue", help="Wait for room instead of being refused.")
     ] = False,
+    weight: Annotated[
+        float, typer.Option(help="How much it counts where others have to make room; 1 is usual.")
+    ] = 1.0,
     dry_run: DryRun = False,
     wait: Annotated[float, typer.Option(help="Seconds to wait until it runs.")] = 120.0,
     manager: Manager = None,
@@ -80,6 +85,7 @@ def submit(
             client.submit(
                 name or _free_name(client), query, from_beginning=from_beginning, wait_s=wait,
                 deliver_to=deliver_to, latency_s=_seconds(latency), queue=queue, dry_run=dry_run,
+                weight=_weight(weight),
             )
         ]  # fmt: skip
 
@@ -99,6 +105,15 @@ def _free_name(client: ManagerClient) -> str:
     return f"q{number}"
 
 
+def _weight(said: float) -> float:
+    if not 0 < said <= WEIGHT_MAX:
+        raise UsageError(
+            f"--weight is {said:g}", detail="of two queries for one room the weightier gets it",
+            hint=f"a number above 0, at most {WEIGHT_MAX:g}",
+        )  # fmt: skip
+    return said
+
+
 def _seconds(text: str) -> float | None:
     if not text:
         return None
@@ -107,7 +122,8 @@ def _seconds(text: str) -> float | None:
 
 def _considered(one: dict[str, Any]) -> str:
     fits = f" ({one['fits']})" if one.get("fits") else ""
-    return f"{one['name']} would be {one['verdict']}: {one['sentence']}{fits}"
+    weighed = f"; {one['objective']}" if one.get("objective") else ""
+    return f"{one['name']} would be {one['verdict']}: {one['sentence']}{weighed}{fits}"
 
 
 def _told(query: dict[str, Any]) -> str:
@@ -179,6 +195,11 @@ def status(manager: Manager = None, json_output: Json = False) -> None:
         typer.echo(
             f"worst performance ratio: {served['ratio']:.1f} ({name}; "
             f"{served['ratio_communication']:.1f} of it communication)"
+        )
+    for name, one in told.get("lost", {}).items():
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one["since"]))
+        typer.echo(
+            f"{name} was lost, last heard at {at} UTC: {len(one['queries'])} queries began again"
         )
     if told["superseded"]:
         typer.echo(f"this manager has stopped acting: {told['superseded']}")
@@ -259,6 +280,31 @@ def drain(
         _tell_entering(told["entering"])
     if left["operators"] and not back:
         raise typer.Exit(1)
+
+
+def remove(
+    processor: Annotated[str, typer.Argument(help="The processor.")],
+    lost: Annotated[
+        bool,
+        typer.Option("--lost", help="It will not come back: begin again what it had, elsewhere."),
+    ] = False,
+    manager: Manager = None,
+    json_output: Json = False,
+) -> None:
+    """Forget a processor that was drained, or, with --lost, one that is gone with its home."""
+    told = _asked(manager, lambda c: c.remove_processor(processor, lost=lost))
+    if json_output:
+        _print(told)
+        return
+    typer.echo(f"{processor} is forgotten")
+    if not lost:
+        return
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(told["since"]))
+    typer.echo(f"what only {processor} had since then is gone; it was last heard at {since} UTC")
+    for name in told["streams"]:
+        typer.echo(f"rows of {name} enter elsewhere; those that only {processor} had are gone")
+    for name in told["queries"]:
+        typer.echo(f"query {name} begins again, with a gap")
 
 
 def _tell_entering(streams: list[dict[str, Any]]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from millstream.client.keyring import user_token
 from millstream.core.errors import UsageError
+from millstream.core.lock import unwritable
 
 if TYPE_CHECKING:
     from millstream.edge.http.serving import Tls
@@ -44,9 +45,12 @@ def tls_of(certificate: Path | None, key: Path | None, *, plain: bool) -> "Tls":
 def private_home(home: Path) -> None:
     """A folder for its owner alone, as is all that this process and its Java process write."""
     os.umask(0o077)
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if home.stat().st_uid == os.getuid():
-        home.chmod(0o700)
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if home.stat().st_uid == os.getuid():
+            home.chmod(0o700)
+    except OSError as error:
+        raise unwritable(home, error) from None
 
 
 def existing_file(path: Path | None) -> str | None:

@@ -65,6 +65,16 @@ def manager(
         bool,
         typer.Option("--replace-dry-run", help="Only tell what would be placed anew."),
     ] = False,
+    moves_a_minute: Annotated[
+        float,
+        typer.Option(min=0, help="Moves that planning may make a minute; 0: what runs stays."),
+    ] = 12.0,
+    weights: Annotated[
+        str,
+        typer.Option(
+            help="Weights of planning: admit=1000,network=1,cpu=1,balance=0; those given count."
+        ),
+    ] = "",
     beat: Annotated[float, typer.Option(min=0.1, help="Seconds between reports.")] = 5.0,
     above: Annotated[
         str | None, typer.Option(metavar="URL", help="A manager above: be a processor of it.")
@@ -97,7 +107,7 @@ def manager(
     from millstream.decide.balance.redistribution import Parameters  # noqa: PLC0415
     from millstream.decide.place.patterns import DEFAULT_PATTERN  # noqa: PLC0415
     from millstream.edge.manager.app import ManagerServer  # noqa: PLC0415
-    from millstream.edge.manager.settings import ManagerSettings  # noqa: PLC0415
+    from millstream.edge.manager.settings import ManagerSettings, with_weights  # noqa: PLC0415
 
     settings = ManagerSettings(
         host=host,
@@ -108,18 +118,22 @@ def manager(
         advertise=advertise,
         name=name,
         above=above,
-        deciding=Settings(
-            placer=placer or (SQPR if pattern is None else "pattern"),
-            pattern=pattern or DEFAULT_PATTERN,
-            cost_model=cost_model,
-            policy=policy,
-            redistribute=redistribute,
-            parameters=Parameters(percent_difference=percent, check_s=check),
-            replace_s=replace_every,
-            replace_gain=replace_gain / 100,
-            replace=not replace_dry_run,
-            beat_s=beat,
-            silent_after_s=max(3 * beat, 6.0),
+        deciding=with_weights(
+            weights,
+            Settings(
+                placer=placer or (SQPR if pattern is None else "pattern"),
+                pattern=pattern or DEFAULT_PATTERN,
+                cost_model=cost_model,
+                policy=policy,
+                redistribute=redistribute,
+                parameters=Parameters(percent_difference=percent, check_s=check),
+                replace_s=replace_every,
+                replace_gain=replace_gain / 100,
+                replace=not replace_dry_run,
+                moves_a_minute=moves_a_minute,
+                beat_s=beat,
+                silent_after_s=max(3 * beat, 6.0),
+            ),
         ),
     )
     say = speaker(log_format, "decision")

@@ -45,6 +45,10 @@ def processor(
     ] = None,
     spark: Annotated[str, typer.Option(help="Spark master of its session.")] = "local[2]",
     heap: Annotated[str, typer.Option(help="Heap of its Spark driver.")] = "1g",
+    spark_conf: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A setting of its Spark; may be repeated."),
+    ] = None,
     name: Annotated[
         str, typer.Option("--id", help="Its id; kept in the home, made up for a new one.")
     ] = "",
@@ -133,9 +137,10 @@ def processor(
     engine = EngineSettings(
         slots=slots, pace_s=_pace(pace, settings.balance), local_disk=not shared_storage
     )
+    given = settings_of(spark_conf or ())
     say = speaker(log_format, "notice")
     private_home(home)
-    session = _session(spark, heap, home)
+    session = _session(spark, {"spark.driver.memory": heap, **given}, home)
     server = ProcessorServer(
         name,
         home,
@@ -224,14 +229,29 @@ def _pace(given: float | None, balance: Any) -> float:
     return PACE_SECONDS if balance is not None else 0.0
 
 
-def _session(master: str, heap: str, home: Path) -> Any:
+def _session(master: str, settings: dict[str, str], home: Path) -> Any:
     from millstream.spark.session import session  # noqa: PLC0415
 
     cores = re.fullmatch(r"local\[(\d+)\]", master)
-    own = {"spark.driver.memory": heap}
-    if cores:
-        own["spark.sql.shuffle.partitions"] = cores[1]
-    return session(master, own, log=home / "spark.log")
+    own = {"spark.sql.shuffle.partitions": cores[1]} if cores else {}
+    return session(master, {**own, **settings}, log=home / "spark.log")
+
+
+def settings_of(given: Sequence[str]) -> dict[str, str]:
+    """KEY=VALUE pairs of Spark.
+
+    >>> settings_of(["spark.cores.max=2", "spark.executor.extraJavaOptions=-Dx=y"])
+    {'spark.cores.max': '2', 'spark.executor.extraJavaOptions': '-Dx=y'}
+    """
+    found = {}
+    for pair in given:
+        key, sign, value = pair.partition("=")
+        if not key.startswith("spark.") or not sign:
+            raise UsageError(
+                f"{pair!r} is no setting of Spark", hint="--spark-conf spark.cores.max=2"
+            )
+        found[key] = value
+    return found
 
 
 def properties_of(given: Sequence[str]) -> dict[str, str | int | float]:

@@ -127,10 +127,12 @@ def _write(path: Path, document: dict[str, Any]) -> None:
 
 def _summary(problem: Problem, outcome: Outcome, planner: str, bounds: Any) -> str:
     solution, times = outcome.solution, outcome.solution.planning_ms
+    busy = solution.planning_cpu_ms
     lines = [
         f"{planner}: {len(solution.admitted)} of {len(problem.queries)} queries admitted, "
         f"{len(solution.operators)} operators, {len(solution.flows)} flows",
-        f"planning: median {times.median:.2f} ms, p95 {times.p95:.2f} ms, max {times.max:.1f} ms",
+        f"planning: median {times.median:.2f} ms, p95 {times.p95:.2f} ms, max {times.max:.1f} ms; "
+        f"of CPU: median {busy.median:.2f} ms, p95 {busy.p95:.2f} ms, max {busy.max:.1f} ms",
     ]
     reasons: dict[str, int] = {}
     for refusal in solution.refused:

@@ -27,7 +27,7 @@ def demo(
         bool, typer.Option("--stay", help="Keep the dashboard after the end, until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Watch a dozen continuous queries over real data being answered on Spark."""
+    """Watch thirty overlapping queries over real data being answered by one dataflow on Spark."""
     # a run of a minute ends before Java's optimising compiler has earned what it costs
     os.environ.setdefault("MILLSTREAM_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     path = example.job_path()

@@ -6,7 +6,7 @@ Both start Spark for its analyser alone, in a folder that is thrown away; neithe
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +18,8 @@ from millstream.app.config.job_file import JobFileError
 from millstream.app.runs.checking import check_job
 from millstream.core.errors import CqlError, UsageError
 from millstream.core.suggestions import did_you_mean
+from millstream.decide.schedule.goal_text import wish
+from millstream.decide.schedule.quality import Quality
 from millstream.language.cql.analyzer import Analyzer
 from millstream.language.cql.binding.binder import bind
 from millstream.language.cql.binding.streams import bind_time
@@ -83,9 +85,12 @@ def explain(
     chosen = loaded.engine.get("sharing", DEFAULT) if loaded is not None else DEFAULT
     matching = MATCHINGS.get(str(chosen))
     shared = _shared(everything or plans, matching) if len(everything or plans) > 1 else {}
+    goals = _goals(loaded, plans)
     if json_output:
         answer = {
-            name: explain_json(plan) | ({"sharing": _lines(shared[name])} if shared else {})
+            name: explain_json(plan)
+            | ({"sharing": _lines(shared[name])} if shared else {})
+            | ({"goals": goals[name]} if goals else {})
             for name, plan in plans.items()
         }
         typer.echo(json.dumps(answer, indent=2))
@@ -96,6 +101,21 @@ def explain(
             typer.echo("sharing (with the queries before it)")
             for match in shared[name]:
                 typer.echo(f"  {match.told()}")
+        for line in goals.get(name, ()):
+            typer.echo(f"goal {line}")
+
+
+def _goals(job: Job | None, names: Iterable[str]) -> dict[str, list[str]]:
+    """What `[qos]` of the job wants of each query; how goals stand, a running job knows."""
+    quality = None if job is None else job.engine.get("quality")
+    if not isinstance(quality, Quality):
+        return {}
+    found = {}
+    for name in names:
+        weight, specification = quality.of(name)
+        whose = "its own" if name in quality.by_query else "of all queries"
+        found[name] = [f"{wish(goal)} ({whose}, weight {weight:g})" for goal in specification.goals]
+    return found
 
 
 def _shared(plans: Mapping[str, Plan], matching: Matching) -> dict[str, list[Match]]:
@@ -213,13 +233,19 @@ def _shown(plans: dict[str, Plan]) -> dict[str, Any]:
 def analyzer() -> Iterator[Analyzer]:
     """Spark's analyser; uses the session that runs, or starts a small one and ends it."""
     from millstream.spark.analyzer import SparkAnalyzer  # noqa: PLC0415
-    from millstream.spark.session import active, session  # noqa: PLC0415
+    from millstream.spark.attached import attached_session, inside  # noqa: PLC0415
+    from millstream.spark.session import is_ours, running, session  # noqa: PLC0415
 
-    running = active()
+    user = running()
+    if user is not None and not is_ours(user):
+        own = attached_session(user)
+        with inside(own):
+            yield SparkAnalyzer(own)
+        return
     with tempfile.TemporaryDirectory(prefix="millstream-") as scratch:
         log = Path(scratch) / "spark.log"
         settings = {"spark.sql.warehouse.dir": f"{scratch}/warehouse"}
-        spark = running or session("local[1]", settings, log=log)
+        spark = user or session("local[1]", settings, log=log)
         yield SparkAnalyzer(spark)
-        if running is None:
+        if user is None:
             spark.stop()

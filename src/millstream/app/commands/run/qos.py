@@ -127,5 +127,11 @@ def show(figures: dict[str, Any], console: Console) -> None:
         style = "red" if goal["met"] is False else ""
         table.add_row(goal["query"] or "all queries", goal["told"], style=style)
     console.print(table)
+    for query, share in figures.get("costs_others", {}).items():
+        console.print(
+            f"{query} costs the others: its steps went before older rows for {share:.1%} of the "
+            "time",
+            highlight=False,
+        )
     for label, waited in figures["starving"].items():
         console.print(f"operator {label} starves: passed over for {waited:g} s", style="red")

@@ -95,6 +95,9 @@ def run(
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at the first row that is rejected or late.")
     ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget the run in --out, and its results; begin anew.")
+    ] = False,
     manager: Annotated[
         str | None, typer.Option(metavar="URL", help="Run it on the cluster of this manager.")
     ] = None,
@@ -115,6 +118,8 @@ def run(
     if export is not None:
         check_export_folder(export)
     with RunFolder(out) as folder:
+        if fresh:
+            folder.begin_anew()
         folder.claim(wanted, output_format)
         here = manager is None  # a cluster has a dashboard and an endpoint of its own
         if here:

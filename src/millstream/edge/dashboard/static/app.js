@@ -6,13 +6,14 @@ import { html } from "./parts.js";
 import { Overview } from "./page_overview.js";
 import { Graph } from "./page_graph.js";
 import { Query } from "./page_query.js";
+import { Stream } from "./page_stream.js";
 import { Operator } from "./page_operator.js";
 import { Processor, Processors } from "./page_processor.js";
 import { Decisions } from "./page_decisions.js";
 import { Editor } from "./page_editor.js";
 
 const NAV = [["", "Overview"], ["graph", "Dataflow"], ["processors", "Processors"], ["decisions", "Decisions"], ["editor", "Editor"]];
-const PARENT = { query: "", operator: "graph", processor: "processors" };
+const PARENT = { query: "", stream: "", operator: "graph", processor: "processors" };
 
 function place() {
   const [page = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/");
@@ -50,6 +51,7 @@ function page({ page, id }) {
     case "": return html`<${Overview} />`;
     case "graph": return html`<${Graph} focus=${id} />`;
     case "query": return html`<${Query} key=${id} name=${id} />`;
+    case "stream": return html`<${Stream} key=${id} name=${id} />`;
     case "operator": return html`<${Operator} key=${id} id=${id} />`;
     case "processors": return html`<${Processors} />`;
     case "processor": return html`<${Processor} key=${id} id=${id} />`;

@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { GraphCanvas } from "./graph_canvas.js";
 import { store } from "./store.js";
 import { Pill, bytes, count, html, link, rate, seconds, share } from "./parts.js";
-import { nameOf, neighbours } from "./page_operator.js";
+import { nameOf, neighbours, titleOf } from "./page_operator.js";
 
 const COLLAPSE_FROM = 600; // operators: more than this start as processors only, where there are several
 const ANIMATE_MOST = 400; // operators: more than this jump to their new places
@@ -14,7 +14,7 @@ const familyOf = (kind) => FAMILY[kind] || "other";
 let paint = {};
 function readColours() {
   const style = getComputedStyle(document.documentElement), of = (name) => style.getPropertyValue(name).trim();
-  paint = { ink: of("--ink"), soft: of("--soft"), line: of("--line"), group: of("--ground"), chosen: of("--bad"), marked: of("--accent-soft"), card: of("--card"), code: of("--code") };
+  paint = { ink: of("--ink"), soft: of("--soft"), line: of("--line"), group: of("--ground"), chosen: of("--accent"), marked: of("--accent-soft"), card: of("--card"), code: of("--code") };
   for (const k of ["map", "join", "aggregate", "other", "stream"]) paint[k] = of(`--kind-${k}`);
   return paint;
 }
@@ -26,6 +26,7 @@ export function heat(pressure) {
   return `rgb(${low.map((v, i) => Math.round(v + (high[i] - v) * part)).join(",")})`;
 }
 
+const namesOf = (o) => (o.queries.length > 1 ? `${o.queries[0]} +${o.queries.length - 1}` : o.queries[0] || "");
 const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 const thickness = (rows) => 1 + Math.min(4, Math.log10(1 + rows));
 const movedNow = () => new Set([...store.decisions.values()].filter((d) => d.kind === "move" && store.taken - d.at < MOVE_SECONDS).flatMap((d) => (d.subjects.length ? d.subjects : [d.subject])));
@@ -55,7 +56,7 @@ function everything() {
     const at = store.layout[o.id];
     if (!at) continue;
     nodes.push({ id: o.id, x: at[0], y: at[1], group: o.processor, border: paint[familyOf(o.kind)], fill: paint.card, weight: Math.min(1, o.load), dashed: o.state === "paused", marked: o.state === "moving" || moved.has(o.id),
-      lines: [`${o.kind}${o.queries.length > 1 ? `  ×${o.queries.length}` : ""}${o.group ? "  ⊂ one job" : ""}`, short(o.text || o.label, 32), `${rate(o.rows_in_per_s)}/s${o.queue_rows ? ` · ${count(o.queue_rows)} wait` : ""}`] });
+      lines: [`${o.kind}${o.queries.length > 1 ? `  ×${o.queries.length}` : ""}${o.group ? "  ⊂ one job" : ""}`, short(o.text || o.label, 32), `${short(namesOf(o), 26)}${o.queries.length ? " · " : ""}${rate(o.rows_in_per_s)}/s${o.queue_rows ? ` · ${count(o.queue_rows)} wait` : ""}`] });
   }
   const edges = [...store.edges.values()].map((e) => ({ a: e.source, b: e.target, colour: heat(e.pressure), width: thickness(e.rows_per_s) }));
   return [nodes, edges, several ? [...store.processors.values()].map((p) => ({ id: p.id, label: p.id })) : []];
@@ -114,11 +115,11 @@ const together = (o) => [...store.operators.values()].filter((p) => p.group === 
 function Side({ id, close }) {
   const o = store.operators.get(id), s = store.streams.get(id);
   const x = html`<button class="plainly" aria-label="close" onClick=${close} style="float:right">✕</button>`;
-  if (s) return html`<aside class="side" id="details">${x}<h1>${s.name}</h1><dl class="facts"><dt>source</dt><dd>${s.source}</dd><dt>rows</dt><dd>${count(s.rows)} (${rate(s.rows_per_s)}/s)</dd><dt>late, rejected</dt><dd>${count(s.late)}, ${count(s.rejected)}</dd></dl></aside>`;
+  if (s) return html`<aside class="side" id="details">${x}<h1><a href=${link.stream(s.name)}>${s.name}</a></h1><dl class="facts"><dt>source</dt><dd>${s.source}</dd><dt>rows</dt><dd>${count(s.rows)} (${rate(s.rows_per_s)}/s)</dd><dt>late, rejected</dt><dd>${count(s.late)}, ${count(s.rejected)}</dd></dl></aside>`;
   if (!o) return html`<aside class="side" id="details">${x}<p class="empty">It is gone.</p></aside>`;
   const { inputs, outputs } = neighbours(id);
   const list = (edges, end) => edges.map((e) => html`<div key=${e[end]}>${store.operators.has(e[end]) ? html`<a href=${link.operator(e[end])}>${nameOf(e[end])}</a>` : nameOf(e[end])} <span class="soft">${rate(e.rows_per_s)}/s${e.queue_rows ? `, ${count(e.queue_rows)} wait` : ""}</span></div>`);
-  return html`<aside class="side" id="details">${x}<h1><a href=${link.operator(id)}>${o.label}</a></h1><${Pill} state=${o.state} />
+  return html`<aside class="side" id="details">${x}<h1 title=${o.label}><a href=${link.operator(id)}>${titleOf(o)}</a></h1><${Pill} state=${o.state} />
     <dl class="facts"><dt>waiting</dt><dd>${count(o.queue_rows)} rows, ${bytes(o.queue_bytes)}</dd><dt>oldest</dt><dd>${o.queue_rows ? seconds(o.waiting_s) : "–"}</dd>
       <dt>load</dt><dd>${share(o.load)} of a core</dd><dt>work</dt><dd>${seconds(o.cost_s)} in ${count(o.steps)} steps</dd><dt>in, out</dt><dd>${rate(o.rows_in_per_s)}/s, ${rate(o.rows_out_per_s)}/s</dd>
       <dt>processor</dt><dd><a href=${link.processor(o.processor)}>${o.processor}</a></dd>${o.group && html`<dt>runs in one job with</dt><dd>${together(o)} other operators</dd>`}</dl>

@@ -1,15 +1,21 @@
 // One operator: what it computes, what waits, who shares it, what feeds it and whom it feeds.
 import { store } from "./store.js";
-import { Pill, Table, Tile, bytes, count, html, link, rate, seconds, share } from "./parts.js";
+import { History, Pill, Table, Tile, bytes, count, html, link, rate, seconds, share } from "./parts.js";
 
 export function neighbours(id) {
   const edges = [...store.edges.values()];
   return { inputs: edges.filter((e) => e.target === id), outputs: edges.filter((e) => e.source === id) };
 }
 
+// An operator for people: what it is, and for whom.
+export function titleOf(o) {
+  const [first, ...more] = o.queries;
+  return `${o.kind}${first ? ` for ${first}${more.length ? ` and ${more.length} more` : ""}` : ""}`;
+}
+
 export function nameOf(id) {
   const operator = store.operators.get(id);
-  if (operator) return operator.label;
+  if (operator) return titleOf(operator);
   const stream = store.streams.get(id);
   return stream ? `stream ${stream.name}` : id;
 }
@@ -29,7 +35,7 @@ export function Operator({ id }) {
   ]} />`;
   return html`<main>
     <div class="crumbs"><a href="#/graph">Dataflow</a> / operator on <a href=${link.processor(o.processor)}>${o.processor}</a></div>
-    <div class="split"><h1 class="grow">${o.label} <${Pill} state=${o.state} />${o.group && html` <span class="soft" style="font-size:13px">runs in one job with ${[...store.operators.values()].filter((p) => p.group === o.group && p.id !== o.id).length} others</span>`}</h1>
+    <div class="split"><h1 class="grow" title=${o.label}>${titleOf(o)} <${Pill} state=${o.state} />${o.group && html` <span class="soft" style="font-size:13px">runs in one job with ${[...store.operators.values()].filter((p) => p.group === o.group && p.id !== o.id).length} others</span>`}</h1>
       <a href="#/graph/${encodeURIComponent(o.id)}"><button>show in the dataflow</button></a></div>
     <div class="tiles">
       <${Tile} what="waiting" figure=${count(o.queue_rows)} unit="rows" more=${bytes(o.queue_bytes)} />
@@ -39,6 +45,7 @@ export function Operator({ id }) {
       <${Tile} what="rows in" figure=${rate(o.rows_in_per_s)} unit="/s" more="${count(o.rows_in)} so far" />
       <${Tile} what="rows out" figure=${rate(o.rows_out_per_s)} unit="/s" more="${count(o.rows_out)} so far" />
     </div>
+    <div class="card"><h2>The last hour</h2><${History} kind="operator" name=${id} charts=${[["waiting_s", "oldest row waits", seconds], ["rows_in_per_s", "rows in/s", rate], ["step_s", "a step takes", seconds]]} /></div>
     <div class="card"><h2>Computes</h2><pre>${o.text || o.kind}</pre></div>
     <div class="columns">
       <div class="card"><h2>Reads</h2>${flow(inputs, "source")}</div>

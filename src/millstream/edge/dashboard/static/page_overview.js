@@ -1,12 +1,13 @@
 // Everything in one look; the slowest query and its cause are one click away each.
 import { useState } from "preact/hooks";
-import { store } from "./store.js";
+import { over, store } from "./store.js";
 import { Chart, CostBar, Pill, Table, Tile, bytes, count, eventTime, html, link, plural, rate, seconds, share } from "./parts.js";
 
 export function slowestOf(queries) {
   const running = queries.filter((q) => ["running", "stalled", "done"].includes(q.state));
   const late = running.some((q) => q.delay_s > 0.5); // equals stay in the order of the table below: no flicker
-  const weight = late ? (q) => q.delay_s || 0 : (q) => q.load_own + q.load_shared;
+  const worked = (q) => q.cost_s_own + q.cost_s_shared; // nothing works any more: who did most of it all
+  const weight = late ? (q) => q.delay_s || 0 : over() ? worked : (q) => q.load_own + q.load_shared;
   return running.sort((a, b) => weight(b) - weight(a))[0];
 }
 
@@ -26,6 +27,7 @@ export function Overview() {
       <${Tile} what="backlog" figure=${count(o.backlog_rows)} unit="rows" more=${bytes(o.backlog_bytes)} />
       <${Tile} what="watermark lag" figure=${seconds(o.watermark_lag_s)} more="event time, at most" />
       <${Tile} what="queries" figure=${count(queries.length)} more=${failed ? `${failed} failed` : "none failed"} bad=${failed > 0} />
+      ${o.saved_s > 0 && html`<${Tile} what="saved by sharing" figure=${share(o.saved_part)} more="${seconds(o.saved_s)} of work; ${count(o.steps)} jobs instead of ${count(o.jobs_alone)}" href="#/graph" />`}
       <${Tile} what="processors" figure=${processors.length} more="${count(store.operators.size)} operators" href="#/processors" />
       <${Tile} what="alarms" figure=${o.alarms.length} more=${errors ? `${errors} of them errors` : "no errors"} bad=${errors > 0} />
     </div>
@@ -42,7 +44,7 @@ export function Overview() {
     </div>
     <div class="card"><${Queries} queries=${queries} /></div>
     <div class="card"><h2>Streams</h2><${Table} id="streams" rows=${streams} keyOf=${(s) => s.id} empty="no stream is declared" columns=${[
-      { name: "stream", value: (s) => s.name, show: (s) => s.name },
+      { name: "stream", value: (s) => s.name, show: (s) => html`<a href=${link.stream(s.name)}>${s.name}</a>` },
       { name: "source", value: (s) => s.source, show: (s) => s.source },
       { name: "rows", number: true, value: (s) => s.rows, show: (s) => count(s.rows) },
       { name: "rows/s", number: true, value: (s) => s.rows_per_s, show: (s) => rate(s.rows_per_s) },
@@ -58,7 +60,7 @@ function Slowest({ query }) {
   if (!query) return html`<div class="card"><p class="empty">No query is running.</p></div>`;
   const behind = query.delay_s > 0.5;
   return html`<a class="card slow" id="slowest" href=${link.query(query.name)}>
-    <div class="soft">${behind ? "slowest query" : "nothing waits; the query that works most"}</div>
+    <div class="soft">${behind ? "slowest query" : over() ? `${store.overview.state}; the query that worked most` : "nothing waits; the query that works most"}</div>
     <b>${query.name}</b>${behind && html` is ${seconds(query.delay_s)} behind`}
     <div class="why">${query.cause || "no work so far"}</div></a>`;
 }

@@ -1,9 +1,16 @@
 // Processors: load, memory, the scheduling algorithm and its scores over time, connections, segments.
 import { store } from "./store.js";
-import { Chart, Goals, Pill, Table, Tile, bytes, clock, count, html, link, rate, share } from "./parts.js";
+import { Chart, Goals, History, Pill, Table, Tile, bytes, clock, count, html, link, rate, share } from "./parts.js";
 import { Operators } from "./page_query.js";
 
 const meter = (part) => html`<div class="meter"><i class=${part > .95 ? "full" : ""} style="width:${Math.min(100, part * 100)}%"></i></div>`;
+
+// Why there are no scores: who switches between algorithms without scoring them is not alone.
+export function unscored(p) {
+  const tried = new Set(p.scores.map((s) => s.algorithm));
+  if (tried.size > 1) return `${tried.size} algorithms were in charge by turns; ${p.selector || "whoever chooses"} keeps no scores.`;
+  return `${p.algorithm || "One algorithm"} is the only candidate: nothing is scored.`;
+}
 
 export function Processors() {
   const all = [...store.processors.values()];
@@ -40,11 +47,12 @@ export function Processor({ id }) {
       <${Tile} what="ledger" figure=${bytes(p.ledger_bytes)} more="epoch ${p.epoch}" />
       <${Tile} what="operators" figure=${count(p.operators)} more=${p.address} />
     </div>
+    <div class="card"><h2>The last hour</h2><${History} kind="processor" name=${id} charts=${[["load", "load", share], ["steps_per_s", "steps/s", rate], ["segment_bytes", "segments", bytes]]} /></div>
     <div class="columns">
       <div class="card" id="scores"><h2>Scores of the scheduling algorithms</h2>
         ${names.length ? html`<${Chart} max=${1} series=${names.map((label) => ({ label, show: (v) => v.toFixed(2) }))}
           data=${[scored.map((s) => s.at), ...names.map((n) => scored.map((s) => s.scores[n] ?? null))]} />`
-        : html`<p class="empty">${p.algorithm || "One algorithm"} is the only candidate: nothing is scored.</p>`}
+        : html`<p class="empty">${unscored(p)}</p>`}
         <${Table} rows=${p.scores.filter((s, i, all) => !i || s.algorithm !== all[i - 1].algorithm).slice(-8).reverse()} keyOf=${(s) => s.at} empty="no review yet" columns=${[
           { name: "since", show: (s) => clock(s.at) }, { name: "in charge", show: (s) => s.algorithm },
         ]} /></div>

@@ -1,7 +1,8 @@
 // One query: its text, plan, what it shares, cost, goals, results as they come, errors with their row.
 import { useEffect, useState } from "preact/hooks";
-import { ask, store } from "./store.js";
-import { Cql, Goals, Pill, Rows, Table, Tile, count, eventTime, html, link, rate, seconds, share } from "./parts.js";
+import { titleOf } from "./page_operator.js";
+import { ask, over, store } from "./store.js";
+import { Cql, Goals, History, Pill, Rows, Table, Tile, count, eventTime, html, link, rate, seconds, share } from "./parts.js";
 
 const SHOWN = 30;
 
@@ -47,11 +48,11 @@ export function Query({ name }) {
     <div class="split"><h1 class="grow">${name} <${Pill} state=${query.state} /></h1>
       <a href="#/graph/${encodeURIComponent(`query:${name}`)}"><button>show in the dataflow</button></a>
       <a href="#/editor?query=${encodeURIComponent(name)}" onClick=${() => sessionStorage.setItem("millstream-draft", query.cql)}><button>open in the editor</button></a>
-      <button onClick=${drop} id="drop">drop</button></div>
+      ${query.droppable && html`<button onClick=${drop} id="drop">drop</button>`}</div>
     ${said && html`<div class="said bad">${said.error} ${said.hint}</div>`}
     ${query.error && html`<${Failure} error=${query.error} />`}
-    ${query.cause && query.state !== "failed" && html`<a class="card slow" id="cause" href=${link.operator(query.cause_operator)}>
-      <div class="soft">${query.delay_s > 0.5 ? `${seconds(query.delay_s)} behind; held up by` : "most work is done by"}</div>
+    ${query.cause && query.state !== "failed" && html`<a class="card slow" id="cause" href=${query.cause_operator ? link.operator(query.cause_operator) : "#/processors"}>
+      <div class="soft">${query.delay_s > 0.5 ? `${seconds(query.delay_s)} behind; held up by` : over() ? "most work was done by" : "most work is done by"}</div>
       <div>${query.cause}</div></a>`}
     <div class="tiles">
       <${Tile} what="rows" figure=${count(query.rows)} more="${rate(query.rows_per_s)} a second" />
@@ -63,6 +64,7 @@ export function Query({ name }) {
       <${Tile} what="watermark" figure=${html`<span style="font-size:13px">${query.watermark === "end" ? "end" : eventTime(query.watermark)}</span>`}
         more=${query.start ? `rows count from ${eventTime(query.start)}` : "rows count from the beginning"} />
     </div>
+    <div class="card"><h2>The last hour</h2><${History} kind="query" name=${name} charts=${[["delay_s", "behind", seconds], ["rows_per_s", "rows/s", rate], ["load", "of a core", share]]} /></div>
     <div class="columns">
       <div>
         <div class="card"><h2>Text</h2><${Cql} text=${query.cql.trim()} /></div>
@@ -72,7 +74,8 @@ export function Query({ name }) {
         <div class="card"><h2>Latest results ${query.relation ? "(changes of a table)" : ""}</h2>
           ${trouble && html`<div class="said bad">${trouble}</div>`}
           <${Rows} results=${results} empty="no rows since the dashboard began to look" /></div>
-        <div class="card"><h2>Quality of service</h2><${Goals} goals=${query.goals} empty="no goals of its own; the processor's hold" /></div>
+        <div class="card"><h2>Quality of service</h2><${Goals} goals=${query.goals} empty="no goals of its own; the processor's hold" />
+          ${query.goals.length ? html`<p class="soft">${query.goals_cost ? `its steps go before older rows of other queries for ${(100 * query.goals_cost).toFixed(1)} % of the time` : "its goals cost the others nothing so far"}</p>` : ""}</div>
       </div>
     </div>
     <div class="card"><h2>Operators</h2><${Operators} operators=${operators} /></div>
@@ -88,7 +91,7 @@ function Failure({ error }) {
 
 export function Operators({ operators, limit = 50 }) {
   return html`<${Table} id="operators" rows=${operators} keyOf=${(o) => o.id} limit=${limit} sort=${{ column: 6, down: true }} empty="none runs now" columns=${[
-    { name: "operator", value: (o) => o.label, show: (o) => html`<a href=${link.operator(o.id)}>${o.label}</a>` },
+    { name: "operator", value: titleOf, show: (o) => html`<a href=${link.operator(o.id)} title=${o.label}>${titleOf(o)}</a>` },
     { name: "computes", value: (o) => o.text, show: (o) => html`<span title=${o.text}>${o.text}</span>` },
     { name: "state", value: (o) => o.state, show: (o) => html`<${Pill} state=${o.state} />` },
     { name: "waiting", number: true, value: (o) => o.queue_rows, show: (o) => count(o.queue_rows) },

@@ -9,7 +9,7 @@ export const link = {
   query: (name) => `#/query/${encodeURIComponent(name)}`,
   operator: (id) => `#/operator/${encodeURIComponent(id)}`,
   processor: (id) => `#/processor/${encodeURIComponent(id)}`,
-  stream: () => "#/",
+  stream: (name) => `#/stream/${encodeURIComponent(name)}`,
 };
 
 export function count(value) {
@@ -112,6 +112,21 @@ export function Chart({ series, data, height = 170, max }) {
   return html`<div class="chart" style="height:${height + 32}px" ref=${box}></div>`;
 }
 
+// The last hour of one thing, as the server has kept it: it is there again when the page is loaded anew.
+export function History({ kind, name, charts }) {
+  const [told, set] = useState(null);
+  useEffect(() => {
+    let stopped = false, timer = 0;
+    const look = () => fetch(`/api/history/${kind}/${encodeURIComponent(name)}`).then((r) => (r.ok ? r.json() : null)).catch(() => null)
+      .then((found) => { if (stopped) return; if (found) set(found); timer = setTimeout(look, 10000); });
+    look();
+    return () => { stopped = true; clearTimeout(timer); };
+  }, [kind, name]);
+  if (!told) return html`<p class="empty">waiting for the first answer …</p>`;
+  if (told.at.length < 2) return html`<p class="empty">a point every ten seconds: the first ones are on their way</p>`;
+  return html`<div class="history">${charts.map(([figure, label, show]) => html`<div key=${figure}><${Chart} height=${96} series=${[{ label, show }]} data=${[told.at, told[figure]]} /></div>`)}</div>`;
+}
+
 const WORDS = /(--[^\n]*|\/\*[\s\S]*?\*\/)|('(?:[^']|'')*'?)|(\b\d+(?:\.\d+)?\b)|\b(SELECT|FROM|WHERE|GROUP|BY|HAVING|JOIN|ON|AND|OR|NOT|AS|UNION|ALL|DISTINCT|CASE|WHEN|THEN|ELSE|END|IN|IS|NULL|LIKE|BETWEEN|RANGE|ROWS|SLIDE|ALIGN|START|NOW|UNBOUNDED|PARTITION|ISTREAM|DSTREAM|RSTREAM|CREATE|STREAM|QUERY|COUNT|SUM|AVG|MIN|MAX|SECONDS?|MINUTES?|HOURS?|DAYS?|MILLISECONDS?)\b/gi;
 
 export function coloured(text) {
@@ -129,8 +144,9 @@ export function coloured(text) {
 
 export const Cql = ({ text }) => html`<pre class="cql">${coloured(text)}</pre>`;
 
-export function Rows({ results, empty = "no rows yet" }) {
-  if (!results || !results.rows.length) return html`<p class="empty">${empty}</p>`;
+export function Rows({ results, empty = "no rows yet", wait = "waiting for the first answer …" }) {
+  if (!results) return html`<p class="empty">${wait}</p>`;
+  if (!results.rows.length) return html`<p class="empty">${empty}</p>`;
   const numeric = results.columns.map((_, j) => results.rows.some((row) => typeof row[j] === "number"));
   return html`<div class="scroll"><table class="results"><thead><tr>${results.columns.map((c, j) => html`<th key=${c} class=${numeric[j] ? "number" : ""}>${c}</th>`)}</tr></thead>
     <tbody>${results.rows.map((row, i) => html`<tr key=${results.numbers ? results.numbers[i] : i} class=${results.numbers ? "fresh" : ""}>
@@ -144,7 +160,7 @@ export function Goals({ goals, empty }) {
   return html`<table><thead><tr><th>statistic</th><th>wish</th><th class="number">measured</th><th></th></tr></thead><tbody>
     ${goals.map((g) => html`<tr key=${g.statistic}><td>${g.statistic}</td><td>${g.wish}</td>
       <td class="number">${g.value === null ? "not yet" : rate(g.value)}</td>
-      <td>${g.met === true ? html`<${Pill} state="running">met<//>` : g.met === false ? html`<${Pill} state="failed">missed<//>` : ""}</td></tr>`)}
+      <td>${g.met === true ? html`<${Pill} state="running">${g.misses_in_s != null ? `met; at this rate missed in ${Math.round(g.misses_in_s)} s` : "met"}<//>` : g.met === false ? html`<${Pill} state="failed">missed<//>` : ""}</td></tr>`)}
   </tbody></table>`;
 }
 

@@ -67,6 +67,9 @@ export function connect() {
   setInterval(notify, 1000);
 }
 
+// Whether everything has ended: nothing moves any more.
+export const over = () => ["finished", "stopped", "failed"].includes(store.overview.state);
+
 // How old the figures are, and whether that is older than they should be.
 export function freshness() {
   const o = store.overview;

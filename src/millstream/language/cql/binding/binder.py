@@ -12,7 +12,7 @@ from sqlglot import exp
 from millstream.core.errors import CqlError
 from millstream.language.cql.analyzer import AnalysisFailure, Analyzer
 from millstream.language.cql.binding.expressions import span_of
-from millstream.language.cql.binding.from_clause import refuse_idle_slide
+from millstream.language.cql.binding.from_item import refuse_idle_slide
 from millstream.language.cql.binding.joins.constants import ALONE_HINT, constants, refuse_alone
 from millstream.language.cql.binding.ranking.clauses import ranks_rows
 from millstream.language.cql.binding.relations import (

@@ -12,7 +12,8 @@ from millstream.language.cql.binding.aggregates import CallBinder, find
 from millstream.language.cql.binding.coercion import Typed, as_condition
 from millstream.language.cql.binding.double_quotes import refuse_named_columns
 from millstream.language.cql.binding.expressions import Lowering, span_of
-from millstream.language.cql.binding.from_clause import From, FromBinder, refuse_idle_slide
+from millstream.language.cql.binding.from_clause import From, FromBinder
+from millstream.language.cql.binding.from_item import refuse_idle_slide
 from millstream.language.cql.binding.grouping import GroupResolver, choose_grouping
 from millstream.language.cql.binding.joins.conditions import Conditions
 from millstream.language.cql.binding.joins.constants import folded, refuse_alone

@@ -13,7 +13,7 @@ from millstream.language.cql.binding.double_quotes import refuse_name
 from millstream.language.cql.binding.expressions import Lowering, span_of, with_fields
 from millstream.language.cql.catalog import Catalog, StreamDefinition, lookup
 from millstream.language.cql.parsing.parser import parse_expression
-from millstream.language.plan.expressions import Call, Cast, Column, Expr, Literal, transform, walk
+from millstream.language.plan.expressions import Call, Cast, Column, Expr, Literal, transform
 from millstream.language.plan.sql_text import DATED, dated_sql, quoted, sql
 
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
@@ -46,8 +46,6 @@ def guarded_time(definition: StreamDefinition, analyzer: Analyzer) -> str:
     made, kind = _checked(definition, definition.time, analyzer, EMPTY)
     if kind == "string":
         made = Call(DATED, (made,))
-    if not any(isinstance(e, Call) and e.name == DATED for e in walk(made)):
-        return definition.time
     names = [Literal(quoted(f.name), "name") for f in definition.columns]
     return sql(transform(made, lambda e: names[e.index] if isinstance(e, Column) else None))
 

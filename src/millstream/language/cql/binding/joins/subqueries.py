@@ -15,7 +15,8 @@ from millstream.core.errors import CqlError
 from millstream.language.cql.binding.aggregates import find
 from millstream.language.cql.binding.coercion import Typed, as_condition
 from millstream.language.cql.binding.expressions import Lowering, span_of
-from millstream.language.cql.binding.from_clause import RELATION_HINT, From
+from millstream.language.cql.binding.from_clause import From
+from millstream.language.cql.binding.from_item import RELATION_HINT
 from millstream.language.cql.binding.joins.conditions import Conditions
 from millstream.language.cql.binding.joins.constants import met
 from millstream.language.cql.binding.joins.outer import refuse_undecided

@@ -1,0 +1,202 @@
+"""The queries of a run while it goes on: those of its job file, and those that people register.
+
+Declares them when a run begins or goes on, attaches files to their results, and carries out what an
+edited job file or a dashboard wants changed. All that was changed is recorded in the run's folder,
+so that it holds after a restart. Results of a query that is dropped or changed are put aside, never
+removed.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from millstream.app.config import Job
+from millstream.app.config.job_changes import JobChanges
+from millstream.app.config.job_queries import JobQuery
+from millstream.app.runs.folder import RunFolder
+from millstream.client.system import Submission, System
+from millstream.core.beginning import beginning_gone
+from millstream.core.errors import UsageError
+from millstream.core.names import problem_of
+from millstream.language.cql.catalog import StreamDefinition
+from millstream.store.delivery import FileSink, Sink
+from millstream.store.sinks.opening import open_sink
+
+Tick = Callable[[], None]
+Wrapped = Callable[[Sink], Sink]
+REST_S = 0.1  # while a query is being deployed
+
+
+class JobEdits:
+    """The job of one run as it stands now."""
+
+    def __init__(
+        self, system: System, job: Job, folder: RunFolder, kind: str, wrapped: Wrapped
+    ) -> None:
+        self._system, self._folder, self._kind, self._wrapped = system, folder, kind, wrapped
+        self._file_job = job
+        self._registered: dict[str, str] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def job(self) -> Job:
+        """The job with what was registered while it ran."""
+        added = tuple(
+            JobQuery(name, cql, self._file_job.text, from_beginning=True)
+            for name, cql in self._registered.items()
+        )
+        return replace(self._file_job, queries=(*self._file_job.queries, *added))
+
+    # -- when a run begins or goes on -----------------------------------------------------------
+
+    def declare(self, poll: Tick, say: Callable[[str], None]) -> None:
+        """Streams and queries, each mistake at its place in the job file."""
+        system, recorded = self._system, self._system.recorded()
+        for definition in self._file_job.streams:
+            try:
+                system.declare(definition)
+            except UsageError as error:
+                raise self._file_job.stream_mistake(definition.name, error) from None
+        edited = [q for q in self._file_job.queries if recorded.get(q.name, q.cql) != q.cql]
+        for query in self._file_job.queries:
+            poll()
+            if query not in edited:
+                self._submit(query)
+        for name, cql in self._folder.registered().items():
+            try:
+                system.submit(Submission(name, cql, from_beginning=True))
+                self._registered[name] = cql
+            except UsageError as error:
+                say(f"query {name}, which was registered while the job ran, is left out: {error}")
+        system.forget_leftovers()
+        for query in edited:
+            self._submit(query)
+
+    def _submit(self, query: JobQuery) -> None:
+        try:
+            self._system.submit(Submission(query.name, query.cql, from_beginning=True))
+            if query.paused or not self._system.shared:
+                self._system.pause(query.name, query.paused)
+        except UsageError as error:
+            raise query.located(error) from None
+
+    def attach(self, poll: Tick) -> None:
+        """Files for every result, and for rows that were late or malformed."""
+        for query in self.job.queries:
+            while self._system.query(query.name).state == "starting":
+                poll()
+                time.sleep(REST_S)
+            self._deliver(query)
+        for stream in self._file_job.streams:
+            self._deliver_rejects(stream)
+
+    def _deliver(self, query: JobQuery) -> None:
+        """Files for a result, and beside them the sink that its job wants."""
+        changes = ".changes" if self._system.query(query.name).relation else ""
+        files = FileSink(self._folder.path / f"{query.name}{changes}", self._kind)
+        self._system.deliver(query.name, self._wrapped(files))
+        if query.sink is not None:
+            try:
+                self._system.deliver(query.name, open_sink(query.sink))
+            except UsageError as error:
+                at = ("queries", query.name, "sink")
+                raise query.job.mistake(at, error.message, error.hint) from None
+
+    def _deliver_rejects(self, stream: StreamDefinition) -> None:
+        late = FileSink(self._folder.path / f"{stream.name}.late", self._kind)
+        rejected = FileSink(self._folder.path / f"{stream.name}.rejected", self._kind)
+        self._system.deliver_rejects(stream, late, rejected)
+
+    # -- while it runs --------------------------------------------------------------------------
+
+    def apply(self, job: Job) -> dict[str, Any]:
+        """Makes the run one of this job; gives what was done, and what should be known."""
+        with self._lock:
+            changes = self._folder.changes(job)
+            if changes.refused:
+                told = "\n".join(changes.refused[1:])
+                raise UsageError(changes.refused[0], detail=told, hint="nothing was done")
+            self._refuse_taken(changes)
+            self._folder.amend(job, self._kind)  # first: a restart goes on with what is wanted
+            for stream in changes.streams:
+                self._system.declare(stream)
+                self._deliver_rejects(stream)
+            for name in (*changes.dropped, *(q.name for _, q in changes.changed)):
+                self._system.drop(name)
+                self._folder.put_aside(name)
+            notes = self._readers(changes)
+            for query in (*changes.added, *(q for _, q in changes.changed)):
+                self._submit(query)
+                self._deliver(query)
+                if gone := beginning_gone(self._system.query(query.name).start):
+                    notes.append(f"query {query.name}: {gone}")
+            for name in changes.paused:
+                self._system.pause(name, True)
+            for name in changes.resumed:
+                self._system.pause(name, False)
+            self._file_job = job
+            return {**changes.table(), "notes": notes}
+
+    def _refuse_taken(self, changes: JobChanges) -> None:
+        for query in changes.added:
+            if query.name in self._registered:
+                raise UsageError(
+                    f"query {query.name} was registered while the job ran",
+                    hint="drop that one first, or choose another name; nothing was done",
+                )
+
+    def _readers(self, changes: JobChanges) -> list[str]:
+        """Queries that people registered and that read what has gone: they keep what it was."""
+        gone = {*changes.dropped, *(q.name for _, q in changes.changed)}
+        return [
+            f"query {reader} reads {name} as it was, and goes on with that"
+            for name in sorted(gone)
+            for reader in self.dependants(name)
+            if reader in self._registered
+        ]
+
+    def dependants(self, name: str) -> list[str]:
+        """Queries that read another one by its name."""
+        return [
+            q.name for q in self.job.queries
+            if q.name != name and f"CREATE VIEW {name} AS" in q.cql
+        ]  # fmt: skip
+
+    def register(self, name: str, cql: str) -> None:
+        """A query of somebody who looks on: kept and written out as if it stood in the file."""
+        with self._lock:
+            if problem := problem_of(name):
+                raise UsageError(problem, hint="results are written to a folder of that name")
+            if self._folder.taken(name):
+                raise UsageError(
+                    f"{self._folder.path / name} exists",
+                    hint="its results would lie there: choose another name",
+                )
+            self._system.submit(Submission(name, cql, from_beginning=True))
+            whole = self._system.query(name).cql
+            self._registered[name] = whole
+            self._folder.register(self._registered)
+            self._deliver(JobQuery(name, whole, self._file_job.text))
+
+    def drop(self, name: str) -> None:
+        """Ends a query that was registered while the job ran; its results are put aside."""
+        with self._lock:
+            if not self.droppable(name):
+                raise UsageError(
+                    f"query {name} belongs to the job file",
+                    hint="take it out of the file, then: millstream apply FILE --run DIR",
+                )
+            self._system.drop(name)
+            self._registered.pop(name, None)
+            self._folder.register(self._registered)
+            self._folder.put_aside(name)
+
+    def droppable(self, name: str) -> bool:
+        """Whether it may be dropped here: those of the job file are dropped by editing that."""
+        return name in self._registered
+
+    def paused(self) -> list[str]:
+        """Queries that rest because somebody wants it so."""
+        return [q.name for q in self._file_job.queries if q.paused]

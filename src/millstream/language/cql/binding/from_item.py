@@ -1,0 +1,182 @@
+"""One item of FROM: a stream, a subquery or constants, with its window."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from millstream.core.errors import CqlError, UsageError
+from millstream.language.cql.analyzer import Analyzer
+from millstream.language.cql.binding.expressions import Lowering, span_of
+from millstream.language.cql.binding.joins.constants import renamed
+from millstream.language.cql.binding.relations import Bound, Lifetime, Slide, item_rows
+from millstream.language.cql.binding.resolution import resolver
+from millstream.language.cql.binding.scope import Member, Named, Scope, is_time
+from millstream.language.cql.binding.storing import refuse_incomparable
+from millstream.language.cql.catalog import Catalog, lookup
+from millstream.language.cql.parsing.parser import Text
+from millstream.language.cql.parsing.syntax import WindowSyntax
+from millstream.language.cql.parsing.window_parser import ALIGN_HINT
+from millstream.language.plan.expressions import Column, Expr
+from millstream.language.plan.nodes import Constants, Node, Source
+from millstream.language.plan.windows import Now, Range, Rows, Session, Unbounded, Window
+
+RELATION_HINT = "make it a stream first: FROM (ISTREAM(SELECT ...)) [RANGE ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item of FROM, bound, with its window not yet applied."""
+
+    name: str | None
+    node: exp.Expr
+    rows: Node
+    columns: tuple[Named, ...]
+    window: Window | Session | None
+    lifetime: Lifetime  # with its window
+    slide: Slide | None
+    momentary: bool
+
+
+class ItemBinder:
+    """Binds the items of one select's FROM."""
+
+    def __init__(
+        self,
+        text: Text,
+        catalog: Catalog,
+        analyzer: Analyzer,
+        start: int,
+        ctes: dict[str, Bound],
+        bind_query: Callable[[exp.Expr, dict[str, Bound]], Bound],
+    ) -> None:
+        self._text, self._catalog, self._analyzer, self._start = text, catalog, analyzer, start
+        self._ctes, self._bind_query = ctes, bind_query
+
+    def bind(self, node: exp.Expr) -> Item:
+        alias = node.args.get("alias")
+        bound, own_name = self._rows(node)
+        refuse_other_time(self._text, self._catalog, self._ctes, node)
+        if alias is not None and alias.args.get("columns"):
+            bound = renamed(self._text, bound, alias.args["columns"], alias)
+        name = alias.name if alias is not None else own_name
+        syntax: WindowSyntax | None = node.meta.get("window")
+        if syntax is not None and isinstance(bound.node, Constants):
+            raise self._text.error("a window over constants", syntax.span, "leave it out")
+        window = None if syntax is None else self._window(syntax, bound, node)
+        if syntax is not None and bound.lifetime is Lifetime.CHANGES:
+            raise self._text.error("a window over a table that changes", syntax.span, RELATION_HINT)
+        slide = bound.slide
+        if syntax is not None or bound.streamed:
+            refuse_idle_slide(self._text, bound.slide)
+            slide = None
+        if syntax is not None and syntax.slide_us is not None and syntax.slide_span is not None:
+            start_span = syntax.align_span if syntax.align == "start" else None
+            word = syntax.spelled or "SLIDE"
+            slide = Slide(syntax.slide_us, syntax.slide_span, start_span, syntax.offset_us, word)
+        if syntax is not None and isinstance(window, Session):
+            slide = Slide(window.gap, syntax.span, word=syntax.spelled or "SESSION")
+        rows = item_rows(bound, window)
+        momentary = (bound.momentary and window is None) or isinstance(window, Now)
+        lifetime = _lifetime(bound, window)
+        return Item(name, node, rows, bound.columns, window, lifetime, slide, momentary)
+
+    def _rows(self, node: exp.Expr) -> tuple[Bound, str | None]:
+        if isinstance(node, exp.Subquery):
+            return self._bind_query(node.this, self._ctes), None
+        if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
+            raise self._fail("expected a stream or a subquery", node)
+        name = node.this.name
+        found = lookup(name, self._ctes)
+        if found:
+            chosen = list(self._ctes)[found[0]]
+            return self._ctes[chosen], chosen
+        try:
+            stream = self._catalog.stream(name)
+        except UsageError as mistake:
+            raise self._fail(mistake.message, node.this, mistake.hint) from None
+        columns = tuple(
+            Named(f.name, i) for i, f in enumerate(stream.columns) if not is_time(f.name)
+        )
+        source = Source(stream.name, stream.columns, self._start)
+        return Bound(source, columns, Lifetime.OPEN), stream.name
+
+    def _window(self, syntax: WindowSyntax, bound: Bound, node: exp.Expr) -> Window | Session:
+        if syntax.slide_span is not None and syntax.kind not in ("range", "unbounded"):
+            raise self._text.error(
+                f"SLIDE does not go with {syntax.kind.upper()}", syntax.slide_span,
+                "SLIDE belongs to RANGE: [RANGE 1 MINUTE SLIDE 5 SECONDS]",
+            )  # fmt: skip
+        if syntax.align_span is not None and (syntax.kind != "range" or syntax.slide_us is None):
+            raise self._text.error(
+                f"{'OFFSET' if syntax.offset_us else 'ALIGN'} does not go without RANGE and SLIDE",
+                syntax.align_span,
+                ALIGN_HINT,
+            )
+        match syntax.kind:
+            case "range":
+                return Range(syntax.length_us)
+            case "now":
+                return Now()
+            case "unbounded":
+                return Unbounded()
+            case "session":
+                return Session(syntax.length_us)
+            case _:
+                return Rows(syntax.count, self._partition(syntax, bound, node))
+
+    def _partition(self, syntax: WindowSyntax, bound: Bound, node: exp.Expr) -> tuple[Expr, ...]:
+        alias = node.args.get("alias")
+        name = alias.name if alias is not None else getattr(node.this, "name", None)
+        scope = Scope((Member(name, bound.columns),), bound.node.schema)
+        lowering = Lowering(self._text, self._catalog, resolver(self._text, scope, "PARTITION BY"))
+        made = [lowering.lower(key) for key in syntax.partition]
+        for key, key_node in zip(made, syntax.partition, strict=True):
+            if not isinstance(key, Column):
+                raise self._fail(
+                    "PARTITION BY takes columns", key_node,
+                    "compute it in a subquery: FROM (SELECT ..., expression AS k FROM s) "
+                    "[PARTITION BY k ROWS n]",
+                )  # fmt: skip
+        keys = tuple(bound.node.schema[k.index] for k in made if isinstance(k, Column))
+        refuse_incomparable(self._text, self._analyzer, "PARTITION BY", keys, syntax.partition)
+        return tuple(made)
+
+    def _fail(self, message: str, node: exp.Expr, hint: str = "") -> CqlError:
+        return self._text.error(message, span_of(node), hint)
+
+
+def refuse_other_time(text: Text, catalog: Catalog, ctes: dict[str, Bound], node: exp.Expr) -> None:
+    """A window of another system names its time: only the row's own time will do."""
+    time: exp.Expr | None = node.meta.get("window_time")
+    if time is None or (isinstance(time, exp.Column) and is_time(time.name)):
+        return
+    stream = node.this.name if isinstance(node, exp.Table) else ""
+    if stream and not lookup(stream, ctes):
+        definition = catalog.stream(stream)
+        at = definition.time_column
+        if at is not None and definition.columns[at].name.lower() == time.name.lower():
+            return
+    raise text.error(
+        "a window over a time that is not the row's own", span_of(time),
+        "windows go by ts, the time of each row",
+    )  # fmt: skip
+
+
+def _lifetime(bound: Bound, window: Window | Session | None) -> Lifetime:
+    match window:
+        case None:
+            return Lifetime.OPEN if bound.streamed else bound.lifetime
+        case Unbounded() | Session():
+            return Lifetime.OPEN
+        case _:
+            return Lifetime.BOUNDED
+
+
+def refuse_idle_slide(text: Text, slide: Slide | None) -> None:
+    """SLIDE says when to look at a relation; without an aggregate or RSTREAM nobody looks."""
+    if slide is not None:
+        raise text.error(
+            f"{slide.word} has no effect here", slide.span,
+            "it belongs to an aggregate over [RANGE ... SLIDE ...], or to RSTREAM(SELECT ...)",
+        )  # fmt: skip

@@ -1,0 +1,176 @@
+"""A job that is edited while it runs, by its file and by whoever looks on; stopped, gone on."""
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow.parquet as pq
+import pytest
+
+from millstream.app import cli
+from millstream.app.config import load_job
+from millstream.app.runs.folder import RunFolder
+from millstream.app.runs.job_run import Interrupted, RunSettings, run_job
+from millstream.app.runs.live_run import LiveRun
+from millstream.client.keyring import user_token
+from millstream.edge.http.serving import Address
+from millstream.edge.run.api import run_endpoint
+from millstream.edge.run.dashboard import RunDashboard
+
+pytestmark = pytest.mark.spark
+STREAM = """\
+[streams.r]
+source  = "http"
+columns = { at = "long", n = "int" }
+time    = "timestamp_seconds(at)"
+"""
+FIRST = f"""{STREAM}
+[queries.high]
+cql = "SELECT n FROM r WHERE n >= 5"
+[queries.low]
+cql = "SELECT n FROM r WHERE n < 2"
+[queries.rests]
+cql = "SELECT n FROM r WHERE n < 100"
+"""
+SECOND = f"""{STREAM}
+[queries.high]
+cql = "SELECT n FROM r WHERE n >= 8"
+[queries.rests]
+cql = "SELECT n FROM r WHERE n < 100"
+paused = true
+[queries.counted]
+cql = "SELECT n % 2 AS odd, count(*) AS rows FROM r GROUP BY n % 2"
+"""
+
+
+class Running:
+    """A run of the job in another thread, with its endpoint and its dashboard."""
+
+    def __init__(self, job: Path, out: Path) -> None:
+        self._job, self._out, self._enough = job, out, threading.Event()
+        self.url = ""
+        self.summary: dict[str, Any] = {}
+        self.trouble: BaseException | None = None
+        self.dashboard = RunDashboard("job", Address(port=0), lambda _: None)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "Running":
+        self.dashboard.__enter__()
+        self._thread.start()
+        wait_until(lambda: self.url or self.trouble)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._enough.set()
+        self.join()
+        self.dashboard.__exit__(None, None, None)
+
+    def join(self) -> None:
+        self._thread.join(120)
+        if self.trouble is not None and not isinstance(self.trouble, Interrupted):
+            raise self.trouble
+
+    def _run(self) -> None:
+        @contextmanager
+        def door(live: LiveRun) -> Iterator[None]:
+            with run_endpoint(live) as server:
+                self.url = server.url
+                yield
+
+        def poll() -> None:
+            if self._enough.is_set():
+                raise Interrupted(2)
+
+        settings = RunSettings(door=door, watch=self.dashboard.watch)
+        try:
+            with RunFolder(self._out) as folder:
+                job = load_job(self._job)
+                folder.claim(job, "parquet")
+                self.summary = run_job(job, folder, settings, poll=poll)
+        except BaseException as error:
+            self.trouble = error
+
+    def post(self, number: int) -> None:
+        rows = [{"at": 100 * number + n, "n": n} for n in range(10)]
+        body = {"producer": "p", "sequence": number, "rows": rows}
+        assert httpx.post(f"{self.url}/streams/r/rows", json=body).status_code == 200
+
+    def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        headers = {"authorization": f"Bearer {user_token()}", "x-millstream": "1"}
+        return httpx.request(
+            method, f"{self.dashboard.url.rstrip('/')}{path}", json=body, headers=headers
+        )
+
+
+def wait_until(true: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def found(folder: Path) -> "Counter[int]":
+    rows = [row for f in folder.glob("*.parquet") for row in pq.read_table(f).to_pylist()]
+    return Counter(row["n"] for row in rows)
+
+
+def test_a_running_job_is_edited(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, out = tmp_path / "job.toml", tmp_path / "out"
+    job.write_text(FIRST)
+    apply = ["apply", str(job), "--run", str(out)]
+    with Running(job, out) as run:
+        run.post(1)
+        counts = {"high": 5, "low": 2, "rests": 10}
+        wait_until(lambda: all(found(out / n).total() == rows for n, rows in counts.items()))
+        job.write_text(SECOND.replace("n % 2 AS odd", "nn % 2 AS odd"))
+        assert cli.run(apply) == 2
+        assert "job.toml:" in capsys.readouterr().err, "the mistake stands at its place"
+        job.write_text(SECOND)
+        assert cli.run([*apply, "--dry-run", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told["changes"]["dropped"] == ["low"]
+        assert (told["done"], told["dry_run"]) == (False, True)
+        assert cli.run(apply) == 0
+        assert capsys.readouterr().out.rstrip().endswith("done")
+        assert found(out / "high.old-1").total() == 5
+        made = run.ask("POST", "/api/queries", {"name": "mine", "cql": "SELECT n FROM r"})
+        assert made.status_code == 200, made.text
+        run.ask("POST", "/api/queries", {"name": "brief", "cql": "SELECT n FROM high"})
+        assert run.ask("DELETE", "/api/queries/high").status_code == 400
+        assert run.ask("DELETE", "/api/queries/brief").status_code == 200
+        shown = {q["name"]: q for q in run.ask("GET", "/api/snapshot").json()["queries"]}
+        assert {n: q["droppable"] for n, q in shown.items()} == {
+            "high": False, "rests": False, "counted": False, "mine": True,
+        }  # fmt: skip
+        assert shown["rests"]["state"] == "parked"
+        run.post(2)
+        wait_until(lambda: found(out / "mine").total() >= 10)
+        assert found(out / "rests").total() == 10, "it rests"
+    with Running(job, out) as run:
+        run.post(3)
+        httpx.post(f"{run.url}/streams/r/end")
+        run.join()
+        assert run.summary["queries"]["rests"]["state"] == "paused"
+    assert found(out / "rests").total() == 10
+    job.write_text(SECOND.replace("paused = true\n", ""))
+    assert cli.run(apply) == 0
+    assert "> query rests goes on" in capsys.readouterr().out
+    with Running(job, out) as run:
+        run.join()
+    assert {n: q["state"] for n, q in run.summary["queries"].items()} == dict.fromkeys(
+        ("high", "rests", "counted", "mine"), "done"
+    )
+    assert found(out / "rests") == Counter(dict.fromkeys(range(10), 3)), "nothing was lost"
+    later = found(out / "mine")
+    assert all(later[n] >= 2 for n in range(10)), "kept after the restart, with its output"
+    high = found(out / "high")
+    assert set(high) == {8, 9}
+    assert all(n >= 2 for n in high.values())
