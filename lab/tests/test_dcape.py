@@ -4,8 +4,10 @@ import pytest
 
 import millstream_lab as lab
 from millstream.sim.plotting import new_figure, save
+from millstream_lab.claims import measured
 from millstream_lab.dcape.redistribution import world_cup
 from millstream_lab.experiment import EXPERIMENTS
+from millstream_lab.stored import as_stored
 
 VIRTUAL = (
     *("4.5", "5.2", "5.4", "5.5", "5.6", "5.7", "5.8", "5.9", "5.10", "5.11", "5.12", "5.14"),
@@ -23,14 +25,15 @@ def test_every_experiment_of_the_notes_exists(name: str) -> None:
 @pytest.mark.parametrize("name", ["4.5", "5.2", "6.3"])
 def test_quick_runs_repeat_and_plot(name: str, tmp_path: object) -> None:
     experiment = EXPERIMENTS.get(f"dcape-{name}")
-    outcome = experiment.run(1, True, lambda text: None)
-    assert outcome.rows
-    assert len({tuple(row) for row in outcome.rows}) == 1  # tidy: the same keys everywhere
-    assert all(f.holds for f in outcome.findings), [f.measured for f in outcome.findings]
+    rows = experiment.run(1, True, lambda text: None)
+    assert rows
+    assert len({tuple(row) for row in rows}) == 1  # tidy: the same keys everywhere
+    claims = [(claim, measured(claim.bound, as_stored(rows))) for claim in experiment.claims]
+    assert all(claim.bound.contains(value) for claim, value in claims), claims
     figure = new_figure()
-    experiment.plot(outcome.rows, figure)
+    experiment.plot(rows, figure)
     save(figure, tmp_path / "figure.png")  # type: ignore[operator]
-    assert experiment.run(1, True, lambda text: None).rows == outcome.rows
+    assert experiment.run(1, True, lambda text: None) == rows
 
 
 def test_the_world_cup_pattern_has_the_mean_asked_for() -> None:
@@ -44,6 +47,6 @@ def test_the_world_cup_pattern_has_the_mean_asked_for() -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("name", [name for name in VIRTUAL if name not in ("4.5", "5.2", "6.3")])
 def test_quick_runs_of_the_rest(name: str) -> None:
-    outcome = EXPERIMENTS.get(f"dcape-{name}").run(1, True, lambda text: None)
-    assert outcome.rows
-    assert all(f.holds or f.reason for f in outcome.findings)
+    experiment = EXPERIMENTS.get(f"dcape-{name}")
+    findings = experiment.findings(as_stored(experiment.run(1, True, lambda text: None)))
+    assert all(f.holds or f.reason for f in findings)

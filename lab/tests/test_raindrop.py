@@ -15,7 +15,8 @@ from millstream_lab.raindrop.runs import (
     specification,
     weightings,
 )
-from millstream_lab.raindrop.selectors import compare, findings
+from millstream_lab.raindrop.selectors import compare
+from millstream_lab.stored import as_stored
 
 lab.load()
 
@@ -26,22 +27,22 @@ def silent(_: str) -> None:
 
 @pytest.mark.parametrize("name", ["raindrop-t1.1", "raindrop-t1.2", "raindrop-1.3"])
 def test_tables_come_out(name: str) -> None:
-    outcome = EXPERIMENTS.get(name).run(1, True, silent)
-    assert outcome.rows
-    keys = list(outcome.rows[0])
-    assert all(list(row) == keys for row in outcome.rows)
-    assert outcome.findings[0].holds
+    experiment = EXPERIMENTS.get(name)
+    rows = as_stored(experiment.run(1, True, silent))
+    keys = list(rows[0])
+    assert all(list(row) == keys for row in rows)
+    assert experiment.findings(rows)[0].holds
 
 
 def test_figure_6_2_chain_is_best_in_memory_fifo_in_delay_and_mtiq_worst() -> None:
-    outcome = EXPERIMENTS.get("raindrop-6.2").run(1, True, silent)
-    memory, delay, fifo = outcome.findings
-    assert memory.measured.startswith("chain ")
-    assert delay.measured.startswith("fifo ")
+    experiment = EXPERIMENTS.get("raindrop-6.2")
+    rows = experiment.run(1, True, silent)
+    memory, delay, fifo = experiment.findings(as_stored(rows))
+    assert "(chain " in memory.measured
+    assert "(fifo " in delay.measured
     assert "mtiq" in delay.measured.rsplit(", ", 1)[1]
-    assert fifo.holds
-    again = EXPERIMENTS.get("raindrop-6.2").run(1, True, silent)
-    assert outcome.rows == again.rows
+    assert fifo.verdict == "not comparable"  # 40 seconds of 300
+    assert rows == experiment.run(1, True, silent)
 
 
 def test_every_experiment_of_the_seed_is_there() -> None:
@@ -95,16 +96,16 @@ def test_the_default_selector_stays_near_the_best_single_algorithm() -> None:
     assert sum(value > 0 for value in mine) >= 12
     wheel = [row for row in rows if row["selector"] == "roulette"]
     assert len(wheel) == len(rows) / 2
-    assert len(findings(rows)) == 12
+    assert len(EXPERIMENTS.get("raindrop-selectors").findings(as_stored(rows))) == 24
 
 
 @pytest.mark.soak
 def test_the_default_selector_over_all_weightings_and_twenty_seeds() -> None:
-    outcome = EXPERIMENTS.get("raindrop-selectors").run(1, False, print)
+    experiment = EXPERIMENTS.get("raindrop-selectors")
     default = [
         finding
-        for finding in outcome.findings
+        for finding in experiment.findings(as_stored(experiment.run(1, False, print)))
         if finding.claim.startswith("[foresight]") and "(spread of seconds)" in finding.claim
     ]
-    assert len(default) == 2  # against the seed's four, and against all single algorithms
+    assert len(default) == 4  # against the seed's four, and against all single algorithms
     assert all(finding.holds for finding in default), default

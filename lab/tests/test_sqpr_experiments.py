@@ -6,7 +6,9 @@ import pytest
 
 import millstream_lab as lab
 from millstream.sim.plotting import new_figure, save
+from millstream_lab.claims import measured
 from millstream_lab.experiment import EXPERIMENTS
+from millstream_lab.stored import as_stored
 
 PANELS = ("4a", "4b", "4c", "5a", "5b", "5c", "6a", "6b", "7a", "7b", "7c")
 NAMES = tuple(f"sqpr-{panel}" for panel in PANELS)
@@ -26,13 +28,14 @@ def test_every_panel_is_registered() -> None:
 def test_a_quick_run_gives_tidy_rows_findings_and_a_plot(name: str, tmp_path: Path) -> None:
     lab.load()
     experiment = EXPERIMENTS.get(name)
-    outcome = experiment.run(1, True, silent)
-    assert outcome.rows
-    assert all(set(row) == set(outcome.rows[0]) for row in outcome.rows)
-    assert outcome.findings
-    assert all(finding.holds or finding.reason for finding in outcome.findings)
+    rows = as_stored(experiment.run(1, True, silent))
+    assert rows
+    assert all(set(row) == set(rows[0]) for row in rows)
+    findings = experiment.findings(rows)
+    assert findings
+    assert all(finding.holds or finding.reason for finding in findings)
     figure = new_figure()
-    experiment.plot(outcome.rows, figure)
+    experiment.plot(rows, figure)
     save(figure, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 5000
 
@@ -41,10 +44,11 @@ def test_a_quick_run_gives_tidy_rows_findings_and_a_plot(name: str, tmp_path: Pa
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(FAST)))
 def test_the_slower_quick_runs(name: str) -> None:
     lab.load()
-    assert EXPERIMENTS.get(name).run(1, True, silent).rows
+    assert EXPERIMENTS.get(name).run(1, True, silent)
 
 
 def test_sqpr_admits_more_than_soda() -> None:
     lab.load()
-    outcome = EXPERIMENTS.get("sqpr-7a").run(3, True, silent)
-    assert outcome.findings[0].holds
+    experiment = EXPERIMENTS.get("sqpr-7a")
+    bound = experiment.claims[0].bound
+    assert bound.contains(measured(bound, as_stored(experiment.run(3, True, silent))))

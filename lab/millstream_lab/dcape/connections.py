@@ -10,9 +10,10 @@ from typing import Any
 from millstream.core.operator_graph import GraphOperator, PlanGraph
 from millstream.core.placement import connections_by_processor
 from millstream.sim.plotting import mark_claim
+from millstream_lab.claims import Bound, Claim, MissingError, Row, Rows, at_least, at_most, numbers
 from millstream_lab.dcape.connected_processor import Machine
 from millstream_lab.dcape.distributed_plan import DistributedPlan, VirtualPlan
-from millstream_lab.experiment import EXPERIMENTS, Experiment, Finding, Outcome, Progress, Row
+from millstream_lab.experiment import EXPERIMENTS, Experiment, Progress
 
 START_S = 10.0  # the first rows are still under way
 SAFE = 0.9  # of the output that the CPU alone would allow
@@ -33,7 +34,7 @@ def row_seconds(machine: Machine) -> float:
     return machine.receive_s + 2 * costs.omega_s + costs.rho_s + machine.send_s
 
 
-def run_connections(seed: int, quick: bool, progress: Progress) -> Outcome:  # noqa: ARG001
+def run_connections(seed: int, quick: bool, progress: Progress) -> list[Row]:  # noqa: ARG001
     """The streams together bring what one processor can just work off, whatever their number."""
     machine = Machine()
     total = 1.0 / row_seconds(machine)
@@ -55,25 +56,45 @@ def run_connections(seed: int, quick: bool, progress: Progress) -> Outcome:  # n
                 "cpu_for_connections": round(1 - share, 4),
             }
         )
-    safe = max(int(str(r["connections"])) for r in rows if float(str(r["of_possible"])) >= SAFE)
-    first, last = rows[0], rows[-1]
-    return Outcome(
-        rows,
-        [
-            Finding(
-                "output falls with connections",
-                f"{first['rows_out_per_s']} rows/s at {first['connections']}, "
-                f"{last['rows_out_per_s']} at {last['connections']}",
-                float(str(last["rows_out_per_s"])) < float(str(first["rows_out_per_s"])),
-            ),
-            Finding(
-                "8 to 12 connections are safe",
-                f"at least {SAFE:.0%} of the output up to {safe} connections",
-                8 <= safe <= 12,
-                "calibrated: half of the CPU at 36 connections, rising with their square",
-            ),
-        ],
-    )
+    return rows
+
+
+def safe_connections(rows: Rows) -> float:
+    """The most connections up to which the output stays near what is possible."""
+    safe = 0.0
+    for row in sorted(rows, key=lambda row: float(row["connections"])):
+        if float(row["of_possible"]) < SAFE:
+            break
+        safe = float(row["connections"])
+    return safe
+
+
+def _left(rows: Rows) -> float:
+    """Output at the most connections over that at the fewest."""
+    ordered = sorted(rows, key=lambda row: float(row["connections"]))
+    if len(ordered) < 2 or not float(ordered[0]["rows_out_per_s"]):
+        raise MissingError("two numbers of connections")
+    return float(ordered[-1]["rows_out_per_s"]) / float(ordered[0]["rows_out_per_s"])
+
+
+TRIED = (at_least("numbers of connections tried", len, 10),)
+CLAIMS = (
+    Claim(
+        "output falls with connections",
+        at_most("output at the most connections over that at the fewest", _left, 0.9),
+        TRIED,
+        lambda rows: ", ".join(f"{r['connections']}: {r['rows_out_per_s']} rows/s" for r in rows),
+    ),
+    Claim(
+        "8 to 12 connections are safe",
+        Bound(f"connections up to which {SAFE:.0%} come out", safe_connections, 8, 12),
+        TRIED,
+        lambda rows: (
+            "calibrated to this claim: it shows the calibration and is no evidence; most tried "
+            f"{max(numbers(rows, 'connections')):.0f}"
+        ),
+    ),
+)
 
 
 def plot(rows: Sequence[Row], figure: Any) -> None:
@@ -96,5 +117,7 @@ EXPERIMENTS.add(
         "dcape",
         run_connections,
         plot,
+        CLAIMS,
+        ("rows_out_per_s", "of_possible", "cpu_for_connections"),
     ),
 )

@@ -65,6 +65,10 @@ class Redistribution:
     policy: str = "degradation"
     parameters: Parameters = field(default_factory=Parameters)
 
+    @property
+    def name(self) -> str:
+        return f"{self.policy} by {self.model}"
+
 
 @dataclass(frozen=True, slots=True)
 class Environment:

@@ -1,186 +1,190 @@
 """Experiments dcape-5.4 to dcape-5.11: one processor against several (section 5.1.5, 5.1.6)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+from millstream_lab.claims import Claim, Row, Rows, about, at_least, at_most
 from millstream_lab.dcape.distributed_plan import VirtualPlan
 from millstream_lab.dcape.plans import plan_1, plan_2, plan_3, plan_4
-from millstream_lab.dcape.runs import Run, add, gain, runs_over, tidy, told
-from millstream_lab.experiment import Finding, Outcome, Progress
+from millstream_lab.dcape.runs import (
+    EQUAL,
+    add,
+    courses,
+    deaths,
+    falls,
+    final,
+    gain_over_one,
+    growth,
+    kept_up,
+    lasting,
+    results,
+    runs_over,
+    seed_gain,
+    seed_minute,
+    tidy,
+)
+from millstream_lab.experiment import Progress
 
-EQUAL = 0.02  # throughputs within this count as the same
-
-
-def small_plan(window_s: float, *, joins: bool) -> Callable[[int, bool, Progress], Outcome]:
-    """5.4, 5.5, 5.6: a plan that one processor could run, on 1 to 5."""
-
-    def go(seed: int, quick: bool, progress: Progress) -> Outcome:  # noqa: ARG001  (no chance in it)
-        runs = runs_over(plan_1(window_s, joins=joins), "round_robin", range(1, 6), quick, progress)
-        least = min(gain(one, runs[0]) for one in runs[1:])
-        finding = Finding(
-            "distributing a small plan never gives less than one processor",
-            f"{told(runs)}; least change {least:+.1%}",
-            least >= -EQUAL,
-            ""
-            if least >= -EQUAL
-            else "on two, Round Robin sends every join's output to the other processor, up to "
-            "1,840 rows a second, and both ends pay for each row",
-        )
-        return Outcome(tidy(runs), [finding])
-
-    return go
+COUNTS = (1, 2, 3, 4, 5)
+LARGEST = (1, 3, 5)
+NEEDS = (lasting(), deaths())
 
 
-def larger_plan(
-    plan: Callable[[float], VirtualPlan], pattern: str, claimed: float
-) -> Callable[[int, bool, Progress], Outcome]:
-    """5.7, 5.8, 5.9: what five processors gain over one."""
-
-    def go(seed: int, quick: bool, progress: Progress) -> Outcome:  # noqa: ARG001
-        runs = runs_over(plan(10.0), pattern, range(1, 6), quick, progress)
-        central, five = runs[0], runs[-1]
-        reached = gain(five, central)
-        findings = [
-            Finding(
-                f"{claimed:.0%} more by distribution over five",
-                f"{told(runs)}; {reached:+.0%} on five",
-                reached >= claimed - EQUAL,
-                ""
-                if reached >= claimed - EQUAL
-                else "one processor is less overloaded here than the thesis's was",
-            ),
-            _rising(runs),
-        ]
-        if claimed > 0.3:
-            findings.append(_levelling(central, five))
-        return Outcome(tidy(runs), findings)
+def on_counts(
+    plan: VirtualPlan, pattern: str, counts: Sequence[int]
+) -> Callable[[int, bool, Progress], list[Row]]:
+    def go(seed: int, quick: bool, progress: Progress) -> list[Row]:  # noqa: ARG001  (no chance in it)
+        return tidy(runs_over(plan, pattern, counts, quick, progress))
 
     return go
 
 
-def _rising(runs: list[Run]) -> Finding:
-    falls = [
-        f"{b.processors} after {a.processors}" for a, b in pairwise(runs) if gain(b, a) < -EQUAL
-    ]
-    changes = ", ".join(f"{one.processors}: {gain(one, runs[0]):+.0%}" for one in runs[1:])
-    return Finding(
-        "throughput rises with the number of processors",
-        f"over one processor {changes}",
-        not falls,
-        f"less with {', '.join(falls)}: where the pattern puts the costliest joins matters more "
-        "than how many processors there are"
-        if falls
-        else "",
+def gains(rows: Rows) -> str:
+    told = ", ".join(f"{n}: {gain_over_one(n)(rows):+.1%}" for n in COUNTS[1:])
+    return f"over one processor on {told}; {results(rows)}"
+
+
+def _least_gain(rows: Rows) -> float:
+    return min(gain_over_one(count)(rows) for count in COUNTS[1:])
+
+
+def _why_no_gain(rows: Rows) -> str:
+    """One processor that keeps up leaves nothing to gain."""
+    share = kept_up(rows, processors=1)
+    return f"one processor already gives {share:.0%} of what is wanted" if share > 0.9 else ""
+
+
+NEVER_BELOW = Claim(
+    "distributing a small plan never gives less than one processor",
+    at_least("least change over one processor", _least_gain, 0.0, EQUAL, "+%"),
+    NEEDS,
+    gains,
+)
+
+
+def _steepest_fall(rows: Rows) -> float:
+    ends = [final(rows, "rows_out", processors=count) for count in COUNTS]
+    return min(b / a - 1 for a, b in pairwise(ends))
+
+
+def larger(claimed: float) -> tuple[Claim, ...]:
+    return (
+        Claim(
+            f"{claimed:.0%} more by distribution",
+            about("change on five over one", gain_over_one(5), claimed, 0.1, "+%"),
+            NEEDS,
+            gains,
+            _why_no_gain,
+        ),
+        Claim(
+            "throughput rises with the number of processors",
+            at_least("steepest fall by one processor more", _steepest_fall, 0.0, EQUAL, "+%"),
+            NEEDS,
+            gains,
+            lambda rows: "less with " + ", ".join(falls(COUNTS, rows)),
+        ),
     )
 
 
-def _levelling(central: Run, five: Run) -> Finding:
-    """The second half of a run against the first."""
-    halves = []
-    for one in (central, five):
-        end = one.record.samples[-1].at
-        early = one.record.rows_out_at(end / 2)
-        halves.append((one.rows_out - early) / max(early, 1e-9))
-    return Finding(
-        "one processor levels off, several go on in a straight line",
-        f"second half against the first: one {halves[0]:.2f}, five {halves[1]:.2f}",
-        halves[0] < halves[1] - EQUAL,
-        ""
-        if halves[0] < halves[1] - EQUAL
-        else "rates are constant and so is what a full processor gives",
-    )
+def _half(rows: Rows, count: int) -> float:
+    """Results of the second half of a run over those of the first."""
+    course = courses(rows, "rows_out", processors=count)
+    end = course[-1][0]
+    early = [value for minute, value in course if minute <= end / 2][-1]
+    return (course[-1][1] - early) / max(early, 1e-9)
 
 
-def largest_plan(seed: int, quick: bool, progress: Progress) -> Outcome:  # noqa: ARG001
-    """5.10: plan 4 on 1, 3 and 5."""
-    runs = runs_over(plan_4(10.0), "grouping", (1, 3, 5), quick, progress)
-    failed = runs[0].record.failed.get("p1")
-    return Outcome(
-        tidy(runs),
-        [
-            Finding(
-                "one processor runs out of memory at about 20 minutes, several do not",
-                told(runs),
-                failed is not None
-                and 15 <= failed / 60 <= 25
-                and not any(one.record.failed for one in runs[1:]),
-                "a quick run ends before" if quick else "",
-            ),
-            Finding(
-                "several processors give far more",
-                f"five over one {gain(runs[-1], runs[0]):+.0%}",
-                gain(runs[-1], runs[0]) > 0.33,
-            ),
-        ],
-    )
+LEVELS_OFF = Claim(
+    "one processor levels off, several go on in a straight line",
+    at_most("second half over the first on one, less that on five",
+            lambda rows: _half(rows, 1) - _half(rows, 5), -0.1),
+    NEEDS,
+    lambda rows: f"one {_half(rows, 1):.2f}, five {_half(rows, 5):.2f}",
+)  # fmt: skip
 
 
-def memory_of_largest(seed: int, quick: bool, progress: Progress) -> Outcome:
-    """5.11: rows in memory during 5.10."""
-    outcome = largest_plan(seed, quick, progress)
-    central = [row for row in outcome.rows if row["processors"] == 1]
-    held = {float(str(row["minute"])): float(str(row["rows_held_max"])) for row in central}
-    first = _growth(held, 0, 8)
-    later = _growth(held, 10, 18)
-    return Outcome(
-        outcome.rows,
-        [
-            Finding(
-                "memory of one processor jumps after about 10 minutes",
-                f"rows a minute in minutes 0 to 8: {first:,.0f}, in 10 to 18: {later:,.0f}",
-                later > first * 1.2,
-                ""
-                if later > first * 1.2
-                else "with constant rates what one processor cannot serve piles up evenly from the "
-                "start; a jump needs input that grows, as the thesis's logs may have",
-            )
-        ],
-    )
+def _death_minute(rows: Rows) -> float:
+    found = courses(rows, "minute", processors=1)
+    died = [row["died_at_minute"] for row in rows if row["processors"] == 1]
+    return float(died[-1]) if died[-1] is not None else float(found[-1][0] * 10)
 
 
-def _growth(held: dict[float, float], start: float, end: float) -> float:
-    inside = sorted(minute for minute in held if start <= minute <= end)
-    if len(inside) < 2:
-        return 0.0
-    return (held[inside[-1]] - held[inside[0]]) / (inside[-1] - inside[0])
+def _others_died(rows: Rows) -> float:
+    dead = {r["processors"] for r in rows if r["died_at_minute"] is not None}
+    return float(len(dead & {3, 5}))
+
+
+def _jump(rows: Rows) -> float:
+    """Growth of memory in the eight minutes after minute 10 over that of the eight before."""
+    course = courses(rows, "rows_held_max", processors=1)
+    return growth(course, 10, 18) / max(growth(course, 0.5, 8), 1e-9)
 
 
 for _name, _window, _joins in (("5.4", 0.0, False), ("5.5", 2.0, True), ("5.6", 10.0, True)):
     add(
         f"dcape-{_name}",
         f"plan 1 with windows of {_window:g} s on 1 to 5 processors: distribution costs nothing",
-        small_plan(_window, joins=_joins),
+        on_counts(plan_1(_window, joins=_joins), "round_robin", COUNTS),
         "never below one processor",
+        (NEVER_BELOW,),
     )
-add(
-    "dcape-5.7",
-    "plan 2 by Round Robin on 1 to 5 processors",
-    larger_plan(plan_2, "round_robin", 0.25),
-    "25 % more by distribution",
-)
-add(
-    "dcape-5.8",
-    "plan 2 by Grouping on 1 to 5 processors",
-    larger_plan(plan_2, "grouping", 0.25),
-    "25 % more by distribution",
-)
+for _name, _pattern in (("5.7", "round_robin"), ("5.8", "grouping")):
+    add(
+        f"dcape-{_name}",
+        f"plan 2 by {'Round Robin' if _name == '5.7' else 'Grouping'} on 1 to 5 processors",
+        on_counts(plan_2(10.0), _pattern, COUNTS),
+        "25 % more by distribution",
+        larger(0.25),
+        marks=seed_gain(0.25, 0.25, processors=1),
+    )
 add(
     "dcape-5.9",
     "plan 3 by Grouping on 1 to 5 processors",
-    larger_plan(plan_3, "grouping", 0.33),
+    on_counts(plan_3(10.0), "grouping", COUNTS),
     "33 % more on five; one processor levels off",
+    (*larger(0.33), LEVELS_OFF),
+    marks=seed_gain(0.33, 0.33, processors=1),
 )
 add(
     "dcape-5.10",
     "plan 4 by Grouping: one processor runs out of memory",
-    largest_plan,
+    on_counts(plan_4(10.0), "grouping", LARGEST),
     "one processor fails at about 20 minutes",
-)
+    (
+        Claim(
+            "one processor runs out of memory at about 20 minutes",
+            about("minute at which it fails (ten times the run's length: never)", _death_minute,
+                  20, 5),
+            (lasting(),),
+            results,
+        ),
+        Claim(
+            "several processors do not run out of memory",
+            at_most("runs on three and five that fail", _others_died, 0),
+            (lasting(),),
+            results,
+        ),
+    ),
+    marks=seed_minute(20, "one processor fails"),
+)  # fmt: skip
 add(
     "dcape-5.11",
     "rows in memory during 5.10",
-    memory_of_largest,
+    on_counts(plan_4(10.0), "grouping", LARGEST),
     "memory of one processor jumps at about 10 minutes",
+    (
+        Claim(
+            "memory of one processor jumps after about 10 minutes",
+            at_least("its growth in minutes 10 to 18 over that in minutes 0 to 8", _jump, 1.5,
+                     0.2, "times"),
+            (lasting(18),),
+            lambda rows: ", ".join(
+                f"{growth(courses(rows, 'rows_held_max', processors=1), a, b):,.0f} rows a minute "
+                f"in {a:.0f} to {b}" for a, b in ((0.5, 8), (10, 18))
+            ),
+        ),
+    ),
     "rows_held_max",
     "rows on the fullest processor",
-)
+    seed_minute(10, "memory jumps"),
+)  # fmt: skip

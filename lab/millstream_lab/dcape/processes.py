@@ -9,15 +9,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 from millstream.client.manager_client import ManagerClient
 from millstream.core.errors import MillstreamError
 from millstream.edge.peers.local_cluster import LocalCluster
 from millstream.edge.peers.peers import PeerDirectory
-from millstream.sim.plotting import mark_claim
+from millstream.sim.plotting import mark_claim, mark_seed
 from millstream.store.moves.records import Place
+from millstream_lab.claims import Bound, Claim, Row, Rows, at_least, at_most, change, mean, numbers
 from millstream_lab.dcape.cluster import (
     cluster,
     cpu_s,
@@ -28,7 +29,7 @@ from millstream_lab.dcape.cluster import (
     until,
     write_rows,
 )
-from millstream_lab.experiment import EXPERIMENTS, Experiment, Finding, Outcome, Progress, Row
+from millstream_lab.experiment import EXPERIMENTS, Experiment, Progress
 
 DRAIN_S = 300.0
 BEAT_S = 0.3  # between reports: the end of a run is seen in them
@@ -93,7 +94,7 @@ def repeated(action: Callable[[], object], per_s: float) -> Iterator[list[int]]:
         thread.join(10)
 
 
-def requests(seed: int, quick: bool, progress: Progress) -> Outcome:
+def requests(seed: int, quick: bool, progress: Progress) -> list[Row]:
     """4.3: throughput of a processor that is asked for its figures ever more often."""
     from millstream.control.protocol.commands import Report  # noqa: PLC0415
     from millstream.edge.processor.client import ProcessorClient  # noqa: PLC0415
@@ -115,24 +116,10 @@ def requests(seed: int, quick: bool, progress: Progress) -> Outcome:
                 {"requests_wanted": rate, "requests": round(reached, 1), "rows_per_s": round(found)}
             )
         asking.close()
-    alone = float(str(rows[0]["rows_per_s"]))
-    fifty = next(r for r in rows if r["requests_wanted"] == 50)
-    change = float(str(fifty["rows_per_s"])) / alone - 1
-    return Outcome(
-        rows,
-        [
-            Finding(
-                "no loss of throughput up to 50 requests a second",
-                f"{alone:,.0f} rows/s alone, {fifty['rows_per_s']:,} at {fifty['requests']} "
-                f"requests a second ({change:+.0%})",
-                change > -0.1,
-                "one run each on a machine that others use; 10 % is within its scatter",
-            )
-        ],
-    )
+    return rows
 
 
-def waiting(seed: int, quick: bool, progress: Progress) -> Outcome:  # noqa: ARG001  (no chance in it)
+def waiting(seed: int, quick: bool, progress: Progress) -> list[Row]:  # noqa: ARG001  (no chance in it)
     """4.4: CPU of a processor whose consumers are told of news, and of one they keep asking."""
     seconds, consumers = (5.0, 4) if quick else (30.0, 12)
     rows: list[Row] = []
@@ -154,18 +141,7 @@ def waiting(seed: int, quick: bool, progress: Progress) -> Outcome:  # noqa: ARG
                 {"way": way, "consumers": consumers, "cpu_share": round(spent / seconds, 4)}
             )
         peers.close()
-    told, polling = (float(str(row["cpu_share"])) for row in rows)
-    return Outcome(
-        rows,
-        [
-            Finding(
-                "receivers and distributors that are notified leave more CPU than polling ones",
-                f"{told:.1%} of a CPU for {consumers} waiting consumers, {polling:.1%} when each "
-                "asks fifty times a second",
-                told < polling,
-            )
-        ],
-    )
+    return rows
 
 
 def _calm(pid: int) -> None:
@@ -198,7 +174,7 @@ def _wait_together(look: Callable[[int], None], count: int, pause: float, second
         thread.join(seconds + 30)
 
 
-def connections(seed: int, quick: bool, progress: Progress) -> Outcome:
+def connections(seed: int, quick: bool, progress: Progress) -> list[Row]:
     """4.6: throughput of a processor whose base stream ever more consumers fetch as it works."""
     counts = (0, 4) if quick else (0, 2, 4, 8, 12, 24)
     rows_in, queries = (20_000, 2) if quick else (200_000, 8)
@@ -224,18 +200,7 @@ def connections(seed: int, quick: bool, progress: Progress) -> Outcome:
             for fetcher in fetchers:
                 fetcher.join(30)
             rows.append({"connections": count, "rows_per_s": round(found)})
-    alone, last = (float(str(rows[n]["rows_per_s"])) for n in (0, -1))
-    return Outcome(
-        rows,
-        [
-            Finding(
-                "throughput falls with connections",
-                "; ".join(f"{r['connections']}: {r['rows_per_s']:,} rows/s" for r in rows),
-                last < alone,
-                "" if last < alone else "sending files costs a Spark processor next to nothing",
-            )
-        ],
-    )
+    return rows
 
 
 def _fetch_all(url: str, stream: str, consumer: str, stop: threading.Event) -> None:
@@ -260,7 +225,7 @@ def _fetch_all(url: str, stream: str, consumer: str, stop: threading.Event) -> N
     peers.close()
 
 
-def manager(seed: int, quick: bool, progress: Progress) -> Outcome:
+def manager(seed: int, quick: bool, progress: Progress) -> list[Row]:
     """4.8 to 4.10: a manager with five processors while queries run; a sample a second."""
     count, queries, seconds = (2, 4, 10.0) if quick else (5, 20, 60.0)
     rows: list[Row] = []
@@ -276,36 +241,9 @@ def manager(seed: int, quick: bool, progress: Progress) -> Outcome:
             worker.start()
             until_s = time.monotonic() + seconds
             while worker.is_alive() or time.monotonic() < until_s:
-                rows.append(_second(made, pid, phase))
+                rows.append({"processors": count, **_second(made, pid, phase)})
             worker.join()
-    quiet = [r for r in rows if r["phase"] == "quiet"]
-    mean = {
-        key: fmean(float(str(r[key])) for r in quiet) for key in ("cpu", "bytes_in", "bytes_out")
-    }
-    memory = median(float(str(r["memory_mb"])) for r in quiet)
-    return Outcome(
-        rows,
-        [
-            Finding(
-                "CPU near 0 except when planning",
-                f"{mean['cpu']:.1%} of a CPU when nothing changes, at most "
-                f"{max(float(str(r['cpu'])) for r in rows):.0%} in a second",
-                mean["cpu"] < 0.05,
-            ),
-            Finding(
-                "about 400 B/s in, at most 1 kB/s out",
-                f"{mean['bytes_in']:.0f} B/s in, {mean['bytes_out']:.0f} B/s out with {count} "
-                "processors when nothing changes",
-                mean["bytes_in"] + mean["bytes_out"] <= 1400,
-            ),
-            Finding(
-                "less than 20 MB of memory",
-                f"{memory:.0f} MB resident",
-                memory < 20,
-                "an interpreter with a web server alone takes several times that" * (memory >= 20),
-            ),
-        ],
-    )
+    return rows
 
 
 def _submit(made: LocalCluster, count: int) -> None:
@@ -327,7 +265,9 @@ def _second(made: LocalCluster, pid: int, phase: str) -> Row:
     }
 
 
-def line(x: str, y: str, unit: str, claim: str) -> Callable[[Sequence[Row], Any], None]:
+def line(
+    x: str, y: str, unit: str, claim: str, figure_y: float | None = None
+) -> Callable[[Sequence[Row], Any], None]:
     """A line over a number, bars over names, or a course over seconds where x is empty."""
 
     def plot(rows: Sequence[Row], figure: Any) -> None:
@@ -339,27 +279,131 @@ def line(x: str, y: str, unit: str, claim: str) -> Callable[[Sequence[Row], Any]
             axis.bar([row[x] for row in rows], values, 0.5)
         else:
             axis.plot([row[x] for row in rows], values, marker="o")
+        if figure_y is not None:
+            mark_seed(axis, y=figure_y, text=f"{figure_y:g}")
+            axis.legend(fontsize=7)
         axis.set(xlabel=x or "seconds", ylabel=unit, ylim=(0, None))
         mark_claim(axis, claim)
 
     return plot
 
 
+# -- claims ---------------------------------------------------------------------------------------
+
+
+def _loss(rows: Rows) -> float:
+    """The worst change of throughput by up to 50 requests a second."""
+    alone = mean(rows, "rows_per_s", requests_wanted=0)
+    asked = [n for n in numbers(rows, "requests_wanted") if 0 < n <= 50]
+    return min(change(mean(rows, "rows_per_s", requests_wanted=n), alone) for n in asked)
+
+
+def _most_asked(rows: Rows) -> float:
+    return max(numbers(rows, "requests_wanted"))
+
+
+def _by(column: str, y: str) -> Callable[[Rows], str]:
+    return lambda rows: ", ".join(f"{row[column]}: {row[y]:,}" for row in rows)
+
+
+REQUESTS = Claim(
+    "no loss of throughput up to 50 requests a second",
+    at_least("worst change up to 50 requests a second", _loss, 0.0, 0.1, "+%"),
+    (at_least("requests a second tried", _most_asked, 1000),),
+    _by("requests", "rows_per_s"),
+)
+
+
+def _told_over_polling(rows: Rows) -> float:
+    return mean(rows, "cpu_share", way="told") / max(mean(rows, "cpu_share", way="polling"), 1e-9)
+
+
+WAITING = Claim(
+    "receivers and distributors that are notified leave more CPU than polling ones",
+    at_most("CPU when told of news over CPU when polled", _told_over_polling, 0.9),
+    (at_least("consumers", lambda rows: max(numbers(rows, "consumers")), 12),),
+    _by("way", "cpu_share"),
+)
+
+
+def _at_most_connections(rows: Rows) -> float:
+    counts = numbers(rows, "connections")
+    few, many = min(counts), max(counts)
+    return change(
+        mean(rows, "rows_per_s", connections=many), mean(rows, "rows_per_s", connections=few)
+    )
+
+
+CONNECTIONS = Claim(
+    "throughput falls with connections",
+    at_most("change from no connection to the most", _at_most_connections, -0.1, 0, "+%"),
+    (at_least("connections tried", lambda rows: max(numbers(rows, "connections")), 24),),
+    _by("connections", "rows_per_s"),
+)
+FIVE = (at_least("processors", lambda rows: max(numbers(rows, "processors")), 5),)
+
+
+def _quiet(column: str) -> Callable[[Rows], float]:
+    return lambda rows: mean(rows, column, phase="quiet")
+
+
+MANAGER = {
+    "4.8": (
+        Claim(
+            "CPU near 0 except when planning",
+            at_most("share of a CPU when nothing changes", _quiet("cpu"), 0.05, 0, "%"),
+            FIVE,
+            lambda rows: f"{mean(rows, 'cpu', phase='planning'):.1%} when planning",
+        ),
+    ),
+    "4.9": (
+        Claim(
+            "about 400 B/s in",
+            Bound("bytes in when nothing changes", _quiet("bytes_in"), 400, 400, 200, "B/s"),
+            FIVE,
+        ),
+        Claim(
+            "at most 1 kB/s out",
+            at_most("bytes out when nothing changes", _quiet("bytes_out"), 1000, 0, "B/s"),
+            FIVE,
+        ),
+    ),
+    "4.10": (
+        Claim(
+            "less than 20 MB of memory",
+            at_most("resident memory when nothing changes",
+                    lambda rows: median(numbers(rows, "memory_mb", phase="quiet")), 20, 0, "MB"),
+            FIVE,
+        ),
+    ),
+}  # fmt: skip
+_MANAGED = ("cpu", "bytes_in", "bytes_out", "memory_mb")
+FIGURES = {"4.9": 400.0, "4.10": 20.0}  # of the seed, in the unit of the plot
 _RATE, _CPU = "input rows a second", "share of a CPU"
-for _name, _title, _run, _x, _y, _unit, _claim in (
+for _name, _title, _run, _x, _y, _unit, _claim, _claims, _measured in (
     ("4.3", "a real processor under connection requests", requests, "requests", "rows_per_s", _RATE,
-     "no loss up to 50 requests a second"),
+     "no loss up to 50 requests a second", (REQUESTS,), ("rows_per_s", "requests")),
     ("4.4", "a real processor with consumers that wait or poll", waiting, "way", "cpu_share", _CPU,
-     "notified ones leave the engine more CPU"),
+     "notified ones leave the engine more CPU", (WAITING,), ("cpu_share",)),
     ("4.6", "a real processor by number of connections", connections, "connections", "rows_per_s",
-     _RATE, "falls with connections; 8 to 12 are safe"),
-    ("4.8", "CPU of a real manager", manager, "", "cpu", _CPU, "near 0 except when planning"),
+     _RATE, "falls with connections; 8 to 12 are safe", (CONNECTIONS,), ("rows_per_s",)),
+    ("4.8", "CPU of a real manager", manager, "", "cpu", _CPU, "near 0 except when planning",
+     MANAGER["4.8"], _MANAGED),
     ("4.9", "network use of a real manager", manager, "", "bytes_in", "bytes a second in",
-     "about 400 B/s in, at most 1 kB/s out"),
+     "about 400 B/s in, at most 1 kB/s out", MANAGER["4.9"], _MANAGED),
     ("4.10", "memory of a real manager", manager, "", "memory_mb", "resident MB",
-     "less than 20 MB"),
+     "less than 20 MB", MANAGER["4.10"], _MANAGED),
 ):  # fmt: skip
     EXPERIMENTS.add(
         f"dcape-{_name}",
-        Experiment(f"dcape-{_name}", _title, "dcape", _run, line(_x, _y, _unit, _claim)),
+        Experiment(
+            f"dcape-{_name}",
+            _title,
+            "dcape",
+            _run,
+            line(_x, _y, _unit, _claim, FIGURES.get(_name)),
+            _claims,
+            _measured,
+            real=True,
+        ),
     )

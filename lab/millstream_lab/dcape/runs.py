@@ -2,16 +2,30 @@
 
 Runs are in virtual time: the production patterns, cost models and policies on virtual processors
 (lab/millstream_lab/dcape/distributed_plan.py), calibrated as docs/design/0015 says. Throughput is
-what the thesis plots: results given so far.
+what the thesis plots: results given so far. The thesis restarts an experiment in which a processor
+fails; here such a run is not comparable.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from millstream.core.placement import Placement, ProcessorDescription
 from millstream.decide.place.patterns import distribute
-from millstream.sim.plotting import mark_claim
+from millstream.sim.plotting import mark_claim, mark_seed
+from millstream_lab.claims import (
+    Bound,
+    Claim,
+    Row,
+    Rows,
+    at_least,
+    at_most,
+    change,
+    chosen,
+    numbers,
+    values,
+)
 from millstream_lab.dcape.distributed_plan import (
     DistributedPlan,
     Environment,
@@ -19,15 +33,21 @@ from millstream_lab.dcape.distributed_plan import (
     Redistribution,
     VirtualPlan,
 )
-from millstream_lab.experiment import EXPERIMENTS, Experiment, Outcome, Progress, Row
+from millstream_lab.experiment import EXPERIMENTS, Experiment, Progress
 
 MINUTES = 30
 QUICK_MINUTES = 5
+STORED_S = 30.0  # between two stored samples
+EQUAL = 0.02  # throughputs within this count as the same
 PATTERN_NAMES = {
     "round_robin": "Round Robin",
     "grouping": "Grouping",
     "quality_aware": "quality-aware (ours)",
 }
+MEASURED = (
+    "rows_out", "rows_wanted", "rows_held_max", "still_s_max", "moves_so_far", "connections_max",
+    "died_at_minute",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +58,10 @@ class Run:
     plan: VirtualPlan
     pattern: str
     processors: int
-    table: Placement
     record: PlanRecord
-
-    @property
-    def rows_out(self) -> float:
-        return self.record.rows_out
-
-    @property
-    def rows_wanted(self) -> float:
-        """Results if everything kept up, from the first second on."""
-        end = self.record.samples[-1].at
-        return end * sum(self.plan.rates[root] for root in self.plan.graph.roots)
+    factor: float = 1.0  # of the rates
+    seed: int = 0
+    moved: str = "never"  # or by what operators move
 
 
 def names(count: int) -> tuple[str, ...]:
@@ -69,12 +81,15 @@ def run(
     label: str = "",
     environment: Environment | None = None,
     redistribution: Redistribution | None = None,
+    factor: float = 1.0,
+    seed: int = 0,
 ) -> Run:
     table = table_of(plan, pattern, count)
     driver = DistributedPlan(plan, table, names(count), environment, redistribution)
     record = driver.run(minutes * 60)
     text = label or f"{PATTERN_NAMES[pattern]}, {count} processor{'s' * (count > 1)}"
-    return Run(text, plan, pattern, count, table, record)
+    moved = "never" if redistribution is None else redistribution.name
+    return Run(text, plan, pattern, count, record, factor, seed, moved)
 
 
 def minutes_of(quick: bool) -> int:
@@ -93,52 +108,163 @@ def runs_over(
 
 
 def tidy(runs: Iterable[Run]) -> list[Row]:
-    """One row a sample."""
-    return [
-        {
+    """One row for every half minute of a run."""
+    return [row for one in runs for row in _rows_of(one)]
+
+
+def _rows_of(one: Run) -> Iterable[Row]:
+    wanted_per_s = sum(one.plan.rates[root] for root in one.plan.graph.roots) * one.factor
+    died = min(one.record.failed.values(), default=None)
+    still = still_max = 0.0
+    before = None
+    for sample in one.record.samples:
+        if before is not None and sample.at > 60:
+            lasted = sample.at - before.at
+            still = still + lasted if sample.rows_out <= before.rows_out else 0.0
+            still_max = max(still_max, still)
+        before = sample
+        if sample.at % STORED_S:
+            continue
+        yield {
             "run": one.label,
             "plan": one.plan.name,
             "pattern": one.pattern,
             "processors": one.processors,
+            "factor": one.factor,
+            "seed": one.seed,
+            "moved": one.moved,
             "minute": round(sample.at / 60, 4),
             "rows_out": round(sample.rows_out, 1),
+            "rows_wanted": round(wanted_per_s * sample.at, 1),
             "rows_held_max": round(max(sample.rows_held.values()), 1),
+            "still_s_max": still_max,
             "moves_so_far": sum(at <= sample.at for at, _ in one.record.moves),
             "connections_max": max(one.record.connections.values()),
+            "died_at_minute": None if died is None else round(died / 60, 3),
         }
-        for one in runs
-        for sample in one.record.samples
+
+
+# -- quantities of claims -------------------------------------------------------------------------
+
+
+def final(rows: Rows, column: str, **where: object) -> float:
+    """A column at the end of one run, or the mean over seeds of what it was at the end."""
+    mine = chosen(rows, **where)
+    ends = [numbers(mine, column, run=r, seed=s)[-1] for r, s in keys(mine)]
+    return sum(ends) / len(ends)
+
+
+def keys(rows: Rows) -> list[tuple[str, int]]:
+    return list(dict.fromkeys((row["run"], row["seed"]) for row in rows))
+
+
+def gain(rows: Rows, first: dict[str, object], second: dict[str, object]) -> float:
+    """By how much the first run's results are more than the second's."""
+    return change(final(rows, "rows_out", **first), final(rows, "rows_out", **second))
+
+
+def gain_over_one(count: int) -> Callable[[Rows], float]:
+    return lambda rows: gain(rows, {"processors": count}, {"processors": 1})
+
+
+def deaths(**where: object) -> Bound:
+    """Nothing died."""
+
+    def count(rows: Rows) -> float:
+        mine = chosen(rows, **where)
+        return float(sum(_died(mine, r, s) is not None for r, s in keys(mine)))
+
+    return at_most("processors out of memory", count, 0)
+
+
+def lasting(minutes: float = MINUTES) -> Bound:
+    return at_least("minutes of a run", lambda rows: max(numbers(rows, "minute")), minutes)
+
+
+def _died(rows: Rows, run_label: str, seed: int) -> float | None:
+    return chosen(rows, run=run_label, seed=seed)[-1]["died_at_minute"]  # type: ignore[no-any-return]
+
+
+def results(rows: Rows) -> str:
+    """Results of each run, and which ran out of memory."""
+    parts = []
+    for label in values(rows, "run"):
+        mine = chosen(rows, run=label)
+        ends = [numbers(mine, "rows_out", seed=s)[-1] for s in values(mine, "seed")]
+        died = [d for s in values(mine, "seed") if (d := _died(rows, label, s)) is not None]
+        note = f", out of memory at {min(died):.1f} min" if died else ""
+        parts.append(f"{label} {sum(ends) / len(ends):,.0f}{note}")
+    return "results: " + "; ".join(parts)
+
+
+def kept_up(rows: Rows, **where: object) -> float:
+    """Share of what would come out if nothing fell behind."""
+    return final(rows, "rows_out", **where) / final(rows, "rows_wanted", **where)
+
+
+def courses(rows: Rows, column: str, **where: object) -> list[tuple[float, float]]:
+    """(minute, value) of one run."""
+    mine = chosen(rows, **where)
+    return [(float(r["minute"]), float(r[column])) for r in mine]
+
+
+def growth(course: Sequence[tuple[float, float]], start: float, end: float) -> float:
+    """Per minute, between two minutes."""
+    inside = [(m, v) for m, v in course if start <= m <= end]
+    if len(inside) < 2:
+        return float("nan")
+    (first, low), (last, high) = inside[0], inside[-1]
+    return (high - low) / (last - first)
+
+
+def falls(counts: Sequence[int], rows: Rows) -> list[str]:
+    """Where more processors give less."""
+    ends = {count: final(rows, "rows_out", processors=count) for count in counts}
+    return [
+        f"{b} after {a} ({change(ends[b], ends[a]):+.0%})"
+        for a, b in pairwise(counts)
+        if change(ends[b], ends[a]) < -EQUAL
     ]
 
 
-def gain(first: Run, second: Run) -> float:
-    """By how much the first gave more than the second."""
-    return first.rows_out / max(second.rows_out, 1e-9) - 1
+# -- plots ----------------------------------------------------------------------------------------
 
 
-def told(runs: Sequence[Run]) -> str:
-    """Results of each run, and which ran out of memory."""
-    parts = []
-    for one in runs:
-        failed = "".join(
-            f", {name} out of memory at {at / 60:.1f} min"
-            for name, at in sorted(one.record.failed.items())
-        )
-        parts.append(f"{one.label} {one.rows_out:,.0f}{failed}")
-    return "; ".join(parts)
+Marks = Callable[[Any, Rows], None]  # draws the seed's figures on an axis
 
 
-Value = Callable[[Row], float]
+def seed_gain(low: float, high: float, **base: object) -> Marks:
+    """What the seed's gain would make of one of our runs, at its end."""
+
+    def mark(axis: Any, rows: Rows) -> None:
+        mine = chosen(rows, **base)
+        end = max(numbers(mine, "minute"))
+        for share in sorted({low, high}):
+            text = f"{share:+.0%} on {mine[0]['run']}"
+            mark_seed(axis, x=end, y=(1 + share) * final(mine, "rows_out"), text=text)
+
+    return mark
 
 
-def curves(claim: str, y: str, unit: str) -> Callable[[Sequence[Row], Any], None]:
-    """A line for each run over the minutes."""
+def seed_minute(minute: float, text: str) -> Marks:
+    return lambda axis, _: mark_seed(axis, x=minute, text=text)
+
+
+def curves(
+    claim: str, y: str, unit: str, marks: Marks | None = None
+) -> Callable[[Sequence[Row], Any], None]:
+    """A line for each run over the minutes: the mean over seeds."""
 
     def plot(rows: Sequence[Row], figure: Any) -> None:
         axis = figure.subplots()
         for label in dict.fromkeys(row["run"] for row in rows):
-            mine = [row for row in rows if row["run"] == label]
-            axis.plot([row["minute"] for row in mine], [row[y] for row in mine], label=label)
+            sums: dict[float, list[float]] = {}
+            for row in rows:
+                if row["run"] == label:
+                    sums.setdefault(row["minute"], []).append(row[y])
+            axis.plot(list(sums), [sum(v) / len(v) for v in sums.values()], label=label)
+        if marks is not None:
+            marks(axis, rows)
         axis.set(xlabel="minutes", ylabel=unit, ylim=(0, None))
         axis.legend(fontsize=7)
         mark_claim(axis, claim)
@@ -149,10 +275,13 @@ def curves(claim: str, y: str, unit: str) -> Callable[[Sequence[Row], Any], None
 def add(
     name: str,
     title: str,
-    run_it: Callable[[int, bool, Progress], Outcome],
+    run_it: Callable[[int, bool, Progress], Sequence[Row]],
     claim: str,
+    claims: Iterable[Claim],
     y: str = "rows_out",
     unit: str = "results so far, rows",
+    marks: Marks | None = None,
 ) -> None:
     """Registers an experiment whose figure is one line a run."""
-    EXPERIMENTS.add(name, Experiment(name, title, "dcape", run_it, curves(claim, y, unit)))
+    plot = curves(claim, y, unit, marks)
+    EXPERIMENTS.add(name, Experiment(name, title, "dcape", run_it, plot, tuple(claims), MEASURED))

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from millstream.sim.plotting import COLOURS, mark_claim
+from millstream_lab.claims import MissingError
 from millstream_lab.network.setup import DISTRIBUTED, mean
 
 Rows = Sequence[Mapping[str, Any]]
@@ -29,12 +30,27 @@ LINE_CLAIMS = {
 
 
 def _mean(rows: Rows, column: str, **where: object) -> float:
-    return mean([dict(row) for row in rows], column, **where)
+    """NaN, which leaves a gap, where nothing was placed."""
+    try:
+        return mean(rows, column, **where)
+    except MissingError:
+        return float("nan")
 
 
 def plot_bars(rows: Rows, figure: Any, column: str, label: str) -> None:
     """Groups by arrangement and bound: bars distributed, dots centralised, a line the optimum."""
-    axis = figure.subplots()
+    shared = sorted({row["sources_a_node"] for row in rows})
+    figure.set_size_inches(6.4, 2.6 * len(shared) + 1.0)
+    axes = figure.subplots(len(shared), 1, squeeze=False, sharex=True)[:, 0]
+    for axis, k in zip(axes, shared, strict=True):
+        _bars([row for row in rows if row["sources_a_node"] == k], axis, column)
+        axis.set_ylabel(f"{label}\n{k} source{'s' * (k > 1)} a node", fontsize=8)
+        axis.set_ylim(0, None)
+    axes[-1].legend(ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=7.5)
+    mark_claim(axes[0], CLAIMS[column])
+
+
+def _bars(rows: Rows, axis: Any, column: str) -> None:
     groups = sorted(
         {(r["arrangement"], r["bound"]) for r in rows}, key=lambda g: (BOUND_ORDER[g[1]], g[0])
     )
@@ -57,10 +73,6 @@ def plot_bars(rows: Rows, figure: Any, column: str, label: str) -> None:
             [position - 0.4, position + 0.4], [best, best], "-", color=COLOURS[5], label=shown
         )
     axis.set_xticks(range(len(groups)), [f"{a}\n{b}" for a, b in groups], fontsize=7.5)
-    axis.set_ylabel(label)
-    axis.set_ylim(0, None)
-    axis.legend(ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.12), fontsize=7.5)
-    mark_claim(axis, CLAIMS[column])
 
 
 def plot_lines(

@@ -11,7 +11,7 @@ source is 0.4 x 500 = 200 ms from the proxy): there they are scaled with the dis
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
@@ -28,7 +28,7 @@ from millstream.sim.topologies.arrangements import SCENARIOS, Arrangement, Scena
 from millstream.sim.topologies.families import Topology, transit_stub
 from millstream.sim.topologies.transit_stub import TransitStub
 from millstream.sim.topologies.trees import TreeModel, random_tree
-from millstream_lab.experiment import Finding
+from millstream_lab.claims import Bound, MissingError, at_least, confidence, values
 from millstream_lab.network.overlay import Overlay
 from millstream_lab.network.overlay_run import place_distributed
 
@@ -79,6 +79,7 @@ class Workload:
     model: TreeModel = field(default_factory=TreeModel)
     labels: tuple[tuple[str, Any], ...] = ()
     share: float = 1.0  # of the scale's trees
+    sources_a_node: int = 1  # neighbours in the tree that share a node: the seed's k
 
 
 def bounds_of(scenario: Scenario) -> Bounds:
@@ -102,7 +103,11 @@ def instances(
         for tree in range(max(1, round(size.trees * workload.share))):
             depth = workload.model.drawn_depth(rng)
             count = workload.model.fanout**depth
-            found = arrange(topology, workload.scenario, count, rng)
+            found = _shared(
+                arrange(topology, workload.scenario, -(-count // workload.sources_a_node), rng),
+                workload.sources_a_node,
+                count,
+            )
             problem = random_tree(topology, found, workload.model, depth, rng)
             labels: Row = {
                 "topology": number,
@@ -113,6 +118,14 @@ def instances(
                 **dict(workload.labels),
             }
             yield Instance(topology, overlay, found, problem, labels)
+
+
+def _shared(found: Arrangement, times: int, count: int) -> Arrangement:
+    """Every source's node taken by so many sources, which are neighbours in the tree."""
+    if times == 1:
+        return found
+    nodes = [node for node in found.sources for _ in range(times)]
+    return replace(found, sources=tuple(nodes[:count]))
 
 
 # The rows of an experiment on one network: (seed, quick, number of the network).
@@ -213,21 +226,63 @@ def _figures(
     return row
 
 
-def mean(rows: Iterable[Row], column: str, **where: object) -> float:
-    """The mean of a column over the feasible rows that match; NaN if there are none."""
-    values = [
-        row[column]
-        for row in rows
-        if row["feasible"]
-        and row[column] is not None
-        and all(row[key] == value for key, value in where.items())
-    ]
-    return float(np.mean(values)) if values else float("nan")
+VALUES = (
+    "ratio", "stretch", "at_proxy", "at_sources", "inside", "messages", "envelopes",
+    "probed_pairs", "mapping_s",
+)  # fmt: skip
 
 
-def judged(claim: str, measured: str, holds: bool, reason: str = "") -> Finding:
-    """A finding; the reason is told only where the claim does not hold."""
-    return Finding(claim, measured, holds, "" if holds else reason)
+def by_network(rows: Iterable[Row], *keys: str) -> list[Row]:
+    """One row for each network, planner, mode and values of the keys: means over its trees."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    names = ("topology", *keys, "planner", "mode")
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    found = []
+    for group, some in groups.items():
+        placed = [row for row in some if row["feasible"]]
+        means = {
+            column: _mean_of([row[column] for row in placed if row[column] is not None])
+            for column in VALUES
+        }
+        won = _mean_of([float(row["ratio"] < 1 - 1e-9) for row in placed])
+        found.append(
+            dict(zip(names, group, strict=True))
+            | {"trees": len(some), "placed": len(placed), "won": won}
+            | means
+        )
+    return found
+
+
+def _mean_of(found: Sequence[float]) -> float | None:
+    return float(np.mean(found)) if found else None
+
+
+def mean(rows: Iterable[Mapping[str, Any]], column: str, **where: object) -> float:
+    """The mean of a column over the trees that were placed, in the rows that match."""
+    total = weights = 0.0
+    for row in rows:
+        if row[column] is None or any(row[key] != value for key, value in where.items()):
+            continue
+        weight = float(row.get("placed", 1) or 0)
+        total, weights = total + weight * float(row[column]), weights + weight
+    if not weights:
+        raise MissingError(f"{column} where {where}")
+    return total / weights
+
+
+def interval(rows: Sequence[Mapping[str, Any]], column: str, **where: object) -> str:
+    """The mean, and half the 95 % interval over networks."""
+    found = [mean(rows, column, topology=name, **where) for name in values(rows, "topology")]
+    return f"{mean(rows, column, **where):.3f} ± {confidence(found):.3f}"
+
+
+def full(trees: int) -> tuple[Bound, ...]:
+    """The seed's ten networks, and as many trees a point as the experiment has at full size."""
+    return (
+        at_least("networks", lambda rows: len(values(rows, "topology")), FULL.topologies),
+        at_least("trees a point and network", lambda rows: min(r["trees"] for r in rows), trees),
+    )
 
 
 def with_selectivity(workload: Workload, selectivity_max: float) -> Workload:

@@ -13,7 +13,8 @@ from millstream.decide.balance.load_information import (
     smallest_alpha,
 )
 from millstream.sim.plotting import mark_claim
-from millstream_lab.experiment import EXPERIMENTS, Experiment, Finding, Outcome, Progress, Row
+from millstream_lab.claims import Claim, Row, Rows, about, at_least, mean
+from millstream_lab.experiment import EXPERIMENTS, Experiment, Progress
 
 KAPPA = 1.2
 EXAMPLE = Fluctuation(1, 1, 2.0)
@@ -22,9 +23,9 @@ ALPHAS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 0.99)
 WINDOW_S = 0.1
 
 
-def run(seed: int, quick: bool, progress: Progress) -> Outcome:
+def run(seed: int, quick: bool, progress: Progress) -> list[Row]:
     progress("solving the inequality, filtering bursts")
-    rows: list[dict[str, Any]] = [
+    rows: list[Row] = [
         _row("bound", hold, factor, smallest_alpha(Fluctuation(1, hold, factor), KAPPA), 0.0, 0.0)
         for hold in (0, 1, 2, 4, 8)
         for factor in FACTORS
@@ -33,7 +34,7 @@ def run(seed: int, quick: bool, progress: Progress) -> Outcome:
     for alpha in ALPHAS:
         reports, late = _burst_reports(alpha, windows, seed), _windows_to_notice(alpha)
         rows.append(_row("filter", 1, 2.0, alpha, reports, late))
-    return Outcome(rows, _findings(rows))
+    return rows
 
 
 def _row(
@@ -79,30 +80,46 @@ def _windows_to_notice(alpha: float) -> float:
     return float("inf")
 
 
-def _findings(rows: Sequence[dict[str, Any]]) -> list[Finding]:
-    solved = smallest_alpha(EXAMPLE, KAPPA)
-    filters = {r["alpha"]: r for r in rows if r["kind"] == "filter"}
-    quiet, loud = filters[0.9]["reports_a_minute"], filters[0.5]["reports_a_minute"]
-    return [
-        Finding(
-            "m1 = m2 = 1, l = 2, kappa = 1.2 give alpha >= 0.9",
-            f"alpha >= {solved:.4f}: the seed rounds",
-            abs(solved - 0.9) < 0.01,
+def _filtered(rows: Rows, column: str, alpha: float) -> float:
+    return mean(rows, column, kind="filter", alpha=alpha)
+
+
+def _louder(rows: Rows) -> float:
+    """Reports at alpha 0.5 over those at 0.9."""
+    quiet = _filtered(rows, "reports_a_minute", 0.9)
+    return _filtered(rows, "reports_a_minute", 0.5) / max(quiet, 0.1)
+
+
+def _slower(rows: Rows) -> float:
+    late = _filtered(rows, "windows_to_notice", 0.99)
+    return late / max(_filtered(rows, "windows_to_notice", 0.9), 0.1)
+
+
+CLAIMS = (
+    Claim(
+        "m1 = m2 = 1, l = 2, kappa = 1.2 give alpha >= 0.9",
+        about("least alpha", lambda rows: mean(rows, "alpha", kind="bound", m2=1, l=2.0), 0.9,
+              0.01),
+    ),
+    Claim(
+        "such an alpha smooths out short fluctuations",
+        at_least("reports a minute under bursts at alpha 0.5 over those at 0.9", _louder, 4, 0,
+                 "times"),
+        beside=lambda rows: (
+            f"{_filtered(rows, 'reports_a_minute', 0.5):.1f} and "
+            f"{_filtered(rows, 'reports_a_minute', 0.9):.1f} a minute"
         ),
-        Finding(
-            "such an alpha smooths out short fluctuations",
-            f"reports a minute: {loud:.1f} at alpha 0.5, {quiet:.1f} at 0.9",
-            quiet < loud / 4,
-            "bursts that follow each other closely still add up" if quiet > 1 else "",
+    ),
+    Claim(
+        "alpha must not be too close to 1, or the load is not reflected",
+        at_least("windows to notice a lasting doubling at alpha 0.99 over those at 0.9", _slower,
+                 2, 0, "times"),
+        beside=lambda rows: (
+            f"alpha <= {largest_alpha(2.0, KAPPA, 10):.3f} tells it within 10; after "
+            f"{_filtered(rows, 'windows_to_notice', 0.9):.0f} windows at 0.9"
         ),
-        Finding(
-            "alpha must not be too close to 1, or the load is not reflected",
-            f"a lasting doubling is told after {filters[0.9]['windows_to_notice']:.0f} windows at "
-            f"0.9, {filters[0.99]['windows_to_notice']:.0f} at 0.99; alpha <= "
-            f"{largest_alpha(2.0, KAPPA, 10):.3f} tells it within 10",
-            filters[0.99]["windows_to_notice"] > 2 * filters[0.9]["windows_to_notice"],
-        ),
-    ]
+    ),
+)  # fmt: skip
 
 
 def plot(rows: Sequence[Row], figure: Any) -> None:
@@ -135,5 +152,7 @@ EXPERIMENTS.add(
         "placement",
         run,
         plot,
+        CLAIMS,
+        ("alpha", "reports_a_minute", "windows_to_notice"),
     ),
 )

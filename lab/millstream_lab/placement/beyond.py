@@ -1,6 +1,7 @@
 """Beyond seed 002: a better policy than its own, the model against exact runs, growth with size."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from statistics import fmean
 from time import process_time
 from typing import Any
 
@@ -12,7 +13,20 @@ from millstream.sim.cluster.cluster import Cluster, Run, Setting
 from millstream.sim.cluster.network import NetworkModel
 from millstream.sim.scenario import ClusterPart, NetworkPart, Scenario, WorkloadPart
 from millstream.sim.workloads import Workload, random_queries
-from millstream_lab.experiment import EXPERIMENTS, Experiment, Finding, Outcome, Progress, Row
+from millstream_lab.claims import (
+    Claim,
+    Row,
+    Rows,
+    about,
+    at_least,
+    at_most,
+    change,
+    chosen,
+    mean,
+    numbers,
+    values,
+)
+from millstream_lab.experiment import EXPERIMENTS, Experiment, Progress
 from millstream_lab.placement.exact import RowSimulation
 from millstream_lab.placement.setup import averages, run, scenario, seeds, surge, traffic_mbps
 
@@ -21,8 +35,8 @@ OURS, THEIRS = "least_ratio", "flow_aware"
 SPANS = {"skewed": (30.0, 60.0), "surge": (20.0, 50.0)}
 
 
-def measure_better(seed: int, quick: bool, progress: Progress) -> Outcome:
-    rows: list[dict[str, Any]] = []
+def measure_better(seed: int, quick: bool, progress: Progress) -> list[Row]:
+    rows: list[Row] = []
     for number in seeds(seed, 2 if quick else 20):
         progress(f"seed {number}")
         for policy in (THEIRS, OURS):
@@ -31,7 +45,7 @@ def measure_better(seed: int, quick: bool, progress: Progress) -> Outcome:
             rows.append(
                 _better_row("surge", policy, number, run(surge(quick=quick, policy=policy), number))
             )
-    return Outcome(rows, [_better_finding(rows, name) for name in SPANS])
+    return rows
 
 
 def _better_row(setup: str, policy: str, seed: int, done: Run) -> dict[str, Any]:
@@ -48,20 +62,41 @@ def _better_row(setup: str, policy: str, seed: int, done: Run) -> dict[str, Any]
     }
 
 
-def _better_finding(rows: list[dict[str, Any]], setup: str) -> Finding:
-    """Seed by seed: how much lower the worst ratio is, and what traffic it took."""
-    mine = [r for r in rows if r["setup"] == setup and r["policy"] == OURS]
-    other = {r["seed"]: r for r in rows if r["setup"] == setup and r["policy"] == THEIRS}
-    change = [r["worst_ratio"] / other[r["seed"]]["worst_ratio"] - 1 for r in mine]
-    traffic = [r["traffic_mbps"] / other[r["seed"]]["traffic_mbps"] - 1 for r in mine]
-    kept = sum(c <= -0.2 and t <= 0.0 for c, t in zip(change, traffic, strict=True))
-    return Finding(
-        f"target: {setup}, worst ratio at least 20 % lower at no more traffic",
-        f"worst ratio {np.median(change):+.0%} (median; from {min(change):+.0%} to "
-        f"{max(change):+.0%}), traffic {np.median(traffic):+.0%} (at most {max(traffic):+.0%}); "
-        f"both in {kept} of {len(mine)} seeds",
-        float(np.median(change)) <= -0.2 and float(np.median(traffic)) <= 0.0 and kept == len(mine),
+def _changes(rows: Rows, setup: str, column: str) -> list[float]:
+    """Ours against the seed's policy, seed by seed."""
+    return [
+        change(
+            mean(rows, column, setup=setup, policy=OURS, seed=seed),
+            mean(rows, column, setup=setup, policy=THEIRS, seed=seed),
+        )
+        for seed in values(chosen(rows, setup=setup), "seed")
+    ]
+
+
+def _range_of(setup: str, column: str) -> Callable[[Rows], str]:
+    def tell(rows: Rows) -> str:
+        found = _changes(rows, setup, column)
+        return f"median {np.median(found):+.0%}, from {min(found):+.0%} to {max(found):+.0%}"
+
+    return tell
+
+
+TWENTY = (at_least("seeds", lambda rows: len(values(rows, "seed")), 20),)
+BETTER_CLAIMS = tuple(
+    Claim(
+        f"target, not in the seed: {setup}, {text} in every seed",
+        at_most(f"largest change of {what}",
+                lambda rows, s=setup, c=column: max(_changes(rows, s, c)),  # type: ignore[misc]
+                most, 0, "+%"),
+        TWENTY,
+        _range_of(setup, column),
     )
+    for setup in SPANS
+    for column, what, text, most in (
+        ("worst_ratio", "the worst ratio", "worst ratio at least 20 % lower", -0.2),
+        ("traffic_mbps", "traffic", "no more traffic", 0.0),
+    )
+)  # fmt: skip
 
 
 def plot_better(rows: Sequence[Row], figure: Any) -> None:
@@ -93,6 +128,8 @@ EXPERIMENTS.add(
         "placement",
         measure_better,
         plot_better,
+        BETTER_CLAIMS,
+        ("worst_ratio", "traffic_mbps"),
     ),
 )
 
@@ -101,27 +138,36 @@ HOSTS = ("h0", "h1", "h2", "h3")
 WIDE = NetworkModel("switched", 1e6, 0.1)
 
 
-def measure_model(seed: int, quick: bool, progress: Progress) -> Outcome:
-    rows: list[dict[str, Any]] = []
+def measure_model(seed: int, quick: bool, progress: Progress) -> list[Row]:
+    rows: list[Row] = []
     for rate in (100.0, 250.0) if quick else (100.0, 200.0, 300.0, 360.0):
         for number in seeds(seed, 1 if quick else 3):
             progress(f"{rate:.0f} rows a second, seed {number}")
             rows += _model_rows(rate, number, 10.0 if quick else 60.0)
-    change = np.array([r["model_s"] / r["exact_s"] - 1 for r in rows])
-    low, high = np.quantile(change, [0.05, 0.95])
-    return Outcome(
-        rows,
-        [
-            Finding(
-                "check: the expected-value model gives the delays of an exact run",
-                f"{len(rows)} paths: mean {change.mean():+.1%}, nine in ten between {low:+.0%} "
-                f"and {high:+.0%}, loads of hosts up to {max(r['load'] for r in rows):.2f}",
-                abs(float(change.mean())) < 0.08,
-                "rows of one batch that meet again at another host wait for each other, which a "
-                "model of independent arrivals does not see",
-            )
-        ],
+    return rows
+
+
+def _errors(rows: Rows) -> list[float]:
+    exact = numbers(rows, "exact_s")
+    return [m / e - 1 for m, e in zip(numbers(rows, "model_s"), exact, strict=True)]
+
+
+def _spread_told(rows: Rows) -> str:
+    low, high = np.quantile(_errors(rows), [0.05, 0.95])
+    return (
+        f"{len(rows)} paths, nine in ten between {low:+.0%} and {high:+.0%}, loads of hosts up to "
+        f"{max(numbers(rows, 'load')):.2f}"
     )
+
+
+MODEL_CLAIMS = (
+    Claim(
+        "check, not in the seed: the expected-value model gives the delays of an exact run",
+        about("mean error of a path's delay", lambda rows: fmean(_errors(rows)), 0.0, 0.08, "+%"),
+        (at_least("loads of hosts", lambda rows: max(numbers(rows, "load")), 0.8),),
+        _spread_told,
+    ),
+)
 
 
 def _model_rows(rate: float, seed: int, duration_s: float) -> list[dict[str, Any]]:
@@ -196,6 +242,8 @@ EXPERIMENTS.add(
         "placement",
         measure_model,
         plot_model,
+        MODEL_CLAIMS,
+        ("exact_s", "model_s"),
     ),
 )
 
@@ -204,8 +252,8 @@ SIZES = ((32, 500), (100, 2000), (316, 6320), (1000, 20_000))
 QUICK_SIZES = ((16, 250), (32, 500))
 
 
-def measure_growth(seed: int, quick: bool, progress: Progress) -> Outcome:
-    rows: list[dict[str, Any]] = []
+def measure_growth(seed: int, quick: bool, progress: Progress) -> list[Row]:
+    rows: list[Row] = []
     for hosts, queries in QUICK_SIZES if quick else SIZES:
         for policy in (THEIRS, OURS):
             progress(f"{hosts} hosts, {queries} queries, {policy}")
@@ -235,25 +283,27 @@ def measure_growth(seed: int, quick: bool, progress: Progress) -> Outcome:
                     "messages": done.messages,
                 }
             )
-    return Outcome(rows, _growth_findings(rows))
+    return rows
 
 
-def _growth_findings(rows: list[dict[str, Any]]) -> list[Finding]:
-    findings = []
-    for policy in (THEIRS, OURS):
-        mine = [r for r in rows if r["policy"] == policy]
-        first, last = mine[0], mine[-1]
-        power = np.log(last["cpu_s"] / first["cpu_s"]) / np.log(last["hosts"] / first["hosts"])
-        findings.append(
-            Finding(
-                "target: 60 simulated seconds in at most 60 s at 32 nodes, 600 s at 1,000",
-                f"{policy}: "
-                + ", ".join(f"{r['cpu_s']:.1f} s at {r['hosts']}" for r in mine)
-                + f" of CPU time; grows with hosts to the power {power:.2f}",
-                all(r["cpu_s"] <= (60 if r["hosts"] <= 32 else 600) for r in mine),
-            )
-        )
-    return findings
+def _growth_claim(policy: str, hosts: int, most_s: float) -> Claim:
+    return Claim(
+        f"target, not in the seed: 60 simulated seconds in at most {most_s:.0f} s at {hosts:,} "
+        f"nodes [{policy}]",
+        at_most("CPU time", lambda rows: mean(rows, "cpu_s", policy=policy, hosts=hosts), most_s,
+                0, "s"),
+        (),
+        lambda rows: ", ".join(
+            f"{r['hosts']}: {r['cpu_s']:.1f} s" for r in chosen(rows, policy=policy)
+        ),
+    )  # fmt: skip
+
+
+GROWTH_CLAIMS = tuple(
+    _growth_claim(policy, hosts, most_s)
+    for policy in (THEIRS, OURS)
+    for hosts, most_s in ((32, 60.0), (1000, 600.0))
+)
 
 
 def plot_growth(rows: Sequence[Row], figure: Any) -> None:
@@ -278,5 +328,7 @@ EXPERIMENTS.add(
         "placement",
         measure_growth,
         plot_growth,
+        GROWTH_CLAIMS,
+        ("cpu_s", "worst_ratio"),
     ),
 )

@@ -1,12 +1,13 @@
 """placement-4: how many partners a node needs (seed 002, figure 4)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, median
 from typing import Any
 
 from millstream.sim.plotting import mark_claim
-from millstream_lab.experiment import EXPERIMENTS, Experiment, Finding, Outcome, Progress, Row
+from millstream_lab.claims import Claim, Row, Rows, at_least, at_most, listed, numbers, values
+from millstream_lab.experiment import EXPERIMENTS, Experiment, Progress
 from millstream_lab.placement.setup import (
-    averages,
     convergence_s,
     deviation,
     run,
@@ -21,8 +22,8 @@ DURATION_S = 90.0
 LAST_S = 10.0
 
 
-def measure(seed: int, quick: bool, progress: Progress) -> Outcome:
-    rows: list[dict[str, Any]] = []
+def measure(seed: int, quick: bool, progress: Progress) -> list[Row]:
+    rows: list[Row] = []
     for partners in QUICK_PARTNERS if quick else PARTNERS:
         progress(f"max1 = {partners}")
         for number in seeds(seed, 2 if quick else 5):
@@ -37,6 +38,7 @@ def measure(seed: int, quick: bool, progress: Progress) -> Outcome:
             from_s = DURATION_S - LAST_S
             rows.append(
                 {
+                    "hosts": made.cluster.hosts,
                     "max1": partners,
                     "seed": number,
                     "deviation": deviation(done, from_s),
@@ -48,52 +50,83 @@ def measure(seed: int, quick: bool, progress: Progress) -> Outcome:
                     "control_kbps": done.mean("control_kbps"),
                 }
             )
-    return Outcome(rows, _findings(rows))
+    return rows
 
 
-def _median(rows: list[dict[str, Any]], key: str, partners: int) -> float:
-    found = sorted(float(r[key]) for r in rows if r["max1"] == partners)
-    middle = len(found) // 2
-    return found[middle] if len(found) % 2 else (found[middle - 1] + found[middle]) / 2
+def _by_partners(rows: Rows, column: str, choose: Callable[..., float] = fmean) -> dict[int, float]:
+    return {n: choose(numbers(rows, column, max1=n)) for n in sorted(values(rows, "max1"))}
 
 
-def _findings(rows: list[dict[str, Any]]) -> list[Finding]:
-    spread = averages(rows, "deviation", "max1")
-    many = [n for n in spread if n >= 4]
-    ratio = {n: _median(rows, "worst_ratio", n) for n in spread}
-    pace = averages(rows, "convergence_s", "max1")
-    told = averages(rows, "control_kbps", "max1")
-    some = [n for n in spread if n >= 1]
-    stuck = sum(r["load_max"] > 0.98 for r in rows if r["max1"] >= 4)
-    total = sum(r["max1"] >= 4 for r in rows)
-    return [
-        Finding(
-            "the load is well balanced from max1 = 4 on, more partners hardly help",
-            f"deviation {spread[0]:.3f} without, "
-            + ", ".join(f"{spread[n]:.3f} at {n}" for n in some),
-            max(spread[n] for n in many) < spread[0] / 2
-            and max(spread[n] for n in many) - min(spread[n] for n in many) < 0.04,
-        ),
-        Finding(
-            "the worst ratio is alike from max1 = 4 on",
-            "median over seeds: " + ", ".join(f"{ratio[n]:.1f} at {n}" for n in ratio),
-            max(ratio[n] for n in many) < 3 * min(ratio[n] for n in many),
-            f"in {stuck} of {total} runs one node stays full: no partner of it is a factor kappa "
-            "below its own average, so nobody asks (algorithm 2)"
-            if stuck
-            else "",
-        ),
-        Finding(
-            "convergence takes about as long with few partners as with many",
-            ", ".join(f"{pace[n]:.0f} s at {n}" for n in some),
-            max(pace[n] for n in some) < 2.5 * min(pace[n] for n in some),
-        ),
-        Finding(
-            "more partners cost more messages",
-            ", ".join(f"{told[n]:.0f} kbps at {n}" for n in some),
-            told[max(some)] > told[min(some)],
-        ),
-    ]
+def _many(found: Mapping[int, float], least: int = 4) -> list[float]:
+    return [value for count, value in found.items() if count >= least]
+
+
+def _over(column: str, choose: Callable[..., float], least: int) -> Callable[[Rows], float]:
+    """The largest value over the smallest, from so many partners on."""
+
+    def ratio(rows: Rows) -> float:
+        some = _many(_by_partners(rows, column, choose), least)
+        return max(some) / max(min(some), 1e-9)
+
+    return ratio
+
+
+def _told(column: str, choose: Callable[..., float] = fmean) -> Callable[[Rows], str]:
+    return lambda rows: "by max1: " + listed(_by_partners(rows, column, choose))
+
+
+def _stuck(rows: Rows) -> str:
+    """Runs in which one node stays full though it has partners."""
+    loads = [row["load_max"] for row in rows if row["max1"] >= 4]
+    full = sum(load > 0.98 for load in loads)
+    return f"in {full} of {len(loads)} runs from max1 = 4 on one node stays full" if full else ""
+
+
+NEEDS = (
+    at_least("nodes", lambda rows: max(numbers(rows, "hosts")), 32),
+    at_least("seeds", lambda rows: len(values(rows, "seed")), 5),
+)
+CLAIMS = (
+    Claim(
+        "the load is well balanced from max1 = 4 on",
+        at_most("deviation of load from 4 on over that without balancing",
+                lambda rows: max(_many(_by_partners(rows, "deviation")))
+                / _by_partners(rows, "deviation")[0], 0.5),
+        NEEDS,
+        _told("deviation"),
+    ),
+    Claim(
+        "more partners than 4 hardly help",
+        at_most("largest deviation of load from 4 on, less the smallest",
+                lambda rows: max(_many(_by_partners(rows, "deviation")))
+                - min(_many(_by_partners(rows, "deviation"))), 0.04),
+        NEEDS,
+        _told("deviation"),
+    ),
+    Claim(
+        "the worst ratio is alike from max1 = 4 on",
+        at_most("largest over smallest median from 4 on", _over("worst_ratio", median, 4), 1.5, 0,
+                "times"),
+        NEEDS,
+        _told("worst_ratio", median),
+        _stuck,
+    ),
+    Claim(
+        "convergence takes about as long with few partners as with many",
+        at_most("longest over shortest from 1 on", _over("convergence_s", fmean, 1), 1.5, 0,
+                "times"),
+        NEEDS,
+        _told("convergence_s"),
+    ),
+    Claim(
+        "more partners cost more messages",
+        at_least("traffic of messages at the most partners over that at one",
+                 lambda rows: _many(_by_partners(rows, "control_kbps"), 1)[-1]
+                 / _many(_by_partners(rows, "control_kbps"), 1)[0], 1.1, 0, "times"),
+        NEEDS,
+        _told("control_kbps"),
+    ),
+)  # fmt: skip
 
 
 def plot(rows: Sequence[Row], figure: Any) -> None:
@@ -105,9 +138,9 @@ def plot(rows: Sequence[Row], figure: Any) -> None:
     known: list[dict[str, Any]] = [dict(r) for r in rows]
     for axis, key, label, claim in zip(panels, keys, labels, claims, strict=True):
         shown = [r for r in known if r["max1"] > 0 or key != "convergence_s"]
-        values = list(dict.fromkeys(int(r["max1"]) for r in shown))
+        counts = list(dict.fromkeys(int(r["max1"]) for r in shown))
         axis.plot([r["max1"] for r in shown], [r[key] for r in shown], ".", alpha=0.4, c="C5")
-        axis.plot(values, [_median(known, key, n) for n in values], "o-", c="C0")
+        axis.plot(counts, [median(numbers(known, key, max1=n)) for n in counts], "o-", c="C0")
         axis.axvline(4, color="#555555", lw=0.8, ls=":")
         axis.set_xlabel("partners a node asks for (max1)")
         axis.set_ylabel(label)
@@ -125,5 +158,7 @@ EXPERIMENTS.add(
         "placement",
         measure,
         plot,
+        CLAIMS,
+        ("deviation", "worst_ratio", "convergence_s", "control_kbps", "load_max"),
     ),
 )

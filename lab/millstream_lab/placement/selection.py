@@ -1,10 +1,11 @@
 """placement-5 and placement-6: what to move (seed 002, figures 5 and 6)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from millstream.sim.plotting import mark_claim
-from millstream_lab.experiment import EXPERIMENTS, Experiment, Finding, Outcome, Progress, Row
+from millstream_lab.claims import Claim, Row, Rows, at_least, at_most, listed, numbers, values
+from millstream_lab.experiment import EXPERIMENTS, Experiment, Progress
 from millstream_lab.placement.setup import (
     SURGE_AT_S,
     SURGE_END_S,
@@ -27,8 +28,8 @@ RIVALS = ("flow_aware", "operator_based")
 SETTLED_S = 40.0
 
 
-def measure_units(seed: int, quick: bool, progress: Progress) -> Outcome:
-    rows: list[dict[str, Any]] = []
+def measure_units(seed: int, quick: bool, progress: Progress) -> list[Row]:
+    rows: list[Row] = []
     for operators in QUICK_OPERATORS if quick else OPERATORS:
         progress(f"{operators:.0f} operators a fragment")
         for number in seeds(seed, 1 if quick else 3):
@@ -43,6 +44,7 @@ def measure_units(seed: int, quick: bool, progress: Progress) -> Outcome:
                 done = found.run
                 rows.append(
                     {
+                        "hosts": made.cluster.hosts,
                         "operators_a_fragment": operators,
                         "policy": policy,
                         "seed": number,
@@ -55,44 +57,69 @@ def measure_units(seed: int, quick: bool, progress: Progress) -> Outcome:
                         "moves": sum(move.outcome == "done" for move in done.moves),
                     }
                 )
-    return Outcome(rows, _unit_findings(rows))
+    return rows
 
 
-def _unit_findings(rows: list[dict[str, Any]]) -> list[Finding]:
-    sizes = list(dict.fromkeys(r["operators_a_fragment"] for r in rows))
-    few, many = sizes[0], sizes[-1]
-    qf = averages(rows, "worst_ratio", "operators_a_fragment", policy="flow_aware")
-    op = averages(rows, "worst_ratio", "operators_a_fragment", policy="operator_based")
-    op_want = averages(rows, "wanted_mbps", "operators_a_fragment", policy="operator_based")
-    qf_want = averages(rows, "wanted_mbps", "operators_a_fragment", policy="flow_aware")
-    op_moves = averages(rows, "moves", "operators_a_fragment", policy="operator_based")
-    qf_mb = averages(rows, "data_mb", "operators_a_fragment", policy="flow_aware")
-    op_mb = averages(rows, "data_mb", "operators_a_fragment", policy="operator_based")
-    return [
-        Finding(
-            "with more operators fragments give a much better worst ratio",
-            ", ".join(f"at {n:.0f}: {qf[n]:.0f} against {op[n]:.0f}" for n in sizes),
-            all(qf[n] < op[n] for n in sizes[len(sizes) // 2 :]),
+def _by_size(rows: Rows, column: str, policy: str) -> dict[float, float]:
+    return averages(rows, column, "operators_a_fragment", policy=policy)
+
+
+def _both(column: str) -> Callable[[Rows], str]:
+    return lambda rows: "; ".join(
+        f"{policy}: {listed(_by_size(rows, column, policy), '.3g')}" for policy in RIVALS
+    )
+
+
+def _over_rival(rows: Rows, column: str, sizes: Sequence[float]) -> float:
+    """Fragments over operators, at worst."""
+    mine, theirs = (_by_size(rows, column, policy) for policy in RIVALS)
+    return max(mine[size] / theirs[size] for size in sizes)
+
+
+def _larger_half(rows: Rows) -> list[float]:
+    sizes = sorted(values(rows, "operators_a_fragment"))
+    return sizes[len(sizes) // 2 :]
+
+
+def _growth(rows: Rows, policy: str, column: str) -> float:
+    found = list(_by_size(rows, column, policy).values())
+    return found[-1] / found[0]
+
+
+UNIT_NEEDS = (
+    at_least("nodes", lambda rows: max(numbers(rows, "hosts")), 32),
+    at_least("seeds", lambda rows: len(values(rows, "seed")), 3),
+)
+UNIT_CLAIMS = (
+    Claim(
+        "with more operators fragments give a much better worst ratio",
+        at_most("worst ratio of fragments over that of operators, in the larger half, at worst",
+                lambda rows: _over_rival(rows, "worst_ratio", _larger_half(rows)), 0.5),
+        UNIT_NEEDS,
+        _both("worst_ratio"),
+    ),
+    Claim(
+        "the rival's data transfer grows quickly with the operators",
+        at_least("traffic that its placement wants at the most operators over that at the fewest",
+                 lambda rows: _growth(rows, "operator_based", "wanted_mbps"), 1.5, 0, "times"),
+        UNIT_NEEDS,
+        _both("wanted_mbps"),
+        lambda rows: (
+            f"that of fragments changes {_growth(rows, 'flow_aware', 'wanted_mbps'):.2f} times: "
+            "each further filter also thins the rows that cross"
+            if _growth(rows, "flow_aware", "wanted_mbps") < 1
+            else ""
         ),
-        Finding(
-            "the rival's data transfer grows quickly with the operators and congests the network",
-            f"at {few:.0f} and {many:.0f} operators its placement wants {op_want[few]:.0f} and "
-            f"{op_want[many]:.0f} Mbps, that of fragments {qf_want[few]:.0f} and "
-            f"{qf_want[many]:.0f}; it moves "
-            f"{op_moves[few]:.0f} and {op_moves[many]:.0f} operators",
-            op_want[many] > 1.5 * op_want[few],
-            ""
-            if op_want[many] > 1.5 * op_want[few]
-            else "it does not grow by itself, for each further filter also thins the rows that "
-            f"cross; against fragments it goes from {op_want[few] / qf_want[few]:.1f} to "
-            f"{op_want[many] / qf_want[many]:.1f} times",
-        ),
-        Finding(
-            "fragments keep the transfer small",
-            ", ".join(f"{qf_mb[n]:.0f} MB at {n:.0f}" for n in sizes),
-            all(qf_mb[n] < op_mb[n] for n in sizes),
-        ),
-    ]
+    ),
+    Claim(
+        "fragments keep the transfer small",
+        at_most("data sent with fragments over that with operators, at worst",
+                lambda rows: _over_rival(rows, "data_mb", values(rows, "operators_a_fragment")),
+                0.8),
+        UNIT_NEEDS,
+        _both("data_mb"),
+    ),
+)  # fmt: skip
 
 
 def plot_units(rows: Sequence[Row], figure: Any) -> None:
@@ -124,12 +151,15 @@ EXPERIMENTS.add(
         "placement",
         measure_units,
         plot_units,
+        UNIT_CLAIMS,
+        ("worst_ratio", "wanted_mbps", "data_mb"),
     ),
 )
 
 # --- figure 6: which fragments --------------------------------------------------------------------
 STRATEGIES = ("static", "flow_aware", "intermediate", "elementary")
 DYNAMIC = STRATEGIES[1:]
+SPAN_S = 2  # of a stored row
 STAGES = {
     "before": (10.0, SURGE_AT_S),
     "surge": (SURGE_AT_S, SURGE_UNTIL_S),
@@ -137,67 +167,118 @@ STAGES = {
 }
 
 
-def measure_selection(seed: int, quick: bool, progress: Progress) -> Outcome:
-    rows: list[dict[str, Any]] = []
+def measure_selection(seed: int, quick: bool, progress: Progress) -> list[Row]:
+    rows: list[Row] = []
     for number in seeds(seed, 2 if quick else 8):
         progress(f"seed {number}")
         done = {name: run(surge(quick=quick, policy=name), number) for name in STRATEGIES}
         still = [s.data_mbps for s in done["static"].samples]
         for name, result in done.items():
-            for n, sample in enumerate(result.samples):
+            # A row for every span: means of its samples.
+            for start in range(0, int(SURGE_END_S), SPAN_S):
+                some = [
+                    (sample.data_mbps - still[n], sample.ratio_worst)
+                    for n, sample in enumerate(result.samples)
+                    if start < sample.now_s <= start + SPAN_S
+                ]
                 rows.append(
                     {
+                        "hosts": len(result.samples[0].loads),
                         "policy": name,
                         "seed": number,
-                        "now_s": round(sample.now_s, 3),
-                        "extra_mbps": sample.data_mbps - still[n],
-                        "state_mbps": sample.state_mbps,
-                        "worst_ratio": sample.ratio_worst,
-                        "moves": sample.moves,
+                        "now_s": start + SPAN_S,
+                        "extra_mbps": sum(extra for extra, _ in some) / len(some),
+                        "worst_ratio": sum(ratio for _, ratio in some) / len(some),
                     }
                 )
-    return Outcome(rows, _selection_findings(rows))
+    return rows
 
 
-def _stage(rows: list[dict[str, Any]], policy: str, stage: str, key: str = "extra_mbps") -> float:
+def _stage(rows: Rows, policy: str, stage: str, key: str = "extra_mbps") -> float:
     low, high = STAGES[stage]
     return average([r for r in rows if low < r["now_s"] <= high], key, policy=policy)
 
 
-def _selection_findings(rows: list[dict[str, Any]]) -> list[Finding]:
-    extra = {name: {stage: _stage(rows, name, stage) for stage in STAGES} for name in DYNAMIC}
-    shown = "; ".join(
-        f"{name} " + ", ".join(f"{value:.1f} {stage}" for stage, value in stages.items())
-        for name, stages in extra.items()
+def _told(rows: Rows) -> str:
+    stages = {
+        name: ", ".join(f"{_stage(rows, name, stage):.1f} {stage}" for stage in STAGES)
+        for name in DYNAMIC
+    }
+    return "Mbps over static: " + "; ".join(f"{name} {text}" for name, text in stages.items())
+
+
+def _flow_lead(rows: Rows) -> float:
+    """What flow-aware selection adds over the least of the others, at the worst stage."""
+    return max(
+        _stage(rows, "flow_aware", stage) - min(_stage(rows, n, stage) for n in DYNAMIC[1:])
+        for stage in STAGES
     )
-    ratio = averages(rows, "worst_ratio", "policy")
-    back = {name: stages["after"] - stages["before"] for name, stages in extra.items()}
-    dynamic = [ratio[name] for name in DYNAMIC]
-    return [
-        Finding(
-            "flow-aware selection adds least traffic at all stages, elementary most",
-            f"Mbps over static: {shown}",
-            all(
-                extra["flow_aware"][stage] <= min(extra[n][stage] for n in DYNAMIC) + 0.05
-                for stage in STAGES
-            )
-            and extra["elementary"]["surge"] >= extra["intermediate"]["surge"] - 0.05,
-        ),
-        Finding(
-            "when rates fall back flow-aware returns to where it was, the others do not",
-            "after minus before: " + ", ".join(f"{n} {v:+.1f} Mbps" for n, v in back.items()),
-            back["flow_aware"] <= min(back.values()) and back["flow_aware"] < 0.5,
-            "a light node asks its heaviest partner, which seldom is the one that holds its "
-            "fragments: most of what comes back is foreign, and within kappa nobody asks"
-            if back["flow_aware"] >= 0.5
-            else "",
-        ),
-        Finding(
-            "static placement has the worst ratio, the three dynamic ones are alike",
-            ", ".join(f"{n} {v:.0f}" for n, v in ratio.items()),
-            ratio["static"] > max(dynamic) and max(dynamic) < 2 * min(dynamic),
-        ),
-    ]
+
+
+def _back(rows: Rows, policy: str) -> float:
+    """Traffic after the surge, less that before it."""
+    return _stage(rows, policy, "after") - _stage(rows, policy, "before")
+
+
+def _told_back(rows: Rows) -> str:
+    return "after less before: " + ", ".join(f"{n} {_back(rows, n):+.1f} Mbps" for n in DYNAMIC)
+
+
+def _ratios(rows: Rows) -> dict[str, float]:
+    return averages(rows, "worst_ratio", "policy")
+
+
+SELECTION_NEEDS = (
+    at_least("nodes", lambda rows: max(numbers(rows, "hosts")), 32),
+    at_least("seeds", lambda rows: len(values(rows, "seed")), 8),
+)
+SELECTION_CLAIMS = (
+    Claim(
+        "flow-aware selection adds least traffic at all stages",
+        at_most("its extra traffic less the least of the others', at worst", _flow_lead, 0.0, 0.05,
+                "Mbps"),
+        SELECTION_NEEDS,
+        _told,
+    ),
+    Claim(
+        "intermediate selection is better than elementary",
+        at_most("extra traffic in the surge, intermediate less elementary",
+                lambda rows: _stage(rows, "intermediate", "surge")
+                - _stage(rows, "elementary", "surge"), 0.0, 0.05, "Mbps"),
+        SELECTION_NEEDS,
+        _told,
+    ),
+    Claim(
+        "when rates fall back flow-aware returns to where it was",
+        at_most("its extra traffic after the surge less that before",
+                lambda rows: _back(rows, "flow_aware"), 0.0, 0.5, "Mbps"),
+        SELECTION_NEEDS,
+        _told_back,
+    ),
+    Claim(
+        "the other two cannot restore the state before",
+        at_least("lesser of their extra traffic after less before",
+                 lambda rows: min(_back(rows, n) for n in DYNAMIC[1:]), 0.5, 0, "Mbps"),
+        SELECTION_NEEDS,
+        _told_back,
+    ),
+    Claim(
+        "static placement has the worst ratio",
+        at_least("its worst ratio over the largest dynamic one",
+                 lambda rows: _ratios(rows)["static"] / max(_ratios(rows)[n] for n in DYNAMIC),
+                 1.1, 0, "times"),
+        SELECTION_NEEDS,
+        lambda rows: listed(_ratios(rows)),
+    ),
+    Claim(
+        "the three dynamic ones have about the same worst ratio",
+        at_most("largest over smallest of the dynamic ones",
+                lambda rows: max(_ratios(rows)[n] for n in DYNAMIC)
+                / min(_ratios(rows)[n] for n in DYNAMIC), 1.5, 0, "times"),
+        SELECTION_NEEDS,
+        lambda rows: listed(_ratios(rows)),
+    ),
+)  # fmt: skip
 
 
 def plot_selection(rows: Sequence[Row], figure: Any) -> None:
@@ -231,5 +312,7 @@ EXPERIMENTS.add(
         "placement",
         measure_selection,
         plot_selection,
+        SELECTION_CLAIMS,
+        ("extra_mbps", "worst_ratio"),
     ),
 )

@@ -21,6 +21,7 @@ from millstream.sim.scenario import (
 )
 from millstream.sim.scenario_run import Outcome, run_variant
 from millstream.sim.what_if import Variant
+from millstream_lab.claims import Rows, mean, values
 
 SURGE_AT_S, SURGE_UNTIL_S, SURGE_END_S = 20.0, 50.0, 80.0
 Change = dict[str, Any]
@@ -106,15 +107,13 @@ def traffic_mbps(run_: Run, from_s: float = 0.0, until_s: float = float("inf")) 
     return run_.mean("data_mbps", from_s, until_s) + run_.mean("state_mbps", from_s, until_s)
 
 
-def average(rows: list[Change], key: str, **where: object) -> float:
+def average(rows: Rows, key: str, **where: object) -> float:
     """Mean of a column over the rows that match."""
-    found = [float(r[key]) for r in rows if all(r[k] == v for k, v in where.items())]
-    return float(np.mean(found))
+    return mean(rows, key, **where)
 
 
-def averages(rows: list[Change], key: str, by: str, **where: object) -> dict[Any, float]:
-    values = dict.fromkeys(r[by] for r in rows)
-    return {value: average(rows, key, **{by: value}, **where) for value in values}
+def averages(rows: Rows, key: str, by: str, **where: object) -> dict[Any, float]:
+    return {value: average(rows, key, **{by: value}, **where) for value in values(rows, by)}
 
 
 Progress = Callable[[str], None]

@@ -36,6 +36,7 @@ class Record:
     seconds: list[Second] = field(default_factory=list)
     results: dict[str, list[Rows]] = field(default_factory=dict)
     deliveries: list[tuple[float, NDArray[np.float64]]] = field(default_factory=list)
+    by_root: dict[str, list[tuple[float, NDArray[np.float64]]]] = field(default_factory=dict)
     steps: int = 0
 
     def at(self, now: float) -> Second:
@@ -80,6 +81,14 @@ class VirtualProcessor:
                 for port, source in enumerate(self._operators[consumer].spec.inputs)
                 if source == spec.id
             ]
+            for spec in plan.operators
+        }
+        self._queries = {
+            spec.id: tuple(
+                other.query
+                for other in plan.operators
+                if other.query and spec.id in {other.id, *self._graph.subplan(other.id)}
+            )
             for spec in plan.operators
         }
         self._flying: dict[str, list[Rows]] = {}  # rows in steps that are not done yet
@@ -154,7 +163,6 @@ class VirtualProcessor:
                 rows += sum(len(part) for part in self._flying[name])
                 oldest = min(float(part.times[0]) for part in self._flying[name] if len(part))
             if known is None or known.rows != rows or known.oldest != oldest:
-                spec = operator.spec
                 self._views[name] = OperatorView(
                     name,
                     rows,
@@ -162,7 +170,7 @@ class VirtualProcessor:
                     oldest,
                     self._graph.producers(name),
                     self._graph.consumers(name),
-                    (spec.query,) if spec.query else (),
+                    self._queries[name],
                 )
         return list(self._views.values())
 
@@ -251,6 +259,7 @@ class VirtualProcessor:
         if not len(output):
             return Delivery()
         self.record.deliveries.append((now, output.times))
+        self.record.by_root.setdefault(root, []).append((now, output.times))
         delays = now - output.times
         total = float(delays.sum())
         second = self.record.at(now)

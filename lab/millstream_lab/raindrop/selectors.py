@@ -14,7 +14,8 @@ from typing import Any
 from millstream.decide.schedule import Specification
 from millstream.decide.schedule.settings import THESIS_CANDIDATES
 from millstream.sim.plotting import mark_claim
-from millstream_lab.experiment import EXPERIMENTS, Experiment, Finding, Outcome, Progress, Row
+from millstream_lab.claims import Claim, Row, Rows, at_least, numbers, values
+from millstream_lab.experiment import EXPERIMENTS, Experiment, Progress
 from millstream_lab.raindrop.runs import (
     DEFAULT,
     PLANS,
@@ -38,7 +39,7 @@ JUDGEMENTS = {
 }
 
 
-def run_selectors(seed: int, quick: bool, progress: Progress) -> Outcome:
+def run_selectors(seed: int, quick: bool, progress: Progress) -> list[Row]:
     seeds = [seed] if quick else list(range(seed, seed + 20))
     seconds = 30 if quick else 45
     goals = weightings()
@@ -49,7 +50,7 @@ def run_selectors(seed: int, quick: bool, progress: Progress) -> Outcome:
         for each in seeds:
             progress(f"plan {number}, seed {each}")
             rows += compare(number, each, seconds, goals)
-    return Outcome(rows, findings(rows))
+    return rows
 
 
 def compare(number: int, seed: int, seconds: int, goals: Sequence[Specification]) -> list[Row]:
@@ -57,15 +58,14 @@ def compare(number: int, seed: int, seconds: int, goals: Sequence[Specification]
     # The seed's four do not look at the goals: one run serves every weighting.
     four = [run_plan(PLANS[number], name, goals[0], seed, seconds) for name in THESIS_CANDIDATES]
     rows: list[Row] = []
-    same: dict[tuple[str, bool], Run] = {}
     for weighting in goals:
-        aware = _run(number, "cost_aware", weighting, seed, seconds, same)
+        aware = _run(number, "cost_aware", weighting, seed, seconds)
         for selector in SELECTORS:
-            queues = _run(number, selector, weighting, seed, seconds, same)
+            queues = _run(number, selector, weighting, seed, seconds)
             # The default selector's steps depend on the way of counting; the wheel's do not.
             told = selector == DEFAULT
             in_flight = (
-                _run(number, selector, weighting, seed, seconds, same, count_in_flight=True)
+                _run(number, selector, weighting, seed, seconds, count_in_flight=True)
                 if told
                 else queues
             )
@@ -88,18 +88,10 @@ def _run(
     goals: Specification,
     seed: int,
     seconds: int,
-    same: dict[tuple[str, bool], Run],
     *,
     count_in_flight: bool = False,
 ) -> Run:
-    """A run; without a memory goal holding costs differ by a factor only, so one run serves all."""
-    shared = name in (DEFAULT, "cost_aware") and "queue_rows" not in goals.weights
-    if shared and (name, count_in_flight) in same:
-        return same[name, count_in_flight]
-    run = run_plan(PLANS[number], name, goals, seed, seconds, count_in_flight=count_in_flight)
-    if shared:
-        same[name, count_in_flight] = run
-    return run
+    return run_plan(PLANS[number], name, goals, seed, seconds, count_in_flight=count_in_flight)
 
 
 def _row(
@@ -136,34 +128,49 @@ def _row(
     }
 
 
-def findings(rows: Sequence[Row]) -> list[Finding]:
-    """One for each yardstick, judgement and selector, the wheel's beside the default's."""
-    return [
-        _finding(rows, selector, yardstick, counting, spread)
-        for yardstick in YARDSTICKS
-        for counting, spread in JUDGEMENTS
-        for selector in SELECTORS
-    ]
-
-
-def _finding(
-    rows: Sequence[Row], selector: str, yardstick: str, counting: str, spread: str
-) -> Finding:
-    wanted = (selector, yardstick, counting, spread)
-    mine = [
-        float(str(row["relative"]))
-        for row in rows
-        if (row["selector"], row["yardstick"], row["counting"], row["spread"]) == wanted
-    ]
-    above = fmean(value > EVEN for value in mine)
-    return Finding(
-        f"[{selector}] never more than 5 % below the best of {YARDSTICKS[yardstick]}, above it in "
-        f"half of the cases ({JUDGEMENTS[counting, spread]})",
-        f"{len(mine)} cases: worst {min(mine):+.1%}, mean {fmean(mine):+.1%}, "
-        f"above in {above:.0%}, more than 5 % below in "
-        f"{fmean(value < -TOLERANCE for value in mine):.0%}",
-        min(mine) >= -TOLERANCE and above >= 0.5,
+def _relatives(rows: Rows, key: tuple[str, str, str, str]) -> list[float]:
+    selector, yardstick, counting, spread = key
+    return numbers(
+        rows, "relative", selector=selector, yardstick=yardstick, counting=counting, spread=spread
     )
+
+
+def _told(rows: Rows, key: tuple[str, str, str, str]) -> str:
+    mine = _relatives(rows, key)
+    below = fmean(value < -TOLERANCE for value in mine)
+    return f"{len(mine)} cases, mean {fmean(mine):+.1%}, more than 5 % below in {below:.0%}"
+
+
+def _claims(key: tuple[str, str, str, str]) -> tuple[Claim, ...]:
+    """Not in the seed: two for each yardstick, judgement and selector."""
+    selector, yardstick, counting, spread = key
+    name = f"[{selector}] {{}} the best of {YARDSTICKS[yardstick]} ({JUDGEMENTS[counting, spread]})"
+    needs = (at_least("seeds", lambda rows: len(values(rows, "seed")), 20),)
+    return (
+        Claim(
+            name.format("never more than 5 % below"),
+            at_least("worst score against it", lambda rows: min(_relatives(rows, key)),
+                     -TOLERANCE, 0, "+%"),
+            needs,
+            lambda rows: _told(rows, key),
+        ),
+        Claim(
+            name.format("in half of the cases above"),
+            at_least("share of cases above it",
+                     lambda rows: fmean(v > EVEN for v in _relatives(rows, key)), 0.5, 0, "%"),
+            needs,
+            lambda rows: _told(rows, key),
+        ),
+    )  # fmt: skip
+
+
+CLAIMS = tuple(
+    claim
+    for yardstick in YARDSTICKS
+    for counting, spread in JUDGEMENTS
+    for selector in SELECTORS
+    for claim in _claims((selector, yardstick, counting, spread))
+)
 
 
 def plot_selectors(rows: Sequence[Row], figure: Any) -> None:
@@ -209,5 +216,7 @@ EXPERIMENTS.add(
         "raindrop",
         run_selectors,
         plot_selectors,
+        CLAIMS,
+        ("score", "best_score", "difference", "relative"),
     ),
 )

@@ -7,8 +7,10 @@ distribution; here the archive's own pattern arrives, a minute of the trace in a
 from dataclasses import replace
 
 from millstream.sim.arrivals import ChangingPoisson, WorldCup
-from millstream_lab.experiment import EXPERIMENTS, Experiment, Finding, Outcome, Progress, Row
-from millstream_lab.raindrop.figures import ADAPTIVE, ALL, UNITS, figures, place, plotter, tidy
+from millstream_lab.claims import Claim, Row, at_most
+from millstream_lab.experiment import EXPERIMENTS, Experiment, Progress
+from millstream_lab.raindrop.claimed import ADAPTIVE, lasting, place, ranked
+from millstream_lab.raindrop.figures import ALL, MEASURED, UNITS, plotter, tidy
 from millstream_lab.raindrop.operators import PlanSpec
 from millstream_lab.raindrop.runs import PLANS, contest, specification
 
@@ -23,29 +25,29 @@ def with_world_cup(plan: PlanSpec) -> PlanSpec:
     return replace(plan, name=f"{plan.name}, World Cup", streams=dict(streams))
 
 
-def run_world_cup(seed: int, quick: bool, progress: Progress) -> Outcome:
+def run_world_cup(seed: int, quick: bool, progress: Progress) -> list[Row]:
     seeds = [seed] if quick else list(range(seed, seed + 5))
     seconds = 40 if quick else 120
     goals = specification(delay=0.33, rate=0.34, memory=0.33)
     rows: list[Row] = []
-    findings: list[Finding] = []
     for number, plan in PLANS.items():
         found = contest(with_world_cup(plan), goals, ALL, seeds, seconds, progress)
-        rows += tidy(found, seeds, number)
-        for name in ADAPTIVE:
-            ranks = {metric: place(found, name, metric) for metric in UNITS}
-            findings.append(
-                Finding(
-                    f"plan {number}, three equal goals: adaptive not worse than the middle of the "
-                    f"four in any [{name}]",
-                    "; ".join(f"{metric}: {figures(found, metric)}" for metric in UNITS)
-                    + f"; places among the four {ranks}",
-                    max(ranks.values()) <= 3,
-                )
-            )
-    return Outcome(rows, findings)
+        rows += tidy(found, seeds, number, goals.name)
+    return rows
 
 
+CLAIMS = tuple(
+    Claim(
+        f"plan {number}, three equal goals: adaptive not worse than the middle of the four in "
+        f"{metric} [{name}]",
+        at_most("place of five", place(name, metric, plan=number), 3),
+        lasting(120, 3),
+        ranked(metric, plan=number),
+    )
+    for number in PLANS
+    for name in ADAPTIVE
+    for metric in UNITS
+)
 EXPERIMENTS.add(
     "raindrop-worldcup",
     Experiment(
@@ -54,5 +56,7 @@ EXPERIMENTS.add(
         "raindrop",
         run_world_cup,
         plotter("the framework responds to steady and bursty arrivals alike"),
+        CLAIMS,
+        MEASURED,
     ),
 )

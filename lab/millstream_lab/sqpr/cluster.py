@@ -7,20 +7,21 @@ virtual; several seeds, because 250 queries are few.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import mean, pstdev
+from statistics import pstdev
 from typing import Any
 
 from millstream.decide.place.planners import Outcome as Planning
 from millstream.decide.place.workload import CLUSTER, generate
-from millstream_lab.experiment import EXPERIMENTS, Experiment, Outcome, Row
-from millstream_lab.sqpr.runs import Progress, finding, planned, plot_distribution, plot_lines
+from millstream_lab.claims import Claim, Row, Rows, at_least, at_most, change, mean, numbers, values
+from millstream_lab.experiment import EXPERIMENTS, Experiment
+from millstream_lab.sqpr.runs import Progress, admitted, planned, plot_distribution, plot_lines
 
 STEP = 50
 PLANNERS = ("sqpr", "soda")
 LOADS = (50, 150)
 
 
-def run_7a(seed: int, quick: bool, progress: Progress) -> Outcome:
+def run_7a(seed: int, quick: bool, progress: Progress) -> list[Row]:
     """Admitted queries for every 50 submitted."""
     rows: list[Row] = []
     for number in range(2 if quick else 5):
@@ -37,30 +38,35 @@ def run_7a(seed: int, quick: bool, progress: Progress) -> Outcome:
                         "admitted": count,
                     }
                 )
-    final = {
-        planner: mean(
-            int(str(row["admitted"]))
-            for row in rows
-            if row["planner"] == planner and row["submitted"] == CLUSTER.queries
+    return rows
+
+
+def _per_step(rows: Rows) -> str:
+    return "; ".join(
+        f"of {n}: " + ", ".join(
+            f"{p} {mean(rows, 'admitted', planner=p, submitted=n):.0f}" for p in PLANNERS
         )
-        for planner in PLANNERS
-    }
-    return Outcome(
-        rows,
-        [
-            finding(
-                "SQPR admits more than SODA",
-                f"of {CLUSTER.queries}: sqpr {final['sqpr']:.0f}, soda {final['soda']:.0f}",
-                final["sqpr"] > final["soda"],
-            ),
-            finding(
-                "at saturation SQPR does not admit all",
-                f"{final['sqpr']:.0f} of {CLUSTER.queries}",
-                final["sqpr"] < CLUSTER.queries,
-                "with reuse chosen by popularity, fifteen joins a host suffice for nearly all",
-            ),
-        ],
-    )
+        for n in values(rows, "submitted")
+    )  # fmt: skip
+
+
+SEEDS_NEEDED = at_least("seeds", lambda rows: len(values(rows, "seed")), 5)
+ALL_NEEDED = at_least("queries", lambda rows: max(numbers(rows, "submitted")), CLUSTER.queries)
+CLAIMS_7A = (
+    Claim(
+        "SQPR admits more than SODA",
+        at_least("queries admitted over SODA's",
+                 lambda rows: change(admitted(rows, "sqpr"), admitted(rows, "soda")), 0.01, 0,
+                 "+%"),
+        (SEEDS_NEEDED, ALL_NEEDED),
+        _per_step,
+    ),
+    Claim(
+        "at saturation SQPR does not admit all 250",
+        at_most("queries admitted", lambda rows: admitted(rows, "sqpr"), CLUSTER.queries - 1),
+        (SEEDS_NEEDED, ALL_NEEDED),
+    ),
+)  # fmt: skip
 
 
 def _per_host(seed: int, progress: Progress) -> list[Row]:
@@ -87,49 +93,43 @@ def _hosts(run: str, outcome: Planning) -> list[Row]:
     ]
 
 
-def _spread(rows: Sequence[Row], value: str) -> dict[str, tuple[float, float]]:
-    spread: dict[str, tuple[float, float]] = {}
-    for run in dict.fromkeys(str(row["run"]) for row in rows):
-        amounts = [float(str(row[value])) for row in rows if row["run"] == run]
-        spread[run] = (mean(amounts), pstdev(amounts))
-    return spread
+def _spread(rows: Rows, column: str, run: str) -> float:
+    """Deviation over hosts, as a share of the mean."""
+    return pstdev(numbers(rows, column, run=run)) / mean(rows, column, run=run)
 
 
-def run_7b(seed: int, quick: bool, progress: Progress) -> Outcome:
-    """CPU use over hosts, with 50 and 150 queries."""
-    del quick  # seconds in any case
-    rows = _per_host(seed, progress)
-    spread = _spread(rows, "cpu_share")
-    return Outcome(
-        rows,
-        [
-            finding(
-                "both planners balance CPU",
-                "mean and deviation: "
-                + "; ".join(f"{run} {m:.2f} +- {d:.2f}" for run, (m, d) in spread.items()),
-                all(deviation < 0.15 for _, deviation in spread.values()),
-            )
-        ],
+def _balanced(column: str, most: float, what: str, planner: str, load: int) -> Claim:
+    """The seed says 'balance' and draws it; how much deviation that may be is ours."""
+    run = f"{planner}-{load}"
+    return Claim(
+        f"{planner} balances {what} with {load} queries",
+        at_most(
+            "deviation over hosts, of the mean", lambda rows: _spread(rows, column, run), most,
+            0, "%",
+        ),
+        (at_least("hosts", lambda rows: len(values(rows, "host")), CLUSTER.hosts),),
+        lambda rows: (
+            f"mean {mean(rows, column, run=run):.3g}, "
+            f"from {min(numbers(rows, column, run=run)):.3g} "
+            f"to {max(numbers(rows, column, run=run)):.3g}"
+        ),
+    )  # fmt: skip
+
+
+def _all_balanced(column: str, most: float, what: str) -> tuple[Claim, ...]:
+    return tuple(
+        _balanced(column, most, what, planner, load) for planner in PLANNERS for load in LOADS
     )
 
 
-def run_7c(seed: int, quick: bool, progress: Progress) -> Outcome:
-    """Sent and received data over hosts, with 50 and 150 queries."""
+CLAIMS_7B = _all_balanced("cpu_share", 0.25, "CPU")
+CLAIMS_7C = _all_balanced("network_kbps", 0.5, "the network")
+
+
+def run_hosts(seed: int, quick: bool, progress: Progress) -> list[Row]:
+    """CPU and network use over hosts, with 50 and 150 queries."""
     del quick  # seconds in any case
-    rows = _per_host(seed, progress)
-    spread = _spread(rows, "network_kbps")
-    return Outcome(
-        rows,
-        [
-            finding(
-                "both planners roughly balance the network",
-                "kbps, mean and deviation: "
-                + "; ".join(f"{run} {m:.0f} +- {d:.0f}" for run, (m, d) in spread.items()),
-                all(deviation < 0.6 * average for average, deviation in spread.values()),
-                "with 50 queries a host has few flows, and a popular stream's origin many",
-            )
-        ],
-    )
+    return _per_host(seed, progress)
 
 
 def plot_7a(rows: Sequence[Row], figure: Any) -> None:
@@ -160,9 +160,9 @@ def plot_7c(rows: Sequence[Row], figure: Any) -> None:
     )
 
 
-for _name, _title, _run, _draw in (
-    ("sqpr-7a", "queries admitted beside SODA", run_7a, plot_7a),
-    ("sqpr-7b", "CPU over hosts beside SODA", run_7b, plot_7b),
-    ("sqpr-7c", "network over hosts beside SODA", run_7c, plot_7c),
+for _name, _title, _run, _draw, _claims, _measured in (
+    ("sqpr-7a", "queries admitted beside SODA", run_7a, plot_7a, CLAIMS_7A, ("admitted",)),
+    ("sqpr-7b", "CPU over hosts beside SODA", run_hosts, plot_7b, CLAIMS_7B, ("cpu_share",)),
+    ("sqpr-7c", "network over hosts beside SODA", run_hosts, plot_7c, CLAIMS_7C, ("network_kbps",)),
 ):
-    EXPERIMENTS.add(_name, Experiment(_name, _title, "sqpr", _run, _draw))
+    EXPERIMENTS.add(_name, Experiment(_name, _title, "sqpr", _run, _draw, _claims, _measured))

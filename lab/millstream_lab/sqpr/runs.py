@@ -5,13 +5,12 @@ seed, but for the time limits of the mixed-integer planner.
 """
 
 from collections.abc import Callable, Sequence
-from statistics import mean
 from typing import Any
 
 from millstream.decide.place.planners import Outcome, plan_all
 from millstream.decide.place.problem import Problem
 from millstream.sim.plotting import mark_claim
-from millstream_lab.experiment import Finding, Row
+from millstream_lab.claims import Bound, Row, Rows, at_least, mean, numbers, values
 
 Progress = Callable[[str], None]
 
@@ -35,22 +34,14 @@ def planned(problem: Problem, planner: str, progress: Progress, **options: Any) 
     return outcome
 
 
-def finding(claim: str, measured: str, holds: bool, reason: str = "") -> Finding:
-    return Finding(claim, measured, holds, "" if holds else reason)
+def admitted(rows: Rows, planner: str, **where: object) -> float:
+    """Queries admitted of all submitted, the mean over seeds."""
+    last = max(numbers(rows, "submitted", **where))
+    return mean(rows, "admitted", planner=planner, submitted=last, **where)
 
 
-def mean_of(rows: Sequence[Row], value: str, **where: object) -> float:
-    """Mean of a column over the rows that match."""
-    return mean(
-        float(str(row[value]))
-        for row in rows
-        if all(row[name] == wanted for name, wanted in where.items())
-    )
-
-
-def values_of(rows: Sequence[Row], column: str) -> list[Any]:
-    """The values of a column, each once, in order of appearance."""
-    return list(dict.fromkeys(row[column] for row in rows))
+def hosts_needed(count: int) -> Bound:
+    return at_least("hosts", lambda rows: max(numbers(rows, "hosts")), count)
 
 
 def plot_lines(
@@ -66,16 +57,16 @@ def plot_lines(
     log_y: bool = False,
 ) -> None:
     """One line a value of `line`, means over everything else; one axis a value of `panel`."""
-    panels = values_of(rows, panel) if panel else [None]
+    panels = values(rows, panel) if panel else [None]
     figure.set_size_inches(5.2 * len(panels) + 1.2, 4.0)
     for number, name in enumerate(panels):
         axis = figure.add_subplot(1, len(panels), number + 1)
         part = [row for row in rows if panel is None or row[panel] == name]
-        for key in sorted(values_of(part, line), key=lambda value: value != "sqpr"):
+        for key in sorted(values(part, line), key=lambda value: value != "sqpr"):
             mine = [row for row in part if row[line] == key]
-            places = sorted(values_of(mine, x))
+            places = sorted(values(mine, x))
             axis.plot(
-                places, [mean_of(mine, y, **{x: place}) for place in places], marker="o", label=key
+                places, [mean(mine, y, **{x: place}) for place in places], marker="o", label=key
             )
         if all(isinstance(row[x], int) for row in part):
             axis.xaxis.get_major_locator().set_params(integer=True)
@@ -97,7 +88,7 @@ def plot_distribution(
 ) -> None:
     """Cumulative distribution of a value over hosts, one line a (planner, queries)."""
     axis = figure.add_subplot()
-    for key in values_of(rows, "run"):
+    for key in values(rows, "run"):
         amounts = sorted(float(str(row[value])) for row in rows if row["run"] == key)
         shares = [number / len(amounts) for number in range(len(amounts) + 1)]
         axis.step([amounts[0], *amounts], shares, where="post", label=key)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from statistics import mean
 from time import perf_counter
 from typing import Any
 
@@ -14,20 +13,35 @@ from millstream.decide.place.reuse.planners.sqpr_milp import MilpPlanner, MilpSe
 from millstream.decide.place.reuse.rebuild import recounted
 from millstream.decide.place.reuse.utilisation import share_used
 from millstream.decide.place.workload import LITERAL, TIGHT, Workload, generate, scaled
-from millstream_lab.experiment import EXPERIMENTS, Experiment, Outcome, Row
-from millstream_lab.sqpr.runs import Progress, finding, planned, plot_lines
+from millstream_lab.claims import (
+    Claim,
+    Row,
+    Rows,
+    about,
+    at_least,
+    at_most,
+    change,
+    chosen,
+    largest_step,
+    mean,
+    numbers,
+    values,
+)
+from millstream_lab.experiment import EXPERIMENTS, Experiment
+from millstream_lab.sqpr.runs import Progress, hosts_needed, planned, plot_lines
 
-LIMIT_S = 10.0  # a tenth of the seed's 100 s
+LIMIT_S, QUICK_LIMIT_S = 100.0, 10.0  # of a query
+LIMIT = at_least("time limit of a query", lambda rows: min(numbers(rows, "limit_s")), 100, 0, "s")
 USED = (0.75, 0.95)  # of the CPU, while planning time is taken
 
 
-def run_5a(seed: int, quick: bool, progress: Progress) -> Outcome:
+def run_5a(seed: int, quick: bool, progress: Progress) -> list[Row]:
     """The same streams and queries on ever more hosts."""
-    base = replace(TIGHT, base_streams=100, queries=600) if quick else replace(TIGHT, queries=3000)
+    base = replace(TIGHT, base_streams=60, queries=200) if quick else replace(TIGHT, queries=3000)
     rows: list[Row] = []
-    for hosts in (5, 10, 15) if quick else (25, 50, 75, 100):
+    for hosts in (3, 4, 6) if quick else (25, 50, 75, 100):
         rows += _both(replace(base, hosts=hosts), seed, progress, hosts=hosts)
-    return Outcome(rows, _findings_5a(rows))
+    return rows
 
 
 def _both(workload: Workload, seed: int, progress: Progress, **labels: object) -> list[Row]:
@@ -40,36 +54,49 @@ def _both(workload: Workload, seed: int, progress: Progress, **labels: object) -
     ]
 
 
-def _findings_5a(rows: Sequence[Row]) -> list[Any]:
-    mine = [row for row in rows if row["planner"] == "sqpr"]
-    others = [row for row in rows if row["planner"] != "sqpr"]
-    times = float(str(mine[-1]["hosts"])) / float(str(mine[0]["hosts"]))
-    grown, ideal = (
-        float(str(each[-1]["admitted"])) / float(str(each[0]["admitted"]))
-        for each in (mine, others)
-    )
-    ratios = [float(str(row["ratio"])) for row in mine]
-    return [
-        finding(
-            "admissions grow super-linearly in the hosts",
-            f"{times:g} times the hosts, {grown:.2f} times the queries; the aggregate host"
-            f" {ideal:.2f} times",
-            grown > times,
-            "nor does the aggregate host, which has no network and no time limit: what grows less"
-            " than the hosts is what this workload asks for",
-        ),
-        finding(
-            "the gap to the aggregate host widens with the hosts",
-            f"admitted over aggregate host: {', '.join(f'{ratio:.2f}' for ratio in ratios)}",
-            ratios[-1] < ratios[0],
-            "the seed's gap is its solver's time limit; ours does not grow with the hosts",
-        ),
-    ]
+def _grown(rows: Rows, planner: str) -> float:
+    """Queries a host at the most hosts over those at the fewest."""
+    mine = chosen(rows, planner=planner)
+    per_host = [mean(mine, "admitted", hosts=n) / n for n in sorted(values(mine, "hosts"))]
+    return float(per_host[-1] / per_host[0])
 
 
-def run_5b(seed: int, quick: bool, progress: Progress) -> Outcome:
+def _ratios(rows: Rows, **where: object) -> list[float]:
+    return numbers(rows, "ratio", planner="sqpr", **where)
+
+
+def _listed_ratios(rows: Rows, **where: object) -> str:
+    told = ", ".join(f"{ratio:.2f}" for ratio in _ratios(rows, **where))
+    return f"admitted over aggregate host: {told}"
+
+
+CLAIMS_5A = (
+    Claim(
+        "admissions grow super-linearly in the hosts",
+        at_least("queries a host at the most hosts over those at the fewest",
+                 lambda rows: _grown(rows, "sqpr"), 1.02, 0, "times"),
+        (hosts_needed(100),),
+        lambda rows: f"the aggregate host {_grown(rows, 'aggregate host'):.2f} times",
+        lambda rows: (
+            "the aggregate host, without network and time limit, does not either "
+            f"({_grown(rows, 'aggregate host'):.2f} times)"
+            if _grown(rows, "aggregate host") <= 1
+            else ""
+        ),
+    ),
+    Claim(
+        "the gap to the aggregate host widens with the hosts",
+        at_most("ratio to it at the most hosts, less that at the fewest",
+                lambda rows: _ratios(rows)[-1] - _ratios(rows)[0], -0.02),
+        (hosts_needed(100),),
+        _listed_ratios,
+    ),
+)  # fmt: skip
+
+
+def run_5b(seed: int, quick: bool, progress: Progress) -> list[Row]:
     """More CPU, and ten times the bandwidth."""
-    base = scaled(LITERAL, 10 if quick else 50)
+    base = scaled(LITERAL, 4 if quick else 50)
     rows: list[Row] = []
     for factor in (1, 2) if quick else (1, 2, 3, 4):
         for bandwidth in (1000.0, 10000.0):
@@ -81,55 +108,68 @@ def run_5b(seed: int, quick: bool, progress: Progress) -> Outcome:
                 queries=base.queries * 2,
             )
             name = f"{bandwidth / 1000:g} Gbps"
-            rows += _both(workload, seed, progress, cpu=workload.cpu, bandwidth=name)
-    ratios = [float(str(row["ratio"])) for row in rows if row["planner"] == "sqpr"]
-    return Outcome(
-        rows,
-        [
-            finding(
-                "near the bound with more resources",
-                f"admitted over aggregate host: {', '.join(f'{ratio:.2f}' for ratio in ratios)}",
-                min(ratios) > 0.9,
+            rows += _both(
+                workload, seed, progress, hosts=base.hosts, cpu=workload.cpu, bandwidth=name
             )
-        ],
-    )
+    return rows
 
 
-def run_5c(seed: int, quick: bool, progress: Progress) -> Outcome:
+CLAIMS_5B = (
+    Claim(
+        "near optimal with more resources",
+        at_least("least ratio to the aggregate host", lambda rows: min(_ratios(rows)), 0.9),
+        (hosts_needed(50),),
+        _listed_ratios,
+    ),
+)
+
+
+def run_5c(seed: int, quick: bool, progress: Progress) -> list[Row]:
     """All queries of one arity, with the network tight and wide."""
     rows: list[Row] = []
-    findings: list[Any] = []
-    for name, regime in (("60 Mbps", TIGHT), ("1 Gbps", LITERAL)):
-        base = scaled(regime, 8 if quick else 50)
-        mine: list[Row] = []
+    for name, regime in BANDWIDTHS.items():
+        base = scaled(regime, 5 if quick else 50)
         for arity in (2, 3, 4) if quick else (2, 3, 4, 5):
-            both = _both(
-                replace(base, arities=(arity,)), seed, progress, bandwidth=name, arity=arity
-            )
-            mine.append(both[0])
-            rows += both
-        findings += _findings_5c(name, mine)
-    return Outcome(rows, findings)
+            asked = replace(base, arities=(arity,))
+            rows += _both(asked, seed, progress, hosts=base.hosts, bandwidth=name, arity=arity)
+    return rows
 
 
-def _findings_5c(name: str, mine: Sequence[Row]) -> list[Any]:
-    counts = [int(str(row["admitted"])) for row in mine]
-    ratios = [float(str(row["ratio"])) for row in mine]
-    return [
-        finding(
-            "more complex queries: fewer are admitted",
-            f"{name}, 2-way and up: {', '.join(map(str, counts))}",
-            counts == sorted(counts, reverse=True),
-            "a two-way join has one way only, two base streams at one host, and the network is"
-            " full before the CPU is; wider joins have other ways and share more",
+BANDWIDTHS = {"60 Mbps": TIGHT, "1 Gbps": LITERAL}
+
+
+def _claims_5c(name: str) -> tuple[Claim, ...]:
+    needs = (hosts_needed(50), at_least("ways of a join", _most_ways, 5))
+    return (
+        Claim(
+            f"fewer queries are admitted the more complex they are [{name}]",
+            at_most("largest change by one input more",
+                    lambda rows: largest_step(
+                        numbers(rows, "admitted", planner="sqpr", bandwidth=name)), 0, 0,
+                    "queries"),
+            needs,
+            lambda rows: ", ".join(
+                f"{p}: " + ", ".join(
+                    f"{n:.0f}" for n in numbers(rows, "admitted", planner=p, bandwidth=name))
+                for p in ("sqpr", "aggregate host")
+            ),
         ),
-        finding(
-            "the ratio to the bound hardly depends on complexity",
-            f"{name}, admitted over aggregate host: {', '.join(f'{r:.2f}' for r in ratios)}",
-            max(ratios) - min(ratios) < 0.15,
-            "wide joins leave more freedom to share, and more to lose under a tight network",
+        Claim(
+            f"the ratio to the bound hardly depends on complexity [{name}]",
+            at_most("largest ratio to the aggregate host, less the smallest",
+                    lambda rows: max(_ratios(rows, bandwidth=name))
+                    - min(_ratios(rows, bandwidth=name)), 0.15),
+            needs,
+            lambda rows: _listed_ratios(rows, bandwidth=name),
         ),
-    ]
+    )  # fmt: skip
+
+
+def _most_ways(rows: Rows) -> float:
+    return max(numbers(rows, "arity"))
+
+
+CLAIMS_5C = tuple(claim for name in BANDWIDTHS for claim in _claims_5c(name))
 
 
 def timed(problem: Problem, probes: int, limit_s: float) -> Iterator[tuple[str, float, bool]]:
@@ -155,65 +195,119 @@ def timed(problem: Problem, probes: int, limit_s: float) -> Iterator[tuple[str, 
 
 
 def _times(
-    workload: Workload, seed: int, probes: int, progress: Progress, **labels: object
+    workload: Workload, seed: int, quick: bool, probes: int, progress: Progress, **labels: object
 ) -> list[Row]:
+    limit_s = QUICK_LIMIT_S if quick else LIMIT_S
     rows: list[Row] = [
-        {**labels, "planner": planner, "seconds": seconds, "proven": proven}
-        for planner, seconds, proven in timed(generate(workload, seed), probes, LIMIT_S)
-    ]
+        {**labels, "hosts": workload.hosts, "limit_s": limit_s, "planner": planner,
+         "seconds": seconds, "proven": proven}
+        for planner, seconds, proven in timed(generate(workload, seed), probes, limit_s)
+    ]  # fmt: skip
     for planner in ("sqpr_milp", "sqpr"):
         mine = [row["seconds"] for row in rows if row["planner"] == planner]
         if mine:
-            progress(f"{labels}: {planner} {mean(float(str(s)) for s in mine):.4f} s a query")
+            told = {**labels, "hosts": workload.hosts}
+            progress(f"{told}: {planner} {sum(mine) / len(mine):.4f} s a query")
     return rows
 
 
-def run_6a(seed: int, quick: bool, progress: Progress) -> Outcome:
+def run_6a(seed: int, quick: bool, progress: Progress) -> list[Row]:
     """Planning time against hosts."""
     rows: list[Row] = []
     for hosts in (5, 10) if quick else (15, 25, 50, 75, 100, 150):
-        workload = scaled(TIGHT, hosts)
-        rows += _times(workload, seed, 3 if quick else 20, progress, hosts=hosts)
-    solver = [row for row in rows if row["planner"] == "sqpr_milp"]
-    share = mean(float(bool(row["proven"])) for row in solver)
-    return Outcome(
-        rows,
-        [
-            finding(
-                "the reduced problem is solved to optimality up to 100 hosts",
-                f"{share:.0%} of {len(solver)} problems proven within {LIMIT_S:g} s",
-                share > 0.9,
-            )
-        ],
+        rows += _times(scaled(TIGHT, hosts), seed, quick, 3 if quick else 15, progress)
+    return rows
+
+
+def _proven(rows: Rows, hosts: int) -> float:
+    return mean(rows, "proven", planner="sqpr_milp", hosts=hosts)
+
+
+def _least_proven(rows: Rows) -> float:
+    return min(_proven(rows, hosts) for hosts in values(rows, "hosts") if hosts <= 100)
+
+
+def _seconds(rows: Rows, **where: object) -> float:
+    return mean(rows, "seconds", planner="sqpr_milp", **where)
+
+
+def _hundred(rows: Rows) -> int:
+    """The most hosts up to 100, but not the most of all."""
+    counts = sorted(values(rows, "hosts"))[:-1]
+    return int(max(count for count in counts if count <= 100))
+
+
+def _told_6a(rows: Rows) -> str:
+    return "; ".join(
+        f"{n} hosts: {_seconds(rows, hosts=n):.2f} s, {_proven(rows, n):.0%} proven"
+        for n in values(rows, "hosts")
     )
 
 
-def run_6b(seed: int, quick: bool, progress: Progress) -> Outcome:
-    """Planning time against arity, and against hosts once more for comparison."""
+CLAIMS_6A = (
+    Claim(
+        "problems with up to 100 hosts are solved to optimality",
+        about("least share proven, over numbers of hosts up to 100", _least_proven, 1, 0.05, "%"),
+        (hosts_needed(100), LIMIT),
+        _told_6a,
+    ),
+    Claim(
+        "larger systems require significantly longer",
+        at_least("seconds with the most hosts over those with 100",
+                 lambda rows: change(_seconds(rows, hosts=max(values(rows, "hosts"))),
+                                     _seconds(rows, hosts=_hundred(rows))), 0.5, 0, "+%"),
+        (hosts_needed(150), LIMIT),
+        _told_6a,
+    ),
+)  # fmt: skip
+
+
+def run_6b(seed: int, quick: bool, progress: Progress) -> list[Row]:
+    """Planning time against arity at 50 hosts, and against hosts once more for comparison."""
     rows: list[Row] = []
-    hosts = 6 if quick else 50
+    hosts, probes = (6, 3) if quick else (50, 15)
     for arity in (2, 3) if quick else (2, 3, 4, 5):
-        workload = replace(scaled(TIGHT, hosts), arities=(arity,))
-        rows += _times(workload, seed, 3 if quick else 15, progress, arity=arity)
-    means = [
-        mean(
-            float(str(row["seconds"]))
-            for row in rows
-            if row["planner"] == "sqpr_milp" and row["arity"] == arity
+        asked = replace(scaled(TIGHT, hosts), arities=(arity,))
+        rows += _times(asked, seed, quick, probes, progress, varied="arity", arity=arity)
+    for count in (4, 8) if quick else (25, 50, 75, 100):
+        asked = scaled(TIGHT, count)
+        rows += _times(asked, seed, quick, probes, progress, varied="hosts", arity=3)
+    return rows
+
+
+def _rise(rows: Rows, column: str) -> float:
+    """Seconds at the largest value over those at the smallest."""
+    mine = chosen(rows, varied=column, planner="sqpr_milp")
+    low, high = min(numbers(mine, column)), max(numbers(mine, column))
+    return _seconds(mine, **{column: high}) / _seconds(mine, **{column: low})
+
+
+def _told_6b(rows: Rows) -> str:
+    return "; ".join(
+        f"by {column}: " + ", ".join(
+            f"{n}: {_seconds(rows, varied=column, **{column: n}):.2f} s"
+            for n in values(chosen(rows, varied=column), column)
         )
-        for arity in dict.fromkeys(row["arity"] for row in rows)
-    ]
-    return Outcome(
-        rows,
-        [
-            finding(
-                "time rises with arity, less than with hosts",
-                f"sqpr_milp, seconds a query by arity: {', '.join(f'{s:.2f}' for s in means)}",
-                means[-1] > means[0],
-                "problems of one arity differ from each other by more than that",
-            )
-        ],
-    )
+        for column in ("arity", "hosts")
+    )  # fmt: skip
+
+
+CLAIMS_6B = (
+    Claim(
+        "planning takes longer for more complex queries",
+        at_least("seconds at the most inputs over those at two", lambda rows: _rise(rows, "arity"),
+                 1.1, 0, "times"),
+        (hosts_needed(50), LIMIT, at_least("ways of a join", _most_ways, 5)),
+        _told_6b,
+    ),
+    Claim(
+        "the rise with complexity is smaller than that with hosts",
+        at_most("rise with inputs over the rise with hosts",
+                lambda rows: _rise(rows, "arity") / _rise(rows, "hosts"), 1, 0, "times"),
+        (hosts_needed(100), LIMIT, at_least("ways of a join", _most_ways, 5)),
+        _told_6b,
+    ),
+)  # fmt: skip
 
 
 def _plot(x: str, label: str, claim: str, line: str = "planner") -> Any:
@@ -235,7 +329,7 @@ def _plot(x: str, label: str, claim: str, line: str = "planner") -> Any:
 def _plot_times(x: str, label: str, claim: str) -> Any:
     def plot(rows: Sequence[Row], figure: Any) -> None:
         plot_lines(
-            rows,
+            [row for row in rows if row.get("varied", x) == x],
             figure,
             x=x,
             y="seconds",
@@ -248,11 +342,19 @@ def _plot_times(x: str, label: str, claim: str) -> Any:
     return plot
 
 
-for _name, _title, _run, _draw in (
-    ("sqpr-5a", "queries admitted by hosts", run_5a, _plot("hosts", "hosts", "super-linear")),
-    ("sqpr-5b", "queries admitted by resources", run_5b, _plot("cpu", "CPU a host", "near bound")),
-    ("sqpr-5c", "queries admitted by arity", run_5c, _plot("arity", "arity", "constant ratio")),
-    ("sqpr-6a", "planning time by hosts", run_6a, _plot_times("hosts", "hosts", "optimal to 100")),
-    ("sqpr-6b", "planning time by arity", run_6b, _plot_times("arity", "arity", "arity is cheap")),
-):
-    EXPERIMENTS.add(_name, Experiment(_name, _title, "sqpr", _run, _draw))
+for _name, _title, _run, _draw, _claims in (
+    ("5a", "queries admitted by hosts", run_5a, _plot("hosts", "hosts", "super-linear"), CLAIMS_5A),
+    ("5b", "queries admitted by resources", run_5b, _plot("cpu", "CPU a host", "near bound"),
+     CLAIMS_5B),
+    ("5c", "queries admitted by arity", run_5c, _plot("arity", "arity", "constant ratio"),
+     CLAIMS_5C),
+    ("6a", "planning time by hosts", run_6a, _plot_times("hosts", "hosts", "optimal to 100"),
+     CLAIMS_6A),
+    ("6b", "planning time by arity", run_6b, _plot_times("arity", "arity", "arity is cheap"),
+     CLAIMS_6B),
+):  # fmt: skip
+    _measured = ("seconds", "proven") if _name.startswith("6") else ("admitted", "ratio")
+    EXPERIMENTS.add(
+        f"sqpr-{_name}",
+        Experiment(f"sqpr-{_name}", _title, "sqpr", _run, _draw, _claims, _measured),
+    )
