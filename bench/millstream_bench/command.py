@@ -52,11 +52,21 @@ BENCHMARKS = {
         "run",
         "a pushed batch: read by Arrow, and by a Spark job",
     ),
+    "tables": (
+        "millstream_bench.throughput.tables",
+        "run",
+        "changes of a query's table into PostgreSQL and Delta",
+    ),
     "planning": ("millstream_bench.planning.reuse", "run_planning_bench", "planners with reuse"),
     "admission": (
         "millstream_bench.cluster.admission",
         "run",
         "whether admitted queries keep up on a real processor, and twice as many do not",
+    ),
+    "managed": (
+        "millstream_bench.planning.managed",
+        "run_managed_bench",
+        "queries that the manager admits, against plan, on the workload of 50 hosts",
     ),
     "moves": (
         "millstream_bench.cluster.moves",

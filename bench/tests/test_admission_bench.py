@@ -16,7 +16,7 @@ import pytest
 
 from millstream.client.manager_client import ManagerAwayError, ManagerClient
 from millstream.control.admission.estimates import CYCLE_S
-from millstream.control.admission.planner import HEADROOM
+from millstream.control.admission.planning_state import HEADROOM
 from millstream.decide.schedule import costs
 from millstream.edge.http.kept_port import keep_port
 from millstream.edge.peers.local_cluster import LAUNCH

@@ -7,6 +7,7 @@ from millstream_bench.throughput.scheduling import (
     RATE,
     STREAMS,
     _Record,
+    _settings,
     arrivals,
     burstiest,
     contenders,
@@ -48,3 +49,12 @@ def test_figures_weigh_delays_by_rows() -> None:
     assert figures["output_rows_per_s"] == 5.0
     assert figures["choosing_share"] == 0.005
     assert "choosing 0.50%" in told("fifo", figures)
+
+
+def test_all_contenders_take_steps_of_one_size() -> None:
+    settings = {name: _settings(name, 1) for name in contenders()}
+    sizes = {
+        (s.step_rows_max, s.schedule.ratio, s.schedule.threshold_rows, s.schedule.adapt_workload)
+        for s in settings.values()
+    }
+    assert len(sizes) == 1

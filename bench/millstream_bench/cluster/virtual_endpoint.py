@@ -55,6 +55,9 @@ class World:
     def published(self, stream: str, epoch: int, number: int, rows: Rows) -> None:
         return None
 
+    def now(self) -> float:
+        return time.monotonic()
+
     def rows(self, stream: str) -> int:
         return self._rows
 
