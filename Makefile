@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 CODE   := src lab bench tests conftest.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test fmt check golden soak sweep bench constraints clean
+.PHONY: help setup run test fmt check golden soak sweep bench lab results constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -17,7 +17,7 @@ $(STAMP): constraints.txt pyproject.toml lab/pyproject.toml bench/pyproject.toml
 	@PYTHON="$(PYTHON)" sh scripts/setup.sh $(VENV)
 	@touch $(STAMP)
 
-run: $(STAMP) ## the demo: a dozen continuous queries over real data on Spark
+run: $(STAMP) ## the demo: thirty overlapping queries over real data on Spark
 	@$(BIN)/millstream demo
 
 test: $(STAMP) ## everything CI runs: style, types, unit, golden, oracle, fault and process tests
@@ -39,12 +39,19 @@ golden: $(STAMP) ## rewrite the expected texts of golden tests; read the diff
 soak: $(STAMP) ## 10,000 damages of homes; 300 queries for an hour: heap, threads, files, ledger flat
 	@$(BIN)/python -m pytest -m soak -s --timeout=7200 tests/engine/test_damage_fuzz.py tests/test_soak.py
 
-sweep: $(STAMP) ## the other long tests: more seeds, more moves, real networks; hours
+sweep: $(STAMP) ## the other long tests: more seeds, more moves, real networks, other Sparks; hours
 	@$(BIN)/python -m pytest -m soak --timeout=7200 --ignore=tests/test_soak.py \
 	  --ignore=tests/engine/test_damage_fuzz.py
 
 bench: $(STAMP) ## millstream against plain Structured Streaming
 	@$(BIN)/millstream bench single
+
+lab: $(STAMP) ## every experiment at full size (hours; LAB=--resume goes on), then the pages of results
+	@$(BIN)/millstream lab all $(LAB)
+	@$(MAKE) --no-print-directory results
+
+results: $(STAMP) ## lab/RESULTS.md and the tables of docs/design from the stored runs; runs nothing
+	@$(BIN)/millstream lab report --docs docs/design --plots out/lab
 
 constraints: ## pin all versions anew, with hashes (needs uv)
 	uv pip compile pyproject.toml --extra dev --python-version 3.11 --universal --generate-hashes \
