@@ -18,6 +18,7 @@ from millstream.engine.sources.file_ingest import FileIngest
 from millstream.engine.steps.path_times import PathTimes
 from millstream.engine.steps.reports import StepReport
 from millstream.engine.steps.savings import Savings
+from millstream.engine.steps.shedding import Shedding
 from millstream.language.cql.catalog import Catalog
 from millstream.language.plan.nodes import Plan
 from millstream.language.share.dataflow import Operator, compile_plan
@@ -55,6 +56,7 @@ class Dataflow:
         self.own_statistics: list[OperatorStatistic | PlanStatistic] = []  # of the user's
         self.path_times = PathTimes(self.operators, self.queries)
         self.savings = Savings(self.operators, self.queries)
+        self.shedding = Shedding(self.operators, self.queries, lambda: self.settings.quality)
         self.on_step += [self.path_times.stepped, self.savings.stepped]
 
     def notice(self, text: str) -> None:

@@ -58,6 +58,7 @@ class Engine(Dataflow):
             self.evaluator,
             settings.collect_bytes_max,
             lambda job: bounded(job, self.settings.pairs_max, self.settings.step_seconds_max),
+            self.shedding.together,
         )
         self.maintenance = Maintenance(self.streams, self.operators, self.evaluator)
         ownership = Ownership(self.ledger)

@@ -91,6 +91,7 @@ class Input:
     new: tuple[Segment, ...]  # consumed by this step
     before: int  # watermark at the cursor before this step
     after: int  # and after it
+    shed_rows: int = 0  # of the new segments, passed over by this step
 
     @property
     def fresh(self) -> bool:
@@ -119,6 +120,10 @@ class Step:
     @property
     def new(self) -> list[Segment]:
         return [s for i in self.inputs.values() for s in i.new]
+
+    @property
+    def shed_rows(self) -> int:
+        return sum(i.shed_rows for i in self.inputs.values())
 
     def segments(self) -> Iterator[Segment]:
         """Everything that it may read."""

@@ -1,5 +1,6 @@
 """A registered query as its processor has it."""
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ class Query:
     state: str = "running"
     reason: str = ""
     culprits: list[dict[str, Any]] = field(default_factory=list)  # the rows behind a failure
+    here_since: float = field(default_factory=time.time)  # when this process took it up
 
     @property
     def damaged(self) -> bool:

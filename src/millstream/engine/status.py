@@ -19,6 +19,7 @@ def status(flow: Dataflow) -> Mapping[str, Any]:
     costs = query_costs(flow)
     statistics = ledger.operator_statistics()
     ratios = flow.path_times.ratios()
+    shed = flow.shedding.rows_by_query(statistics)
 
     def behind(consumer: Consumer | str, stream: str) -> int:
         following, _ = ledger.cursor(consumer, stream)
@@ -51,6 +52,7 @@ def status(flow: Dataflow) -> Mapping[str, Any]:
                 "reason": query.reason,
                 "culprits": query.culprits,
                 "rows": streams[query.stream]["rows"] if query.stream in streams else 0,
+                "shed": shed.get(query.name, 0),
                 "relation": query.plan.relation,
                 "own_s": round(costs[query.name].own_s, 3),
                 "shared_s": round(costs[query.name].shared_s, 3),

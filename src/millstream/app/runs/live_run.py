@@ -23,6 +23,7 @@ from millstream.app.runs.job_edits import JobEdits
 from millstream.control.definitions.qos_table import quality_of, specification_of, table_of
 from millstream.core.errors import MillstreamError, UsageError
 from millstream.core.json_files import read_json, write_whole
+from millstream.decide.schedule.goal_text import MAY_DROP
 from millstream.decide.schedule.quality import DEFAULT, Quality
 from millstream.engine.scheduling.figures import scheduling_figures
 from millstream.engine.scheduling.goals import change_goals, set_quality
@@ -35,7 +36,7 @@ KEPT = "qos.json"
 LIVE = "live.json"
 WISHES = "wishes"
 APPLY = "apply"  # the key of a wish for another job file
-WISH_KEYS = ("goals", "template", "query", "weight", "forget")
+WISH_KEYS = ("goals", "template", MAY_DROP, "query", "weight", "forget")
 LOOK_SECONDS = 0.5
 LIVE_SECONDS = 2.0
 
@@ -89,7 +90,7 @@ class LiveRun:
         `template` or a list of goals in place of the line; `forget` drops a query's own goals.
         """
         query, weight = _checked_wish(wish)
-        given = {k: v for k, v in wish.items() if k in ("goals", "template")}
+        given = {k: v for k, v in wish.items() if k in ("goals", "template", MAY_DROP)}
         specification = specification_of(given) if given else None
         with self.engine.lock:
             quality = change_goals(self.engine, specification, query, weight)

@@ -31,6 +31,8 @@ def summarise(
         }
         if query["relation"]:
             entry |= {"changes": query["rows"], "changes_path": str(folder / f"{name}.changes")}
+        if query.get("shed"):
+            entry["shed"] = query["shed"]
         if query["reason"]:
             entry["reason"] = query["reason"]
         if query["culprits"]:
@@ -92,6 +94,13 @@ def print_summary(summary: Mapping[str, Any], console: Console, *, again: bool =
     console.print()
     if told := sharing_told(summary):
         console.print(f"shared: {told}", highlight=False, markup=False, soft_wrap=True)
+    for name, query in summary["queries"].items():
+        if query.get("shed"):
+            console.print(
+                f"WARNING: query {name} did without {query['shed']:,} rows that had missed its "
+                "limit of delay (may_drop)",
+                style="yellow", highlight=False, markup=False, soft_wrap=True,
+            )  # fmt: skip
     for line in limits_told(summary):
         console.print(f"goal: {line}", highlight=False, markup=False)
     console.print(_closing(summary, again), highlight=False)

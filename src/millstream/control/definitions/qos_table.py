@@ -6,6 +6,7 @@ template = "balanced"            # or goals = "delay <= 2s, output_rate maximise
 [qos.queries.errors]
 template = "fresh"
 weight   = 2.0                   # beside the weight of all queries together, 1 by default
+                                 # may_drop = true beside a limit of delay: late rows are dropped
 
 [schedule]
 algorithm = "chain"              # or candidates and a selector
@@ -14,12 +15,14 @@ Bodies of the HTTP API and what a run keeps of changed goals have the same form.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from millstream.core.errors import UsageError
 from millstream.core.suggestions import did_you_mean
 from millstream.decide.schedule.algorithms import ALGORITHMS
+from millstream.decide.schedule.goal_text import MAY_DROP
 from millstream.decide.schedule.goal_text import specification_from_text as line_of
 from millstream.decide.schedule.measures import PLAN_STATISTICS
 from millstream.decide.schedule.quality import TEMPLATES, Goal, Quality, Specification
@@ -27,7 +30,7 @@ from millstream.decide.schedule.selectors import SELECTORS
 from millstream.decide.schedule.settings import ScheduleSettings, SettingError, settings_from
 
 T = TypeVar("T")
-SPECIFICATION_KEYS = ("template", "goals", "weight")
+SPECIFICATION_KEYS = ("template", "goals", "weight", MAY_DROP)
 GOAL_KEYS = ("statistic", "minimise", "maximise", "limit")
 
 
@@ -101,7 +104,7 @@ def specification_table(specification: Specification) -> dict[str, Any]:
     for goal in specification.goals:
         limit = {} if goal.limit is None else {"limit": goal.limit}
         goals.append({"statistic": goal.statistic, goal.quantifier: goal.weight} | limit)
-    return {"goals": goals}
+    return {"goals": goals} | ({MAY_DROP: True} if specification.may_drop else {})
 
 
 def specification_of(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> Specification:
@@ -112,16 +115,21 @@ def specification_of(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> Sp
             raise TableError((*path, key), f"unknown key {key}{near}")
     if ("template" in table) == ("goals" in table):
         raise TableError(path, "give either a template or goals", ", ".join(TEMPLATES.names()))
+    may_drop = _flag(path, table, MAY_DROP)
     if "template" in table:
-        return _checked((*path, "template"), lambda: TEMPLATES.get(str(table["template"])))
+        template = _checked((*path, "template"), lambda: TEMPLATES.get(str(table["template"])))
+        return _checked((*path, MAY_DROP), lambda: replace(template, may_drop=may_drop))
     goals = table["goals"]
     if isinstance(goals, str):
-        return _checked((*path, "goals"), lambda: Specification(line_of(goals).goals))
+        line = _checked((*path, "goals"), lambda: line_of(goals))
+        allowed = may_drop or line.may_drop
+        return _checked((*path, MAY_DROP), lambda: Specification(line.goals, may_drop=allowed))
     if not isinstance(goals, list):
         example = 'goals = "delay <= 2s", or [{ statistic = "delay", minimise = 1.0, limit = 2.0 }]'
         raise TableError((*path, "goals"), "goals is a line or a list", example)
     made = [_goal((*path, "goals", str(i)), goal) for i, goal in enumerate(goals)]
-    return _checked((*path, "goals"), lambda: Specification(tuple(made)))
+    plain = _checked((*path, "goals"), lambda: Specification(tuple(made)))
+    return _checked((*path, MAY_DROP), lambda: replace(plain, may_drop=may_drop))
 
 
 def _goal(path: tuple[str, ...], value: Any) -> Goal:
@@ -137,6 +145,13 @@ def _goal(path: tuple[str, ...], value: Any) -> Goal:
         raise TableError(path, "a goal has either minimise or maximise", "minimise = 1.0")
     weight, limit = _number(path, table, wishes[0]), _number(path, table, "limit")
     return _checked(path, lambda: Goal(statistic, wishes[0], weight or 0.0, limit))
+
+
+def _flag(path: tuple[str, ...], table: Mapping[str, Any], key: str) -> bool:
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise TableError((*path, key), f"{key} is true or false", f"{key} = true")
+    return value
 
 
 def _weight(path: tuple[str, ...], table: Mapping[str, Any]) -> float:

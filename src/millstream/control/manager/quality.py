@@ -47,6 +47,8 @@ def words(table: Mapping[str, Any]) -> str:
     told = table.get("template") or table.get("goals", "")
     if not isinstance(told, str):
         told = ", ".join(" ".join(f"{k} {v}" for k, v in goal.items()) for goal in told)
+    if table.get("may_drop"):
+        told += ", may_drop"
     weight = table.get("weight")
     return f"{told} (weight {weight:g})" if weight is not None else told
 

@@ -75,6 +75,8 @@ class _Judge:
 
     def query(self, query: QuerySnapshot) -> QuerySnapshot:
         """A query as it stands: one that runs on a processor that is away does not run."""
+        shed_rows = sum(o.shed_rows for o in self._needed(query))
+        query = replace(query, shed_rows=shed_rows) if shed_rows else query
         if self.over or query.state not in ("running", "stalled"):
             return query
         if query.state == "stalled":  # it was judged by older figures
@@ -224,6 +226,12 @@ class _Judge:
             yield Alarm(
                 "warning", f"query {query.name} has a gap: {query.lost}", *subject, "gap",
                 query.lost, mine, todo="it goes on; drop it and submit it again to be rid of this",
+            )  # fmt: skip
+        if query.shed_rows:
+            yield Alarm(
+                "warning", f"query {query.name} did without {query.shed_rows:,} rows that had "
+                "missed its limit of delay", *subject, "shed", query.cause, mine,
+                todo="see to the culprit, relax the limit, or take may_drop from its goals",
             )  # fmt: skip
         if self.over:
             return

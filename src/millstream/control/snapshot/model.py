@@ -39,6 +39,8 @@ ALARM_KINDS = (
     "held",  # a query is parked, waits or begins
     "goal",  # a limit is not met
     "foretold",  # a limit is met, and soon will not be if things go on so
+    "shed",  # a query did without rows, as its goals allow
+    "gap",  # a part of a result went with a processor
     "delay",  # rows wait long
     "rejected",  # malformed rows were put aside
     "late",  # most rows of a stream came late
@@ -178,6 +180,7 @@ class QuerySnapshot:
     cause: str = ""  # what holds it up most, in a sentence
     cause_operator: str = ""
     lost: str = ""  # what is missing of its result, because a processor was lost
+    shed_rows: int = 0  # that it did without, because its goals say may_drop
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,7 @@ class OperatorSnapshot:
     cost_s: float = 0.0
     load: float = 0.0  # seconds of work a second, lately
     text: str = ""  # what it computes, in more words than the label
+    shed_rows: int = 0  # that it passed over because they had missed a limit of delay
 
 
 @dataclass(frozen=True, slots=True)

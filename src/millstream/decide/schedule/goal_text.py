@@ -6,7 +6,8 @@ A line is a template's name, or goals separated by commas:
     delay <= 2s, queue_rows minimise 0.5
 
 A goal without quantifier takes that of its limit (`<=` minimises, `>=` maximises), else the usual
-one of its statistic; goals without weight share what the others leave. Mistakes are told with what
+one of its statistic; goals without weight share what the others leave. `may_drop` beside a limit of
+delay lets a query do without rows that have missed it. Mistakes are told with what
 was written; nothing here decides anything about running queries. (Tables of goals: `config`.)
 """
 
@@ -33,6 +34,7 @@ _GOAL = re.compile(
     r"(?:\s+(?P<weight>\d*\.?\d+)(?P<percent>\s*%)?)?"
     r"(?:\s*(?P<sign><=|>=)\s*(?P<limit>\d*\.?\d+)\s*(?P<unit>ms|s|min)?)?$"
 )
+MAY_DROP = "may_drop"
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, None: 1.0}
 
 
@@ -50,16 +52,20 @@ def specification_from_text(text: str) -> Specification:
     >>> spec = specification_from_text("delay <= 500 ms, output_rate max 0.3")
     >>> [(g.statistic, g.quantifier, round(g.weight, 2), g.limit) for g in spec.goals]
     [('delay', 'minimise', 0.7, 0.5), ('output_rate', 'maximise', 0.3, None)]
+    >>> specification_from_text("delay <= 2s, may_drop").may_drop
+    True
     """
     line = text.strip()
-    if re.fullmatch(r"[a-z_]+", line) and line not in PLAN_STATISTICS.names():
+    if re.fullmatch(r"[a-z_]+", line) and line not in (MAY_DROP, *PLAN_STATISTICS.names()):
         return TEMPLATES.get(line)
+    parts = [part.strip() for part in line.split(",")]
+    may_drop = MAY_DROP in parts
     wishes = []
-    for part in line.split(","):
-        match = _GOAL.match(part.strip())
+    for part in (p for p in parts if p != MAY_DROP):
+        match = _GOAL.match(part)
         if match is None:
             raise UsageError(
-                f"cannot read the QoS goal {part.strip()!r}",
+                f"cannot read the QoS goal {part!r}",
                 hint="write for example 'delay minimise 0.7' or 'delay <= 2s'",
             )
         weight = float(match["weight"]) if match["weight"] else None
@@ -74,10 +80,10 @@ def specification_from_text(text: str) -> Specification:
                 hint="a minimised statistic has '<=', a maximised one '>='",
             )
         wishes.append(_Wish(match["statistic"], aim, weight, limit))
-    return _specification(wishes, line)
+    return _specification(wishes, line, may_drop=may_drop)
 
 
-def _specification(wishes: Sequence[_Wish], name: str) -> Specification:
+def _specification(wishes: Sequence[_Wish], name: str, *, may_drop: bool) -> Specification:
     given = sum(wish.weight for wish in wishes if wish.weight is not None)
     open_ = sum(wish.weight is None for wish in wishes)
     share = max(0.0, 1 - given) / open_ if open_ else 0.0
@@ -87,7 +93,7 @@ def _specification(wishes: Sequence[_Wish], name: str) -> Specification:
         aim = wish.aim or (MAXIMISE if usual.better == "more" else MINIMISE)
         weight = share if wish.weight is None else wish.weight
         goals.append(Goal(wish.statistic, aim, weight, wish.limit))
-    return Specification(tuple(goals), name)
+    return Specification(tuple(goals), name, may_drop)
 
 
 def amended(

@@ -17,9 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from millstream.decide.schedule.facts import OperatorView
-from millstream.decide.schedule.holding import DELAY
 from millstream.decide.schedule.protocol import Pick, Situation
-from millstream.decide.schedule.quality import Specification
+from millstream.decide.schedule.quality import DELAY, Specification
 
 RISK_SHARE = 0.5  # of the limit, from which on a query goes first
 STEP_SHARE = 0.25  # of the tightest limit: the longest step of anybody

@@ -13,6 +13,7 @@ from math import isfinite
 from millstream.core.errors import UsageError
 from millstream.core.registry import Registry
 
+DELAY = frozenset({"delay", "delay_max", "oldest"})  # statistics of how late results are
 MAXIMISE = "maximise"
 MINIMISE = "minimise"
 _SPELLINGS = {
@@ -80,8 +81,15 @@ class Specification:
 
     goals: tuple[Goal, ...]
     name: str = "custom"
+    may_drop: bool = False  # rows that have missed the limit of delay are given up
 
     def __post_init__(self) -> None:
+        limited = any(g.limit is not None and g.statistic in DELAY for g in self.goals)
+        if self.may_drop and not limited:
+            raise UsageError(
+                "may_drop needs a limit of delay: rows that have missed it are dropped",
+                hint="delay <= 2s, may_drop",
+            )
         if not self.goals:
             raise UsageError("a QoS specification without goals")
         names = [goal.statistic for goal in self.goals]

@@ -84,6 +84,10 @@ def _queries(snapshot: Snapshot) -> Iterator[Metric]:
     each = [((q.name,), q) for q in snapshot.queries]
     names = ("query",)
     yield _counters("query_rows", "Rows of the result", names, ((k, q.rows) for k, q in each))
+    yield _counters(
+        "query_shed_rows", "Rows it did without: they had missed its limit of delay", names,
+        ((k, q.shed_rows) for k, q in each),
+    )  # fmt: skip
     yield _gauges(
         "query_delay_seconds", "How long the oldest waiting row has been here", names,
         ((k, q.delay_s) for k, q in each),

@@ -18,12 +18,14 @@ from millstream.control.manager.quality import OVERALL, SCHEDULE, by_query, over
 from millstream.control.manager.state import ManagerState
 from millstream.control.snapshot.model import GoalSnapshot, Snapshot
 from millstream.core.errors import UsageError
+from millstream.decide.schedule.goal_text import MAY_DROP
 from millstream.edge.http.access import json_body
 from millstream.edge.http.roles import reads, submits
 from millstream.edge.http.serving import Application
 from millstream.edge.manager.driver import ManagerDriver
 
-KEYS = ("goals", "template", "weight", "query", "forget", "schedule")
+TABLE_KEYS = ("goals", "template", "weight", MAY_DROP)
+KEYS = (*TABLE_KEYS, "query", "forget", "schedule")
 
 
 def wish_of(wish: Mapping[str, Any], known: ManagerState) -> SetGoals | SetSchedule:
@@ -38,7 +40,7 @@ def wish_of(wish: Mapping[str, Any], known: ManagerState) -> SetGoals | SetSched
         raise UsageError(f"there is no query {query}")
     if wish.get("forget"):
         return SetGoals(query or OVERALL, {})
-    table = {key: wish[key] for key in ("goals", "template", "weight") if wish.get(key) is not None}
+    table = {key: wish[key] for key in TABLE_KEYS if wish.get(key) is not None}
     if "goals" not in table and "template" not in table:
         raise UsageError("goals are missing", hint='{"goals": "delay <= 2s"}')
     whole = table if query is None else {**overall(known), "queries": {query: table}}

@@ -21,6 +21,7 @@ from millstream.decide.schedule.measures import PLAN_STATISTICS
 from millstream.decide.schedule.quality import Standing
 from millstream.edge.views.engine_figures import Figures, age_s
 from millstream.edge.views.recent import Rates
+from millstream.engine.steps.shedding import shed_rows
 from millstream.language.plan.explain import describe
 from millstream.language.plan.windows import BEGINNING, FOREVER
 
@@ -110,6 +111,7 @@ def operator_snapshots(
                 cost_s=round(row["seconds"], 3) if row else 0.0,
                 load=rounded(rates.of(("seconds", operator.id))),
                 text=text_of(operator),
+                shed_rows=shed_rows(row) if row else 0,
             )
         )
     return tuple(found)

@@ -65,5 +65,6 @@ def scheduling_figures(loop: Loop) -> dict[str, Any]:
             "starving": {labels.get(name, name): round(s, 1) for name, s in starving.items()},
             "goals": goals,
             "costs_others": {q: round(v, 4) for q, v in scheduler.costs_others(now).items()},
+            "shed": engine.shedding.rows_by_query(engine.ledger.operator_statistics()),
             "met": None if not verdicts or None in verdicts else all(verdicts),
         }

@@ -22,6 +22,7 @@ from millstream.control.snapshot.model import (
 )
 from millstream.engine.dataflow import Dataflow
 from millstream.engine.sources.system_rows import watches
+from millstream.engine.steps.shedding import shed_rows
 from millstream.language.share.dataflow import base_stream
 
 
@@ -74,6 +75,7 @@ class AlarmLook:
                     queue_rows=sum(s.rows for s in waiting),
                     waiting_s=now - min(s.arrived for s in waiting) if waiting else None,
                     load=max(0.0, load),
+                    shed_rows=shed_rows(statistics[o.id]) if o.id in statistics else 0,
                 )
             )  # fmt: skip
         self._worked, self._looked = worked, now

@@ -4,10 +4,12 @@ The operators of a unit read the same new segments, or, for panes, the same time
 that an evaluator needs; whoever carries it out asks the ledger nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from millstream.engine.ports import Input, Step, TrainStep
+from millstream.engine.steps.shedding import EVERY_ROW, Allowance, Useful
 from millstream.engine.steps.trains import Unit
 from millstream.language.plan.nodes import sources_of
 from millstream.language.plan.windows import BEGINNING, FOREVER
@@ -16,15 +18,19 @@ from millstream.store.reach import SELF_READING, WITH_STATE, marks, reachable
 from millstream.store.segments import Segment
 from millstream.store.streams import Streams
 
+AllowanceOf = Callable[[Sequence[Operator]], Allowance | None]
 EVERYTHING = 1 << 62  # rows: the limits say where to stop
 
 
 class StepPlanner:
     """Plans steps over the streams of one home."""
 
-    def __init__(self, streams: Streams, collect_bytes_max: int) -> None:
+    def __init__(
+        self, streams: Streams, collect_bytes_max: int, allowance: AllowanceOf = lambda _: None
+    ) -> None:
         self._streams, self._ledger = streams, streams.ledger
         self._collect_bytes_max = collect_bytes_max
+        self._allowance = allowance
 
     def plan(self, unit: Unit, rows_max: int) -> TrainStep | None:
         """One step of all the unit's operators, on at most about so many new rows.
@@ -32,19 +38,20 @@ class StepPlanner:
         None where there is nothing new, or where they differ by now: rows may have come since the
         unit was formed.
         """
+        useful = Useful(self._allowance(unit.operators), time.time())
         if not unit.members:
-            step = self._of(unit.operators[0], rows_max, unit.limits)
+            step = self._of(unit.operators[0], rows_max, unit.limits, useful)
             return None if step is None else self.job((step,))
         if unit.operators[0].kind == "combine":
             # members may have published other steps: all of them end at the same head
             return self._panes(unit, rows_max) or self._panes(unit, EVERYTHING)
-        lead = self._of(unit.operators[0], rows_max, unit.limits)
+        lead = self._of(unit.operators[0], rows_max, unit.limits, useful)
         if lead is None:
             return None
         steps = [lead]
         for operator in unit.operators[1:]:
             limits = {s: self._end_of(lead, s) for s in operator.inputs}
-            step = self._of(operator, EVERYTHING, limits)
+            step = self._of(operator, EVERYTHING, limits, useful)
             if step is None:
                 return None
             steps.append(step)
@@ -68,7 +75,11 @@ class StepPlanner:
     # -- one operator ---------------------------------------------------------------------------
 
     def _of(
-        self, operator: Operator, rows_max: int, limits: Mapping[str, int] | None = None
+        self,
+        operator: Operator,
+        rows_max: int,
+        limits: Mapping[str, int] | None = None,
+        useful: Useful = EVERY_ROW,
     ) -> Step | None:
         """What an operator would read; `limits` are numbers of segments before which it stops."""
         inputs: dict[str, Input] = {}
@@ -81,10 +92,12 @@ class StepPlanner:
                 s for s in segments if s.last < following and s.file and reachable(operator, s, at)
             )
             stop = FOREVER if limits is None else limits[stream]
-            new = _limited([s for s in segments if following <= s.last < stop], rows_max)
+            waiting = [s for s in segments if following <= s.last < stop]
+            new = _limited([useful.of(s) for s in waiting], rows_max)
+            shed_rows = sum(s.rows for s in waiting[: len(new)]) - sum(s.rows for s in new)
             after = new[-1].watermark if new else before
             anything = anything or bool(new)
-            inputs[stream] = Input(stream, tail, new, before, max(before, after))
+            inputs[stream] = Input(stream, tail, new, before, max(before, after), shed_rows)
         if not anything:
             return None
         return self.over(operator, inputs)

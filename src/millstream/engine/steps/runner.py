@@ -8,11 +8,13 @@ operators by the rows they read and gave.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from millstream.engine.ports import Compiler, Evaluator, Step, StepResult, TrainStep
 from millstream.engine.settings import COLLECT_BYTES_MAX
-from millstream.engine.steps.plans import StepPlanner
+from millstream.engine.steps.plans import AllowanceOf, StepPlanner
 from millstream.engine.steps.reports import StepReport, TrainReport
+from millstream.engine.steps.shedding import SHED_ROWS
 from millstream.engine.steps.trains import Unit
 from millstream.language.plan.windows import BEGINNING
 from millstream.language.share.dataflow import Operator
@@ -31,10 +33,11 @@ class StepRunner:
         evaluator: Evaluator,
         collect_bytes_max: int = COLLECT_BYTES_MAX,
         limit: Callable[[TrainStep], TrainStep] = lambda job: job,
+        allowance: AllowanceOf = lambda _: None,
     ) -> None:
         self.streams, self.ledger = streams, streams.ledger
         self.evaluator = evaluator
-        self.planner = StepPlanner(streams, collect_bytes_max)
+        self.planner = StepPlanner(streams, collect_bytes_max, allowance)
         self._compiler, self._limit = compiler, limit
 
     def install(self, operator: Operator) -> None:
@@ -113,13 +116,20 @@ class StepRunner:
                         ledger.set_cursor(name, source.stream, following, source.after)
                 ledger.record_step(
                     name,
-                    result.progress.get(name, {}),
+                    _notes(step, result),
                     sum(s.rows for s in step.new),
                     sum(w.rows for w in own),
                     share * seconds,
                     shared=bool(job.members),
                 )
         return gone
+
+
+def _notes(step: Step, result: StepResult) -> Mapping[str, Any]:
+    """An operator's durable notes after a step: the evaluator's, and how many rows were shed."""
+    notes = result.progress.get(step.operator.id, {})
+    shed_rows = step.progress.get(SHED_ROWS, 0) + step.shed_rows
+    return {**notes, SHED_ROWS: shed_rows} if shed_rows else notes
 
 
 def _shares(steps: Sequence[Step], written: Mapping[str, Sequence[Written]]) -> list[float]:

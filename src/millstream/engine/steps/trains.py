@@ -59,7 +59,7 @@ class Trains:
 
     def __init__(self, flow: Dataflow) -> None:
         self.flow = flow
-        self._key: tuple[str, ...] = ()
+        self._key: tuple[object, ...] = ()
         self._alone: list[Operator] = []
         self._families: dict[str, list[Candidate]] = {}
         self._given_up: set[str] = set()
@@ -85,7 +85,8 @@ class Trains:
 
     def _sort(self) -> None:
         """Classes, worked out again only when operators come or go."""
-        key = tuple(self.flow.operators)
+        shedding = self.flow.shedding.allowances()
+        key = (tuple(self.flow.operators), frozenset(shedding))
         if key == self._key:
             return
         self._key = key
@@ -98,7 +99,8 @@ class Trains:
             if found is None:
                 self._alone.append(operator)
             else:
-                classes.setdefault(found.family, []).append(found)
+                apart = " shedding" if operator.id in shedding else ""
+                classes.setdefault(found.family + apart, []).append(found)
         for name, members in classes.items():
             for number, group in enumerate(split_by_sides(members)):
                 if len(group) == 1:

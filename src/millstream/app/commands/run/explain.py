@@ -115,6 +115,8 @@ def _goals(job: Job | None, names: Iterable[str]) -> dict[str, list[str]]:
         weight, specification = quality.of(name)
         whose = "its own" if name in quality.by_query else "of all queries"
         found[name] = [f"{wish(goal)} ({whose}, weight {weight:g})" for goal in specification.goals]
+        if specification.may_drop:
+            found[name].append("may_drop: rows that have missed the limit of delay are dropped")
     return found
 
 

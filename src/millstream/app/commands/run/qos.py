@@ -49,7 +49,9 @@ def qos(
     forget: Annotated[bool, typer.Option("--forget", help="Drop a query's own goals.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show how the goals of a running job stand, or change them; results do not change."""
+    """Show how the goals of a running job stand, or change them.
+
+    Goals change no result, but for a query that may_drop rows which have missed its limit."""
     wish: dict[str, Any] = {
         k: v for k, v in (("goals", goals), ("query", query), ("weight", weight)) if v is not None
     }
@@ -131,6 +133,12 @@ def show(figures: dict[str, Any], console: Console) -> None:
         console.print(
             f"{query} costs the others: its steps went before older rows for {share:.1%} of the "
             "time",
+            highlight=False,
+        )
+    for query, rows in figures.get("shed", {}).items():
+        console.print(
+            f"{query} did without {rows:,} rows that had missed its limit of delay",
+            style="yellow",
             highlight=False,
         )
     for label, waited in figures["starving"].items():

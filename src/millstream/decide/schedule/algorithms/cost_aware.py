@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from math import inf
 
 from millstream.decide.schedule.facts import OperatorView
-from millstream.decide.schedule.holding import DELAY, MEMORY, awaited, outlook, weight_of
+from millstream.decide.schedule.holding import MEMORY, awaited, outlook, weight_of
 from millstream.decide.schedule.protocol import Pick, Situation
+from millstream.decide.schedule.quality import DELAY
 from millstream.decide.schedule.settings import ScheduleSettings
 from millstream.decide.schedule.workload import workload
 

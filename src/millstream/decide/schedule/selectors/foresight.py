@@ -24,9 +24,9 @@ from collections.abc import Sequence
 from typing import cast
 
 from millstream.decide.schedule.facts import OperatorView
-from millstream.decide.schedule.holding import DELAY, MEMORY, RATE, Outlook, outlook
+from millstream.decide.schedule.holding import MEMORY, RATE, Outlook, outlook
 from millstream.decide.schedule.protocol import Algorithm, Review, Situation, Verdict
-from millstream.decide.schedule.quality import Goal
+from millstream.decide.schedule.quality import DELAY, Goal
 from millstream.decide.schedule.selectors.exploration import Exploration
 from millstream.decide.schedule.workload import adapted_workload, workload
 

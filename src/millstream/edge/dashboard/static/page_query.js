@@ -75,7 +75,8 @@ export function Query({ name }) {
           ${trouble && html`<div class="said bad">${trouble}</div>`}
           <${Rows} results=${results} empty="no rows since the dashboard began to look" /></div>
         <div class="card"><h2>Quality of service</h2><${Goals} goals=${query.goals} empty="no goals of its own; the processor's hold" />
-          ${query.goals.length ? html`<p class="soft">${query.goals_cost ? `its steps go before older rows of other queries for ${(100 * query.goals_cost).toFixed(1)} % of the time` : "its goals cost the others nothing so far"}</p>` : ""}</div>
+          ${query.goals.length ? html`<p class="soft">${query.goals_cost ? `its steps go before older rows of other queries for ${(100 * query.goals_cost).toFixed(1)} % of the time` : "its goals cost the others nothing so far"}</p>` : ""}
+          ${query.shed_rows ? html`<p class="soft" id="shed">it did without ${count(query.shed_rows)} rows that had missed its limit of delay</p>` : ""}</div>
       </div>
     </div>
     <div class="card"><h2>Operators</h2><${Operators} operators=${operators} /></div>
