@@ -60,6 +60,12 @@ class Page:
     def script(self, text: str, *arguments: Any) -> Any:
         return self.driver.execute_script(text, *arguments)
 
+    def accept(self, words: str) -> None:
+        """Answers yes to a question that has these words."""
+        question = self.until(lambda: self.driver.switch_to.alert, "a question")
+        assert words in question.text
+        question.accept()
+
     def until(self, look: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
         from selenium.common.exceptions import WebDriverException  # noqa: PLC0415
 

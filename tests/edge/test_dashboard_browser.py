@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from pages import BROWSER_MARKS, Page
 from selenium.webdriver.common.keys import Keys
@@ -235,3 +236,42 @@ def test_a_large_system_stays_usable(driver: Any) -> None:
         )
         assert 1 < needed < 40
         driver.get("about:blank")
+
+
+def let_in_as_admin(page: Page) -> None:
+    """As `millstream token --link` does."""
+    headers = {"authorization": "Bearer secret", "x-millstream": "1"}
+    path = httpx.post(f"{page.url.rstrip('/')}/api/links", headers=headers, json={}).json()["path"]
+    page.driver.get(page.url.rstrip("/") + path)
+    page.find("#nav-overview")
+
+
+def test_what_is_offered_is_done(page: Page) -> None:
+    """A query is paused, a processor drained, an operator moved: by their buttons."""
+    page.open("#/query/query%205")
+    page.click("#pause")
+    page.shows("parked", "h1")
+    page.until(lambda: page.text("#pause") == "resume", "a way back")
+    page.click("#pause")
+    page.shows("running", "h1")
+    page.open("#/processor/processor-1")
+    page.shows("last heard of at", "h1")
+    page.click("#drain")
+    page.accept("Drain processor-1?")
+    page.shows("that is for admin", "#done")  # the link that a dashboard prints may submit
+    let_in_as_admin(page)
+    page.open("#/processor/processor-1")
+    page.click("#drain")
+    page.accept("Drain processor-1?")
+    page.shows("draining", "h1")
+    page.find("#undrain")
+    page.open("#/operator/o%3A00012")
+    before = page.text(".crumbs")
+    page.script(
+        "const s = document.querySelector('#move'); s.value = s.options[1].value;"
+        "s.dispatchEvent(new Event('change', {bubbles: true}))"
+    )
+    page.accept("Move")
+    page.shows("move of o:00012", "#moved")
+    page.until(lambda: page.text(".crumbs") != before, "another processor")
+    assert all("403" in complaint for complaint in page.complaints())

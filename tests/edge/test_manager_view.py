@@ -90,6 +90,17 @@ class Cluster:
         self.state = replace(self.state, queries=queries, decisions=(decided,))
         return {"state": "running"}
 
+    def drain(self, name: str, *, back: bool = False) -> dict[str, Any]:
+        self.dropped.append(f"{'undrain' if back else 'drain'} {name}")
+        return {"moves": [1, 2]}
+
+    def move(self, operator: str, to: str) -> dict[str, Any]:
+        return {"moves": [] if to == "p2" else [1]}
+
+    def remove_processor(self, name: str, *, lost: bool) -> dict[str, Any]:
+        assert lost
+        return {"queries": ["a"]}
+
     def drop(self, name: str, wait_s: float = 0.0) -> dict[str, Any]:
         self.dropped.append(name)
         return {}
@@ -162,3 +173,17 @@ def test_results_begin_near_the_head_and_go_on(cluster: Cluster, view: ManagerVi
 
 def test_examples_in_the_text() -> None:
     assert doctest.testmod(manager_view).failed == 0
+
+
+def test_actions_are_asked_of_the_manager_as_anybody_would(
+    cluster: Cluster, view: ManagerView
+) -> None:
+    assert set(view.snapshot().overview.actions) == {"drain", "undrain", "remove_lost", "move"}
+    assert view.act("drain", "p1") == "processor p1 gives away what it has: 2 moves begin"
+    assert view.act("undrain", "p1") == "processor p1 takes part again"
+    assert cluster.dropped == ["drain p1", "undrain p1"]
+    assert view.act("move", "o:1", "p1") == "1 moves to p1 begin"
+    assert view.act("move", "o:1", "p2") == "it is at p2 already"
+    assert view.act("remove_lost", "p1") == "processor p1 is given up; it had 1 queries"
+    with pytest.raises(UsageError, match="a cluster cannot pause"):
+        view.act("pause", "a")

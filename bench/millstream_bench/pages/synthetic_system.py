@@ -57,6 +57,8 @@ class SyntheticSystem:
         self._decisions: list[DecisionSnapshot] = []
         self._number = 0
         self._scores: list[ScorePoint] = []
+        self._paused: set[str] = set()
+        self._draining: set[str] = set()
         self._build(operators)
         for name in self._names[-20:]:
             self._decide("admission", f"query {name} was taken", "2 operators are new", name)
@@ -173,6 +175,7 @@ class SyntheticSystem:
                 backlog_rows=sum(o.queue_rows for o in operators.values()),
                 backlog_bytes=sum(o.queue_bytes for o in operators.values()),
                 watermark_lag_s=2.5, steps=self._number * 40,
+                actions=("pause", "resume", "drain", "undrain", "move"),
             ),
             1.0, streams, queries, tuple(operators.values()), edges, processors,
             tuple(self._decisions[-200:]),
@@ -207,8 +210,8 @@ class SyntheticSystem:
             "SELECT host, count(*) AS requests\nFROM stream_1 [RANGE 5 MINUTES SLIDE 1 MINUTE]\n"
             "GROUP BY host\nHAVING count(*) > 25",
             "result (stream): host string, requests bigint, ts timestamp\naggregate\n  stream",
-            "failed" if failed else "running",
-            "division by zero" if failed else "",
+            "failed" if failed else "parked" if name in self._paused else "running",
+            "division by zero" if failed else "paused: asked" if name in self._paused else "",
             STARTED,
             None,
             False,
@@ -238,6 +241,7 @@ class SyntheticSystem:
         others = [p for p in self._processors if p != name]
         return ProcessorSnapshot(
             name,
+            "draining" if name in self._draining else "running",
             address=f"http://127.0.0.1:{9000 + index}",
             seen=now,
             load=round(0.5 + 0.3 * math.sin(index + self._number / 10), 2),
@@ -297,6 +301,18 @@ class SyntheticSystem:
             raise UsageError(f"there is no query {name}")
         self._names.remove(name)
         self._decide("drop", f"query {name} was dropped", "")
+
+    def act(self, action: str, name: str, to: str = "") -> str:
+        match action:
+            case "pause" | "resume":
+                (self._paused.add if action == "pause" else self._paused.discard)(name)
+            case "drain" | "undrain":
+                (self._draining.add if action == "drain" else self._draining.discard)(name)
+            case "move":
+                self._operators[name] = replace(self._operators[name], processor=to)
+            case _:
+                raise UsageError(f"a made-up system cannot {action}")
+        return f"{action} of {name}"
 
     def results(self, query: str, after: int = 0) -> Results:
         last = self._number * 3

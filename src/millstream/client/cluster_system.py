@@ -140,7 +140,7 @@ class ClusterSystem:
     def forget_leftovers(self) -> None:
         """Queries of a cluster are those of everybody."""
 
-    def pause(self, name: str, wanted: bool) -> None:
+    def pause(self, name: str, wanted: bool, why: str = "") -> None:
         if wanted:
             raise UsageError(
                 f"query {name} cannot be paused on a cluster", hint="take paused away, or drop it"

@@ -152,7 +152,7 @@ class System(Protocol):
         """Ends those of them that nobody has submitted again."""
         ...
 
-    def pause(self, name: str, wanted: bool) -> None:
+    def pause(self, name: str, wanted: bool, why: str = "") -> None:
         """Lets a query rest, or go on; its rows are kept for it meanwhile."""
         ...
 

@@ -19,7 +19,7 @@ from millstream.engine.dataflow import Dataflow
 from millstream.engine.hosting import Hosting
 from millstream.engine.maintenance import Maintenance
 from millstream.engine.ports import DataPlane, StreamRows
-from millstream.engine.query import Query, culprits_of
+from millstream.engine.query import PAUSED, Query, culprits_of
 from millstream.engine.settings import EngineSettings
 from millstream.engine.status import status
 from millstream.engine.steps.bounds import bounded
@@ -199,6 +199,15 @@ class Engine(Dataflow):
             with self.ledger.transaction() as ledger:
                 ledger.set_query_state(name, state, reason)
             self.pause_operators()
+
+    def pause_query(self, name: str, wanted: bool, why: str) -> None:
+        """Lets a running query rest, or one that rests go on; its rows are kept meanwhile."""
+        with self.lock:
+            query = self.queries[name]
+            if wanted and query.state == "running":
+                self.set_query_state(name, "parked", f"{PAUSED}{why}")
+            elif not wanted and query.paused:
+                self.set_query_state(name, "running")
 
     def arrived(self, name: str) -> None:
         """Called by a source that brings rows by itself, after each commit."""

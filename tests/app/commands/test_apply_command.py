@@ -174,3 +174,32 @@ def test_a_running_job_is_edited(
     high = found(out / "high")
     assert set(high) == {8, 9}
     assert all(n >= 2 for n in high.values())
+
+
+def pause(run: Running, action: str, query: str) -> httpx.Response:
+    return run.ask("POST", "/api/pauses", {"action": action, "name": query})
+
+
+def states(run: Running) -> dict[str, str]:
+    return {q["name"]: q["state"] for q in run.ask("GET", "/api/snapshot").json()["queries"]}
+
+
+def test_a_query_is_paused_by_who_looks_on(spark: Any, tmp_path: Path) -> None:
+    job, out = tmp_path / "job.toml", tmp_path / "out"
+    job.write_text(FIRST)
+    with Running(job, out) as run:
+        run.post(1)
+        wait_until(lambda: found(out / "high").total() == 5)
+        assert pause(run, "pause", "high").json() == {"done": "query high rests"}
+        assert pause(run, "pause", "hihg").status_code == 400
+        assert pause(run, "drain", "p").status_code == 400
+        run.post(2)
+        wait_until(lambda: found(out / "low").total() == 4)
+        assert found(out / "high").total() == 5, "it rests"
+        assert (states(run)["high"], states(run)["low"]) == ("parked", "running")
+    with Running(job, out) as run:
+        wait_until(lambda: states(run).get("high") == "parked")  # the folder remembers it
+        assert pause(run, "resume", "high").json() == {"done": "query high goes on"}
+        httpx.post(f"{run.url}/streams/r/end")
+        run.join()
+    assert found(out / "high") == Counter(dict.fromkeys(range(5, 10), 2)), "nothing was lost"

@@ -73,7 +73,7 @@ class RunFolder:
     def amend(self, job: Job, kind: str) -> None:
         """The job as it stands in its file now."""
         queries = {q.name: {"cql": q.cql, "paused": q.paused} for q in job.queries}
-        known = {"registered": self.registered()}
+        known = {"registered": self.registered(), "pauses": self.pauses()}
         write_whole(
             self.home / "job.json", {"parts": job_parts(job, kind), "queries": queries} | known
         )
@@ -114,6 +114,13 @@ class RunFolder:
         write_whole(
             self.home / "job.json", (self._read("job.json") or {}) | {"registered": dict(queries)}
         )
+
+    def pauses(self) -> dict[str, bool]:
+        """Queries that people let rest, or go on, whatever the job file says."""
+        return dict((self._read("job.json") or {}).get("pauses", {}))
+
+    def note_pauses(self, pauses: Mapping[str, bool]) -> None:
+        write_whole(self.home / "job.json", (self._read("job.json") or {}) | {"pauses": pauses})
 
     def taken(self, name: str) -> bool:
         """Whether results of that name lie here already."""

@@ -26,6 +26,7 @@ from millstream.store.sinks.opening import open_sink
 
 Tick = Callable[[], None]
 Wrapped = Callable[[Sink], Sink]
+ASKED, IN_FILE = "somebody asked for it", "its job file says so"  # why a query rests
 REST_S = 0.1  # while a query is being deployed
 
 
@@ -38,6 +39,7 @@ class JobEdits:
         self._system, self._folder, self._kind, self._wrapped = system, folder, kind, wrapped
         self._file_job = job
         self._registered: dict[str, str] = {}
+        self._pauses: dict[str, bool] = folder.pauses()  # what people want instead of the file
         self._lock = threading.RLock()
 
     @property
@@ -68,6 +70,7 @@ class JobEdits:
             try:
                 system.submit(Submission(name, cql, from_beginning=True))
                 self._registered[name] = cql
+                self._system.pause(name, self._pauses.get(name, False), ASKED)
             except UsageError as error:
                 say(f"query {name}, which was registered while the job ran, is left out: {error}")
         system.forget_leftovers()
@@ -77,8 +80,10 @@ class JobEdits:
     def _submit(self, query: JobQuery) -> None:
         try:
             self._system.submit(Submission(query.name, query.cql, from_beginning=True))
-            if query.paused or not self._system.shared:
-                self._system.pause(query.name, query.paused)
+            wanted = self._pauses.get(query.name, query.paused)
+            if wanted or not self._system.shared:
+                why = ASKED if query.name in self._pauses else IN_FILE
+                self._system.pause(query.name, wanted, why)
         except UsageError as error:
             raise query.located(error) from None
 
@@ -132,10 +137,11 @@ class JobEdits:
                 self._deliver(query)
                 if gone := beginning_gone(self._system.query(query.name).start):
                     notes.append(f"query {query.name}: {gone}")
-            for name in changes.paused:
-                self._system.pause(name, True)
-            for name in changes.resumed:
-                self._system.pause(name, False)
+            self._pauses = {n: p for n, p in self._pauses.items() if n in self._registered}
+            self._folder.note_pauses(self._pauses)
+            for query in job.queries:  # the file has the last word
+                if query not in changes.added:
+                    self._system.pause(query.name, query.paused, IN_FILE)
             self._file_job = job
             return {**changes.table(), "notes": notes}
 
@@ -197,6 +203,9 @@ class JobEdits:
         """Whether it may be dropped here: those of the job file are dropped by editing that."""
         return name in self._registered
 
-    def paused(self) -> list[str]:
-        """Queries that rest because somebody wants it so."""
-        return [q.name for q in self._file_job.queries if q.paused]
+    def pause(self, name: str, wanted: bool) -> None:
+        """Lets a query rest or go on; holds after a restart, until a job file says otherwise."""
+        with self._lock:
+            self._system.pause(name, wanted, ASKED)
+            self._pauses[name] = wanted
+            self._folder.note_pauses(self._pauses)

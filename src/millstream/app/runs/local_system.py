@@ -22,7 +22,7 @@ from millstream.decide.schedule.quality import Specification
 from millstream.engine.costs import explained
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
-from millstream.engine.query import PAUSED, Query
+from millstream.engine.query import Query
 from millstream.engine.scheduling.figures import scheduling_figures
 from millstream.engine.scheduling.goals import change_goals
 from millstream.engine.settings import EngineSettings
@@ -230,12 +230,8 @@ class LocalSystem:
                 self.engine.add_query(name, cql)
                 self.drop(name)
 
-    def pause(self, name: str, wanted: bool) -> None:
-        query = self.engine.queries[name]
-        if wanted and query.state == "running":
-            self.engine.set_query_state(name, "parked", f"{PAUSED}its job file says so")
-        elif not wanted and query.paused:
-            self.engine.set_query_state(name, "running")
+    def pause(self, name: str, wanted: bool, why: str = "") -> None:
+        self.engine.pause_query(name, wanted, why)
         self._changed()
 
     def drop(self, name: str) -> None:

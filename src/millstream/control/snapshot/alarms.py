@@ -289,7 +289,7 @@ HELD = {
 def _help(query: QuerySnapshot) -> str:
     """What lets a query go on that is held."""
     if query.reason.startswith("paused"):
-        return "take paused away in its job file, then apply it"
+        return "let it go on: on its page, or take paused away in its job file and apply that"
     return HELD.get(query.state, "")
 
 

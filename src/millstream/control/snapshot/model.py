@@ -46,6 +46,15 @@ ALARM_KINDS = (
     "late",  # most rows of a stream came late
     "pressure",  # an operator does not keep up
 )
+ACTIONS = (
+    "pause",  # a query rests, its rows are kept
+    "resume",  # it goes on
+    "drain",  # a processor gives away what it has, and gets nothing new
+    "undrain",  # it takes part again
+    "remove_lost",  # a processor that is gone with its home is given up
+    "move",  # an operator goes to another processor
+)
+PAUSES = ACTIONS[:2]  # what whoever may submit queries may do
 DECISION_KINDS = (
     "admission",  # a query was taken
     "refusal",  # a query was not, and what would fit
@@ -107,6 +116,7 @@ class Overview:
     saved_s: float | None = None  # work that sharing has saved, against one job for each query
     saved_part: float | None = None  # of the work without sharing: from 0 to 1
     alarms: tuple[Alarm, ...] = ()
+    actions: tuple[str, ...] = ()  # those of ACTIONS that this system carries out
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +377,10 @@ class SnapshotSource(Protocol):
         ...
 
     def drop(self, name: str) -> None: ...
+
+    def act(self, action: str, name: str, to: str = "") -> str:
+        """Carries out one of ACTIONS on a query, processor or operator; says what was done."""
+        ...
 
     def results(self, query: str, after: int = 0) -> Results:
         """The latest rows of a result with numbers above `after`, oldest first."""

@@ -12,6 +12,8 @@
     POST   /api/preview              {"cql": "...", "rows": 20}
     POST   /api/queries              {"name": "...", "cql": "..."}
     DELETE /api/queries/NAME
+    POST   /api/pauses               {"action": "pause" or "resume", "name": "..."}: of a query
+    POST   /api/actions              {"action": ..., "name": ..., "to": ...}: any other of ACTIONS
     GET    /health                   200 while snapshots are fresh, 503 with the reason otherwise
     GET    /live  /ready             for whoever watches processes
     GET    /metrics                  for Prometheus
@@ -26,6 +28,7 @@ import hashlib
 import json
 import re
 import time
+from collections.abc import Collection
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -37,7 +40,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.responses import StreamingResponse
 
 from millstream.control.snapshot.alarms import worst
-from millstream.control.snapshot.model import SnapshotSource, known_names
+from millstream.control.snapshot.model import ACTIONS, PAUSES, SnapshotSource, known_names
 from millstream.core.codec import to_json
 from millstream.core.errors import UsageError
 from millstream.edge.dashboard.feed import Feed
@@ -122,6 +125,7 @@ def dashboard_app(
         return Response(text, media_type=CONTENT_TYPE)
 
     _questions(app, source, feed)
+    _actions(app, source, feed)
     app.mount("/static", reads(StaticFiles(directory=STATIC)), name="static")
     return app
 
@@ -171,6 +175,26 @@ def _questions(app: Application, source: SnapshotSource, feed: Feed) -> None:
         await run_in_threadpool(source.drop, name)
         await run_in_threadpool(feed.tick)
         return JSONResponse({"dropped": name})
+
+
+def _actions(app: Application, source: SnapshotSource, feed: Feed) -> None:
+    async def act(request: Request, allowed: Collection[str]) -> JSONResponse:
+        body = await json_body(request, BODY_BYTES_MAX, too_large=400)
+        action, name = _text(body, "action"), _text(body, "name")
+        if action not in allowed:
+            raise UsageError(f"{action} is no action", hint=f"one of {', '.join(allowed)}")
+        done = await run_in_threadpool(source.act, action, name, str(body.get("to") or ""))
+        await run_in_threadpool(feed.tick)
+        return JSONResponse({"done": done})
+
+    @app.post("/api/pauses")
+    @submits
+    async def pause(request: Request) -> JSONResponse:
+        return await act(request, PAUSES)
+
+    @app.post("/api/actions")
+    async def any_other(request: Request) -> JSONResponse:
+        return await act(request, [a for a in ACTIONS if a not in PAUSES])
 
 
 def _headers(page: str) -> list[Header]:

@@ -270,6 +270,9 @@ class Application(FastAPI):
         if has < needed:
             words = f"this token may {has.name.lower()}, and that is for {needed.name.lower()}"
             hint = f"its owner's `millstream token --role {needed.name.lower()}` prints another"
+            if self.guests is not None:
+                words = words.replace("token", "browser")
+                hint = "its owner's `millstream token --link URL` prints a link that may do more"
             raise AnswerError(403, "denied", words, hint)
 
     def _with_headers(self, send: Send) -> Send:

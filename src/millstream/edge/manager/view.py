@@ -66,7 +66,8 @@ class ManagerView:
     def snapshot(self) -> Snapshot:
         whole = snapshot_of(self._state(), title=self._title, started=self._started)
         seen = laid_over(whole, self._poll.latest()) if self._poll is not None else whole
-        return self._book.dated(seen)
+        overview = replace(seen.overview, actions=("drain", "undrain", "remove_lost", "move"))
+        return self._book.dated(replace(seen, overview=overview))
 
     # -- questions ------------------------------------------------------------------------------
 
@@ -162,6 +163,21 @@ class ManagerView:
     def drop(self, name: str) -> None:
         self._client.drop(name, SUBMIT_S)
         self._forget(name)
+
+    def act(self, action: str, name: str, to: str = "") -> str:
+        match action:
+            case "drain" | "undrain":
+                moves = self._client.drain(name, back=action == "undrain")["moves"]
+                if action == "undrain":
+                    return f"processor {name} takes part again"
+                return f"processor {name} gives away what it has: {len(moves)} moves begin"
+            case "remove_lost":
+                gone = self._client.remove_processor(name, lost=True)
+                return f"processor {name} is given up; it had {len(gone['queries'])} queries"
+            case "move":
+                moves = self._client.move(name, to)["moves"]
+                return f"{len(moves)} moves to {to} begin" if moves else f"it is at {to} already"
+        raise UsageError(f"a cluster cannot {action}", hint="drop the query, or move it")
 
     def _forget(self, name: str) -> None:
         with self._lock:

@@ -58,6 +58,9 @@ class PendingSource:
     def drop(self, name: str) -> None:
         self._ready().drop(name)
 
+    def act(self, action: str, name: str, to: str = "") -> str:
+        return self._ready().act(action, name, to)
+
     def results(self, query: str, after: int = 0) -> Results:
         return self._ready().results(query, after)
 

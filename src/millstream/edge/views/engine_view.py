@@ -77,6 +77,8 @@ class EngineView:
         self.latest = LatestRows()
         self._rejects = KeptRejects(engine, self.latest)
         self.watch = SchedulerWatch(self.decisions, processor)
+        # a processor's queries are its manager's to pause
+        self._actions = ("pause", "resume") if loop is not None else ()
         self._edits = edits  # who keeps what is registered here, where somebody does
         self._registered: set[str] = set()
         self._known: dict[str, str] = {}  # queries with their states, as told in decisions
@@ -266,6 +268,7 @@ class EngineView:
             backlog_bytes=sum(e.queue_bytes for e in edges),
             watermark_lag_s=watermark_lag_s(self.engine, figures),
             steps=loop.steps if loop is not None else 0,
+            actions=self._actions,
             jobs_alone=saved.jobs_alone,
             saved_s=round(saved.saved_s, 2),
             saved_part=round(saved.part, 3),
@@ -382,6 +385,21 @@ class EngineView:
             self._registered.discard(name)
         if self._loop is not None:
             self._loop.wake()
+
+    def act(self, action: str, name: str, to: str = "") -> str:
+        self._refuse_when_closed()
+        if action not in self._actions:
+            raise UsageError(f"one engine alone cannot {action}", hint=", ".join(self._actions))
+        if name not in self.engine.queries:
+            raise UsageError(f"there is no query {name}")
+        pausing = action == "pause"
+        if self._edits is not None:
+            self._edits.pause(name, pausing)
+        else:
+            self.engine.pause_query(name, pausing, "somebody asked for it")
+        if self._loop is not None:
+            self._loop.wake()
+        return f"query {name} {'rests' if pausing else 'goes on'}"
 
     def results(self, query: str, after: int = 0) -> Results:
         if stream := self._rejects.stream_of(query):

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 from millstream.client.http import HttpClient, json_of
 from millstream.client.keyring import TOKEN
 from millstream.control.snapshot.model import (
+    PAUSES,
     DecisionSnapshot,
     Explanation,
     Results,
@@ -53,6 +54,11 @@ class RemoteSource:
 
     def drop(self, name: str) -> None:
         self._ask("DELETE", f"/api/queries/{quote(name, safe='')}")
+
+    def act(self, action: str, name: str, to: str = "") -> str:
+        path = "/api/pauses" if action in PAUSES else "/api/actions"
+        body = {"action": action, "name": name, "to": to}
+        return str(self._ask("POST", path, body)["done"])
 
     def results(self, query: str, after: int = 0) -> Results:
         path = f"/api/queries/{quote(query, safe='')}/results?after={after}"

@@ -1,5 +1,6 @@
 // One operator: what it computes, what waits, who shares it, what feeds it and whom it feeds.
-import { store } from "./store.js";
+import { useState } from "preact/hooks";
+import { ask, offers, store } from "./store.js";
 import { History, Pill, Table, Tile, bytes, count, html, link, rate, seconds, share } from "./parts.js";
 
 export function neighbours(id) {
@@ -22,6 +23,22 @@ export function nameOf(id) {
 
 const anchor = (id) => (store.operators.has(id) ? html`<a href=${link.operator(id)}>${nameOf(id)}</a>` : nameOf(id));
 
+// To another processor that answers; rows neither get lost nor come twice.
+function Move({ operator }) {
+  const [said, say] = useState(null);
+  const others = [...store.processors.values()].filter((p) => p.id !== operator.processor && p.state === "running").map((p) => p.id);
+  const go = (event) => {
+    const to = event.target.value;
+    event.target.value = "";
+    if (to && confirm(`Move ${titleOf(operator)} to ${to}?`)) {
+      ask("POST", "/api/actions", { action: "move", name: operator.id, to }).then((told) => say(told.done), (error) => say(`${error.error}${error.hint ? `; ${error.hint}` : ""}`));
+    }
+  };
+  return html`<label>move to <select id="move" aria-label="move to" disabled=${!others.length} onChange=${go}>
+      <option value="">${others.length ? "…" : "no other processor"}</option>${others.map((p) => html`<option key=${p} value=${p}>${p}</option>`)}</select></label>
+    ${said && html`<span class="soft" id="moved" role="status">${said}</span>`}`;
+}
+
 export function Operator({ id }) {
   const o = store.operators.get(id);
   if (!o) return html`<main><p class="empty">There is no operator ${id} now. <a href="#/graph">The dataflow</a></p></main>`;
@@ -36,6 +53,7 @@ export function Operator({ id }) {
   return html`<main>
     <div class="crumbs"><a href="#/graph">Dataflow</a> / operator on <a href=${link.processor(o.processor)}>${o.processor}</a></div>
     <div class="split"><h1 class="grow" title=${o.label}>${titleOf(o)} <${Pill} state=${o.state} />${o.group && html` <span class="soft" style="font-size:13px">runs in one job with ${[...store.operators.values()].filter((p) => p.group === o.group && p.id !== o.id).length} others</span>`}</h1>
+      ${offers("move") && html`<${Move} operator=${o} />`}
       <a href="#/graph/${encodeURIComponent(o.id)}"><button>show in the dataflow</button></a></div>
     <div class="tiles">
       <${Tile} what="waiting" figure=${count(o.queue_rows)} unit="rows" more=${bytes(o.queue_bytes)} />

@@ -1,5 +1,6 @@
 // Processors: load, memory, the scheduling algorithm and its scores over time, connections, segments.
-import { store } from "./store.js";
+import { useState } from "preact/hooks";
+import { ask, offers, store } from "./store.js";
 import { Chart, Goals, History, Pill, Table, Tile, bytes, clock, count, html, link, rate, share } from "./parts.js";
 import { Operators } from "./page_query.js";
 
@@ -28,6 +29,25 @@ export function Processors() {
   ]} /></div></main>`;
 }
 
+// What can be done with a processor as it stands now; each asks once more before it is done.
+const WAYS = {
+  drain: { label: "drain", when: (p) => p.state === "running", sure: (p) => `Drain ${p.id}? It gives its operators to the others and gets nothing new.` },
+  undrain: { label: "take it back", when: (p) => p.state === "draining", sure: (p) => `Let ${p.id} take part again?` },
+  remove_lost: { label: "give it up as lost", when: (p) => p.state === "silent" || p.state === "lost",
+    sure: (p) => `Give ${p.id} up? Only if its home is gone for good: its queries begin again elsewhere, with a mark.` },
+};
+
+function Actions({ processor }) {
+  const [said, say] = useState(null);
+  const act = (action) => {
+    if (!confirm(WAYS[action].sure(processor))) return;
+    ask("POST", "/api/actions", { action, name: processor.id }).then((told) => say(told.done), (error) => say(`${error.error}${error.hint ? `; ${error.hint}` : ""}`));
+  };
+  const possible = Object.keys(WAYS).filter((action) => offers(action) && WAYS[action].when(processor));
+  return html`${possible.map((action) => html`<button key=${action} id=${action} onClick=${() => act(action)}>${WAYS[action].label}</button>`)}
+    ${said && html`<span class="soft" id="done" role="status">${said}</span>`}`;
+}
+
 export function Processor({ id }) {
   const p = store.processors.get(id);
   if (!p) return html`<main><p class="empty">There is no processor ${id} now. <a href="#/processors">All processors</a></p></main>`;
@@ -37,7 +57,8 @@ export function Processor({ id }) {
   const used = p.memory_bytes_max ? p.memory_bytes / p.memory_bytes_max : 0;
   return html`<main>
     <div class="crumbs"><a href="#/processors">Processors</a></div>
-    <h1>${p.id} <${Pill} state=${p.state} /></h1>
+    <div class="split"><h1 class="grow">${p.id} <${Pill} state=${p.state} /> <span class="soft" style="font-size:13px">last heard of at ${clock(p.seen)}</span></h1>
+      <${Actions} processor=${p} /></div>
     <div class="tiles">
       <${Tile} what="load" figure=${share(p.load)} more=${html`of ${p.slots} slots${meter(p.load)}`} />
       <${Tile} what="memory" figure=${bytes(p.memory_bytes)} more=${html`of ${bytes(p.memory_bytes_max)}${meter(used)}`} />

@@ -1,7 +1,7 @@
 // One query: its text, plan, what it shares, cost, goals, results as they come, errors with their row.
 import { useEffect, useState } from "preact/hooks";
 import { titleOf } from "./page_operator.js";
-import { ask, over, store } from "./store.js";
+import { ask, offers, over, store } from "./store.js";
 import { Cql, Goals, History, Pill, Rows, Table, Tile, count, eventTime, html, link, rate, seconds, share } from "./parts.js";
 
 const SHOWN = 30;
@@ -43,11 +43,14 @@ export function Query({ name }) {
     if (!confirm(`Drop query ${name}?`)) return;
     ask("DELETE", `/api/queries/${encodeURIComponent(name)}`).then(() => { location.hash = "#/"; }, say);
   };
+  const resting = query.state === "parked" && query.reason.startsWith("paused");
+  const pause = () => ask("POST", "/api/pauses", { action: resting ? "resume" : "pause", name }).then(() => say(null), say);
   return html`<main>
     <div class="crumbs"><a href="#/">Overview</a> / query</div>
     <div class="split"><h1 class="grow">${name} <${Pill} state=${query.state} /></h1>
       <a href="#/graph/${encodeURIComponent(`query:${name}`)}"><button>show in the dataflow</button></a>
       <a href="#/editor?query=${encodeURIComponent(name)}" onClick=${() => sessionStorage.setItem("millstream-draft", query.cql)}><button>open in the editor</button></a>
+      ${offers("pause") && (resting || query.state === "running") && html`<button onClick=${pause} id="pause">${resting ? "resume" : "pause"}</button>`}
       ${query.droppable && html`<button onClick=${drop} id="drop">drop</button>`}</div>
     ${said && html`<div class="said bad">${said.error} ${said.hint}</div>`}
     ${query.error && html`<${Failure} error=${query.error} />`}

@@ -53,6 +53,9 @@ function applyChange(told) {
   }
 }
 
+// Whether the system carries out such an action; see ACTIONS of the snapshot.
+export const offers = (action) => (store.overview.actions || []).includes(action);
+
 export function connect() {
   fetch("/api/history").then((r) => r.json()).then((points) => {
     const first = store.history.length ? store.history[0][0] : Infinity;
