@@ -5,8 +5,6 @@ whoever was killed when. A partition that appears later is read from its beginni
 assigned all partitions by hand: no group, nobody else's rebalance.
 """
 
-import json
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.core.errors import MillstreamError, UsageError
 from millstream.core.extras import told_where_missing
-from millstream.core.secrets import resolved, without_secrets
 from millstream.engine.ports import RowParser, SourceSetting
-from millstream.engine.sources.gained_columns import GainedColumns
+from millstream.engine.sources.broker_source import CONGESTED_S, BrokerSource, text_of
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.store.arrivals.appending import Appender
 
@@ -27,15 +24,15 @@ POLL_S = 0.1
 LOOK_S = 10.0  # between two looks for new partitions
 ANSWER_S = 10.0  # a broker that does not answer for so long is away
 AWAY_S = 30.0  # ... and after so long the source has failed
-CONGESTED_S = 0.2
 QUIET = 2  # of librdkafka, which else tells every broken connection on the terminal
-# Columns that a message has beside its value; all else comes from the value, a JSON object.
-OF_MESSAGE = ("key", "value", "topic", "partition", "offset", "timestamp")
 GONE = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID")
 
 
-class KafkaSource:
+class KafkaSource(BrokerSource):
     """One topic as a stream."""
+
+    kind = "kafka"
+    of_message = ("key", "value", "topic", "partition", "offset", "timestamp")
 
     def __init__(
         self,
@@ -44,71 +41,31 @@ class KafkaSource:
         parse: RowParser,
         setting: SourceSetting,
     ) -> None:
-        self.definition, self.appender = definition, appender
-        self.failure: BaseException | None = None
-        self._parse, self._setting = parse, setting
+        super().__init__(definition, appender, parse, setting)
         self._library = _library()
-        self._options = dict(definition.source.get("options", {}))
-        self._topic = str(definition.source["topic"])
         self._start = str(definition.source.get("start", "earliest"))
         self._finite = definition.source.get("trigger") == "available_now"
-        self._names = [field.name for field in definition.columns]
-        self._gained = GainedColumns(definition, setting.say)
-        self._members: set[str] = set()  # of values that are JSON objects
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    # -- as a source of the loop ----------------------------------------------------------------
-
-    @property
-    def ended(self) -> bool:
-        return bool(self._position().get("ended"))
-
-    def start(self) -> None:
-        if self._thread is None and not self.ended:
-            name = f"millstream-kafka-{self.definition.name}"
-            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-            self._thread.start()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-
-    def silent_since(self) -> float:
-        return self.appender.arrived
-
-    def _position(self) -> Mapping[str, Any]:
-        return self.appender.ledger.ingest_position(self.appender.stream)
 
     # -- reading --------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        used: dict[str, Any] = {}
+    def _read(self, options: Mapping[str, Any]) -> None:
+        consumer = self._library.Consumer(
+            {"log_level": QUIET}
+            | dict(options)
+            | {
+                "group.id": "millstream",  # the library asks for one; it is never joined
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "allow.auto.create.topics": False,
+                "enable.partition.eof": True,
+            }
+        )
         try:
-            used = resolved(f"stream {self.definition.name}", self._options)
-            consumer = self._library.Consumer(
-                {"log_level": QUIET}
-                | used
-                | {
-                    "group.id": "millstream",  # the library asks for one; it is never joined
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "error",
-                    "allow.auto.create.topics": False,
-                    "enable.partition.eof": True,
-                }
-            )
-            try:
-                self._read(consumer)
-            finally:
-                consumer.close()
-        except MillstreamError as error:
-            self.failure = error
-        except BaseException as error:  # told by the loop
-            words = without_secrets(str(error), self._options, used)
-            self.failure = self._trouble(f"{type(error).__name__}: {words}")
+            self._follow(consumer)
+        finally:
+            consumer.close()
 
-    def _read(self, consumer: "Consumer") -> None:
+    def _follow(self, consumer: "Consumer") -> None:
         assigned: set[int] = set()
         ends: dict[int, int] = {}
         reached: dict[int, int] = {}  # beyond what is no message, such as marks of transactions
@@ -127,7 +84,7 @@ class KafkaSource:
                 continue
             messages = self._taken(consumer, reached)
             if messages:
-                self._append(messages)
+                self._keep(messages)
             offsets = self._position().get("offsets", {})
             come = {p: max(int(offsets.get(str(p), 0)), reached.get(p, 0)) for p in ends}
             if self._finite and all(come[p] >= end for p, end in ends.items()):
@@ -195,40 +152,22 @@ class KafkaSource:
                 raise self._trouble(_words(error))
         return found
 
-    def _append(self, messages: "Sequence[Message]") -> None:
-        rows = [self._row(message) for message in messages]
-        table = self._parse(rows, f"kafka {self._topic}")
+    def _keep(self, messages: "Sequence[Message]") -> None:
         offsets = dict(self._position().get("offsets", {}))
         for message in messages:
             offsets[str(message.partition())] = (message.offset() or 0) + 1
-        self.appender.append(table, {"offsets": offsets})
-        if self._members:
-            self._gained.look(self._members)
-        self._setting.arrived(self.definition.name)
+        rows = [self._row(self._own(message), message.value()) for message in messages]
+        self._append(rows, {"offsets": offsets})
 
-    def _row(self, message: "Message") -> dict[str, Any]:
-        """A message as a row. What is no JSON object stands where the time should: it is rejected,
-        and the reason shows it."""
-        own = {
-            "key": _text(message.key()),
-            "value": _text(message.value()),
+    def _own(self, message: "Message") -> dict[str, Any]:
+        return {
+            "key": text_of(message.key()),
+            "value": text_of(message.value()),
             "topic": message.topic(),
             "partition": message.partition(),
             "offset": message.offset(),
             "timestamp": self._stamp(message.timestamp()[1]),
         }
-        if all(name in OF_MESSAGE for name in self._names):
-            return {name: own[name] for name in self._names}
-        try:
-            value = json.loads(message.value() or b"")
-        except ValueError:
-            value = None
-        if not isinstance(value, dict):
-            value = dict.fromkeys(self._names, own["value"] or "nothing")
-        else:
-            self._members.update(value)
-        own |= value
-        return {name: own[name] for name in self._names if name in own}
 
     def _stamp(self, milliseconds: int) -> Any:
         """When a message was made: a text that is a time, or a number where a number is wanted."""
@@ -239,12 +178,6 @@ class KafkaSource:
         return moment.isoformat(timespec="milliseconds")
 
     # -- trouble --------------------------------------------------------------------------------
-
-    def _trouble(self, words: str) -> MillstreamError:
-        return MillstreamError(
-            f"topic {self._topic} of stream {self.definition.name} cannot be read", detail=words,
-            hint="see that the broker runs and that the options are right: it is tried again",
-        )  # fmt: skip
 
     def _gone(self, words: str) -> MillstreamError:
         return MillstreamError(
@@ -257,10 +190,6 @@ def _library() -> Any:
     with told_where_missing():
         import confluent_kafka  # noqa: PLC0415  (an extra)
     return confluent_kafka
-
-
-def _text(value: Any) -> str | None:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _words(error: Any) -> str:
