@@ -17,6 +17,8 @@ EXTRAS = {
     "psycopg": "postgres",
     "deltalake": "delta",
     "confluent_kafka": "kafka",
+    "paho": "mqtt",
+    "nats": "nats",
 }
 
 

@@ -54,8 +54,8 @@ class SourceRules:
         kind, options = table.get("source", "file"), table.get("options", {})
         if kind == "spark":
             self._check_format(name, str(table.get("format")))
-        if kind == "kafka":
-            self._check_format(name, "kafka")
+        if kind in ("kafka", "mqtt", "nats"):
+            self._check_format(name, str(kind))
         for option, value in options.items() if isinstance(options, Mapping) else ():
             self._check_option(name, str(option), value)
         for path in _paths(table):

@@ -25,11 +25,22 @@ KEYS = (
 )  # fmt: skip
 # Keys of the table for options of Spark's readers, by the name that Spark has for them.
 SHORT_OPTIONS = {"separator": "sep", "encoding": "encoding", "header": "header"}
-SOURCES = ("file", "spark", "kafka", "http", "push")
+SOURCES = ("file", "spark", "kafka", "mqtt", "nats", "http", "push")
 RATE_MAX = 1e12  # rows a second: beyond any disk, and rows due since the start remain countable
 TRIGGERS = ("available_now",)
-STARTS = ("earliest", "latest")  # of a Kafka topic
-BROKERS = "bootstrap.servers"
+STARTS = ("earliest", "latest")  # of a topic whose messages the broker keeps
+# Sources that read a broker: the option that says where it is, and an example.
+BROKERS = {
+    "kafka": ("bootstrap.servers", "broker:9092"),
+    "mqtt": ("host", "broker"),
+    "nats": ("servers", "nats://broker:4222"),
+}
+# What else a broker's client takes; librdkafka checks its own options.
+BROKER_OPTIONS = {
+    "mqtt": ("host", "port", "username", "password", "client_id", "tls", "ca_file", "session_s"),
+    "nats": ("servers", "user", "password", "token", "user_credentials", "stream"),
+}
+REPLAYED = ("kafka", "nats")  # those that keep messages and can begin anywhere
 FILE_FORMATS = ("csv", "json", "parquet", "text")
 BY_EXTENSION = {
     ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
@@ -67,7 +78,7 @@ def table_of(definition: StreamDefinition) -> dict[str, Any]:
         "time": definition.time,
         **source,
     }
-    if source.get("source") in ("spark", "kafka"):
+    if source.get("source") in ("spark", *BROKERS):
         table["options"] = dict(source.get("options", {}))
     for key, length in (
         ("lateness", definition.lateness_us),
@@ -176,13 +187,13 @@ class StreamReader:
             for key in ("rate", "follow"):
                 if key in self.table:
                     self._note((key,), f"{key} is for files", f"remove {key}", value=False)
-        elif kind == "kafka":
-            source |= self._kafka_source(options)
-        if kind not in ("spark", "kafka") and "trigger" in self.table:
-            self._note(("trigger",), 'trigger is for source = "spark" or "kafka"', value=False)
-        for key in ("topic", "start"):
-            if kind != "kafka" and key in self.table:
-                self._note((key,), f'{key} is for source = "kafka"', value=False)
+        elif kind in BROKERS:
+            source |= self._broker_source(kind, options)
+        for key, kinds in (
+            ("trigger", ("spark", *REPLAYED)), ("topic", BROKERS), ("start", REPLAYED)
+        ):  # fmt: skip
+            if kind not in kinds and key in self.table:
+                self._note((key,), f"{key} is for sources {_listed(tuple(kinds))}", value=False)
         if kind != "file" and "path" in self.table:
             if kind == "spark":
                 source["options"] = {**options, "path": str(self.base / str(self.table["path"]))}
@@ -190,20 +201,27 @@ class StreamReader:
                 self._note(("path",), f"a stream of source {kind} has no path", value=False)
         return source
 
-    def _kafka_source(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def _broker_source(self, kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
         topic, start = self._text("topic"), self._text("start") or STARTS[0]
         if topic is None and "topic" not in self.table:
             self._note((), f"stream {self.name} has no topic", 'topic = "requests"')
-        if BROKERS not in options:
-            hint = f'options = {{ "{BROKERS}" = "broker:9092" }}, as librdkafka names them'
-            self._note(("options",), f"stream {self.name} has no {BROKERS}", hint)
+        address, example = BROKERS[kind]
+        if address not in options:
+            hint = f'options = {{ "{address}" = "{example}" }}'
+            self._note(("options",), f"stream {self.name} has no {address}", hint)
+        known = BROKER_OPTIONS.get(kind, tuple(options))
+        for option in (o for o in options if o not in known):
+            near = did_you_mean(option, known)
+            hint = f"one of {_listed(known)}"
+            self._note(("options", option), f"unknown option {option}{near}", hint)
         if start not in STARTS:
             hint = f"one of {_listed(STARTS)}"
             self._note(("start",), f"unknown start {start!r}", hint)
         if "format" in self.table:
             hint = "values are JSON objects, or a column named value"
-            self._note(("format",), "a stream of source kafka has no format", hint, value=False)
-        return {"topic": topic, "start": start} | self._trigger()
+            self._note(("format",), f"a stream of source {kind} has no format", hint, value=False)
+        replayed = {"start": start} | self._trigger() if kind in REPLAYED else {}
+        return {"topic": topic} | replayed
 
     def _trigger(self) -> dict[str, str]:
         named = self._text("trigger")

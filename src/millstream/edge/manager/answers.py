@@ -23,6 +23,8 @@ POSITIONS = {
     "file": "the place in its files",
     "spark": "its checkpoint",
     "kafka": "the next offset of each partition",
+    "mqtt": "the last messages that were counted",
+    "nats": "the number of the last message",
     "http": "the last number of each producer",
     "push": "the last number of each producer",
 }

@@ -9,6 +9,7 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from millstream.core.errors import MillstreamError
@@ -110,6 +111,14 @@ class BrokerSource(ABC):
             self._members.update(value)
         known = {**own, **value}
         return {name: known[name] for name in self._names if name in known}
+
+    def _stamp(self, column: str, milliseconds: int) -> Any:
+        """A moment: a text that is a time, or a number where the column wants a number."""
+        kinds = {field.name: field.type for field in self.definition.columns}
+        if not kinds.get(column, "").startswith(("timestamp", "string")):
+            return milliseconds
+        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+        return moment.isoformat(timespec="milliseconds")
 
     def _trouble(self, words: str) -> MillstreamError:
         return MillstreamError(

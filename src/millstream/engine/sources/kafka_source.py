@@ -7,7 +7,6 @@ assigned all partitions by hand: no group, nobody else's rebalance.
 
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from millstream.core.errors import MillstreamError, UsageError
@@ -166,16 +165,8 @@ class KafkaSource(BrokerSource):
             "topic": message.topic(),
             "partition": message.partition(),
             "offset": message.offset(),
-            "timestamp": self._stamp(message.timestamp()[1]),
+            "timestamp": self._stamp("timestamp", message.timestamp()[1]),
         }
-
-    def _stamp(self, milliseconds: int) -> Any:
-        """When a message was made: a text that is a time, or a number where a number is wanted."""
-        kinds = {field.name: field.type for field in self.definition.columns}
-        if not kinds.get("timestamp", "").startswith(("timestamp", "string")):
-            return milliseconds
-        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-        return moment.isoformat(timespec="milliseconds")
 
     # -- trouble --------------------------------------------------------------------------------
 

@@ -11,8 +11,11 @@ from millstream.core.errors import UsageError
 from millstream.core.registry import Registry
 from millstream.engine.dataflow import Dataflow
 from millstream.engine.ports import DataPlane, LiveSource, SourceSetting
+from millstream.engine.sources.broker_source import BrokerSource
 from millstream.engine.sources.file_ingest import FileIngest
 from millstream.engine.sources.kafka_source import KafkaSource
+from millstream.engine.sources.mqtt_source import MqttSource
+from millstream.engine.sources.nats_source import NatsSource
 from millstream.engine.sources.push_source import PushSource
 from millstream.engine.sources.system_rows import about_the_system, posted_rows
 from millstream.engine.sources.system_source import SystemSource
@@ -57,11 +60,16 @@ def _spark(opening: Opening) -> Opened:
     return opening.plane.open_stream(opening.definition, opening.appender, opening.setting)
 
 
-@SOURCES.member("kafka")
-def _kafka(opening: Opening) -> Opened:
-    definition = opening.definition
-    parse = opening.plane.row_parser(definition)
-    return KafkaSource(definition, opening.appender, parse, opening.setting)
+def _broker(kind: type[BrokerSource]) -> Callable[[Opening], Opened]:
+    def opened(opening: Opening) -> Opened:
+        parse = opening.plane.row_parser(opening.definition)
+        return kind(opening.definition, opening.appender, parse, opening.setting)
+
+    return opened
+
+
+for _kind in (KafkaSource, MqttSource, NatsSource):
+    SOURCES.add(_kind.kind, _broker(_kind))
 
 
 @SOURCES.member("system")

@@ -1,0 +1,204 @@
+"""MQTT and NATS as sources: every message once, whoever is killed when; trouble is told."""
+
+import json
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker_home import Home, awaited, cut_off_twenty_times, rows
+
+from message_brokers import Process, mosquitto, nats_server, publish_mqtt, publish_nats
+from millstream.control.definitions.source_rules import SourceRules
+from millstream.control.definitions.stream_table import StreamReader, table_of
+from millstream.core.errors import UsageError
+from millstream.engine.sources import mqtt_source
+from millstream.engine.sources.mqtt_source import MqttSource
+from millstream.engine.sources.nats_source import NatsSource
+
+pytestmark = pytest.mark.process
+
+
+def texts(*numbers: int) -> list[str]:
+    return [json.dumps(row) for row in rows(*numbers)]
+
+
+@pytest.fixture
+def mqtt(tmp_path: Path) -> Iterator[Process]:
+    (tmp_path / "broker").mkdir()
+    with mosquitto(tmp_path / "broker") as broker:
+        yield broker
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Iterator[Process]:
+    with nats_server(tmp_path / "broker") as broker:
+        yield broker
+
+
+def mqtt_home(folder: Path, broker: Process, topic: str = "rooms/#") -> Home:
+    options = {"host": "127.0.0.1", "port": broker.port}
+    return Home(folder, MqttSource, {"source": "mqtt", "topic": topic, "options": options})
+
+
+def nats_home(folder: Path, broker: Process, subject: str = "rooms.>", **more: Any) -> Home:
+    options = {"servers": f"nats://127.0.0.1:{broker.port}"}
+    source = {"source": "nats", "topic": subject, "options": options, **more}
+    return Home(folder, NatsSource, source)
+
+
+# -- MQTT -----------------------------------------------------------------------------------------
+
+
+def test_mqtt_twenty_kills_lose_and_double_no_message(mqtt: Process, tmp_path: Path) -> None:
+    home = mqtt_home(tmp_path / "home", mqtt)
+    home.run_until(lambda: home.position().get("session"))  # from here on the broker keeps them
+    sent = cut_off_twenty_times(
+        home, lambda numbers: publish_mqtt(mqtt.port, "rooms/one", texts(*numbers))
+    )
+    source = home.run_until(lambda: home.values().total() >= sent)
+    assert source.failure is None, str(source.failure)
+    assert home.values() == Counter(range(sent))
+    home.streams.close()
+
+
+def test_mqtt_what_comes_while_nobody_reads_comes_later(mqtt: Process, tmp_path: Path) -> None:
+    home = mqtt_home(tmp_path / "home", mqtt)
+    home.run_until(lambda: home.position().get("session"))
+    publish_mqtt(mqtt.port, "rooms/one", [*texts(*range(500)), "no JSON"])
+    publish_mqtt(mqtt.port, "elsewhere", texts(1000))
+    mqtt.stop(signal.SIGTERM)
+    mqtt.start()  # the session outlives the broker's process as well
+    home.run_until(lambda: home.streams.ledger.counters().get("rejected:a"))
+    assert home.values() == Counter(range(500))
+    assert len(home.position()["recent"]) == mqtt_source.RECEIVE_MAX
+    assert home.notices == []
+    home.streams.close()
+
+
+def test_mqtt_equal_messages_count_each(mqtt: Process, tmp_path: Path) -> None:
+    home = mqtt_home(tmp_path / "home", mqtt)
+    home.run_until(lambda: home.position().get("session"))
+    publish_mqtt(mqtt.port, "rooms/one", texts(*[7] * 300))
+    home.run_until(lambda: home.values().total() >= 300)
+    assert home.values() == Counter({7: 300})
+    home.streams.close()
+
+
+def test_mqtt_a_broker_that_forgot_the_session_is_told(mqtt: Process, tmp_path: Path) -> None:
+    home = mqtt_home(tmp_path / "home", mqtt)
+    home.run_until(lambda: home.position().get("session"))
+    mqtt.stop(signal.SIGKILL)
+    for kept in (tmp_path / "broker").glob("*.db*"):
+        kept.unlink()
+    mqtt.start()
+    home.run_until(lambda: home.notices)
+    assert "the broker has forgotten this reader" in home.notices[0]
+    home.streams.close()
+
+
+def test_mqtt_a_broker_that_is_away_is_told(
+    mqtt: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mqtt_source, "AWAY_S", 0.2)
+    home = mqtt_home(tmp_path / "home", mqtt)
+    mqtt.stop()
+    source = home.run_until(lambda: False)
+    assert "topic rooms/# of stream a cannot be read" in str(source.failure)
+    mqtt.start()
+    home.streams.close()
+
+
+# -- NATS -----------------------------------------------------------------------------------------
+
+
+def test_nats_twenty_kills_lose_and_double_no_message(nats: Process, tmp_path: Path) -> None:
+    publish_nats(nats.port, "rooms.one", [], name="rooms", subjects=["rooms.>"])
+    home = nats_home(tmp_path / "home", nats)
+    sent = cut_off_twenty_times(
+        home, lambda numbers: publish_nats(nats.port, "rooms.one", texts(*numbers))
+    )
+    source = home.run_until(lambda: home.values().total() >= sent)
+    assert source.failure is None, str(source.failure)
+    assert home.values() == Counter(range(sent))
+    assert home.position()["sequence"] == sent
+    home.streams.close()
+
+
+def test_nats_what_is_there_and_then_the_end(nats: Process, tmp_path: Path) -> None:
+    values = [*texts(*range(30)), "no JSON"]
+    publish_nats(nats.port, "rooms.one", values, name="rooms", subjects=["rooms.>", "other"])
+    publish_nats(nats.port, "other", texts(1000))
+    home = nats_home(tmp_path / "home", nats, trigger="available_now")
+    source = home.source()
+    source.start()
+    awaited(source, lambda: source.ended)
+    source.stop()
+    assert source.ended, str(source.failure)
+    assert home.values() == Counter(range(30))
+    assert home.streams.ledger.counters()["rejected:a"] == 1
+    home.streams.close()
+
+
+def test_nats_latest_begins_with_what_comes(nats: Process, tmp_path: Path) -> None:
+    publish_nats(nats.port, "rooms.one", texts(1), name="rooms", subjects=["rooms.>"])
+    home = nats_home(tmp_path / "home", nats, start="latest")
+    home.run_until(lambda: home.position().get("sequence") == 1)
+    publish_nats(nats.port, "rooms.one", texts(2))
+    home.run_until(lambda: home.values().total())
+    assert home.values() == Counter([2])
+    home.streams.close()
+
+
+def test_nats_messages_that_are_gone_are_told(nats: Process, tmp_path: Path) -> None:
+    kept = {"name": "rooms", "subjects": ["rooms.>"], "max_msgs": 3}
+    publish_nats(nats.port, "rooms.one", texts(0, 1), **kept)
+    home = nats_home(tmp_path / "home", nats)
+    home.run_until(lambda: home.values().total() == 2)
+    publish_nats(nats.port, "rooms.one", texts(*range(2, 12)))
+    source = home.run_until(lambda: False)
+    assert isinstance(source.failure, UsageError)
+    assert "the server begins with 10, and 3 comes next" in str(source.failure)
+    home.streams.close()
+
+
+def test_nats_a_subject_that_is_not_there_is_told(nats: Process, tmp_path: Path) -> None:
+    home = nats_home(tmp_path / "home", nats, "nowhere")
+    source = home.run_until(lambda: False)
+    assert "stream a: no stream of JetStream has nowhere" in str(source.failure)
+    home.streams.close()
+
+
+# -- declarations ---------------------------------------------------------------------------------
+
+COLUMNS = {"ts": "timestamp", "n": "int"}
+MQTT = {"source": "mqtt", "topic": "t", "options": {"host": "b"}, "columns": COLUMNS, "time": "ts"}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"options": {}}, "stream a has no host"),
+        (
+            {"options": {"host": "b", "passwd": "x"}},
+            "unknown option passwd; did you mean password?",
+        ),
+        ({"start": "latest"}, "start is for sources kafka, nats"),
+        ({"trigger": "available_now"}, "trigger is for sources spark, kafka, nats"),
+        ({"source": "nats"}, "stream a has no servers"),
+    ],
+)
+def test_mistakes_of_a_declaration(change: dict[str, Any], told: str) -> None:
+    reader = StreamReader("a", MQTT | change, Path())
+    assert reader.definition() is None
+    assert reader.mistakes[0].message == told
+
+
+def test_clients_name_brokers_where_they_are_allowed_to() -> None:
+    definition = StreamReader("a", MQTT, Path()).definition()
+    assert definition is not None
+    with pytest.raises(UsageError, match="format mqtt is not open to clients"):
+        SourceRules().check(table_of(definition))
+    SourceRules(formats=("mqtt",), options=("host",)).check(table_of(definition))
