@@ -58,7 +58,7 @@ def test_topics_of_mqtt_reach_a_query_of_a_session(spark: Any, tmp_path: Path) -
         )  # fmt: skip
         words = session.query("SELECT topic, value FROM rooms WHERE value <> 'cold'")
         words.on_batch(
-            lambda table, _: came.extend(zip(*table.select(["topic", "value"]).to_pydict().values()))
+            lambda table, _: came.extend((r["topic"], r["value"]) for r in table.to_pylist())
         )
         deadline = time.monotonic() + 120
         while not came and time.monotonic() < deadline:
