@@ -27,6 +27,7 @@ from millstream.language.plan.nodes import (
     Filter,
     Join,
     Node,
+    Over,
     Plan,
     Project,
     Ranked,
@@ -46,6 +47,7 @@ from millstream.language.plan.windows import (
     Grouping,
     Instant,
     Now,
+    OverFrame,
     Range,
     Rows,
     Running,
@@ -225,6 +227,8 @@ def describe(node: Node) -> tuple[str, str]:
             order = [f"{readable(key, inner.schema)} {way}" for key, way in node.order]
             by = f" by {', '.join(keys)}" if keys else ""
             return "rank", f"{node.function} of each instant{by} in order of {', '.join(order)}"
+        case Over():
+            return "over", _over(node)
         case Emit(kind=kind, slide=slide):
             return kind, f"every {duration(slide)}" if kind == "rstream" else ""
         case _:
@@ -242,6 +246,31 @@ def _aggregate(node: Aggregate) -> str:
     by = f" by {', '.join(keys)}" if keys else ""
     start = "" if node.start == BEGINNING else f" from {instant(node.start)}"
     return f"{calls}{by} {grouping_text(node.grouping)}{start}"
+
+
+def _over(node: Over) -> str:
+    schema = node.input.schema
+    calls = (
+        f"{_call(call, schema)} of {frame_text(frame)}"
+        for call, frame in zip(node.calls, node.frames, strict=True)
+    )
+    keys = ", ".join(readable(key, schema) for key in node.partition)
+    return f"{', '.join(calls)}{f' by {keys}' if keys else ''}"
+
+
+def frame_text(frame: OverFrame) -> str:
+    """
+    >>> frame_text(OverFrame("rows", -2)), frame_text(OverFrame("time", -2_000_000, 1))
+    ('rows -2 to 0', 'time -2 seconds to 1 microsecond')
+    >>> frame_text(OverFrame("rows", BEGINNING))
+    'all rows up to it'
+    """
+    if frame.unbounded:
+        return f"all {'rows' if frame.by == 'rows' else 'times'} up to it"
+    if frame.by == "rows":
+        return f"rows {frame.first} to {frame.last}"
+    ends = (f"{'-' if us < 0 else ''}{duration(abs(us))}" for us in (frame.first, frame.last))
+    return f"time {' to '.join(ends)}"
 
 
 def _call(call: AggregateCall, schema: Schema) -> str:

@@ -4,6 +4,7 @@ Times are whole microseconds since the epoch. `FOREVER` stands for an open end.
 """
 
 from dataclasses import dataclass
+from typing import Literal as OneOf
 
 from millstream.language.plan.expressions import Expr
 
@@ -96,6 +97,23 @@ class Session:
 
 
 Grouping = Sliding | Instant | Change | Snapshot | Running | Session
+
+
+@dataclass(frozen=True, slots=True)
+class OverFrame:
+    """The rows that OVER takes for a row, from `first` to `last` as seen from it, both included.
+
+    By time (microseconds) they are all rows of the partition in that span, by rows those at these
+    places in the order of time and position. BEGINNING is UNBOUNDED PRECEDING.
+    """
+
+    by: OneOf["time", "rows"]
+    first: int
+    last: int = 0
+
+    @property
+    def unbounded(self) -> bool:
+        return self.first == BEGINNING
 
 
 def reach(window: Window) -> int:
