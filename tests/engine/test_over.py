@@ -1,12 +1,18 @@
 """OVER agrees with DuckDB, whatever the batches, the disorder and the sharing."""
 
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 from engine_runner import EngineRunner, ForcedCompaction
+from processors_together import Cluster, ClusterRunner, CrashPlan
+from test_moves import Disturbance
 
 from millstream.engine.settings import EngineSettings
+from millstream.spark.operators.over import by_blocks
+from millstream.store import faults
+from oracle.generate_over import overs
 from oracle.model import Column, Stream
 from oracle.plain_sql import SECOND, Case, made_up, problems
 
@@ -126,3 +132,83 @@ def test_over_agrees_with_duckdb(
     texts = {name: case.cql for name, case in asked.items()}
     results = disturbed.run([made], texts, {"s": [size] * batches})
     assert not problems([made], asked, results)
+
+
+def wide(seed: int, rows: int) -> Stream:
+    columns = (*COLUMNS[:1], Column("g", "int"), *COLUMNS[1:])
+    values = {**VALUES, "g": (0, 1), "x": (0.5, 1.25, -2.0, None)}
+    return made_up("s", columns, values, rows=rows, seed=seed)
+
+
+def check_made_up(seed: int, count: int, spark: Any, folder: Path) -> None:
+    dice = random.Random(seed)
+    sizes = [dice.choice((1, 5, 13)) for _ in range(4)]
+    made, cases = wide(seed, sum(sizes)), overs(seed, count)
+    runner = EngineRunner(spark, folder, between_steps=ForcedCompaction(share=0.5, seed=seed))
+    results = runner.run([made], {n: c.cql for n, c in cases.items()}, {"s": sizes})
+    assert not problems([made], cases, results)
+
+
+def test_frames_from_blocks_agree_with_duckdb(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(by_blocks, "DIRECT_ROWS_MAX", 0)
+    monkeypatch.setattr(by_blocks, "BLOCKS_A_FRAME", 5)
+    made = wide(9, 60)
+    near = f"({BY_TIME.replace('4', '3')})"
+    every = (
+        "SELECT k, v, count(*) OVER {0} AS n, sum(x) OVER {0} AS total, max(v) OVER {0} AS top, "
+        "min(x) OVER {0} AS low, stddev_pop(v) OVER {0} AS spread, count(DISTINCT v) OVER {0} AS "
+        "kinds, avg(v) FILTER (WHERE x > 0) OVER {0} AS some, sum(v) OVER {1} AS of_all{2} FROM s"
+    )
+    around = "(ORDER BY {0} RANGE BETWEEN {1}2{2} PRECEDING AND {1}1{2} FOLLOWING)"
+    case = Case(
+        every.format(near, around.format("ts", "INTERVAL '", "' SECOND"), ""),
+        every.format(
+            f"({TIME.replace(str(4 * SECOND), str(3 * SECOND))})",
+            around.format("ts_us", "", "000000"), ", ts_us AS ts",
+        ),
+    )  # fmt: skip
+    results = EngineRunner(spark, tmp_path).run([made], {"q": case.cql}, {"s": [25, 20, 15]})
+    assert not problems([made], {"q": case}, results)
+
+
+def test_made_up_queries_agree_with_duckdb(spark: Any, tmp_path: Path) -> None:
+    check_made_up(8, 6, spark, tmp_path)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_many_made_up_queries_agree_with_duckdb(seed: int, spark: Any, tmp_path: Path) -> None:
+    check_made_up(seed, 10, spark, tmp_path)
+
+
+MOVED = ("lag_lead", "so_far", "time_around", "under_windows")
+POINTS = ("seal.committed", "take.committed")
+
+
+def test_moved_and_crashed_over_gives_the_same(spark: Any, tmp_path: Path) -> None:
+    made = stream(7, 60)
+    cases = {name: CASES[name] for name in MOVED}
+    plan, disturbance, left = CrashPlan(), Disturbance(4), list(POINTS)
+
+    def disturb(cluster: Cluster, chance: random.Random) -> None:
+        disturbance(cluster, chance)
+        if not left:
+            return
+        plan.arm(left.pop(0))
+        for _ in range(12):
+            disturbance.one(cluster, chance)
+            if plan.at:
+                break
+        assert plan.at, "never reached"
+        cluster.revive()
+
+    runner = ClusterRunner(spark, tmp_path, 2, seed=3, disturb=disturb)
+    faults.set_hook(plan)
+    try:
+        results = runner.run([made], {n: c.cql for n, c in cases.items()}, {"s": [15] * 4})
+    finally:
+        faults.set_hook(None)
+    assert disturbance.done >= 15
+    assert not problems([made], cases, results)

@@ -40,7 +40,9 @@ Marks = Mapping[str, int]  # the watermark of each input at the operator's curso
 # Kinds that read their own output back: it is kept, and its compaction keeps what they need.
 SELF_READING: frozenset[Kind] = frozenset({"distinct", "running"})
 # Kinds that keep what they cannot tell yet in streams of their own.
-WITH_STATE: frozenset[Kind] = frozenset({"interval", "semijoin", "running_emit", "session", "over"})
+WITH_STATE: frozenset[Kind] = frozenset(
+    {"interval", "semijoin", "running_emit", "session", "over", "calendar"}
+)
 
 
 def pending(ledger: Ledger, operator: Operator) -> dict[str, list[Segment]]:
@@ -177,6 +179,7 @@ REACHES: dict[Kind, Callable[[Operator, Segment, Marks], bool]] = {
     "running": _of_a_table,
     "running_emit": _before_a_multiple,
     "session": _never,
+    "calendar": _never,
     "rank": _undecided,
     "over": _near_undecided,
 }

@@ -43,6 +43,7 @@ from millstream.language.plan.schema import Schema
 from millstream.language.plan.sql_text import DATED, sql
 from millstream.language.plan.windows import (
     BEGINNING,
+    Calendar,
     Change,
     Grouping,
     Instant,
@@ -116,7 +117,7 @@ def notes(plan: Plan) -> Iterator[str]:
     yield from dict.fromkeys(_usual_slide(aggregates))
     for node in aggregates:
         ranges, slide = _windows(node)
-        uneven = [length for length in ranges if length % slide]
+        uneven = [length for length in ranges if slide and length % slide]
         if uneven:
             whole = f"RANGE {duration(uneven[0])} is no multiple of SLIDE {duration(slide)}"
             yield f"{whole}: windows {_alignment(node, ranges, slide)}"
@@ -126,7 +127,7 @@ def _usual_slide(aggregates: Iterable[Aggregate]) -> Iterator[str]:
     """What a window gives whose SLIDE is the usual second, and how to have one result a window."""
     for node in aggregates:
         match node.grouping:
-            case Sliding(length, slide) if slide == SLIDE_USUAL_US < length:
+            case Sliding(length, slide, cumulates=False) if slide == SLIDE_USUAL_US < length:
                 written, spoken = duration(length).upper(), duration(length).removeprefix("1 ")
                 yield (
                     f"a result every second, each over the last {spoken}; for one every {spoken}: "
@@ -287,6 +288,9 @@ def _call(call: AggregateCall, schema: Schema) -> str:
 
 def grouping_text(grouping: Grouping) -> str:
     match grouping:
+        case Sliding(length, slide, offset, cumulates=True):
+            moved = f" offset {duration(offset)}" if offset else ""
+            return f"over up to {duration(length)} every {duration(slide)}{moved}"
         case Sliding(length, slide, offset):
             moved = _aligned(offset, length % slide)
             return f"over {duration(length)} every {duration(slide)}{moved}"
@@ -301,6 +305,10 @@ def grouping_text(grouping: Grouping) -> str:
             return "so far"
         case Session(gap):
             return f"in sessions {duration(gap)} apart"
+        case Calendar(unit, length, slide, zone, offset):
+            moved = f" offset {duration(offset)}" if offset else ""
+            lengths = (f"{n} {unit}{'' if n == 1 else 's'}" for n in (length, slide))
+            return f"over {' every '.join(lengths)}{moved} in {zone}"
         case _:
             assert_never(grouping)
 

@@ -34,6 +34,7 @@ from millstream.language.plan.nodes import (
 )
 from millstream.language.plan.windows import (
     FOREVER,
+    Calendar,
     Change,
     Instant,
     Rows,
@@ -58,6 +59,7 @@ Kind = OneOf[
     "session",
     "rank",
     "over",
+    "calendar",
 ]
 REJECTED_NAMES = ("reason", "record", "file", "row")  # columns of a stream's malformed rows
 
@@ -385,6 +387,8 @@ def _kind(core: Node) -> Kind:
             return "running"
         case Aggregate(grouping=Session()):
             return "session"
+        case Aggregate(grouping=Calendar()):
+            return "calendar"
         case Distinct():
             if endless(core.input) and not has_rows(core.input):
                 return "distinct"

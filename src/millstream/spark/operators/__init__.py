@@ -2,6 +2,7 @@
 
 from millstream.language.share.dataflow import Kind
 from millstream.spark.operators.base import Logic
+from millstream.spark.operators.calendars.local_windows import CalendarLogic
 from millstream.spark.operators.distinct import DistinctLogic
 from millstream.spark.operators.intervals import IntervalLogic
 from millstream.spark.operators.joining import JoinLogic
@@ -27,6 +28,7 @@ LOGIC: dict[Kind, Logic] = {
     "session": SessionLogic(),
     "rank": RankLogic(),
     "over": OverLogic(),
+    "calendar": CalendarLogic(),
 }
 
 __all__ = ["LOGIC", "Logic"]

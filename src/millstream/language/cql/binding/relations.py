@@ -31,7 +31,7 @@ from millstream.language.plan.nodes import (
     inputs_of,
 )
 from millstream.language.plan.schema import Field, Schema
-from millstream.language.plan.windows import MICROSECONDS, Rows, Session, Unbounded, Window
+from millstream.language.plan.windows import MICROSECONDS, Grouped, Rows, Unbounded, Window
 
 SLIDE_DEFAULT_US = MICROSECONDS
 
@@ -112,7 +112,7 @@ def _plain(node: Node) -> bool:
     return not isinstance(node, Aggregate) and all(_plain(i) for i in inputs_of(node))
 
 
-def item_rows(bound: Bound, window: Window | Session | None) -> Node:
+def item_rows(bound: Bound, window: Window | Grouped | None) -> Node:
     """The rows of an item of FROM, ready for its window."""
     return as_stream(bound.node) if window is not None or bound.streamed else bound.node
 

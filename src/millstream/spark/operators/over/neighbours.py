@@ -17,6 +17,7 @@ from millstream.language.plan.windows import BEGINNING, FOREVER
 from millstream.language.share.dataflow import state_stream, stream_of
 from millstream.spark.frames import Frame, lower, order_struct, order_text, time_bound
 from millstream.spark.operators.base import Answer, Output, Step
+from millstream.spark.operators.over.by_blocks import by_blocks, valued_by_blocks
 from millstream.spark.operators.over.frame_texts import over_clause, valued
 from millstream.spark.operators.over.running_texts import (
     RunningPart,
@@ -104,14 +105,15 @@ class _OfTime(_Frames):
         return _earlier(self.step.after, waiting(self.node))
 
     def outputs(self) -> list[Output]:
-        rows = self.with_values(self.rows(_earlier(self.step.before, time_reach(self.node))))
+        rows = self.rows(_earlier(self.step.before, time_reach(self.node)))
         count = sum(s.rows for s in self.segments())
         first, stop = _earlier(self.step.before, waiting(self.node)), self.promise()
-        if first > BEGINNING:
-            rows = rows.where(f"_ts >= {time_bound(first, count)}")
-        if stop < FOREVER:
-            rows = rows.where(f"_ts < {time_bound(stop, count)}")
-        return [self.output(rows)]
+        due = [f"_ts >= {time_bound(first, count)}"] if first > BEGINNING else []
+        due += [f"_ts < {time_bound(stop, count)}"] if stop < FOREVER else []
+        told = " AND ".join(due) or "TRUE"
+        if by_blocks(self.node, count):
+            return [self.output(valued_by_blocks(self.node, rows, told))]
+        return [self.output(self.with_values(rows).where(told))]
 
 
 def _frames(step: Step, node: Over) -> "_OfTime | _OfRows | _Running":
