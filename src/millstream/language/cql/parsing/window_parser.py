@@ -5,7 +5,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from millstream.core.durations import UNITS_US, microseconds
 from millstream.core.errors import UsageError
-from millstream.language.cql.parsing.calendar_windows import calendar_of, is_calendar
+from millstream.language.cql.parsing.calendar_windows import CALENDAR_HINT, calendar_of, is_calendar
 from millstream.language.cql.parsing.placed_parser import PlacedParser
 from millstream.language.cql.parsing.syntax import CqlSyntaxError, Span, WindowSyntax
 
@@ -53,8 +53,8 @@ class WindowParser(PlacedParser):
         kind = self._curr.text.upper() if self._curr else ""
         self._advance()
         slide_us, slide_span, length_us, count = None, None, 0, 0
-        if kind == "RANGE" and is_calendar(self._window_text()):
-            return self._parse_calendar(opening)
+        if is_calendar(self._window_text()):
+            return self._parse_calendar(opening, kind)
         if kind == "RANGE" and self._match_text_seq("UNBOUNDED"):
             kind = "UNBOUNDED"
         elif kind == "RANGE":
@@ -103,11 +103,13 @@ class WindowParser(PlacedParser):
         end = next((t.start for t in tokens if t.token_type == TokenType.R_BRACKET), 0)
         return self.sql[self._curr.start : end] if self._curr and end else ""
 
-    def _parse_calendar(self, opening: Token) -> WindowSyntax:
+    def _parse_calendar(self, opening: Token, kind: str) -> WindowSyntax:
         text = self._window_text()
         while self._curr and self._curr.token_type != TokenType.R_BRACKET:
             self._advance()
         span = Span(opening.start, self._curr.end if self._curr else self._prev.end)
+        if kind != "RANGE":
+            raise CqlSyntaxError(f"{kind} by a calendar", span, CALENDAR_HINT)
         return WindowSyntax("calendar", span, calendar=calendar_of(text, span))
 
     def _parse_align(self) -> tuple[str, Span | None]:
