@@ -37,6 +37,8 @@ QUERIES = {
     "rows": "SELECT name, max(n) AS m FROM a [PARTITION BY name ROWS 3] GROUP BY name",
     "total": "SELECT name, count(*) AS c, avg(n) AS v FROM b GROUP BY name",
     "distinct": "SELECT DISTINCT name, n % 5 AS r FROM b",
+    "over": "SELECT name, LEAD(n) OVER (PARTITION BY name ORDER BY ts) AS m, sum(n) OVER (PARTITION"
+    " BY name ORDER BY ts) AS t FROM a WHERE n % 4 = 0",
     "dstream": "DSTREAM(SELECT n FROM a [RANGE 7 SECONDS] WHERE n % 10 = 0)",
 }
 AUDIT = """

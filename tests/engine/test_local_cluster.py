@@ -44,6 +44,9 @@ QUERIES = {
     "session": "SELECT name, count(*) AS c FROM a [SESSION 2 SECONDS] GROUP BY name",
     "rank": "SELECT name, count(*) AS c FROM a [RANGE 10 SECONDS SLIDE 10 SECONDS] GROUP BY name"
     " ORDER BY c DESC, name LIMIT 2",
+    "over": "SELECT name, n - LAG(n) OVER w AS d, LEAD(n) OVER w AS m, sum(n) OVER w AS t,"
+    " avg(n) OVER (w RANGE BETWEEN INTERVAL '5' SECOND PRECEDING AND CURRENT ROW) AS v FROM a"
+    " WINDOW w AS (PARTITION BY name ORDER BY ts)",
     "times": "SELECT ts AS t, n FROM a WHERE n < 5",
 }
 

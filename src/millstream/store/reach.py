@@ -13,6 +13,7 @@ from millstream.language.plan.nodes import (
     Filter,
     Join,
     Node,
+    Over,
     Project,
     Semijoin,
     Union,
@@ -39,7 +40,9 @@ Marks = Mapping[str, int]  # the watermark of each input at the operator's curso
 # Kinds that read their own output back: it is kept, and its compaction keeps what they need.
 SELF_READING: frozenset[Kind] = frozenset({"distinct", "running"})
 # Kinds that keep what they cannot tell yet in streams of their own.
-WITH_STATE: frozenset[Kind] = frozenset({"interval", "semijoin", "running_emit", "session"})
+WITH_STATE: frozenset[Kind] = frozenset(
+    {"interval", "semijoin", "running_emit", "session", "over", "calendar"}
+)
 
 
 def pending(ledger: Ledger, operator: Operator) -> dict[str, list[Segment]]:
@@ -143,6 +146,15 @@ def _undecided(operator: Operator, segment: Segment, at: Marks) -> bool:  # noqa
     return segment.ts_max >= min(at.values())
 
 
+def _near_undecided(operator: Operator, segment: Segment, at: Marks) -> bool:
+    """Rows wait for the watermark, and longer where a later row's frame of time reaches them.
+
+    Frames of rows take what lies before the watermark from the operator's state.
+    """
+    assert isinstance(operator.core, Over)
+    return segment.ts_max >= min(at.values()) - time_reach(operator.core)
+
+
 def _of_a_table(operator: Operator, segment: Segment, at: Marks) -> bool:  # noqa: ARG001
     """An input that is a relation is needed as a table for ever."""
     assert isinstance(operator.core, Aggregate)
@@ -167,8 +179,22 @@ REACHES: dict[Kind, Callable[[Operator, Segment, Marks], bool]] = {
     "running": _of_a_table,
     "running_emit": _before_a_multiple,
     "session": _never,
+    "calendar": _never,
     "rank": _undecided,
+    "over": _near_undecided,
 }
+
+
+def time_reach(node: Over) -> int:
+    """How far before the watermark rows are needed again: to the frame's start of the first row
+    that is undecided."""
+    frames = (f for f in node.frames if f.by == "time" and not f.unbounded)
+    return waiting(node) - min((0, *(f.first for f in frames)))
+
+
+def waiting(node: Over) -> int:
+    """How far the watermark has to be past a row, in microseconds, before its frames are whole."""
+    return max((0, *(f.last for f in node.frames if f.by == "time")))
 
 
 # -- windows of plans -----------------------------------------------------------------------------

@@ -120,9 +120,11 @@ def test_a_watermark_in_create_stream_is_its_time_and_lateness() -> None:
 
 REFUSED = [
     # text, what is wrong, part of the hint, a text that the hint leads to
-    ("SELECT count(*) FROM TABLE(CUMULATE(TABLE s, DESCRIPTOR(ts), INTERVAL '10' MINUTE, INTERVAL "
-     "'1' HOUR)) GROUP BY window_start", "CUMULATE is not supported", "[RANGE 1 HOUR SLIDE",
-     "SELECT count(*) AS n FROM s [RANGE 1 HOUR SLIDE 10 MINUTES]"),
+    ("SELECT count(*) FROM TABLE(CUMULATE(TABLE s, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL "
+     "'10' MINUTE)) GROUP BY window_start", "CUMULATE needs a size that is a multiple",
+     "the step before the size",
+     "SELECT count(*) FROM TABLE(CUMULATE(TABLE s, DESCRIPTOR(ts), INTERVAL '10' MINUTE, INTERVAL "
+     "'1' HOUR)) GROUP BY window_start, window_end"),
     ("SELECT k FROM s [SESSION 10 MINUTES]", "SESSION has no effect here", "an aggregate",
      SESSIONS),
     ("SELECT count(*) FROM s [SESSION 10 MINUTES], t", "a join over sessions", "in a subquery",

@@ -42,8 +42,6 @@ def test_limit_is_a_rank_in_each_window(binding: Binding) -> None:
          "SELECT k FROM (SELECT DISTINCT k FROM s [NOW]) [NOW] ORDER BY k LIMIT 1"),
         (f"{GROUPED} ORDER BY 5 LIMIT 1", "the select list has 2 columns",
          f"{GROUPED} ORDER BY 2 LIMIT 1"),
-        ("SELECT k, sum(v) OVER (ORDER BY v) AS r FROM s [NOW]", "a window function (OVER)",
-         GROUPED),
     ],
 )  # fmt: skip
 def test_ranks_that_never_end_are_refused(

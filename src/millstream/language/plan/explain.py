@@ -27,6 +27,7 @@ from millstream.language.plan.nodes import (
     Filter,
     Join,
     Node,
+    Over,
     Plan,
     Project,
     Ranked,
@@ -42,10 +43,12 @@ from millstream.language.plan.schema import Schema
 from millstream.language.plan.sql_text import DATED, sql
 from millstream.language.plan.windows import (
     BEGINNING,
+    Calendar,
     Change,
     Grouping,
     Instant,
     Now,
+    OverFrame,
     Range,
     Rows,
     Running,
@@ -114,7 +117,7 @@ def notes(plan: Plan) -> Iterator[str]:
     yield from dict.fromkeys(_usual_slide(aggregates))
     for node in aggregates:
         ranges, slide = _windows(node)
-        uneven = [length for length in ranges if length % slide]
+        uneven = [length for length in ranges if slide and length % slide]
         if uneven:
             whole = f"RANGE {duration(uneven[0])} is no multiple of SLIDE {duration(slide)}"
             yield f"{whole}: windows {_alignment(node, ranges, slide)}"
@@ -124,7 +127,7 @@ def _usual_slide(aggregates: Iterable[Aggregate]) -> Iterator[str]:
     """What a window gives whose SLIDE is the usual second, and how to have one result a window."""
     for node in aggregates:
         match node.grouping:
-            case Sliding(length, slide) if slide == SLIDE_USUAL_US < length:
+            case Sliding(length, slide, cumulates=False) if slide == SLIDE_USUAL_US < length:
                 written, spoken = duration(length).upper(), duration(length).removeprefix("1 ")
                 yield (
                     f"a result every second, each over the last {spoken}; for one every {spoken}: "
@@ -225,6 +228,8 @@ def describe(node: Node) -> tuple[str, str]:
             order = [f"{readable(key, inner.schema)} {way}" for key, way in node.order]
             by = f" by {', '.join(keys)}" if keys else ""
             return "rank", f"{node.function} of each instant{by} in order of {', '.join(order)}"
+        case Over():
+            return "over", _over(node)
         case Emit(kind=kind, slide=slide):
             return kind, f"every {duration(slide)}" if kind == "rstream" else ""
         case _:
@@ -244,6 +249,31 @@ def _aggregate(node: Aggregate) -> str:
     return f"{calls}{by} {grouping_text(node.grouping)}{start}"
 
 
+def _over(node: Over) -> str:
+    schema = node.input.schema
+    calls = (
+        f"{_call(call, schema)} of {frame_text(frame)}"
+        for call, frame in zip(node.calls, node.frames, strict=True)
+    )
+    keys = ", ".join(readable(key, schema) for key in node.partition)
+    return f"{', '.join(calls)}{f' by {keys}' if keys else ''}"
+
+
+def frame_text(frame: OverFrame) -> str:
+    """
+    >>> frame_text(OverFrame("rows", -2)), frame_text(OverFrame("time", -2_000_000, 1))
+    ('rows -2 to 0', 'time -2 seconds to 1 microsecond')
+    >>> frame_text(OverFrame("rows", BEGINNING))
+    'all rows up to it'
+    """
+    if frame.unbounded:
+        return f"all {'rows' if frame.by == 'rows' else 'times'} up to it"
+    if frame.by == "rows":
+        return f"rows {frame.first} to {frame.last}"
+    ends = (f"{'-' if us < 0 else ''}{duration(abs(us))}" for us in (frame.first, frame.last))
+    return f"time {' to '.join(ends)}"
+
+
 def _call(call: AggregateCall, schema: Schema) -> str:
     parts = {name: readable(part, schema) for name, part in unpacked(call.argument).items()}
     argument = "*" if call.argument is None else readable(call.argument, schema)
@@ -258,6 +288,9 @@ def _call(call: AggregateCall, schema: Schema) -> str:
 
 def grouping_text(grouping: Grouping) -> str:
     match grouping:
+        case Sliding(length, slide, offset, cumulates=True):
+            moved = f" offset {duration(offset)}" if offset else ""
+            return f"over up to {duration(length)} every {duration(slide)}{moved}"
         case Sliding(length, slide, offset):
             moved = _aligned(offset, length % slide)
             return f"over {duration(length)} every {duration(slide)}{moved}"
@@ -272,6 +305,10 @@ def grouping_text(grouping: Grouping) -> str:
             return "so far"
         case Session(gap):
             return f"in sessions {duration(gap)} apart"
+        case Calendar(unit, length, slide, zone, offset):
+            moved = f" offset {duration(offset)}" if offset else ""
+            lengths = (f"{n} {unit}{'' if n == 1 else 's'}" for n in (length, slide))
+            return f"over {' every '.join(lengths)}{moved} in {zone}"
         case _:
             assert_never(grouping)
 

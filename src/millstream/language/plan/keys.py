@@ -85,6 +85,7 @@ def window_key(window: Window) -> str:
 
 
 def grouping_key(grouping: Grouping) -> str:
-    if isinstance(grouping, Sliding) and not grouping.offset:
-        return f"Sliding(length={grouping.length}, slide={grouping.slide})"
+    if isinstance(grouping, Sliding) and not grouping.cumulates:
+        offset = f", offset={grouping.offset}" if grouping.offset else ""
+        return f"Sliding(length={grouping.length}, slide={grouping.slide}{offset})"
     return repr(grouping)

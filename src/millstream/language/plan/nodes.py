@@ -22,7 +22,7 @@ from millstream.language.plan.keys import (
     window_key,
 )
 from millstream.language.plan.schema import Field, Schema
-from millstream.language.plan.windows import BEGINNING, Grouping, Running, Window
+from millstream.language.plan.windows import BEGINNING, Grouping, OverFrame, Running, Window
 
 ORDERS_TRIED_MAX = 720  # orders of equal inputs of a self-join that are compared
 
@@ -243,6 +243,26 @@ class Ranked(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Over(Node):
+    """Rows with aggregates over those near them in their partition, as last columns.
+
+    Call i is taken over frame i of each row. Frames of one node are of one kind: bounded by time,
+    bounded by rows, or from the first row of all on. Rows keep their times and positions.
+    """
+
+    input: Node
+    partition: tuple[Expr, ...]
+    calls: tuple[AggregateCall, ...]
+    frames: tuple[OverFrame, ...]
+
+    def __post_init__(self) -> None:
+        if len({(f.unbounded, f.unbounded or f.by) for f in self.frames}) != 1:
+            raise ValueError("frames of one node are of one kind")
+        own = (Field(c.function, c.type) for c in self.calls)
+        self._seal((*self.input.schema, *own))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Emit(Node):
     """ISTREAM, DSTREAM, RSTREAM: a relation becomes a stream, whose rows are there for ever.
 
@@ -279,7 +299,7 @@ def inputs_of(node: Node) -> tuple[Node, ...]:
             return inputs
         case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
             return (node.input,)
-        case Ranked() | Unnest():
+        case Ranked() | Unnest() | Over():
             return (node.input,)
         case _:
             raise TypeError(f"not a plan node: {node!r}")
@@ -301,7 +321,7 @@ def with_inputs(node: Node, change: Callable[[Node], Node]) -> Node:
             return replace(node, inputs=(left, right))
         case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
             return replace(node, input=new[0])
-        case Ranked() | Unnest():
+        case Ranked() | Unnest() | Over():
             return replace(node, input=new[0])
         case _:
             raise TypeError(f"not a plan node: {node!r}")
@@ -386,11 +406,7 @@ def shape(node: Node) -> str:
             both = (_key(node, i) for i in node.inputs)
             return digest("semijoin", *both, predicate_key(node.predicate), str(node.anti))
         case Aggregate():
-            calls = (
-                f"{c.function}|{c.distinct}|{c.argument and expression_key(c.argument)}"
-                f"|{predicate_key(c.condition)}|{c.type}"
-                for c in node.calls
-            )
+            calls = (_call(c) for c in node.calls)
             keys = ",".join(expression_key(k) for k in node.keys)
             start = node.start if node.start_of_all is None else BEGINNING
             return digest(
@@ -405,8 +421,18 @@ def shape(node: Node) -> str:
             keys = ",".join(sorted(expression_key(k) for k in node.partition))
             order = (f"{expression_key(k)} {way}" for k, way in node.order)
             return digest("ranked", _key(node, node.input), node.function, keys, *order)
+        case Over():
+            keys = ",".join(sorted(expression_key(k) for k in node.partition))
+            near = (f"{_call(c)}|{f}" for c, f in zip(node.calls, node.frames, strict=True))
+            return digest("over", _key(node, node.input), keys, *near)
         case _:
             raise TypeError(f"not a plan node: {node!r}")
+
+
+def _call(call: AggregateCall) -> str:
+    argument = call.argument and expression_key(call.argument)
+    condition = predicate_key(call.condition)
+    return f"{call.function}|{call.distinct}|{argument}|{condition}|{call.type}"
 
 
 def _key(node: Node, child: Node) -> str:
@@ -491,6 +517,7 @@ __all__ = [
     "Filter",
     "Join",
     "Node",
+    "Over",
     "Plan",
     "Project",
     "Ranked",

@@ -23,9 +23,11 @@ from millstream.language.plan.expressions import (
 from millstream.language.plan.keys import expression_key, predicate_key
 from millstream.language.plan.nodes import (
     Aggregate,
+    AggregateCall,
     Filter,
     Join,
     Node,
+    Over,
     Project,
     Semijoin,
     Source,
@@ -176,7 +178,7 @@ def positional(node: Node) -> bool:
     match node:
         case Source():
             return True
-        case Filter() | Project() | Windowed():
+        case Filter() | Project() | Windowed() | Over():
             return positional(node.input)
         case _:
             return False
@@ -197,6 +199,24 @@ def pull_project_above_window(node: Node) -> Node:
             return node
         window = Rows(window.count, tuple(substitute(e, below.columns) for e in window.partition))
     return Project(Windowed(below.input, window), below.columns, below.fields)
+
+
+def pull_project_above_over(node: Node) -> Node:
+    """OVER over Project becomes Project over OVER, so that OVER of one stream is one.
+
+    Rows without a position are told apart by all their columns, which then must stay.
+    """
+    if not (isinstance(node, Over) and isinstance(node.input, Project)):
+        return node
+    below = node.input
+    if not all(total(c) for c in below.columns) or not positional(below):
+        return node
+    calls = tuple(_reading(call, below.columns) for call in node.calls)
+    keys = tuple(substitute(key, below.columns) for key in node.partition)
+    width = len(below.input.schema)
+    added = tuple(Column(width + i) for i in range(len(calls)))
+    made = Over(below.input, keys, calls, node.frames)
+    return Project(made, (*below.columns, *added), node.schema)
 
 
 def pull_projects_above_join(node: Node) -> Node:
@@ -306,15 +326,17 @@ def _with_columns(node: Project | Aggregate, columns: tuple[Expr, ...]) -> Proje
     """The same node reading its input through other columns."""
     if isinstance(node, Project):
         return replace(node, columns=tuple(substitute(c, columns) for c in node.columns))
-    calls = tuple(
-        replace(
-            call,
-            argument=call.argument and substitute(call.argument, columns),
-            condition=call.condition and substitute(call.condition, columns),
-        )
-        for call in node.calls
-    )
+    calls = tuple(_reading(call, columns) for call in node.calls)
     return replace(node, keys=tuple(substitute(k, columns) for k in node.keys), calls=calls)
+
+
+def _reading(call: AggregateCall, columns: tuple[Expr, ...]) -> AggregateCall:
+    """The same call over other columns."""
+    return replace(
+        call,
+        argument=call.argument and substitute(call.argument, columns),
+        condition=call.condition and substitute(call.condition, columns),
+    )
 
 
 def _columns_key(node: Project | Aggregate) -> tuple[str, ...]:
@@ -337,6 +359,7 @@ FILTER_RULES: tuple[Rule, ...] = (
 )
 RULES: tuple[Rule, ...] = (
     pull_project_above_window,
+    pull_project_above_over,
     pull_projects_above_join,
     flatten_joins,
     settle_join_predicate,

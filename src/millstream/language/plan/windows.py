@@ -4,6 +4,7 @@ Times are whole microseconds since the epoch. `FOREVER` stands for an open end.
 """
 
 from dataclasses import dataclass
+from typing import Literal as OneOf
 
 from millstream.language.plan.expressions import Expr
 
@@ -49,12 +50,14 @@ class Sliding:
     """Aggregate windows [e - length, e) for the ends e; a result's time is e.
 
     Ends are the multiples of slide, moved by offset: 0 aligns ends, length modulo slide starts,
-    others come from OFFSET.
+    others come from OFFSET. Windows that cumulate begin at the last multiple of length, moved by
+    offset, before their end.
     """
 
     length: int
     slide: int
-    offset: int = 0  # from 0 to slide - 1
+    offset: int = 0  # from 0 to slide - 1, of windows that cumulate to length - 1
+    cumulates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,41 @@ class Session:
     gap: int
 
 
-Grouping = Sliding | Instant | Change | Snapshot | Running | Session
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """Aggregate windows of whole days or months of a time zone; a result's time is the end.
+
+    Bounds are counted in units since 1970; ends are the multiples of slide among them. The offset
+    is a time of the zone's clock after midnight.
+    """
+
+    unit: OneOf["day", "month"]
+    length: int
+    slide: int
+    zone: str
+    offset: int = 0
+
+
+Grouping = Sliding | Instant | Change | Snapshot | Running | Session | Calendar
+# Windows that are made by the aggregate over them, and give their rows no interval.
+Grouped = Session | Sliding | Calendar
+
+
+@dataclass(frozen=True, slots=True)
+class OverFrame:
+    """The rows that OVER takes for a row, from `first` to `last` as seen from it, both included.
+
+    By time (microseconds) they are all rows of the partition in that span, by rows those at these
+    places in the order of time and position. BEGINNING is UNBOUNDED PRECEDING.
+    """
+
+    by: OneOf["time", "rows"]
+    first: int
+    last: int = 0
+
+    @property
+    def unbounded(self) -> bool:
+        return self.first == BEGINNING
 
 
 def reach(window: Window) -> int:
@@ -130,3 +167,16 @@ def end_until(grouping: Sliding | Snapshot, instant: int) -> int:
     (4, 2)
     """
     return instant - (instant - grouping.offset) % grouping.slide
+
+
+def first_end(window: Sliding, start: int) -> int:
+    """The end of the first window that begins at or after a start.
+
+    >>> first_end(Sliding(10, 5), 3), first_end(Sliding(10, 5, cumulates=True), 3)
+    (15, 15)
+    >>> first_end(Sliding(10, 5, cumulates=True), 10)
+    15
+    """
+    if not window.cumulates:
+        return end_from(window, start + window.length)
+    return start + (window.offset - start) % window.length + window.slide

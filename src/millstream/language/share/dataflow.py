@@ -20,6 +20,7 @@ from millstream.language.plan.nodes import (
     Filter,
     Join,
     Node,
+    Over,
     Plan,
     Project,
     Ranked,
@@ -33,6 +34,7 @@ from millstream.language.plan.nodes import (
 )
 from millstream.language.plan.windows import (
     FOREVER,
+    Calendar,
     Change,
     Instant,
     Rows,
@@ -56,6 +58,8 @@ Kind = OneOf[
     "running_emit",
     "session",
     "rank",
+    "over",
+    "calendar",
 ]
 REJECTED_NAMES = ("reason", "record", "file", "row")  # columns of a stream's malformed rows
 
@@ -140,7 +144,7 @@ def pane_length(node: Aggregate) -> int:
 def is_core(node: Node) -> bool:
     """Whether a node needs more than the row at hand."""
     match node:
-        case Join() | Semijoin() | Aggregate() | Distinct() | Ranked():
+        case Join() | Semijoin() | Aggregate() | Distinct() | Ranked() | Over():
             return True
         case Emit():
             return node.kind != "istream" or has_rows(node.input) or is_relation(node.input)
@@ -284,9 +288,10 @@ def _single_core(node: Node) -> Node | None:
 def _fuses(core: Node) -> bool:
     """Whether what lies on top may be computed in the core's own step.
 
-    Distinct and unbounded aggregates read their own output back, so it stays as it is.
+    Distinct and unbounded aggregates read their own output back, so it stays as it is. What queries
+    make of OVER differs more than OVER itself: its rows are a stream that they share.
     """
-    return _kind(core) not in ("distinct", "running")
+    return _kind(core) not in ("distinct", "running", "over")
 
 
 def interval_leaves(node: Node) -> Iterator[Node]:
@@ -382,12 +387,16 @@ def _kind(core: Node) -> Kind:
             return "running"
         case Aggregate(grouping=Session()):
             return "session"
+        case Aggregate(grouping=Calendar()):
+            return "calendar"
         case Distinct():
             if endless(core.input) and not has_rows(core.input):
                 return "distinct"
             return "interval"
         case Ranked():
             return "rank"
+        case Over():
+            return "over"
         case Emit() if is_relation(core.input):
             return "running_emit"
         case _:

@@ -115,8 +115,8 @@ def _windows(operator: Operator) -> Found:
         return None
     family, panes = found
     match core.grouping:
-        case Sliding(length, slide, offset):
-            window = f"{length}/{slide}/{offset}"
+        case Sliding(length, slide, offset, cumulates):
+            window = f"{length}/{slide}/{offset}{'/cumulates' if cumulates else ''}"
         case Instant():
             window = "now"
         case _:

@@ -8,11 +8,13 @@ from millstream.language.plan.expressions import COMPARISONS, Call, Expr, Litera
 from millstream.language.plan.keys import digest, expression_key, predicate_key, window_key
 from millstream.language.plan.nodes import (
     Aggregate,
+    AggregateCall,
     Distinct,
     Emit,
     Filter,
     Join,
     Node,
+    Over,
     Project,
     Ranked,
     Semijoin,
@@ -57,11 +59,7 @@ def _own(node: Node) -> tuple[str, ...]:
             kind = "anti" if node.anti else "semi"
             return (kind, predicate_key(_blank(node.predicate)) if node.predicate else "")
         case Aggregate():
-            calls = (
-                f"{c.function}|{c.distinct}|{c.type}"
-                f"|{c.argument and expression_key(_blank(c.argument))}"
-                for c in node.calls
-            )
+            calls = (_call(c) for c in node.calls)
             keys = (expression_key(_blank(k)) for k in node.keys)
             return (type(node.grouping).__name__, *keys, ";", *calls)
         case Emit():
@@ -70,10 +68,19 @@ def _own(node: Node) -> tuple[str, ...]:
             keys = (expression_key(_blank(k)) for k in node.partition)
             order = (f"{expression_key(_blank(k))} {way}" for k, way in node.order)
             return (node.function, *keys, ";", *order)
+        case Over():
+            keys = (expression_key(_blank(k)) for k in node.partition)
+            kinds = (f"{f.by}|{f.unbounded}|{f.last > 0}" for f in node.frames)
+            return (*keys, ";", *(_call(c) for c in node.calls), ";", *kinds)
         case Distinct() | Union():
             return ()
         case _:
             raise TypeError(f"not a plan node: {node!r}")
+
+
+def _call(call: AggregateCall) -> str:
+    argument = call.argument and expression_key(_blank(call.argument))
+    return f"{call.function}|{call.distinct}|{call.type}|{argument}"
 
 
 def _blank(expr: Expr) -> Expr:

@@ -20,7 +20,7 @@ from millstream.language.plan.expressions import (
 from millstream.language.plan.keys import expression_key, predicate_key
 from millstream.language.plan.nodes import Aggregate, AggregateCall, Node
 from millstream.language.plan.schema import Field, Schema
-from millstream.language.plan.windows import BEGINNING, Sliding, end_from
+from millstream.language.plan.windows import BEGINNING, Sliding, first_end
 from millstream.language.share.dataflow import pane_length
 from millstream.language.share.predicate_index import bit_of, has_bit, membership, words_of
 from millstream.language.share.rowwise import TIME_US, Rowwise
@@ -217,7 +217,7 @@ def _began(node: Aggregate) -> tuple[Expr, ...]:
     if node.start == BEGINNING:
         return ()
     if isinstance(node.grouping, Sliding):
-        earliest = end_from(node.grouping, node.start + node.grouping.length)
+        earliest = first_end(node.grouping, node.start)
     else:  # [NOW], whose window begins with its only instant
         earliest = node.start
     return (Call(">=", (TIME_US, Literal(f"{earliest}L", "bigint"))),)

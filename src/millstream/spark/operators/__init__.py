@@ -2,10 +2,12 @@
 
 from millstream.language.share.dataflow import Kind
 from millstream.spark.operators.base import Logic
+from millstream.spark.operators.calendars.local_windows import CalendarLogic
 from millstream.spark.operators.distinct import DistinctLogic
 from millstream.spark.operators.intervals import IntervalLogic
 from millstream.spark.operators.joining import JoinLogic
 from millstream.spark.operators.mapping import MapLogic
+from millstream.spark.operators.over.neighbours import OverLogic
 from millstream.spark.operators.panes import CombineLogic, PartialLogic
 from millstream.spark.operators.ranking import RankLogic
 from millstream.spark.operators.running import RunningLogic
@@ -25,6 +27,8 @@ LOGIC: dict[Kind, Logic] = {
     "running_emit": RunningEmitLogic(),
     "session": SessionLogic(),
     "rank": RankLogic(),
+    "over": OverLogic(),
+    "calendar": CalendarLogic(),
 }
 
 __all__ = ["LOGIC", "Logic"]

@@ -22,6 +22,7 @@ from millstream.language.plan.windows import (
     Sliding,
     end_from,
     end_until,
+    first_end,
 )
 from millstream.language.share.dataflow import pane_length, stream_of
 from millstream.language.share.predicate_index import bit_of, words_of
@@ -203,7 +204,7 @@ def span_of(node: Aggregate, before: int, after: int) -> Span | None:
     oldest = max(first - window.length if first > BEGINNING else BEGINNING, node.start)
     earliest = first
     if node.start > BEGINNING:
-        earliest = max(first, end_from(window, node.start + window.length))
+        earliest = max(first, first_end(window, node.start))
     last_instant = pane_length(node) - 1  # the stored time is a pane's last instant
     return Span(
         oldest + last_instant if oldest > BEGINNING else BEGINNING,
@@ -215,7 +216,7 @@ def span_of(node: Aggregate, before: int, after: int) -> Span | None:
 
 def by_blocks(window: Sliding) -> bool:
     """Whether windows hold so many panes that they are made of blocks of them."""
-    return -(-window.length // window.slide) > DIRECT_WINDOWS_MAX
+    return not window.cumulates and -(-window.length // window.slide) > DIRECT_WINDOWS_MAX
 
 
 def _ends(window: Sliding, before: int, after: int) -> tuple[int, int] | None:
@@ -260,6 +261,8 @@ def _ends_of_pane(node: Aggregate, window: Sliding, bounds: Bounds) -> tuple[str
     """First and last end of the wanted windows that hold a pane, as SQL over `_pane`."""
     low = _ceil(f"(_pane + {pane_length(node)}L)", window.slide, window.offset)
     high = _floor(f"(_pane + {window.length}L)", window.slide, window.offset)
+    if window.cumulates:
+        high = f"({_floor('_pane', window.length, window.offset)} + {window.length}L)"
     if bounds.first_end is not None:
         low = f"greatest({low}, {bounds.first_end})"
     if bounds.last_end is not None:

@@ -56,7 +56,6 @@ REFUSED = {
     "sort": ("SORT BY", "a stream has no end to sort; rows carry ts"),
     "cluster": ("CLUSTER BY", "placement is the system's task"),
     "distribute": ("DISTRIBUTE BY", "placement is the system's task"),
-    "windows": ("WINDOW", "windows stand in brackets after a stream"),
     "match": ("MATCH_RECOGNIZE", ""),
     "sample": ("TABLESAMPLE", ""),
     "into": ("INTO", "CREATE QUERY name AS SELECT ... names a result"),
@@ -74,9 +73,10 @@ SET_HINTS = {
 }
 OP = "op"  # the column of a table's changes that says what happened to a row
 OP_HINT = "every change has op, + or -; give this column another name: ... AS operation"
-RANKING_PARTS = ("order", "limit", "qualify")
+RANKING_PARTS = ("order", "limit")
 SELECT_PARTS = frozenset(
     {"expressions", "from_", "joins", "where", "group", "having", "distinct", "with_"}
+    | {"windows", "qualify"}
 )
 
 

@@ -364,5 +364,5 @@ def _hint(node: exp.Expr) -> str:
     if isinstance(node, exp.Subquery | exp.Select | exp.Exists | exp.Any | exp.All):
         return SUBQUERY_HINT
     if isinstance(node, exp.Window):
-        return "give the stream a window in brackets and aggregate over it"
+        return "OVER stands in SELECT and QUALIFY: QUALIFY v > LAG(v) OVER (ORDER BY ts)"
     return ""

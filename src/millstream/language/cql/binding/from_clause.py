@@ -51,7 +51,7 @@ from millstream.language.plan.nodes import (
     Windowed,
 )
 from millstream.language.plan.schema import Field
-from millstream.language.plan.windows import Rows, Session
+from millstream.language.plan.windows import Grouped, Rows, Session
 
 CONSTANTS_HINT = (
     "let the stream stand first: FROM s LEFT JOIN (VALUES ...) AS t (a, b) ON s.k = t.a"
@@ -154,7 +154,7 @@ class FromBinder:
 
     def _single(self, item: Item) -> From:
         rows = item.rows
-        if item.window is not None and not isinstance(item.window, Session):
+        if item.window is not None and not isinstance(item.window, Grouped):
             rows = Windowed(item.rows, item.window)
         scope = Scope((Member(item.name, item.columns),), rows.schema)
         return From(rows, scope, item.lifetime, item.slide, item.momentary, item)
@@ -193,8 +193,9 @@ class FromBinder:
         members: list[Member] = []
         offset = 0
         for item in items:
-            if isinstance(item.window, Session):
-                raise self._fail("a join over sessions", item.node, SESSION_HINT)
+            if isinstance(item.window, Grouped):
+                kind = "sessions" if isinstance(item.window, Session) else "windows of results"
+                raise self._fail(f"a join over {kind}", item.node, SESSION_HINT)
             made = join_input(item.rows, item.window, item.lifetime)
             member = Member(item.name, item.columns, offset)
             if _mentions_time(select, item.name, only=len(items) == 1):

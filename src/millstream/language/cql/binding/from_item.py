@@ -9,7 +9,13 @@ from millstream.core.errors import CqlError, UsageError
 from millstream.language.cql.analyzer import Analyzer
 from millstream.language.cql.binding.expressions import Lowering, span_of
 from millstream.language.cql.binding.joins.constants import renamed
-from millstream.language.cql.binding.relations import Bound, Lifetime, Slide, item_rows
+from millstream.language.cql.binding.relations import (
+    SLIDE_DEFAULT_US,
+    Bound,
+    Lifetime,
+    Slide,
+    item_rows,
+)
 from millstream.language.cql.binding.resolution import resolver
 from millstream.language.cql.binding.scope import Member, Named, Scope, is_time
 from millstream.language.cql.binding.storing import refuse_incomparable
@@ -19,8 +25,19 @@ from millstream.language.cql.parsing.syntax import WindowSyntax
 from millstream.language.cql.parsing.window_parser import ALIGN_HINT
 from millstream.language.plan.expressions import Column, Expr
 from millstream.language.plan.nodes import Constants, Node, Source
-from millstream.language.plan.windows import Now, Range, Rows, Session, Unbounded, Window
+from millstream.language.plan.windows import (
+    Calendar,
+    Grouped,
+    Now,
+    Range,
+    Rows,
+    Session,
+    Sliding,
+    Unbounded,
+    Window,
+)
 
+SLIDING = ("range", "unbounded", "cumulate")  # windows that take SLIDE
 RELATION_HINT = "make it a stream first: FROM (ISTREAM(SELECT ...)) [RANGE ...]"
 
 
@@ -32,7 +49,7 @@ class Item:
     node: exp.Expr
     rows: Node
     columns: tuple[Named, ...]
-    window: Window | Session | None
+    window: Window | Grouped | None
     lifetime: Lifetime  # with its window
     slide: Slide | None
     momentary: bool
@@ -74,8 +91,9 @@ class ItemBinder:
             start_span = syntax.align_span if syntax.align == "start" else None
             word = syntax.spelled or "SLIDE"
             slide = Slide(syntax.slide_us, syntax.slide_span, start_span, syntax.offset_us, word)
-        if syntax is not None and isinstance(window, Session):
-            slide = Slide(window.gap, syntax.span, word=syntax.spelled or "SESSION")
+        if syntax is not None and isinstance(window, Grouped):
+            word = syntax.spelled or syntax.kind.upper()
+            slide = Slide(SLIDE_DEFAULT_US, syntax.span, word=word)
         rows = item_rows(bound, window)
         momentary = (bound.momentary and window is None) or isinstance(window, Now)
         lifetime = _lifetime(bound, window)
@@ -101,12 +119,14 @@ class ItemBinder:
         source = Source(stream.name, stream.columns, self._start)
         return Bound(source, columns, Lifetime.OPEN), stream.name
 
-    def _window(self, syntax: WindowSyntax, bound: Bound, node: exp.Expr) -> Window | Session:
-        if syntax.slide_span is not None and syntax.kind not in ("range", "unbounded"):
+    def _window(self, syntax: WindowSyntax, bound: Bound, node: exp.Expr) -> Window | Grouped:
+        if syntax.slide_span is not None and syntax.kind not in SLIDING:
             raise self._text.error(
                 f"SLIDE does not go with {syntax.kind.upper()}", syntax.slide_span,
                 "SLIDE belongs to RANGE: [RANGE 1 MINUTE SLIDE 5 SECONDS]",
             )  # fmt: skip
+        if syntax.kind == "cumulate":
+            return self._cumulating(syntax)
         if syntax.align_span is not None and (syntax.kind != "range" or syntax.slide_us is None):
             raise self._text.error(
                 f"{'OFFSET' if syntax.offset_us else 'ALIGN'} does not go without RANGE and SLIDE",
@@ -122,8 +142,21 @@ class ItemBinder:
                 return Unbounded()
             case "session":
                 return Session(syntax.length_us)
+            case "calendar":
+                asked = syntax.calendar
+                assert asked is not None
+                return Calendar(asked.unit, asked.length, asked.slide, asked.zone, asked.offset_us)
             case _:
                 return Rows(syntax.count, self._partition(syntax, bound, node))
+
+    def _cumulating(self, syntax: WindowSyntax) -> Sliding:
+        size_us, step_us = syntax.length_us, syntax.slide_us
+        if step_us is None or size_us % step_us or syntax.align:
+            raise self._text.error(
+                "CUMULATE needs a SLIDE that divides its length, and no ALIGN", syntax.span,
+                "[CUMULATE 1 DAY SLIDE 1 HOUR], [CUMULATE 1 DAY SLIDE 1 HOUR OFFSET 6 HOURS]",
+            )  # fmt: skip
+        return Sliding(size_us, step_us, syntax.offset_us % size_us, cumulates=True)
 
     def _partition(self, syntax: WindowSyntax, bound: Bound, node: exp.Expr) -> tuple[Expr, ...]:
         alias = node.args.get("alias")
@@ -163,11 +196,11 @@ def refuse_other_time(text: Text, catalog: Catalog, ctes: dict[str, Bound], node
     )  # fmt: skip
 
 
-def _lifetime(bound: Bound, window: Window | Session | None) -> Lifetime:
+def _lifetime(bound: Bound, window: Window | Grouped | None) -> Lifetime:
     match window:
         case None:
             return Lifetime.OPEN if bound.streamed else bound.lifetime
-        case Unbounded() | Session():
+        case Unbounded() | Session() | Sliding() | Calendar():
             return Lifetime.OPEN
         case _:
             return Lifetime.BOUNDED

@@ -12,10 +12,13 @@ from millstream.language.cql.binding.scope import Scope, is_time
 from millstream.language.cql.literals import interval
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.syntax import Span
+from millstream.language.cql.window_starts import beginning
 from millstream.language.plan.expressions import Call, Column, Expr, Time, columns_of
 from millstream.language.plan.nodes import Filter, Join, Node, Project, Union, Windowed, windows_of
 from millstream.language.plan.windows import (
+    Calendar,
     Change,
+    Grouped,
     Grouping,
     Instant,
     Now,
@@ -61,7 +64,7 @@ def choose_grouping(text: Text, source: From) -> Chosen:
             return Chosen(Instant(), _unwindowed(source.rows))
         case Rows():
             return Chosen(Change(), source.rows)
-        case Session():
+        case Session() | Sliding() | Calendar():
             return Chosen(window, source.rows)
         case _:
             pass
@@ -116,7 +119,7 @@ def _place(source: From) -> Span:
     return span_of(source.item.node) if source.item is not None else Span(0, 0)
 
 
-def _window(source: From) -> Window | Session | None:
+def _window(source: From) -> Window | Grouped | None:
     """The one window that the rows' intervals come from, also one inside a plain subquery."""
     if source.item is None or source.item.window is not None:
         return None if source.item is None else source.item.window
@@ -198,13 +201,19 @@ class GroupResolver:
             del self._over.trail[mark:]
 
     def _bound(self, node: exp.Expr) -> Expr:
-        if not isinstance(self._chosen.grouping, Sliding | Snapshot | Session):
+        if self.instant:  # a window of one microsecond
+            end = Call("+", (Time(), interval(1)))
+            return end if node.name.lower() == "window_end" else Time()
+        if not isinstance(self._chosen.grouping, Grouped | Snapshot):
             raise self._text.error(
                 f"{node.name} has no meaning over this window", span_of(node),
-                "it belongs to [RANGE ...]; ts is the time of each result",
+                "it belongs to windows of time; ts is the time of each result",
             )  # fmt: skip
         if node.name.lower() == "window_end":
             return Time()
+        began = beginning(self._chosen.grouping)
+        if began is not None:
+            return began
         if self._chosen.length_us is None:
             raise self._text.error(
                 f"{node.name} has no meaning over windows that begin at different times",

@@ -20,6 +20,7 @@ from millstream.language.plan.nodes import (
     Filter,
     Join,
     Node,
+    Over,
     Project,
     Ranked,
     Semijoin,
@@ -30,7 +31,7 @@ from millstream.language.plan.nodes import (
     inputs_of,
 )
 from millstream.language.plan.schema import Field, Schema
-from millstream.language.plan.windows import MICROSECONDS, Rows, Session, Unbounded, Window
+from millstream.language.plan.windows import MICROSECONDS, Grouped, Rows, Unbounded, Window
 
 SLIDE_DEFAULT_US = MICROSECONDS
 
@@ -87,7 +88,7 @@ def without_windows(node: Node) -> Node | None:
     gives the rows back. Windows of rows hide some rows, joins and DISTINCT need the intervals.
     """
     match node:
-        case Source() | Aggregate() | Emit() | Ranked() | Semijoin():
+        case Source() | Aggregate() | Emit() | Ranked() | Semijoin() | Over():
             return node
         case Windowed(input=inner, window=window):
             return None if isinstance(window, Rows) else without_windows(inner)
@@ -106,12 +107,12 @@ def _plain(node: Node) -> bool:
     """Whether all intervals are open by nature; an aggregate's results are replaced some time."""
     if isinstance(node, Windowed):
         return isinstance(node.window, Unbounded)
-    if isinstance(node, Source | Emit | Ranked):
+    if isinstance(node, Source | Emit | Ranked | Over):
         return True
     return not isinstance(node, Aggregate) and all(_plain(i) for i in inputs_of(node))
 
 
-def item_rows(bound: Bound, window: Window | Session | None) -> Node:
+def item_rows(bound: Bound, window: Window | Grouped | None) -> Node:
     """The rows of an item of FROM, ready for its window."""
     return as_stream(bound.node) if window is not None or bound.streamed else bound.node
 

@@ -11,16 +11,24 @@ from millstream.language.cql.analyzer import Analyzer
 from millstream.language.cql.binding.aggregates import CallBinder, find
 from millstream.language.cql.binding.coercion import Typed, as_condition
 from millstream.language.cql.binding.double_quotes import refuse_named_columns
-from millstream.language.cql.binding.expressions import Lowering, span_of
+from millstream.language.cql.binding.expressions import Lowering, Resolve, span_of
 from millstream.language.cql.binding.from_clause import From, FromBinder
 from millstream.language.cql.binding.from_item import refuse_idle_slide
-from millstream.language.cql.binding.grouping import GroupResolver, choose_grouping
+from millstream.language.cql.binding.grouping import Chosen, GroupResolver, choose_grouping
 from millstream.language.cql.binding.joins.conditions import Conditions
 from millstream.language.cql.binding.joins.constants import folded, refuse_alone
 from millstream.language.cql.binding.joins.subqueries import AskingBinder, split_where
+from millstream.language.cql.binding.over.clauses import (
+    has_overs,
+    overs,
+    own_time,
+    parts_of,
+    spelled_out,
+)
+from millstream.language.cql.binding.over.near_rows import OverBinder, refuse_table
 from millstream.language.cql.binding.ranking.clauses import ranking_of
 from millstream.language.cql.binding.ranking.top_n import with_ranks
-from millstream.language.cql.binding.relations import Bound, Lifetime
+from millstream.language.cql.binding.relations import Bound, Lifetime, as_stream
 from millstream.language.cql.binding.resolution import Positioned, resolver, with_positions
 from millstream.language.cql.binding.scope import Named, is_time, spelt
 from millstream.language.cql.binding.storing import refuse_incomparable, refuse_unwritable
@@ -74,6 +82,7 @@ class SelectBinder:
         self._ctes, self._bind_query = ctes, bind_query
 
     def bind(self, select: exp.Select) -> Bound:
+        select = spelled_out(self._text, select, own_time(self._catalog, self._ctes, select))
         ranking = ranking_of(self._text, select)
         if ranking is None:
             return self._bind(select)
@@ -83,7 +92,8 @@ class SelectBinder:
         source = self._with_conditions(select)
         outputs = self._outputs(select, source)
         self._refuse_quoted(select, source, outputs)
-        found = [f for o in outputs for f in find(o.node)]
+        near = [part for o in outputs for w in overs(o.node) for part in parts_of(w)]
+        found = [f for node in (*(o.node for o in outputs), *near) for f in find(node)]
         having = select.args.get("having")
         if found or select.args.get("group") or (having is not None and find(having.this)):
             if source.outer:
@@ -94,7 +104,7 @@ class SelectBinder:
         else:
             if having is not None:
                 raise self._fail("HAVING without GROUP BY", having, "use WHERE")
-            bound = self._plain(source, outputs)
+            bound = self._plain(select, source, outputs)
         if select.args.get("distinct"):
             if select.args["distinct"].args.get("on"):
                 raise self._fail("DISTINCT ON is not supported", select, "use GROUP BY and first()")
@@ -230,16 +240,35 @@ class SelectBinder:
 
     # -- without aggregates ------------------------------------------------------------------
 
-    def _plain(self, source: From, outputs: list[Output]) -> Bound:
-        lowering = Lowering(
-            self._text, self._catalog, with_positions(resolver(self._text, source.scope, "SELECT"))
-        )
+    def _plain(self, select: exp.Select, source: From, outputs: list[Output]) -> Bound:
+        resolve = with_positions(resolver(self._text, source.scope, "SELECT"))
+        lowering = Lowering(self._text, self._catalog, resolve)
+        if has_overs(select):
+            refuse_table(self._text, source.lifetime, select)
+            refuse_idle_slide(self._text, source.slide)
+            rows, outputs = self._with_overs(select, as_stream(source.rows), resolve, outputs)
+            node, columns = self._project(rows, rows.schema, outputs, lowering)
+            return Bound(node, columns, Lifetime.OPEN)
         node, columns = self._project(source.rows, source.scope.row, outputs, lowering)
         node = folded(node)
         return Bound(
             node, columns, source.lifetime, source.slide,
             streamed=False, momentary=source.momentary,
         )  # fmt: skip
+
+    def _with_overs(
+        self, select: exp.Select, rows: Node, resolve: Resolve, outputs: list[Output]
+    ) -> tuple[Node, list[Output]]:
+        """The rows with what OVER gives, those that QUALIFY wants, and the outputs reading them."""
+        qualify = select.args.get("qualify")
+        roots = [o.node for o in outputs] + ([] if qualify is None else [qualify.this])
+        binder = OverBinder(self._text, self._catalog, self._analyzer)
+        node, roots = binder.bind(rows, resolve, roots)
+        made = [replace(o, node=n) for o, n in zip(outputs, roots, strict=False)]
+        if qualify is not None:
+            named = {o.name.lower(): o.node for o in made if o.explicit}
+            node = binder.qualified(node, resolve, roots[-1], named)
+        return node, made
 
     def _project(
         self, rows: Node, row: Schema, outputs: list[Output], lowering: Lowering
@@ -266,7 +295,10 @@ class SelectBinder:
         raw_keys = [(key, node) for key, node in self._keys(select, source, outputs, over, groups)]
         keys = Typed(over, source.scope.row, self._analyzer).check(raw_keys)
         self._refuse_keys(raw_keys, keys)
-        nodes = [o.node for o in outputs]
+        qualify = select.args.get("qualify")
+        nodes = [o.node for o in outputs] + ([] if qualify is None else [qualify.this])
+        near = [part for node in nodes for w in overs(node) for part in parts_of(w)]
+        nodes += near
         having = select.args.get("having")
         if having is not None:
             nodes.append(having.this)
@@ -285,12 +317,16 @@ class SelectBinder:
         )  # fmt: skip
         if having is not None:
             node = Filter(node, self._having(having.this, fields, groups, outputs))
-        lowering = Lowering(self._text, self._catalog, groups.resolve)
+        lowering = Lowering(self._text, self._catalog, with_positions(groups.resolve))
+        if has_overs(select):
+            refuse_table(self._text, _lifetime(chosen), select)
+            for f in (f for part in near for f in find(part)):
+                f.node.replace(Positioned(places[id(f.node)].index, f.node))
+            node, outputs = self._with_overs(select, node, groups.resolve, outputs)
+            projected, columns = self._project(node, node.schema, outputs, lowering)
+            return Bound(projected, columns, Lifetime.OPEN)
         projected, columns = self._project(node, fields, outputs, lowering)
-        # a result holds until the next one takes its place, that of a session for ever
-        lifetime = {Running: Lifetime.CHANGES, Session: Lifetime.OPEN}.get(
-            type(chosen.grouping), Lifetime.BOUNDED
-        )
+        lifetime = _lifetime(chosen)
         streamed = lifetime is not Lifetime.CHANGES
         return Bound(projected, columns, lifetime, chosen.slide, streamed=streamed)
 
@@ -356,6 +392,13 @@ class SelectBinder:
         if single and not source.scope.knows(node.name) and not is_time(node.name):
             return _aliased(node, outputs) or node
         return node
+
+
+def _lifetime(chosen: Chosen) -> Lifetime:
+    """A result holds until the next one takes its place, that of a session for ever."""
+    return {Running: Lifetime.CHANGES, Session: Lifetime.OPEN}.get(
+        type(chosen.grouping), Lifetime.BOUNDED
+    )
 
 
 def _is_own_time(node: exp.Expr, source: From) -> bool:

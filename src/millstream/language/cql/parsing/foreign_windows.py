@@ -25,8 +25,8 @@ TABLE_HINTS = {
     "TUMBLE": "TABLE(TUMBLE(TABLE s, DESCRIPTOR(ts), INTERVAL '10' SECOND))",
     "HOP": "TABLE(HOP(TABLE s, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '10' SECOND)), "
     "the slide before the size",
-    "CUMULATE": "cumulating windows are not supported; [RANGE 1 HOUR SLIDE 10 MINUTES] looks back "
-    "over a whole hour every ten minutes",
+    "CUMULATE": "TABLE(CUMULATE(TABLE s, DESCRIPTOR(ts), INTERVAL '10' MINUTE, "
+    "INTERVAL '1' HOUR)), the step before the size",
     "SESSION": "TABLE(SESSION(TABLE s PARTITION BY k, DESCRIPTOR(ts), INTERVAL '10' MINUTE))",
 }
 KSQL_HINT = (
@@ -92,10 +92,6 @@ class ForeignWindowParser(CreateParser):
                 f"unknown table function {spot.text}", Span(spot.start, spot.end),
                 f"windows are {', '.join(TABLE_FUNCTIONS[:2])}: {TABLE_HINTS['TUMBLE']}",
             )  # fmt: skip
-        if word == "CUMULATE":
-            raise CqlSyntaxError(
-                f"{word} is not supported", Span(name.start, name.end), TABLE_HINTS[word]
-            )
         self._advance(2)
         item, by = self._function_data(word)
         time = self._function_time(word)
@@ -197,7 +193,8 @@ class ForeignWindowParser(CreateParser):
     def _of_function(self, word: str, span: Span, lengths: list[tuple[str, int]]) -> WindowSyntax:
         if word == "SESSION":
             return session_of(word, span, [length for _, length in lengths])
-        order = ("SIZE", "OFFSET") if word == "TUMBLE" else ("SLIDE", "SIZE", "OFFSET")
+        first = "STEP" if word == "CUMULATE" else "SLIDE"
+        order = ("SIZE", "OFFSET") if word == "TUMBLE" else (first, "SIZE", "OFFSET")
         named = {
             name or usual: length for (name, length), usual in zip(lengths, order, strict=False)
         }
@@ -206,6 +203,8 @@ class ForeignWindowParser(CreateParser):
             raise CqlSyntaxError(
                 f"{word} takes {' and '.join(needed)}, and perhaps OFFSET", span, TABLE_HINTS[word]
             )
+        if word == "CUMULATE":
+            return cumulating(word, span, named["SIZE"], named["STEP"], named.get("OFFSET", 0))
         return window_of_lengths(
             word, span, named["SIZE"], named.get("SLIDE"), named.get("OFFSET", 0)
         )
@@ -307,3 +306,17 @@ def window_of_lengths(
     if size_us <= 0 or (slide_us is not None and slide_us <= 0):
         raise CqlSyntaxError(f"{word} needs lengths above zero", span, "e.g. INTERVAL '10' SECOND")
     return sized(word, span, size_us, slide_us or size_us, offset_us)
+
+
+def cumulating(
+    word: str, span: Span, size_us: int, step_us: int, offset_us: int = 0
+) -> WindowSyntax:
+    """Windows that begin together and grow by steps up to their size."""
+    if step_us <= 0 or size_us <= 0 or size_us % step_us:
+        raise CqlSyntaxError(
+            f"{word} needs a size that is a multiple of its step", span, TABLE_HINTS["CUMULATE"]
+        )
+    return WindowSyntax(
+        "cumulate", span, size_us, slide_us=step_us, slide_span=span, offset_us=offset_us % size_us,
+        spelled=word,
+    )  # fmt: skip

@@ -11,7 +11,7 @@ from sqlglot import exp
 from millstream.core.durations import microseconds
 from millstream.core.errors import UsageError
 from millstream.language.cql.parsing.foreign_windows import (
-    TABLE_HINTS,
+    cumulating,
     session_of,
     window_of_lengths,
 )
@@ -25,6 +25,7 @@ HINTS = {
     "hop": "HOP(ts, INTERVAL '5' SECOND, INTERVAL '10' SECOND), the slide before the size",
     "window": "window(ts, '10 seconds'), window(ts, '10 seconds', '5 seconds')",
     "session": "SESSION(ts, INTERVAL '10' MINUTE)",
+    "cumulate": "CUMULATE(ts, INTERVAL '10' MINUTE, INTERVAL '1' HOUR), the step before the size",
 }
 
 
@@ -126,17 +127,17 @@ def _alias(call: exp.Anonymous, select: exp.Select) -> str:
 
 def _window(call: exp.Anonymous, source: str) -> WindowSyntax:
     word, args = call.name.lower(), call.expressions
-    if word == "cumulate":
-        raise CqlSyntaxError(f"{call.name} is not supported", _place(call), TABLE_HINTS["CUMULATE"])
     if word in ("session", "session_window"):
         return session_of(call.name, _place(call), [_length(arg, source) for arg in args[1:]])
-    most = {"tumble": 3, "hop": 4, "window": 4}[word]
-    least = 3 if word == "hop" else 2
+    most = {"tumble": 3, "hop": 4, "window": 4, "cumulate": 4}[word]
+    least = 3 if word in ("hop", "cumulate") else 2
     if not least <= len(args) <= most:
         raise CqlSyntaxError(
             f"{call.name} takes {least} to {most} arguments", _place(call), HINTS[word]
         )
     lengths = [_length(arg, source) for arg in args[1:]]
+    if word == "cumulate":
+        return cumulating(call.name, _place(call), lengths[1], lengths[0], sum(lengths[2:]))
     if word == "hop":
         slide_us, size_us, offset_us = lengths[0], lengths[1], sum(lengths[2:])
     elif word == "window":

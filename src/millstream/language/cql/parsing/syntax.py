@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from typing import Any
+from typing import Literal as OneOf
 
 from sqlglot import exp
 from sqlglot.errors import ParseError
@@ -27,7 +28,7 @@ def span_of(node: exp.Expr) -> Span:
 class WindowSyntax:
     """A window, as written in brackets or as other systems write it."""
 
-    kind: str  # range, rows, now, unbounded, session
+    kind: str  # range, rows, now, unbounded, session, cumulate, calendar
     span: Span
     length_us: int = 0
     count: int = 0
@@ -38,9 +39,21 @@ class WindowSyntax:
     align_span: Span | None = None
     offset_us: int = 0  # by which all windows are moved
     spelled: str = ""  # how another system calls it; empty in brackets
+    calendar: "CalendarSyntax | None" = None
     by: tuple[str, ...] | None = (
         None  # PARTITION BY of a table function, which GROUP BY must repeat
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarSyntax:
+    """A window of whole days or months of a time zone."""
+
+    unit: OneOf["day", "month"]
+    length: int
+    slide: int
+    zone: str
+    offset_us: int = 0  # after midnight, by the clock of the zone
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,16 @@
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from millstream.core.durations import microseconds
+from millstream.core.durations import UNITS_US, microseconds
 from millstream.core.errors import UsageError
+from millstream.language.cql.parsing.calendar_windows import CALENDAR_HINT, calendar_of, is_calendar
 from millstream.language.cql.parsing.placed_parser import PlacedParser
 from millstream.language.cql.parsing.syntax import CqlSyntaxError, Span, WindowSyntax
 
 RANGE_HINT = (
     "windows are [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 5 SECONDS], [ROWS 10], "
-    "[PARTITION BY k ROWS 10], [SESSION 10 MINUTES], [NOW], [UNBOUNDED]"
+    "[PARTITION BY k ROWS 10], [SESSION 10 MINUTES], [CUMULATE 1 DAY SLIDE 1 HOUR], [NOW], "
+    "[UNBOUNDED]"
 )
 ALIGN_HINT = (
     "[RANGE 10 SECONDS SLIDE 4 SECONDS ALIGN START] puts the starts of windows at multiples of "
@@ -51,6 +53,8 @@ class WindowParser(PlacedParser):
         kind = self._curr.text.upper() if self._curr else ""
         self._advance()
         slide_us, slide_span, length_us, count = None, None, 0, 0
+        if is_calendar(self._window_text()):
+            return self._parse_calendar(opening, kind)
         if kind == "RANGE" and self._match_text_seq("UNBOUNDED"):
             kind = "UNBOUNDED"
         elif kind == "RANGE":
@@ -59,8 +63,8 @@ class WindowParser(PlacedParser):
             kind = "UNBOUNDED"
         elif kind == "ROWS":
             count = self._parse_row_count()
-        elif kind == "SESSION":
-            length_us, _ = self._parse_duration("SESSION")
+        elif kind in ("SESSION", "CUMULATE"):
+            length_us, _ = self._parse_duration(kind)
         elif kind not in ("NOW", "UNBOUNDED"):
             raise CqlSyntaxError(
                 "an empty window" if kind == "]" else f"unknown window {kind}",
@@ -77,6 +81,36 @@ class WindowParser(PlacedParser):
             length_us, count, tuple(partition), slide_us, slide_span, align,
             align_span or offset_span, offset_us,
         )  # fmt: skip
+
+    def _parse_window_spec(self) -> dict[str, str | exp.Expr | None]:
+        """An edge of OVER's frame; a length may stand without INTERVAL, as in brackets."""
+        self._match(TokenType.BETWEEN)
+        number, unit = self._curr, self._next
+        if not (number and number.token_type == TokenType.NUMBER) or not (
+            unit and unit.text.lower() in UNITS_US
+        ):
+            return super()._parse_window_spec()
+        self._advance(2)
+        amount = exp.Literal.string(number.text)
+        length = self.expression(exp.Interval(this=amount, unit=exp.Var(this=unit.text)))
+        length.meta["start"] = number.start
+        side = self._prev.text if self._match_texts(self.WINDOW_SIDES) else None
+        return {"value": length, "side": side}
+
+    def _window_text(self) -> str:
+        """What is left before the bracket that closes the window."""
+        tokens = self._tokens[self._index :]
+        end = next((t.start for t in tokens if t.token_type == TokenType.R_BRACKET), 0)
+        return self.sql[self._curr.start : end] if self._curr and end else ""
+
+    def _parse_calendar(self, opening: Token, kind: str) -> WindowSyntax:
+        text = self._window_text()
+        while self._curr and self._curr.token_type != TokenType.R_BRACKET:
+            self._advance()
+        span = Span(opening.start, self._curr.end if self._curr else self._prev.end)
+        if kind != "RANGE":
+            raise CqlSyntaxError(f"{kind} by a calendar", span, CALENDAR_HINT)
+        return WindowSyntax("calendar", span, calendar=calendar_of(text, span))
 
     def _parse_align(self) -> tuple[str, Span | None]:
         """ALIGN START or ALIGN END, if it is there."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from millstream.language.cql.binding.over.clauses import in_time, qualifies
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.syntax import Span, span_of
 
@@ -43,7 +44,7 @@ def ranks_rows(select: exp.Expr) -> bool:
     if not isinstance(select, exp.Select):
         return False
     limited = select.args.get("order") is not None and select.args.get("limit") is not None
-    return limited or select.args.get("qualify") is not None
+    return limited or (select.args.get("qualify") is not None and not qualifies(select))
 
 
 def ranking_of(text: Text, select: exp.Select) -> Ranking | None:
@@ -63,7 +64,8 @@ def _function(node: exp.Expr | None) -> str | None:
     if not isinstance(node, exp.Window) or not isinstance(node.this, exp.Anonymous):
         return None
     name: str = node.this.name.lower()
-    return name if name in RANKS else None
+    counted = name == "row_number" and in_time(node)  # from the first row on
+    return name if name in RANKS and not counted else None
 
 
 class _Taking:
@@ -86,13 +88,13 @@ class _Taking:
             span = span_of(item)
             place.meta.update(start=span.start, end=span.end)
             item.replace(place)
-        if select.args.get("qualify") is not None:
+        if select.args.get("qualify") is not None and not qualifies(select):
             self._qualify(select.args["qualify"])
+            select.set("qualify", None)
         if select.args.get("order") is not None and select.args.get("limit") is not None:
             self._limit(select.args["order"], select.args["limit"])
             select.set("order", None)
             select.set("limit", None)
-        select.set("qualify", None)
         for number, node in enumerate(self._hidden):
             label = exp.Alias(this=node, alias=exp.to_identifier(f"__rank{number}"))
             select.append("expressions", label)

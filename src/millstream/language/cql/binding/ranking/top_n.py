@@ -21,7 +21,7 @@ from millstream.language.plan.nodes import (
     Ranked,
     Windowed,
 )
-from millstream.language.plan.windows import Instant, Rows, Sliding, Snapshot
+from millstream.language.plan.windows import Calendar, Instant, Rows, Sliding, Snapshot
 
 NEEDS_INSTANT = (
     "rank the rows of each window: PARTITION BY window_end, ... over an aggregate of "
@@ -89,6 +89,6 @@ def _of_window(node: Node) -> bool:
         case Project() | Filter() | Emit(kind="istream"):
             return _of_window(node.input)
         case Aggregate():
-            return isinstance(node.grouping, Sliding | Snapshot | Instant)
+            return isinstance(node.grouping, Sliding | Snapshot | Instant | Calendar)
         case _:
             return False

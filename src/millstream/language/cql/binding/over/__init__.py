@@ -1,0 +1,1 @@
+"""OVER: aggregates and neighbours of each row, bound to columns beside it."""

@@ -1,0 +1,1 @@
+"""Aggregates over days and months of a time zone."""

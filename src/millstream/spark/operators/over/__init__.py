@@ -1,0 +1,1 @@
+"""OVER: aggregates over the rows near each row, by time, by rows, or from the first row on."""
