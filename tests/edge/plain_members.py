@@ -159,19 +159,26 @@ def main(name: str, home: str, port: str, peers: str, round_s: str = "600") -> N
 
 
 class Members:
-    """Processes p0, p1, ...; each but the first knows only the one before it."""
+    """Processes p0, p1, ...; all but the first know only the first."""
 
     def __init__(self, folder: Path, count: int, round_s: float = 600.0) -> None:
         self.folder, self.round_s = folder, round_s
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.ports: dict[str, int] = {}
         self.clients: dict[str, ManagerClient] = {}
-        for n in range(count):
-            self.start(f"p{n}", (f"p{n - 1}",) if n else ())
+        self.start("p0")
+        others = [f"p{n}" for n in range(1, count)]
+        begun = {name: self.launch(name, ("p0",)) for name in others}
+        for name in others:
+            self.await_start(name, begun[name])
         self.settle(count)
 
     def start(self, name: str, seeds: Sequence[str] = ()) -> None:
         """Starts a member; one that was there before goes on from its home."""
+        self.await_start(name, self.launch(name, seeds))
+
+    def launch(self, name: str, seeds: Sequence[str] = ()) -> int:
+        """Gives how much its log had before."""
         home = self.folder / name
         home.mkdir(parents=True, exist_ok=True)
         urls = ",".join(self.url(seed) for seed in seeds)
@@ -185,9 +192,14 @@ class Members:
                 [sys.executable, "-c", f"from plain_members import main; main(*{arguments!r})"],
                 stdout=output, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": path},
             )  # fmt: skip
+        return before
+
+    def await_start(self, name: str, before: int) -> None:
+        log = self.folder / name / "output.log"
         deadline = time.monotonic() + 60
         while "listens on" not in (told := log.read_bytes()[before:].decode()):
-            assert time.monotonic() < deadline and self.processes[name].poll() is None, told
+            assert self.processes[name].poll() is None, told
+            assert time.monotonic() < deadline, told
             time.sleep(0.05)
         self.ports[name] = int(told.partition("listens on ")[2].split()[0].rpartition(":")[2])
         self.clients[name] = ManagerClient(self.url(name))

@@ -3,15 +3,19 @@
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from control_calls import until
 from plain_members import Members, members, table
 
 from millstream.client.manager_client import ManagerClient
-from millstream.core.errors import MillstreamError, UsageError
+from millstream.core.errors import MillstreamError, StateError, UsageError
 from millstream.edge.peers.local_cluster import LAUNCH
 
 THREE = "a+1 b+2 c+3"
@@ -59,7 +63,7 @@ def test_any_member_takes_a_query_and_fragments_lie_where_streams_enter(three: M
     assert "3 fragments on p0, p1, p2, at most 3 processors" in told.stdout
     query = three.clients["p2"].query("q")
     by_input = {tuple(o["inputs"]): o["processor"] for o in query["operators"]}
-    assert by_input[("s:a",)], by_input[("s:b",)] == ("p0", "p1")
+    assert (by_input[("s:a",)], by_input[("s:b",)]) == ("p0", "p1")
     assert by_input[("s:c",)] == "p2"
     assert query["admission"]["acceptor"] == "p1"
     fed(three, "p2")
@@ -178,6 +182,82 @@ def test_an_acceptor_that_dies_in_the_middle_leaves_nothing_half_done(tmp_path: 
         cluster.until(lambda: cluster.clients["p1"].query("q")["state"] == "running")
         fed(cluster, "p0")
         assert cluster.rows("p1", "q") == expected(a=1, b=2, c=3)
+
+
+@contextmanager
+def manager(folder: Path, joins: str) -> Iterator[ManagerClient]:
+    folder.mkdir()
+    arguments = ["manager", "--home", str(folder), "--port", "0", "--join", joins, "--pattern",
+                 "grouping", "--beat", "0.5"]  # fmt: skip
+    with (folder / "output.log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, "-c", LAUNCH, *arguments], stdout=log)
+    try:
+        until(lambda: "listens on" in (folder / "output.log").read_text())
+        url = (folder / "output.log").read_text().partition("listens on ")[2].split()[0]
+        with ManagerClient(url) as client:
+            yield client
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_manager_takes_over_what_runs_and_hands_it_back(tmp_path: Path) -> None:
+    with members(tmp_path, 2) as cluster:
+        declared(cluster, "a", "b")
+        cluster.clients["p1"].submit("q", "a+1 b+2", from_beginning=True, wait_s=40)
+        with manager(tmp_path / "manager", cluster.url("p0")) as leader:
+            cluster.until(lambda: leader.query("q")["state"] == "running")
+            assert set(leader.status()["processors"]) == {"p0", "p1"}
+            with pytest.raises(StateError, match="a manager leads"):
+                cluster.clients["p1"].submit("refused", "a+7")
+            # who only asks is answered by members too
+            assert cluster.clients["p0"].query("q")["state"] == "running"
+            led = leader.submit("led", "a+5 b+6", from_beginning=True, wait_s=40)
+            assert led["state"] == "running"
+        cluster.until(lambda: cluster.clients["p0"].submit("after", "b+9")["state"] == "running")
+        names = {q["name"]: q["state"] for q in cluster.clients["p1"].queries()}
+        assert names == dict.fromkeys(("q", "led", "after"), "running")
+        fed(cluster, "p0", "ab")
+        assert cluster.rows("p1", "q") == expected(a=1, b=2)
+        assert cluster.rows("p1", "led") == expected(a=5, b=6)
+        cluster.clients["p0"].drop("led", 20)
+        assert {q["name"] for q in cluster.clients["p1"].queries()} == {"q", "after"}
+
+
+def test_balancing_spreads_what_was_accepted_and_keeps_the_limit(tmp_path: Path) -> None:
+    """All streams enter at one member; the others ask it for load, while a query is added."""
+    with members(tmp_path, 3, round_s=0.3) as cluster:
+        for name in "ab":
+            cluster.clients["p1"].declare(table(name), processor="p0")
+        texts = {f"q{n}": f"sum a+{n}" for n in range(4)} | {"both": "a+8 b+9"}
+        for name, cql in texts.items():
+            cluster.clients["p2"].submit(name, cql, from_beginning=True, wait_s=60)
+        cluster.clients["p2"].start_streams(["a", "b"])
+        rows: dict[str, list[int]] = {"a": [], "b": []}
+
+        def spread() -> bool:
+            for stream in rows:
+                n = len(rows[stream])
+                cluster.push("p0", stream, [(1_000_000 * (n + i), n + i) for i in range(20)],
+                             n // 20 + 1)  # fmt: skip
+                rows[stream] += range(n, n + 20)
+            return len({p for q in texts for p in places(cluster, "p1", q).values()}) > 1
+
+        cluster.until(spread, 120)
+        for name in texts:
+            told = cluster.clients["p1"].query(name)
+            own = {o["processor"] for o in told["operators"] if o["queries"] == [name]}
+            limit = sum(len(o["inputs"]) for o in told["operators"]) - len(told["operators"]) + 1
+            assert len(own) <= limit
+        late = cluster.clients["p1"].submit("late", "b+1", wait_s=60)
+        assert late["state"] == "running"
+        for stream in rows:
+            cluster.end("p0", stream)
+        for n in range(4):
+            sums = list(accumulate(value + n for value in rows["a"]))
+            assert cluster.rows("p2", f"q{n}") == sorted(sums)
+        both = [v + 8 for v in rows["a"]] + [v + 9 for v in rows["b"]]
+        assert cluster.rows("p2", "both") == sorted(both)
 
 
 def test_who_speaks_another_version_or_nonsense_is_told_and_nothing_is_stuck(

@@ -146,6 +146,8 @@ def _with_record(
         return query
     if record.phase == "dropping":
         query = replace(query, phase="dropping", ending=True)
+    elif record.phase == "running" and query.phase == "deploying":
+        query = replace(query, phase="running")  # a part of it is with somebody who is away
     return replace(query, admission={**query.admission, **_who(record, up)})
 
 
