@@ -236,11 +236,11 @@ def test_balancing_spreads_what_was_accepted_and_keeps_the_limit(tmp_path: Path)
         rows: dict[str, list[int]] = {"a": [], "b": []}
 
         def spread() -> bool:
-            for stream in rows:
-                n = len(rows[stream])
-                cluster.push("p0", stream, [(1_000_000 * (n + i), n + i) for i in range(20)],
-                             n // 20 + 1)  # fmt: skip
-                rows[stream] += range(n, n + 20)
+            for stream, values in rows.items():
+                n = len(values)
+                new = [(1_000_000 * (n + i), n + i) for i in range(20)]
+                cluster.push("p0", stream, new, n // 20 + 1)
+                values += range(n, n + 20)
             return len({p for q in texts for p in places(cluster, "p1", q).values()}) > 1
 
         cluster.until(spread, 120)

@@ -180,7 +180,7 @@ def _round(view: View, now_s: float) -> tuple[Send, ...]:
     chosen = chance.sample(there, min(view.timing.fanout, len(there)))
     chosen += chance.sample(away, min(1, len(away)))
     gossip = Gossip(
-        VERSION, _cards(view), {name: record.revision for name, record in view.records.items()}
+        VERSION, _cards(view), {name: record.stand for name, record in view.records.items()}
     )
     sends = [Send(name, view.others[name].card.join.url, gossip) for name in chosen]
     met = {seen.card.join.url for seen in view.others.values()} | {view.me.join.url}

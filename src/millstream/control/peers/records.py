@@ -2,15 +2,15 @@
 
 Every member keeps all of them, so that any can answer, and so that they outlive their acceptor.
 Only the coordinator of a query changes its record: its acceptor while that is there, else the first
-by name of those that are. Of two records the higher revision counts, of equal ones the acceptor
-first by name, on every member alike. What runs where is not their matter: processors know that.
+by name of those that are. Of two records the newer counts (`Stand`), on every member alike. What
+runs where is not their matter: processors know that.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from millstream.control.protocol.member_messages import RECORDS_MAX, QueryRecord
+from millstream.control.protocol.member_messages import RECORDS_MAX, QueryRecord, Stand
 
 Records = Mapping[str, QueryRecord]
 GONE_KEPT = 1000  # records of dropped queries, so that no older one comes back
@@ -21,7 +21,7 @@ def merged(known: Records, news: Iterable[QueryRecord]) -> Records:
     found = dict(known)
     for record in news:
         present = found.get(record.name)
-        if present is None or _rank(record) > _rank(present):
+        if present is None or _newer(record.stand, present.stand):
             found[record.name] = record
     gone = [name for name, record in found.items() if record.phase == "gone"]
     for name in gone[: max(0, len(gone) - GONE_KEPT)]:
@@ -29,13 +29,18 @@ def merged(known: Records, news: Iterable[QueryRecord]) -> Records:
     return known if found == known else found
 
 
-def _rank(record: QueryRecord) -> tuple[int, list[int]]:
-    return record.revision, [-ord(letter) for letter in record.acceptor]
+def _newer(stand: Stand, other: Stand) -> bool:
+    if stand[:2] != other[:2]:
+        return stand[:2] > other[:2]
+    return stand[2] < other[2]
 
 
-def lacking(known: Records, revisions: Mapping[str, int]) -> tuple[QueryRecord, ...]:
-    """Records that somebody with these revisions does not have."""
-    found = [r for name, r in known.items() if r.revision > revisions.get(name, 0)]
+def lacking(known: Records, stands: Mapping[str, Stand]) -> tuple[QueryRecord, ...]:
+    """Records that somebody does not have who has told how new its own are."""
+    found = [
+        record for name, record in known.items()
+        if name not in stands or _newer(record.stand, stands[name])
+    ]  # fmt: skip
     return tuple(found[:RECORDS_MAX])
 
 

@@ -16,6 +16,8 @@ from millstream.control.protocol.records import Amount, Count, Many, Name, Names
 VERSION = 1  # of what members say to each other; those of another one do not mix
 MEMBERS_MAX = 2000
 RECORDS_MAX = 1000  # in one message; the rest comes with the next
+PHASES = ("accepted", "running", "dropping", "gone")  # of a query's record, from first to last
+Stand = tuple[Count, Annotated[int, Field(ge=0, lt=len(PHASES))], Name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class QueryRecord:
-    """A query as its acceptor has it; everybody keeps a copy, the highest revision counts."""
+    """A query as its acceptor has it; everybody keeps a copy, and the newest counts: the one with
+    the highest revision, of these the latest phase, of these the acceptor first by name."""
 
     name: Name
     cql: Text
@@ -54,6 +57,10 @@ class QueryRecord:
     def unfinished(self) -> bool:
         return self.phase in ("accepted", "dropping")
 
+    @property
+    def stand(self) -> "Stand":
+        return self.revision, PHASES.index(self.phase), self.acceptor
+
 
 Cards = Annotated[tuple[Card, ...], Field(max_length=MEMBERS_MAX)]
 Records = Annotated[tuple[QueryRecord, ...], Field(max_length=RECORDS_MAX)]
@@ -65,7 +72,7 @@ class Gossip:
 
     version: Count
     cards: Cards
-    records: Annotated[dict[Name, Count], Many] = field(default_factory=dict)  # their revisions
+    records: Annotated[dict[Name, Stand], Many] = field(default_factory=dict)  # by name: how new
     do: Literal["gossip"] = "gossip"
 
 

@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 
 from millstream.core.codec import to_json
 from millstream.edge.http.access import AnswerError
-from millstream.edge.http.roles import reads
+from millstream.edge.http.roles import reads, submits
 from millstream.edge.http.serving import Application, Listening
 from millstream.edge.manager import answers
 from millstream.edge.manager.alarms import ClusterAlarms
@@ -68,6 +68,7 @@ def _add_reads(app: Application, desk: MemberDesk, settings: Listening) -> None:
         return JSONResponse(to_json(await seen()))
 
     @app.put("/qos")
+    @submits
     async def goals() -> None:
         raise AnswerError(
             409, "no_manager", "goals of a cluster are kept by a manager",

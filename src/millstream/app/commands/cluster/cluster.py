@@ -1,7 +1,8 @@
 """Commands to a running cluster: submit, queries, drop, status, placement, move, tail, drain, ...
 
 Each asks the manager (`--manager URL`, or MILLSTREAM_MANAGER), or any member of a cluster without
-one (`--to URL`, which means the same); rows of `tail` come from the processors. Exit codes: 0 done; 1 it could not be done; 2 a mistake.
+one (`--to URL`, which means the same); rows of `tail` come from the processors. Exit codes: 0 done;
+1 it could not be done; 2 a mistake.
 """
 
 import json
