@@ -95,6 +95,14 @@ def is_done(state: ManagerState) -> bool | None:
     return None if state.outbox else True
 
 
+def is_busy(state: ManagerState, wished: Collection[str]) -> bool:
+    """Whether something goes on that a leader began. What others began and cannot go on now, such
+    as a query with a part on a member that is away, keeps nobody waiting."""
+    moving = any(not move.over for move in state.moves.values())
+    phases = [state.queries[name].phase for name in wished if name in state.queries]
+    return moving or any(p not in ("running", "failed") for p in phases) or not is_done(state)
+
+
 def has_looked(state: ManagerState) -> bool | None:
     """Whether everybody who answers has told what it has, and what that means is known."""
     told = all(v.state == "silent" or (v.actual is not None and v.version) for v in

@@ -42,7 +42,7 @@ LEASE_S = 15.0
 RENEW_S = 4.0
 DONE_S = 8.0  # to wait until everybody has done what was asked for
 LINGER_S = 0.5  # for the next wish of the same client
-BUSY_S = 30.0  # nobody waits any more, and something is still under way
+BUSY_S = 10.0  # nobody waits any more, and something is still under way
 ASK_S = 3.0
 
 
@@ -85,10 +85,6 @@ class MemberDriver(ManagerDriver):
         self._check(event)
         super().feed(event)
         self._fed(event)
-
-    @property
-    def busy(self) -> bool:
-        return super()._busy()
 
     def _busy(self) -> bool:
         return True  # it is there for a short while: time passes in small steps
@@ -289,8 +285,8 @@ class MemberDesk:
             await asyncio.sleep(0.1)
             now_s = time.monotonic()
             quiet_s = 0.0 if lead.users else now_s - lead.idle_s
-            open_ones = lead.driver.busy or not leading.is_done(lead.driver.state)
-            enough_s = BUSY_S if open_ones else LINGER_S
+            going_on = leading.is_busy(lead.driver.state, self._touched)
+            enough_s = BUSY_S if going_on else LINGER_S
             if lead.driver.state.superseded or quiet_s > enough_s:
                 break
             if now_s - renewed_s > RENEW_S:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from millstream.client.manager_client import ManagerClient
 from millstream.control.peers.records import changed, unfinished
 from millstream.control.protocol.member_messages import QueryRecord
-from millstream.core.errors import MillstreamError, StateError, UsageError
+from millstream.core.errors import MillstreamError, UsageError
 
 if TYPE_CHECKING:
     from millstream.edge.peers.member_desk import MemberDesk
@@ -72,5 +72,6 @@ class Unfinished:
         except UsageError as error:
             self._desk.gossip.record((changed(record, phase="gone", reason=error.message),))
             self._say(f"query {record.name} is given up: {error.message}")
-        except (StateError, MillstreamError):
-            return  # others are busy, or it is stopping: the next look tries again
+        except MillstreamError:  # others are busy or away, or it is stopping: tried again
+            known = self._desk.gossip.view.records.get(record.name, record)
+            self._desk.gossip.record((changed(known, phase=record.phase),))
