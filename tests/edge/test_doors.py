@@ -17,12 +17,13 @@ from millstream.edge.http.rows_api import rows_app
 from millstream.edge.http.serving import Application, Server
 from millstream.edge.manager.app import ManagerServer
 from millstream.edge.manager.settings import ManagerSettings
+from millstream.edge.peers.balancing import BalanceSettings
 from millstream.edge.processor.app import ProcessorServer, ProcessorSettings
 from millstream.edge.run.api import add_routes
 from millstream_bench.pages.synthetic_system import SyntheticSystem
 from plain_plane import PlainPlane
 
-Doors = dict[str, tuple[Application, Server]]
+Doors = dict[str, tuple[Application, Server | ProcessorServer]]
 SECRET = "a secret of the test"
 OPEN = {"/health", "/live", "/ready"}
 # What less than everything may do; a route that is not here is for admins.
@@ -31,7 +32,7 @@ READ = {
     "GET /api/history/{kind}/{name:path}",
     "GET /api/queries/{name}/results",
     "GET /api/snapshot", "GET /balance", "GET /decisions", "GET /metrics", "GET /moves",
-    "GET /placement", "GET /qos", "GET /queries", "GET /queries/{name}",
+    "GET /members", "GET /placement", "GET /qos", "GET /queries", "GET /queries/{name}",
     "GET /queries/{query}/rows",
     "GET /queries/{query}/table", "GET /redistribution", "GET /snapshot", "GET /static/app.js",
     "GET /status", "GET /streams", "GET /streams/{name}/producers/{producer}",
@@ -83,14 +84,19 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     served = {name: (app, Server(app)) for name, app in apps.items()}
     for _, server in served.values():
         server.start()
-    yield served
+    member = ProcessorServer(
+        "m", folder / "n", PlainPlane(), ProcessorSettings(token=SECRET, balance=BalanceSettings())
+    )
+    member.start()  # its routes ask itself
+    yield {**served, "member": (member.app(), member)}
     for _, server in served.values():
         server.stop()
+    member.stop()
     processor.stop()
     manager.close()
 
 
-@pytest.mark.parametrize("name", ["manager", "processor", "dashboard", "run"])
+@pytest.mark.parametrize("name", ["manager", "processor", "member", "dashboard", "run"])
 def test_every_route_is_guarded(doors: Doors, name: str) -> None:
     app, server = doors[name]
     found = list(routes(app))

@@ -31,6 +31,7 @@ from millstream.decide.balance.redistribution import (
 from millstream.decide.place.patterns import distribute
 
 SQPR = "sqpr"
+FRAGMENTS = "fragments"
 
 
 def place_query(state: ManagerState, query: Query) -> Verdict:
@@ -48,6 +49,8 @@ def place_query(state: ManagerState, query: Query) -> Verdict:
         name = "pattern"  # a part of a query, which the manager above has admitted
     if name == SQPR:
         from millstream.control.admission import planner as admission_planner  # noqa: F401, PLC0415  (registers itself)
+    if name == FRAGMENTS:
+        from millstream.control.admission import fragments  # noqa: F401, PLC0415
     return PLACERS.get(name)(state, query, operators)
 
 

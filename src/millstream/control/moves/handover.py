@@ -30,6 +30,7 @@ class Engage:
 
     move: Name
     load: Annotated[float, Field(ge=0, le=1000)] = 0.0
+    lease_s: Annotated[float, Field(gt=0, le=600)] = 180.0  # after which nobody need end it
     do: Literal["engage"] = "engage"
 
 

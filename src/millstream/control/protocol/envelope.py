@@ -13,7 +13,10 @@ order. `docs/design/0005-distribution.md` is the contract of who must tolerate w
 - A processor speaks to others as an equal: as a partner that balances
   (`decide/balance/protocol.py`, moves by `control/moves/handover.py`) or as a coordinator that
   places trees (`control/protocol/coordinator_messages`). Those protocols bear what is late, lost or
-  repeated; their numbers are in the messages.
+  repeated; their numbers are in the messages. It may ask what a manager may ask (`QUESTIONS`).
+- Without a manager, the member that accepts a query leads for as long as its deployment takes: it
+  speaks as a manager does, under its own name as `sender`, while all others are engaged by it
+  (docs/design/0024-without-a-manager.md). A manager outranks it.
 - `to` names the process meant: an address may belong to another one by now (`not_me`).
 """
 
@@ -27,6 +30,7 @@ from millstream.control.coordinators.zones import Tree
 from millstream.control.moves.handover import PeerCommand
 from millstream.control.protocol import coordinator_messages as placing
 from millstream.control.protocol.commands import QUESTIONS, Command
+from millstream.control.protocol.member_messages import MemberMessage
 from millstream.control.protocol.records import Amount, Count, Lineage, Name, Names
 from millstream.control.protocol.replies import Refusal, Reply, decode_reply
 from millstream.core.codec import EXACT, to_bytes
@@ -38,6 +42,7 @@ MESSAGES_MAX = 1000
 PEERS_MAX = 2000
 WAIT_S_MAX = 120.0
 PATH = "/control"
+MANAGER = "manager"  # who sends, where no processor does
 Peers = Annotated[dict[Name, Name], Field(max_length=PEERS_MAX)]  # by name: where it answers
 
 
@@ -90,12 +95,12 @@ class PlaceTree:
 
 Message = (
     Command | PlaceTree | PeerCommand | Introduce | TakePart | Unreachable | ReadShare
-    | balancing.Message | placing.Message
+    | MemberMessage | balancing.Message | placing.Message
 )  # fmt: skip
 OF_MANAGERS = (*get_args(Command), PlaceTree)
 OF_PROCESSORS = (
-    *get_args(PeerCommand), Introduce, TakePart, Unreachable, ReadShare,
-    *get_args(balancing.Message), *get_args(placing.Message),
+    *get_args(PeerCommand), Introduce, TakePart, Unreachable, ReadShare, *QUESTIONS,
+    *get_args(MemberMessage), *get_args(balancing.Message), *get_args(placing.Message),
 )  # fmt: skip
 
 
@@ -109,7 +114,7 @@ class Envelope:
     messages: Annotated[
         tuple[Annotated[Message, Field(discriminator="do")], ...], Field(max_length=MESSAGES_MAX)
     ]
-    sender: Name = "manager"
+    sender: Name = MANAGER  # or the processor that speaks
     by: Literal["manager", "processor"] = "manager"
     lineage: Lineage = ""  # of a manager: which life of which memory speaks
     revision: Count = 0  # ... and how much it remembers by now

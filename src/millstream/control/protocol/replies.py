@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import Field
 
 from millstream.control.moves.table import Phase
+from millstream.control.protocol.member_messages import Rumours
 from millstream.control.protocol.records import (
     Amount,
     Count,
@@ -209,7 +210,7 @@ class Refusal:
 
 Answer = (
     Done | Compiled | Held | Expected | Progressed | Sealed | Reported | Inventory | TreePlaced
-    | TreeShare
+    | TreeShare | Rumours
 )  # fmt: skip
 Reply = Answer | Refusal
 ANSWERS: dict[str, type[Any]] = {
@@ -222,6 +223,7 @@ ANSWERS: dict[str, type[Any]] = {
     "inventory": Inventory,
     "place_tree": TreePlaced,
     "read_share": TreeShare,
+    "gossip": Rumours,
 }
 
 

@@ -33,6 +33,7 @@ from millstream.control.protocol.replies import Inventory, Refusal
 LEASE_BEATS = 2.4  # reports after which a manager that said nothing leads no more
 LEARN_BEATS = 2.0  # least time in which those who were not known make themselves known
 EPOCH_MAX = 1 << 50  # beyond it, what was heard is no epoch
+FOUND = "found on processors"  # why a query is there, until all that is there is known
 
 
 # -- who leads ------------------------------------------------------------------------------------
@@ -172,7 +173,7 @@ def _learn_queries(turn: Turn, have: Inventory) -> None:
             continue
         turn.put(
             Query(name, hosted.cql, submitted_s=turn.now_s, start=hosted.start, found=True,
-                  reason="found on processors")
+                  reason=FOUND)
         )  # fmt: skip
 
 
@@ -228,7 +229,7 @@ def advance(turn: Turn) -> bool:
             turn.in_table("outbox", name, (*known, *strays))
     found = [q for q in turn.state.queries.values() if q.found]
     for query in found:
-        if query.reason == "found on processors":
+        if query.reason == FOUND:
             turn.query(query.name, reason="")
     turn.set(learning_until_s=0.0)
     turn.decide(

@@ -23,7 +23,8 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,13 +32,12 @@ from typing import Annotated, Any
 from fastapi import Request
 from pydantic import Field
 
-from millstream.client.http import checked_url
+from millstream.client.http import AsyncHttpClient, checked_url, json_of
 from millstream.control.manager import tiers
 from millstream.control.manager.events import (
     Change,
     Drain,
     Drop,
-    Event,
     Joined,
     Remove,
     RequestMove,
@@ -45,15 +45,15 @@ from millstream.control.manager.events import (
 )
 from millstream.control.manager.state import ManagerState
 from millstream.control.protocol.commands import Join
-from millstream.core.codec import EXACT
-from millstream.core.errors import UsageError
+from millstream.core.codec import EXACT, from_json
+from millstream.core.errors import MillstreamError, UsageError
 from millstream.core.lock import FolderLock
 from millstream.edge.http.access import AnswerError, json_body, record_body
 from millstream.edge.http.roles import for_all, reads, submits
 from millstream.edge.http.serving import Application, Server
 from millstream.edge.manager import answers
 from millstream.edge.manager.alarms import ClusterAlarms
-from millstream.edge.manager.driver import ManagerDriver
+from millstream.edge.manager.driver import Desk, ManagerDriver
 from millstream.edge.manager.placement import add_placement_routes
 from millstream.edge.manager.quality import add_quality_routes
 from millstream.edge.manager.settings import ManagerSettings, changed
@@ -66,6 +66,7 @@ from millstream.edge.views.readiness import add_readiness
 from millstream.store.moves.transfer import RefusedError
 
 WAIT_S_MAX = 300.0
+GATHER_S = 5.0  # between questions who the members are
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -140,6 +141,7 @@ class ManagerServer:
         driving = asyncio.create_task(self.driver.run())
         serving = asyncio.create_task(server.serve())
         feeding = asyncio.create_task(self._feeder.run())
+        gathering = asyncio.create_task(self._gather())
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
         loop = asyncio.get_running_loop()
@@ -153,15 +155,38 @@ class ManagerServer:
         server.finish()
         driving.cancel()
         feeding.cancel()
+        gathering.cancel()
         if registration is not None:
             await asyncio.to_thread(registration.stop)
-        await asyncio.gather(driving, serving, feeding, return_exceptions=True)
+        await asyncio.gather(driving, serving, feeding, gathering, return_exceptions=True)
         for task in done:
             if not task.cancelled() and task.exception() is not None:
                 raise task.exception() or RuntimeError
 
     def stop(self) -> None:
         self._server.finish()
+
+    async def _gather(self) -> None:
+        """Members of a cluster that had no manager are its processors from now on; they tell of
+        each other."""
+        if self.settings.join is None:
+            return
+        token, verify = self.settings.token, self.settings.verify
+        async with AsyncHttpClient(token, verify, answer_s=GATHER_S) as client:
+            while True:
+                known = self.driver.state.processors
+                for url in (self.settings.join, *(p.url for p in known.values())):
+                    with suppress(MillstreamError, KeyError, TypeError, AttributeError):
+                        answer = await client.ask("GET", f"{url.rstrip('/')}/members")
+                        self._meet(json_of(answer))
+                        break
+                await asyncio.sleep(GATHER_S)
+
+    def _meet(self, told: Any) -> None:
+        for one in told:
+            card = {k: v for k, v in one.items() if k != "state"}
+            if one["state"] == "up" and one["id"] not in self.driver.state.processors:
+                self.driver.feed(Joined(from_json(Join, card)))
 
     # -- endpoint -------------------------------------------------------------------------------
 
@@ -172,9 +197,10 @@ class ManagerServer:
         )  # fmt: skip
         self._add_reads(app)
         self._add_processors(app)
-        add_stream_routes(app, self.driver, self._feed, self.settings)
-        self._add_queries(app)
-        self._add_moves(app)
+        add_cluster_routes(app, self)
+        add_stream_routes(app, self, self.settings)
+        add_query_routes(app, self)
+        add_move_routes(app, self)
         token, verify = self.settings.token, self.settings.verify
         processors = ClusterAlarms(lambda: self.driver.state, token, verify)
         add_quality_routes(app, self.driver, processors.snapshot)
@@ -195,27 +221,28 @@ class ManagerServer:
             verify=self.settings.verify,
         )
 
-    def _feed(self, event: Event) -> None:
+    async def read(self) -> ManagerState:
+        return self.driver.state
+
+    @asynccontextmanager
+    async def changing(self) -> AsyncIterator[ManagerDriver]:
+        """The driver, unless another manager leads."""
         if self.driver.state.superseded:
             raise AnswerError(409, "superseded", self.driver.state.superseded)
-        self.driver.feed(event)
+        yield self.driver
 
     def _add_reads(self, app: Application) -> None:
         driver = self.driver
 
-        def reading(path: str, look: Callable[[ManagerState], Any]) -> None:
-            @reads
-            async def answer() -> Any:
-                return look(driver.state)
+        @app.get("/status")
+        @reads
+        async def status() -> dict[str, Any]:
+            return answers.status(driver.state, driver.traffic, driver.started_s)
 
-            app.get(path)(answer)
-
-        reading("/status", lambda s: answers.status(s, driver.traffic, driver.started_s))
-        reading("/placement", answers.distribution)
-        reading("/moves", lambda s: [answers.move(m) for m in s.moves.values()])
-        reading("/queries", lambda s: [answers.query(s, name) for name in s.queries])
-        reading("/streams", lambda s: {name: answers.stream(s, name) for name in s.streams})
-        reading("/redistribution", answers.redistribution)
+        @app.get("/redistribution")
+        @reads
+        async def redistribution() -> dict[str, Any]:
+            return answers.redistribution(driver.state)
 
         alarms = ClusterAlarms(lambda: driver.state, self.settings.token, self.settings.verify)
         alarms.add_route(app)
@@ -241,104 +268,138 @@ class ManagerServer:
         async def join(request: Request) -> dict[str, Any]:
             joined = await record_body(request, Join)
             checked_url(joined.url, "--advertise")
-            self._feed(Joined(joined))
+            async with self.changing() as driver:
+                driver.feed(Joined(joined))
             return {"manager": self.driver.state.epoch}
 
-        @app.post("/processors/{name}/drain")
-        async def drain(request: Request, name: str) -> dict[str, Any]:
-            asked = await record_body(request, _Drain)
-            before = self.driver.state.counter
-            self._feed(Drain(name, asked.back))
+        @app.post("/settings")
+        async def change(request: Request) -> dict[str, Any]:
+            body = await json_body(request)
+            async with self.changing() as driver:
+                driver.feed(Change(changed(driver.state.settings, body)))
+            return answers.settings(self.driver.state)
+
+        @app.post("/redistribution")
+        async def redistribute() -> dict[str, Any]:
+            async with self.changing() as driver:
+                planned = answers.redistribution(driver.state)
+                for wish in planned["moves"]:
+                    driver.feed(RequestMove((wish["operator"],), wish["to"], wish["reason"]))
+                return planned
+
+
+# -- what managers and members answer alike -------------------------------------------------------
+
+
+def add_cluster_routes(app: Application, desk: Desk) -> None:
+    """What runs where, and processors that are to go."""
+
+    def reading(path: str, look: Callable[[ManagerState], Any]) -> None:
+        @reads
+        async def answer() -> Any:
+            return look(await desk.read())
+
+        app.get(path)(answer)
+
+    reading("/placement", answers.distribution)
+    reading("/moves", lambda s: [answers.move(m) for m in s.moves.values()])
+    reading("/queries", lambda s: [answers.query(s, name) for name in s.queries])
+    reading("/streams", lambda s: {name: answers.stream(s, name) for name in s.streams})
+
+    @app.post("/processors/{name}/drain")
+    async def drain(request: Request, name: str) -> dict[str, Any]:
+        asked = await record_body(request, _Drain)
+        async with desk.changing() as driver:
+            before = driver.state.counter
+            driver.feed(Drain(name, asked.back))
 
             def away(state: ManagerState) -> bool | None:
                 busy = [m for m in state.moves.values() if not m.over and m.source == name]
                 return True if not busy else None
 
-            await self.driver.until(away, asked.wait_s)
-            left = answers.entering(self.driver.state, name)
+            await driver.until(away, asked.wait_s)
+            left = answers.entering(driver.state, name)
             return {
-                "moves": answers.moves_since(self.driver.state, before),
-                "processor": answers.processor(self.driver.state, name),
+                "moves": answers.moves_since(driver.state, before),
+                "processor": answers.processor(driver.state, name),
                 "entering": left,
             }
 
-        @app.delete("/processors/{name}")
-        async def remove(name: str, lost: bool = False) -> dict[str, Any]:
-            self._feed(Remove(name, lost))
-            gone = self.driver.state.lost.get(name)
-            if not lost or gone is None:
-                return {}
-            return {"since": gone.since_s, "queries": gone.queries, "streams": gone.streams}
+    @app.delete("/processors/{name}")
+    async def remove(name: str, lost: bool = False) -> dict[str, Any]:
+        async with desk.changing() as driver:
+            driver.feed(Remove(name, lost))
+            gone = driver.state.lost.get(name)
+        if not lost or gone is None:
+            return {}
+        return {"since": gone.since_s, "queries": gone.queries, "streams": gone.streams}
 
-        @app.post("/settings")
-        async def change(request: Request) -> dict[str, Any]:
-            body = await json_body(request)
-            self._feed(Change(changed(self.driver.state.settings, body)))
-            return answers.settings(self.driver.state)
 
-    def _add_queries(self, app: Application) -> None:
-        @app.get("/queries/{name}")
-        @reads
-        async def query(name: str) -> dict[str, Any]:
-            return answers.query(self.driver.state, name)
+def add_query_routes(app: Application, desk: Desk) -> None:
+    @app.get("/queries/{name}")
+    @reads
+    async def query(name: str) -> dict[str, Any]:
+        return answers.query(await desk.read(), name)
 
-        @app.post("/queries")
-        @submits
-        async def submit(request: Request) -> dict[str, Any]:
-            asked = await record_body(request, _Query)
-            self._feed(
-                Submit(asked.name, asked.cql, asked.from_beginning, asked.deliver_to,
-                       asked.latency_s, asked.queue, asked.dry_run, asked.weight)
-            )  # fmt: skip
+    @app.post("/queries")
+    @submits
+    async def submit(request: Request) -> dict[str, Any]:
+        asked = await record_body(request, _Query)
+        async with desk.changing() as driver:
+            return await _submitted(driver, asked)
 
-            def decided(state: ManagerState) -> bool | None:
-                known = state.queries.get(asked.name)
-                over = known is None or known.phase in ("running", "failed", "queued")
-                over = over and not (known is not None and known.awaits_room)
-                return True if over else None
-
-            await self.driver.until(decided, asked.wait_s)
-            considered = self.driver.state.considered.get(asked.name)
-            if asked.dry_run and considered is not None:
-                return {"name": asked.name, "dry_run": True, **considered}
-            refusal = self.driver.state.refusals.get(asked.name)
-            if refusal is not None and asked.name not in self.driver.state.queries:
-                words = {"detail": refusal.detail, "hint": refusal.hint}
-                if refusal.code in ("mistake", "failed"):
-                    raise UsageError(refusal.message, **words)
-                raise RefusedError(refusal.code, refusal.message, **words)
-            return answers.query(self.driver.state, asked.name)
-
-        @app.delete("/queries/{name}")
-        @submits
-        async def drop(name: str, wait: float = 0.0) -> dict[str, Any]:
-            self._feed(Drop(name))
+    @app.delete("/queries/{name}")
+    @submits
+    async def drop(name: str, wait: float = 0.0) -> dict[str, Any]:
+        async with desk.changing() as driver:
+            driver.feed(Drop(name))
 
             def gone(state: ManagerState) -> bool | None:
                 return True if name not in state.queries else None
 
-            await self.driver.until(gone, min(max(0.0, wait), WAIT_S_MAX))
-            return {"gone": name not in self.driver.state.queries}
+            await driver.until(gone, min(max(0.0, wait), WAIT_S_MAX))
+            return {"gone": name not in driver.state.queries}
 
-    def _add_moves(self, app: Application) -> None:
-        @app.post("/moves")
-        async def move(request: Request) -> dict[str, Any]:
-            asked = await record_body(request, _Move)
-            state = self.driver.state
+
+async def _submitted(driver: ManagerDriver, asked: _Query) -> dict[str, Any]:
+    """What became of a query, once that is decided."""
+    driver.feed(
+        Submit(asked.name, asked.cql, asked.from_beginning, asked.deliver_to,
+               asked.latency_s, asked.queue, asked.dry_run, asked.weight)
+    )  # fmt: skip
+
+    def decided(state: ManagerState) -> bool | None:
+        known = state.queries.get(asked.name)
+        over = known is None or known.phase in ("running", "failed", "queued")
+        over = over and not (known is not None and known.awaits_room)
+        return True if over else None
+
+    await driver.until(decided, asked.wait_s)
+    considered = driver.state.considered.get(asked.name)
+    if asked.dry_run and considered is not None:
+        return {"name": asked.name, "dry_run": True, **considered}
+    refusal = driver.state.refusals.get(asked.name)
+    if refusal is not None and asked.name not in driver.state.queries:
+        words = {"detail": refusal.detail, "hint": refusal.hint}
+        if refusal.code in ("mistake", "failed"):
+            raise UsageError(refusal.message, **words)
+        raise RefusedError(refusal.code, refusal.message, **words)
+    return answers.query(driver.state, asked.name)
+
+
+def add_move_routes(app: Application, desk: Desk) -> None:
+    @app.post("/moves")
+    async def move(request: Request) -> dict[str, Any]:
+        asked = await record_body(request, _Move)
+        async with desk.changing() as driver:
+            state = driver.state
             operators = answers.chosen_operators(state, asked.operator, subplan=asked.subplan)
             planned = answers.planned_move(state, operators, asked.to)
             if asked.dry_run or not planned["operators"]:
                 return {**planned, "moves": []}
             before = state.counter
-            self._feed(RequestMove(operators, asked.to, "somebody asked for it"))
-            mine = [m["id"] for m in answers.moves_since(self.driver.state, before)]
-            await self.driver.until(lambda s: answers.settled(s, mine), asked.wait_s)
-            known = self.driver.state.moves
+            driver.feed(RequestMove(operators, asked.to, "somebody asked for it"))
+            mine = [m["id"] for m in answers.moves_since(driver.state, before)]
+            await driver.until(lambda s: answers.settled(s, mine), asked.wait_s)
+            known = driver.state.moves
             return {**planned, "moves": [answers.move(known[m]) for m in mine]}
-
-        @app.post("/redistribution")
-        async def redistribute() -> dict[str, Any]:
-            planned = answers.redistribution(self.driver.state)
-            for wish in planned["moves"]:
-                self._feed(RequestMove((wish["operator"],), wish["to"], wish["reason"]))
-            return planned

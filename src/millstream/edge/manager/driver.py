@@ -9,9 +9,9 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
 from millstream.client.http import AsyncHttpClient, Response, json_of, told_error
@@ -33,7 +33,6 @@ from millstream.control.protocol.envelope import MESSAGE_BYTES_MAX, PATH, Envelo
 from millstream.control.protocol.replies import Refusal, Reply
 from millstream.core.errors import MillstreamError, UsageError
 from millstream.core.steady_clock import SteadyClock
-from millstream.edge.manager.store import ManagerStore
 
 TICK_S = 0.25
 CALM_TICK_S = 1.0
@@ -60,12 +59,20 @@ class Traffic:
         self.messages += 1
 
 
+class Memory(Protocol):
+    """Where a manager keeps what it must not forget."""
+
+    def load(self, settings: Settings) -> ManagerState: ...
+
+    def save(self, before: ManagerState, after: ManagerState) -> None: ...
+
+
 class ManagerDriver:
     """One manager in this process."""
 
     def __init__(
         self,
-        store: ManagerStore,
+        store: Memory,
         settings: Settings,
         *,
         name: str = "manager",
@@ -249,6 +256,18 @@ class ManagerDriver:
         if len(answer.content) > 4 * MESSAGE_BYTES_MAX:
             raise UsageError("an answer beyond all bounds")
         return read_replies(send.envelope, json_of(answer))
+
+
+class Desk(Protocol):
+    """Who answers for a cluster: a manager, or any member of a cluster without one."""
+
+    async def read(self) -> ManagerState:
+        """What is known now."""
+        ...
+
+    def changing(self) -> AbstractAsyncContextManager[ManagerDriver]:
+        """Whom to feed with what somebody wants, for as long as that takes."""
+        ...
 
 
 def _knowing(state: ManagerState) -> list[str] | None:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from millstream.client.http import checked_url
 from millstream.control.admission.rules import PLACERS
-from millstream.control.manager.decisions import SQPR
+from millstream.control.manager.decisions import FRAGMENTS, SQPR
 from millstream.control.manager.state import Settings
 from millstream.core.errors import UsageError
 from millstream.decide.balance.cost_models import COST_MODELS
@@ -44,19 +44,22 @@ class ManagerSettings(Listening):
     port: int = 8360
     name: str = "manager"  # as a manager above knows it
     above: str | None = None  # URL of that one
+    join: str | None = None  # URL of a member of a cluster that has had no manager
     deciding: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
         Listening.__post_init__(self)
         if self.above is not None:
             checked_url(self.above, "--above")
+        if self.join is not None:
+            checked_url(self.join, "--join")
         for registry, name in (
             (PATTERNS, self.deciding.pattern),
             (COST_MODELS, self.deciding.cost_model),
             (POLICIES, self.deciding.policy),
         ):
             registry.get(name)
-        if self.deciding.placer not in (SQPR, *PLACERS.names()):
+        if self.deciding.placer not in (SQPR, FRAGMENTS, *PLACERS.names()):
             PLACERS.get(self.deciding.placer)
 
 
@@ -66,7 +69,7 @@ def changed(known: Settings, body: Mapping[str, Any]) -> Settings:
     parameters: dict[str, Any] = {}
     for key, value in body.items():
         if key in STRATEGIES:
-            if (key, value) != ("placer", SQPR):
+            if key != "placer" or value not in (SQPR, FRAGMENTS):
                 STRATEGIES[key].get(str(value))
             changes[key] = str(value)
         elif key in SWITCHES:

@@ -11,11 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
 from millstream.control.admission.estimates import CYCLE_S
 from millstream.control.moves.handover import Handover, PeerCommand
+from millstream.control.peers.membership import Timing
 from millstream.control.protocol.envelope import Introduce
 from millstream.core.errors import MillstreamError, UsageError
 from millstream.decide.balance import balancer
@@ -77,6 +78,7 @@ class BalanceSettings:
     cpu: float = 1.0
     cycle_s: float = CYCLE_S  # within which every operator is to have its turn
     seed: int = 0
+    membership: Timing = field(default_factory=Timing)
 
     def node_settings(self) -> Settings:
         selection = Settings().selection if self.scheme == PLACEMENT else self.scheme

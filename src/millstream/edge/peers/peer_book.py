@@ -62,6 +62,11 @@ class PeerBook:
             self._entered |= dict.fromkeys(streams, processor)
         self._learn(processor, url)
 
+    def lose(self, processor: str) -> None:
+        """Somebody has left, or is silent: nothing is asked of it before it is met again."""
+        with self._lock:
+            self._urls.pop(processor, None)
+
     def meet(self, peers: Mapping[str, str]) -> None:
         """A manager has said who there is, by name and address."""
         for name, url in peers.items():

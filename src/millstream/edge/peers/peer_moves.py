@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from millstream.control.moves.handover import (
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from millstream.engine.processor import Processor
 
 PREFIX = "b-"  # of moves without a manager
-LEASE_SECONDS = 180.0
 LOST_SECONDS = 15.0  # after which its leader is asked whether a move still goes on
 ASK_SECONDS = (0.1, 2.0)  # between questions how far a move is
 
@@ -90,21 +89,24 @@ class PeerMoves:
         known = self._engaged
         return known if known is not None and known.until_s > time.monotonic() else None
 
-    def engage(self, move: str, load: float) -> Reply:
-        """At most one move at a time, as giver, taker or bystander."""
+    def engage(self, move: str, load: float, lease_s: float = 180.0) -> Reply:
+        """At most one move at a time, as giver, taker or bystander; said again, it goes on."""
         problem = self._objection()
         if problem:
             return Refusal("led", problem)
         with self._lock:
             known = self._present()
+            now_s = time.monotonic()
+            if known is not None and known.move == move:
+                self._engaged = replace(known, until_s=now_s + lease_s)
+                return Done()
             # A processor leads one move at a time: a new one of the same leader ends the old one.
             if known is not None and leader_of(known.move) != leader_of(move):
                 return Refusal("engaged", f"it takes part in move {known.move}")
             other = self._under_way() - {move}
             if other:
                 return Refusal("engaged", f"move {min(other)} is under way")
-            now_s = time.monotonic()
-            self._engaged = Engagement(move, now_s, now_s + LEASE_SECONDS, load)
+            self._engaged = Engagement(move, now_s, now_s + lease_s, load)
         return Done()
 
     def disengage(self, move: str) -> Reply:
@@ -123,8 +125,8 @@ class PeerMoves:
 
     def receive(self, command: PeerCommand) -> Reply:
         match command:
-            case Engage(move, load):
-                return self.engage(move, load)
+            case Engage(move, load, lease_s):
+                return self.engage(move, load, lease_s)
             case Disengage(move):
                 return self.disengage(move)
             case Prepare():

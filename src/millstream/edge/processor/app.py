@@ -10,6 +10,7 @@ The seven components of D-CAPE's figure 4.1 (section 4.3), one module each:
     connection manager            connection_manager.py, moves in peers/move_driver.py
     distances, placing together   peers/distance_watch.py, peers/placement_coordinator.py
     balancing without a manager   peers/balancing.py (seed 002), moves in peers/peer_moves.py
+    a cluster without a manager   peers/gossip.py, peers/member_desk.py, peers/member_api.py
 
     POST /control     an envelope of a manager or another processor (control/protocol/envelope.py)
     POST /streams/check    whether a client may name this source
@@ -31,8 +32,9 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
 from millstream.client.http import checked_url
+from millstream.client.manager_client import ManagerClient
 from millstream.control.definitions.source_rules import SourceRules
-from millstream.control.protocol.commands import Join, Report
+from millstream.control.protocol.commands import QUESTIONS, Join, Progress, Report
 from millstream.control.protocol.envelope import Envelope, PlaceTree
 from millstream.control.protocol.replies import Reply
 from millstream.edge.http.access import AnswerError, json_body, record_body
@@ -41,9 +43,13 @@ from millstream.edge.http.rows_api import rows_app
 from millstream.edge.http.serving import Application, Listening, Server
 from millstream.edge.peers.balancing import BalanceSettings, Balancing
 from millstream.edge.peers.distance_watch import DistanceWatch
+from millstream.edge.peers.gossip import Gossiping
+from millstream.edge.peers.member_api import add_member_routes
+from millstream.edge.peers.member_desk import MemberDesk
 from millstream.edge.peers.peer_book import PeerBook
 from millstream.edge.peers.peers import PeerDirectory
 from millstream.edge.peers.placement_coordinator import PlacementCoordinator
+from millstream.edge.peers.unfinished import Unfinished
 from millstream.edge.processor.capacity import capacity
 from millstream.edge.processor.connection_manager import ConnectionManager, Parts
 from millstream.edge.processor.dispatcher import Dispatcher
@@ -152,6 +158,8 @@ class ProcessorServer:
             token=settings.token,
             verify=settings.verify,
         )
+        self.member = self._member()
+        self.duties: Unfinished | None = None
         self.processor.engine.on_notice.append(self.notice)
         self.processor.new_owner.on_owner.append(self._owner)
         self._server = Server.at(settings, self.app())
@@ -179,12 +187,21 @@ class ProcessorServer:
             self.registration.start()
         if self.balancing is not None:
             self.balancing.start()
+        if self.member is not None:
+            self.member.gossip.start()
+            self.duties = Unfinished(self.member, self._own_client, self._say)
+            self.duties.start()
 
     def stop(self) -> None:
         """Finishes the steps in hand; the home stays as it is."""
         self.stopping.set()
         if self.registration is not None:
             self.registration.stop()
+        if self.duties is not None:
+            self.duties.stop()
+        if self.member is not None:
+            self.member.stop()
+            self.member.gossip.stop()
         if self.balancing is not None:
             self.balancing.stop()
         self.distances.close()
@@ -248,6 +265,32 @@ class ProcessorServer:
             lambda: {name: served.ratio for name, served in times.ratios().items()},
         )
 
+    def _member(self) -> MemberDesk | None:
+        """Who balances with its peers is a member of a cluster that needs no manager."""
+        if self.balancing is None:
+            return None
+        gossip = Gossiping(
+            self._join,
+            self.connections,
+            self.balancing.book,
+            self._say,
+            seeds=self.balancing.settings.peers,
+            timing=self.balancing.settings.membership,
+            token=self.settings.token,
+            verify=self.settings.verify,
+        )
+        return MemberDesk(
+            gossip,
+            lambda: self.connections.epoch_seen,
+            self.balancing.led,
+            self._say,  # to people: others are told what was decided in reports of its own
+            token=self.settings.token,
+            verify=self.settings.verify,
+        )
+
+    def _own_client(self) -> ManagerClient:
+        return ManagerClient(self.url, token=self.settings.token, verify=self.settings.verify)
+
     def _join(self) -> Join:
         return Join(
             self.processor.id,
@@ -308,6 +351,8 @@ class ProcessorServer:
             lambda: list(self.receiver.troubles.values()),
         )  # fmt: skip
         view.add_route(app)
+        if self.member is not None:
+            add_member_routes(app, self.member, self.settings)
         system = SystemView(self.processor.id, self.processor.engine)
         system.add_route(app)
         app.mount("/", self._rows_app())
@@ -324,6 +369,10 @@ class ProcessorServer:
         self.coordinator.take_messages(dispatcher)
         if self.balancing is not None:
             self.balancing.take_messages(dispatcher)
+        if self.member is not None:
+            self.member.gossip.take_messages(dispatcher)
+            questions = tuple(kind for kind in QUESTIONS if kind is not Progress)
+            dispatcher.on(questions, lambda _, asked: self.connections.answered(asked))
         return dispatcher
 
     def _add_balancing(self, app: Application) -> None:

@@ -43,7 +43,7 @@ from millstream.control.protocol.commands import (
     Unexpect,
     Unhost,
 )
-from millstream.control.protocol.envelope import Envelope, Message, PlaceTree
+from millstream.control.protocol.envelope import MANAGER, Envelope, Message, PlaceTree
 from millstream.control.protocol.records import Peer
 from millstream.control.protocol.replies import (
     Compiled,
@@ -89,6 +89,7 @@ SOURCE_KEYS = ("path", "format", "options", "rate", "follow", "trigger")
 EPOCH_FIRST_MAX = 10**9  # of a manager that was never heard before
 EPOCH_STEP_MAX = 10**6  # that a manager's epoch may grow at once: one message is not the end
 OTHERS_MAX = 8
+NO_LINEAGE = "-"  # of who asks and leads nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +126,14 @@ class ConnectionManager:
     # -- envelopes ------------------------------------------------------------------------------
 
     def receive(self, envelope: Envelope) -> list[Reply]:
-        """Carries out a message; gives a reply for each of its commands."""
-        self.heard.set()
-        self.heard_s = time.monotonic()
+        """Carries out a message; gives a reply for each of its commands.
+
+        A member that leads for the time of a deployment is followed as a manager is, but it is
+        none: whoever asks how long ago one was heard does not mean it.
+        """
+        if envelope.sender == MANAGER:
+            self.heard.set()
+            self.heard_s = time.monotonic()
         if envelope.to != self.processor.id:
             refused = Refusal("not_me", f"this is processor {self.processor.id}")
             return [refused for _ in envelope.messages]
@@ -137,13 +143,13 @@ class ConnectionManager:
         if envelope.number == 0:
             if envelope.epoch < self._seen()[0] or self._other(envelope):
                 return [self._stale(envelope) for _ in envelope.messages]
-            self._note_leader(envelope.lineage)
+            self._note_leader(envelope)
             return [self._answer(c, envelope.lineage) for c in envelope.messages]
         with self._lock:
             if (envelope.epoch, envelope.number) < self._seen() or self._other(envelope):
                 return [self._stale(envelope) for _ in envelope.messages]
             self._see(envelope)
-            self._note_leader(envelope.lineage)
+            self._note_leader(envelope)
             return [self._answer(c, envelope.lineage) for c in envelope.messages]
 
     def _plausible(self, epoch: int) -> bool:
@@ -157,8 +163,9 @@ class ConnectionManager:
         named = bool(self._leader and envelope.lineage)  # who does not say is believed
         return same and named and self._leader != envelope.lineage
 
-    def _note_leader(self, lineage: str) -> None:
-        if not lineage:
+    def _note_leader(self, envelope: Envelope) -> None:
+        lineage = envelope.lineage
+        if not lineage or envelope.sender != MANAGER:
             return
         self._heard_from.pop(lineage, None)
         self._heard_from[lineage] = time.monotonic()
@@ -172,6 +179,17 @@ class ConnectionManager:
             "stale", "a later message of a manager has been here", epoch=self._seen()[0],
             other_s=ago,
         )  # fmt: skip
+
+    @property
+    def epoch_seen(self) -> int:
+        """The greatest epoch of those that have led this processor."""
+        return self._seen()[0]
+
+    def answered(self, question: Message) -> Reply:
+        """What another processor asks, whoever leads."""
+        if isinstance(question, TakeInventory):
+            return self._inventory(NO_LINEAGE)
+        return self.tried(question)
 
     def _answer(self, command: Message, lineage: str) -> Reply:
         if isinstance(command, TakeInventory):

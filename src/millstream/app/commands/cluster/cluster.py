@@ -1,7 +1,8 @@
 """Commands to a running cluster: submit, queries, drop, status, placement, move, tail, drain, ...
 
-Each asks the manager (`--manager URL`, or MILLSTREAM_MANAGER); rows of `tail` come from the
-processors. Exit codes: 0 done; 1 it could not be done; 2 a mistake.
+Each asks the manager (`--manager URL`, or MILLSTREAM_MANAGER), or any member of a cluster without
+one (`--to URL`, which means the same); rows of `tail` come from the processors. Exit codes: 0 done;
+1 it could not be done; 2 a mistake.
 """
 
 import json
@@ -23,7 +24,10 @@ from millstream.core.durations import microseconds
 from millstream.core.errors import MillstreamError, UsageError
 from millstream.store.file_formats import json_lines
 
-Manager = Annotated[str | None, typer.Option("--manager", help="URL of the manager.")]
+Manager = Annotated[
+    str | None,
+    typer.Option("--manager", "--to", help="URL of the manager, or of any member without one."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 T = TypeVar("T")
 EMPTY_MAX = 20

@@ -79,6 +79,12 @@ def manager(
     above: Annotated[
         str | None, typer.Option(metavar="URL", help="A manager above: be a processor of it.")
     ] = None,
+    join: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="A member of a cluster without a manager: take over what runs."
+        ),
+    ] = None,
     name: Annotated[str, typer.Option("--id", help="Its id for the manager above.")] = "manager",
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token; your own without it.")
@@ -118,6 +124,7 @@ def manager(
         advertise=advertise,
         name=name,
         above=above,
+        join=join,
         deciding=with_weights(
             weights,
             Settings(

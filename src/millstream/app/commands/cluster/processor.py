@@ -102,6 +102,14 @@ def processor(
     peers: Annotated[
         str, typer.Option(help="Addresses of other processors, with commas between them.")
     ] = "",
+    join: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="A member of a cluster without a manager, which it joins; may be repeated. "
+            "The first member has --balance placement alone.",
+        ),
+    ] = None,
     shared_storage: Annotated[
         bool, typer.Option("--shared-storage", help="The home lies on a network file system.")
     ] = False,
@@ -127,7 +135,7 @@ def processor(
         manager=manager,
         advertise=advertise,
         properties=properties_of(prop or ()),
-        balance=_balance(balance, peers),
+        balance=_balance(balance, peers, join or ()),
         rules=SourceRules(
             tuple(allow_folder) if allow_folder else usual_folders(home, Path.cwd()),
             tuple(allow_format or ()),
@@ -203,13 +211,16 @@ def _cut_off(ended: threading.Event, session: Any, say: Callable[..., None]) -> 
         wait_s = CUT_S
 
 
-def _balance(scheme: str, peers: str) -> Any:
+def _balance(scheme: str, peers: str, join: Sequence[str]) -> Any:
     from millstream.client.http import checked_url  # noqa: PLC0415
-    from millstream.edge.peers.balancing import BalanceSettings  # noqa: PLC0415
+    from millstream.edge.peers.balancing import PLACEMENT, BalanceSettings  # noqa: PLC0415
 
     addresses = tuple(
         checked_url(url.strip(), "--peers") for url in peers.split(",") if url.strip()
     )
+    addresses += tuple(checked_url(url, "--join") for url in join)
+    if join and scheme == "off":
+        scheme = PLACEMENT  # members of a cluster without a manager balance with each other
     if scheme == "off":
         if addresses:
             raise UsageError("peers are for balancing", hint="--balance placement")

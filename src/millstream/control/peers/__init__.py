@@ -1,0 +1,1 @@
+"""A cluster without a manager: who is a member, and what everybody remembers of its queries."""

@@ -1,0 +1,374 @@
+"""Any member of a cluster without a manager answers for the whole of it, as a manager would.
+
+Who only asks gets what this member learns by asking all others at that moment. Who wants something
+changed makes this member lead: it engages all members that are there, in the order of their names,
+so that no move is under way and nobody else leads; it learns what they have; it is a manager for as
+long as the wish takes (`control/peers/leading.py`), with an epoch that fences off whoever led
+before; it lets everybody go. Records of queries are with another member before anybody is answered.
+Decides nothing itself.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from millstream.client.http import AsyncHttpClient, json_of, told_error
+from millstream.control.manager.events import Drop, Event, Send, Submit, Tick
+from millstream.control.manager.state import ManagerState, Settings
+from millstream.control.moves.handover import Disengage, Engage
+from millstream.control.peers import leading
+from millstream.control.peers.records import accepted, changed
+from millstream.control.protocol.commands import Join
+from millstream.control.protocol.envelope import PATH, Envelope, read_replies
+from millstream.control.protocol.member_messages import QueryRecord
+from millstream.control.protocol.replies import Refusal, Reply
+from millstream.core.errors import AwayError, MillstreamError, RefusedError
+from millstream.core.steady_clock import SteadyClock
+from millstream.edge.manager.driver import ManagerDriver
+
+if TYPE_CHECKING:
+    from millstream.edge.peers.gossip import Gossiping
+
+PREFIX = "d-"  # of what members are engaged for, besides moves
+FRESH_S = 0.5  # as old may be what is told to somebody who asks
+LOOK_S = 4.0
+ENGAGE_S = 30.0  # to wait for moves and other leaders
+LEARN_S = 15.0
+LEASE_S = 15.0
+RENEW_S = 4.0
+DONE_S = 8.0  # to wait until everybody has done what was asked for
+LINGER_S = 0.5  # for the next wish of the same client
+BUSY_S = 10.0  # nobody waits any more, and something is still under way
+ASK_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Unkept:
+    """The memory of a leader: what counts lies with the members."""
+
+    state: ManagerState
+
+    def load(self, settings: Settings) -> ManagerState:
+        return replace(self.state, settings=settings)
+
+    def save(self, before: ManagerState, after: ManagerState) -> None:
+        """Nothing to do."""
+
+
+class MemberDriver(ManagerDriver):
+    """The manager's state machine in a member: it leads, or it only looks."""
+
+    def __init__(
+        self,
+        state: ManagerState,
+        *,
+        name: str,
+        leads: bool,
+        token: str | None,
+        verify: str | bool,
+        clock: Callable[[], float],
+        say: Callable[[str], None] = lambda _: None,
+        check: Callable[[Event], None] = lambda _: None,
+        fed: Callable[[Event], None] = lambda _: None,
+    ) -> None:
+        super().__init__(
+            Unkept(state), state.settings, name=name, token=token, verify=verify, say=say,
+            clock=clock,
+        )  # fmt: skip
+        self._leads, self._check, self._fed = leads, check, fed
+
+    def feed(self, event: Event) -> None:
+        self._check(event)
+        super().feed(event)
+        self._fed(event)
+
+    def _busy(self) -> bool:
+        return True  # it is there for a short while: time passes in small steps
+
+    async def _post(self, send: Send) -> tuple[Reply, ...]:
+        """Under this member's name; one that only looks asks as a processor does."""
+        said = replace(send.envelope, sender=self.name)
+        if not self._leads:
+            said = replace(said, by="processor", number=0)
+        return await super()._post(replace(send, envelope=said))
+
+
+@dataclass(slots=True)
+class _Lead:
+    """One time of leading."""
+
+    engagement: str
+    members: dict[str, Join]
+    driver: MemberDriver
+    running: "asyncio.Task[None]"
+    keeping: "asyncio.Task[None] | None" = None
+    users: int = 0
+    idle_s: float = field(default_factory=time.monotonic)
+    over: bool = False
+
+
+class MemberDesk:
+    """One member's answers and deeds; everything happens on its endpoint's event loop."""
+
+    def __init__(
+        self,
+        gossip: "Gossiping",
+        epoch_seen: Callable[[], int],
+        led: Callable[[], str],
+        say: Callable[[str], None],
+        *,
+        token: str | None = None,
+        verify: str | bool = True,
+    ) -> None:
+        self.gossip, self._epoch_seen, self._led, self._say = gossip, epoch_seen, led, say
+        self._token, self._verify = token, verify
+        self.started_s = time.time()
+        self._clock = SteadyClock()
+        self._state = ManagerState()
+        self._looked_s = float("-inf")
+        self._lead: _Lead | None = None
+        self._touched: set[str] = set()  # queries that were spoken of since they were recorded
+        self._count = 0
+        self._gate, self._looking = asyncio.Lock(), asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    async def read(self) -> ManagerState:
+        """What all members have now, as far as they answer."""
+        self._loop = asyncio.get_running_loop()
+        lead = self._lead
+        if lead is not None and not lead.over and not lead.driver.state.superseded:
+            return leading.shown(lead.driver.state, self.gossip.view.records, self.gossip.up())
+        async with self._looking:
+            if time.monotonic() - self._looked_s > FRESH_S:
+                await self._look()
+        return self._state
+
+    async def _look(self) -> None:
+        up, away = self._members()
+        state = leading.beginning(
+            self._state, up, away, self._clock(), lineage=f"{self.gossip.me}-looks",
+            epoch=max(1, self._epoch_seen()), looks_only=True,
+        )  # fmt: skip
+        driver, running = self._driver(state, leads=False)
+        try:
+            await driver.until(leading.has_looked, LOOK_S)
+            driver.feed(Tick())  # what runs where is known now: what runs whole follows from it
+        finally:
+            await _ended(running)
+        seen = leading.shown(driver.state, self.gossip.view.records, up)
+        log = self._state.decisions  # who looks decides nothing
+        self._state = replace(seen, decisions=log, counter=self._state.counter)
+        self._looked_s = time.monotonic()
+
+    def _members(self) -> tuple[dict[str, Join], dict[str, Join]]:
+        up, view = self.gossip.up(), self.gossip.view
+        away = {n: seen.card.join for n, seen in view.others.items() if n not in up}
+        return up, away
+
+    def _driver(
+        self, state: ManagerState, *, leads: bool
+    ) -> tuple[MemberDriver, "asyncio.Task[None]"]:
+        driver = MemberDriver(
+            state, name=self.gossip.me, leads=leads, token=self._token, verify=self._verify,
+            clock=self._clock,
+            say=(lambda text: self._say(f"leading: {text}")) if leads else lambda _: None,
+            check=self._check if leads else lambda _: None,
+            fed=self._note if leads else lambda _: None,
+        )  # fmt: skip
+        return driver, asyncio.get_running_loop().create_task(driver.run())
+
+    # -- leading --------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def changing(self) -> AsyncIterator[ManagerDriver]:
+        """This member as the leader of all; several wishes at once share one time of leading."""
+        self._loop = asyncio.get_running_loop()
+        async with self._gate:
+            if self._lead is None or self._lead.over:
+                self._lead = await self._begun()
+            lead = self._lead
+            lead.users += 1
+        try:
+            yield lead.driver
+            await lead.driver.until(leading.is_done, DONE_S)
+            if lead.driver.state.superseded:
+                raise RefusedError(
+                    "led", "somebody else leads now", detail=lead.driver.state.superseded,
+                    hint="ask again in a moment; a manager, where there is one, knows what became",
+                )  # fmt: skip
+        finally:
+            await self._record(lead.driver.state)
+            lead.users -= 1
+            lead.idle_s = time.monotonic()
+
+    async def _begun(self) -> _Lead:
+        if reason := self._led():
+            raise RefusedError("led", reason, hint="send it to the manager: --manager URL")
+        self._count += 1
+        epoch = self.gossip.view.me.join.epoch
+        engagement = f"{PREFIX}{self.gossip.me}-{epoch}-{self._count}"
+        members = await self._engage_all(engagement)
+        up, away = self._members()
+        away |= {name: join for name, join in up.items() if name not in members}
+        state = leading.beginning(
+            self._state, members, away, self._clock(), epoch=self._epoch_seen() + 1,
+            lineage=f"{self.gossip.me}-{uuid4().hex[:12]}",
+        )  # fmt: skip
+        driver, running = self._driver(state, leads=True)
+        lead = _Lead(engagement, members, driver, running)
+        await driver.until(leading.has_learned, LEARN_S)
+        if driver.state.superseded or driver.state.learning_until_s:
+            await self._end(lead)
+            silent = [n for n, v in driver.state.live.items() if v.actual is None and n in members]
+            raise RefusedError(
+                "busy", driver.state.superseded or "other members do not tell what they have",
+                detail=", ".join(silent), hint="try again in a moment",
+            )  # fmt: skip
+        lead.keeping = asyncio.get_running_loop().create_task(self._keep(lead))
+        return lead
+
+    async def _engage_all(self, engagement: str) -> dict[str, Join]:
+        """Everybody who answers, in one order everywhere: who is first has all, the others wait."""
+        deadline = time.monotonic() + ENGAGE_S
+        patience_s = 0.1
+        while True:
+            engaged: dict[str, Join] = {}
+            refusal: Refusal | None = None
+            for name, join in self.gossip.up().items():
+                reply = await self._say_to(join, Engage(engagement, lease_s=LEASE_S))
+                if isinstance(reply, Refusal):
+                    refusal = replace(reply, message=f"{name}: {reply.message}")
+                    break
+                if reply is not None:
+                    engaged[name] = join
+            if refusal is None and self.gossip.me in engaged:
+                return engaged
+            await self._disengage(engagement, engaged)
+            why = refusal.message if refusal is not None else "this member does not answer itself"
+            if refusal is not None and refusal.code == "led":
+                raise RefusedError("led", why, hint="send it to the manager: --manager URL")
+            if time.monotonic() > deadline:
+                raise RefusedError("busy", why, hint="try again when that is over")
+            await asyncio.sleep(patience_s)
+            patience_s = min(1.0, patience_s * 1.5)
+
+    async def _disengage(self, engagement: str, members: dict[str, Join]) -> None:
+        for join in members.values():  # who does not hear of it is free when its lease ends
+            await self._say_to(join, Disengage(engagement))
+
+    async def _say_to(self, join: Join, message: Engage | Disengage) -> Reply | None:
+        """A member's reply; none where nobody, or nonsense, answers."""
+        epoch = self.gossip.view.me.join.epoch
+        envelope = Envelope(epoch, 0, join.id, (message,), self.gossip.me, "processor")
+        try:
+            async with AsyncHttpClient(self._token, self._verify, answer_s=ASK_S) as client:
+                answer = await client.send("POST", f"{join.url.rstrip('/')}{PATH}", envelope)
+                if answer.is_error:
+                    raise told_error(answer)
+                (reply,) = read_replies(envelope, json_of(answer))
+        except MillstreamError as error:
+            if not isinstance(error, AwayError):
+                self._say(f"member {join.id} answers nonsense: {error.message}")
+            return None
+        return reply
+
+    async def _keep(self, lead: _Lead) -> None:
+        """Renews the lease while somebody has wishes, and lets everybody go afterwards."""
+        renewed_s = time.monotonic()
+        while True:
+            await asyncio.sleep(0.1)
+            now_s = time.monotonic()
+            quiet_s = 0.0 if lead.users else now_s - lead.idle_s
+            going_on = leading.is_busy(lead.driver.state, self._touched)
+            enough_s = BUSY_S if going_on else LINGER_S
+            if lead.driver.state.superseded or quiet_s > enough_s:
+                break
+            if now_s - renewed_s > RENEW_S:
+                renewed_s = now_s
+                for join in lead.members.values():
+                    await self._say_to(join, Engage(lead.engagement, lease_s=LEASE_S))
+        async with self._gate:
+            if lead.users == 0 or lead.driver.state.superseded:
+                await self._end(lead)
+                return
+        lead.keeping = asyncio.get_running_loop().create_task(self._keep(lead))
+
+    async def _end(self, lead: _Lead) -> None:
+        lead.over = True
+        if lead.driver.state.live:
+            self._state = leading.shown(
+                lead.driver.state, self.gossip.view.records, self.gossip.up()
+            )
+        self._looked_s = float("-inf")
+        await _ended(lead.running)
+        await self._disengage(lead.engagement, lead.members)
+
+    # -- records --------------------------------------------------------------------------------
+
+    def _check(self, event: Event) -> None:
+        if isinstance(event, Submit):
+            records, up = self.gossip.view.records, self.gossip.up()
+            leading.check_new(records, event.name, event.cql, self.gossip.me, up)
+
+    def _note(self, event: Event) -> None:
+        """What was wished for is on record before it is done."""
+        records, me = self.gossip.view.records, self.gossip.me
+        if isinstance(event, Submit) and not event.dry_run:
+            known = records.get(event.name)
+            if known is None or known.phase == "gone" or known.acceptor != me:
+                record = accepted(
+                    records, event.name, event.cql, me, self._clock(),
+                    from_beginning=event.from_beginning,
+                )  # fmt: skip
+                self.gossip.record((record,))
+            self._touched.add(event.name)
+        elif isinstance(event, Drop):
+            known = records.get(event.name) or QueryRecord(event.name, "", me)
+            self.gossip.record((changed(known, phase="dropping"),))
+            self._touched.add(event.name)
+
+    async def _record(self, state: ManagerState) -> None:
+        """How far queries have come, also at another member before anybody is told."""
+        records = self.gossip.view.records
+        news = []
+        for name in sorted(self._touched):
+            record = records.get(name)
+            if record is None:
+                continue
+            told = {} if state.superseded else leading.outcome(state, record)
+            if record.phase == "dropping" and told.get("phase") != "gone":
+                told = {}
+            news.append(changed(record, **told))
+        self._touched -= {r.name for r in news if not r.unfinished}
+        if news:
+            self.gossip.record(news)
+            await asyncio.to_thread(self.gossip.replicate, news)
+
+    def in_hand(self, query: str) -> bool:
+        """Whether this member is about to do something for a query."""
+        return query in self._touched and self._lead is not None and not self._lead.over
+
+    def led(self) -> str:
+        """Why this member cannot lead; empty where it can."""
+        return self._led()
+
+    def stop(self) -> None:
+        """From another thread: lets everybody go."""
+        if self._loop is None or self._lead is None or self._lead.over:
+            return
+        lead = self._lead
+        if lead.keeping is not None:
+            self._loop.call_soon_threadsafe(lead.keeping.cancel)
+        with suppress(Exception):
+            asyncio.run_coroutine_threadsafe(self._end(lead), self._loop).result(ASK_S)
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
