@@ -39,7 +39,9 @@ Marks = Mapping[str, int]  # the watermark of each input at the operator's curso
 # Kinds that read their own output back: it is kept, and its compaction keeps what they need.
 SELF_READING: frozenset[Kind] = frozenset({"distinct", "running"})
 # Kinds that keep what they cannot tell yet in streams of their own.
-WITH_STATE: frozenset[Kind] = frozenset({"interval", "semijoin", "running_emit", "session"})
+WITH_STATE: frozenset[Kind] = frozenset(
+    {"interval", "semijoin", "running_emit", "session", "match"}
+)
 
 
 def pending(ledger: Ledger, operator: Operator) -> dict[str, list[Segment]]:
@@ -168,6 +170,7 @@ REACHES: dict[Kind, Callable[[Operator, Segment, Marks], bool]] = {
     "running_emit": _before_a_multiple,
     "session": _never,
     "rank": _undecided,
+    "match": _undecided,
 }
 
 

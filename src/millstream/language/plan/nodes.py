@@ -21,6 +21,7 @@ from millstream.language.plan.keys import (
     predicate_key,
     window_key,
 )
+from millstream.language.plan.row_patterns import RowPattern, pattern_key
 from millstream.language.plan.schema import Field, Schema
 from millstream.language.plan.windows import BEGINNING, Grouping, Running, Window
 
@@ -243,6 +244,24 @@ class Ranked(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Matched(Node):
+    """One row for each match of a pattern among a partition's rows: the keys, then the calls.
+
+    Calls are over the columns of a matched row, then its `looks`, then `row_patterns.CARRIED`. A
+    result's time is that of the last row matched.
+    """
+
+    input: Node
+    keys: tuple[Expr, ...]
+    spec: RowPattern
+    calls: tuple[AggregateCall, ...]
+    fields: Schema
+
+    def __post_init__(self) -> None:
+        self._seal(self.fields)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Emit(Node):
     """ISTREAM, DSTREAM, RSTREAM: a relation becomes a stream, whose rows are there for ever.
 
@@ -279,7 +298,7 @@ def inputs_of(node: Node) -> tuple[Node, ...]:
             return inputs
         case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
             return (node.input,)
-        case Ranked() | Unnest():
+        case Ranked() | Unnest() | Matched():
             return (node.input,)
         case _:
             raise TypeError(f"not a plan node: {node!r}")
@@ -301,7 +320,7 @@ def with_inputs(node: Node, change: Callable[[Node], Node]) -> Node:
             return replace(node, inputs=(left, right))
         case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
             return replace(node, input=new[0])
-        case Ranked() | Unnest():
+        case Ranked() | Unnest() | Matched():
             return replace(node, input=new[0])
         case _:
             raise TypeError(f"not a plan node: {node!r}")
@@ -386,11 +405,7 @@ def shape(node: Node) -> str:
             both = (_key(node, i) for i in node.inputs)
             return digest("semijoin", *both, predicate_key(node.predicate), str(node.anti))
         case Aggregate():
-            calls = (
-                f"{c.function}|{c.distinct}|{c.argument and expression_key(c.argument)}"
-                f"|{predicate_key(c.condition)}|{c.type}"
-                for c in node.calls
-            )
+            calls = map(_call_key, node.calls)
             keys = ",".join(expression_key(k) for k in node.keys)
             start = node.start if node.start_of_all is None else BEGINNING
             return digest(
@@ -405,8 +420,20 @@ def shape(node: Node) -> str:
             keys = ",".join(sorted(expression_key(k) for k in node.partition))
             order = (f"{expression_key(k)} {way}" for k, way in node.order)
             return digest("ranked", _key(node, node.input), node.function, keys, *order)
+        case Matched():
+            keys = ",".join(expression_key(k) for k in node.keys)
+            calls = map(_call_key, node.calls)
+            pattern = pattern_key(node.spec)
+            return digest("matched", _key(node, node.input), *pattern, keys, *calls)
         case _:
             raise TypeError(f"not a plan node: {node!r}")
+
+
+def _call_key(call: AggregateCall) -> str:
+    return (
+        f"{call.function}|{call.distinct}|{call.argument and expression_key(call.argument)}"
+        f"|{predicate_key(call.condition)}|{call.type}"
+    )
 
 
 def _key(node: Node, child: Node) -> str:
@@ -490,6 +517,7 @@ __all__ = [
     "Field",
     "Filter",
     "Join",
+    "Matched",
     "Node",
     "Plan",
     "Project",

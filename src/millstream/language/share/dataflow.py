@@ -19,6 +19,7 @@ from millstream.language.plan.nodes import (
     Emit,
     Filter,
     Join,
+    Matched,
     Node,
     Plan,
     Project,
@@ -56,6 +57,7 @@ Kind = OneOf[
     "running_emit",
     "session",
     "rank",
+    "match",
 ]
 REJECTED_NAMES = ("reason", "record", "file", "row")  # columns of a stream's malformed rows
 
@@ -140,7 +142,7 @@ def pane_length(node: Aggregate) -> int:
 def is_core(node: Node) -> bool:
     """Whether a node needs more than the row at hand."""
     match node:
-        case Join() | Semijoin() | Aggregate() | Distinct() | Ranked():
+        case Join() | Semijoin() | Aggregate() | Distinct() | Ranked() | Matched():
             return True
         case Emit():
             return node.kind != "istream" or has_rows(node.input) or is_relation(node.input)
@@ -388,6 +390,8 @@ def _kind(core: Node) -> Kind:
             return "interval"
         case Ranked():
             return "rank"
+        case Matched():
+            return "match"
         case Emit() if is_relation(core.input):
             return "running_emit"
         case _:

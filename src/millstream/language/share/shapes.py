@@ -12,6 +12,7 @@ from millstream.language.plan.nodes import (
     Emit,
     Filter,
     Join,
+    Matched,
     Node,
     Project,
     Ranked,
@@ -70,6 +71,8 @@ def _own(node: Node) -> tuple[str, ...]:
             keys = (expression_key(_blank(k)) for k in node.partition)
             order = (f"{expression_key(_blank(k))} {way}" for k, way in node.order)
             return (node.function, *keys, ";", *order)
+        case Matched():
+            return (node.shape,)  # a condition's constants are part of its program
         case Distinct() | Union():
             return ()
         case _:

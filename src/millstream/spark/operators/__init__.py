@@ -6,6 +6,7 @@ from millstream.spark.operators.distinct import DistinctLogic
 from millstream.spark.operators.intervals import IntervalLogic
 from millstream.spark.operators.joining import JoinLogic
 from millstream.spark.operators.mapping import MapLogic
+from millstream.spark.operators.matching.logic import MatchLogic
 from millstream.spark.operators.panes import CombineLogic, PartialLogic
 from millstream.spark.operators.ranking import RankLogic
 from millstream.spark.operators.running import RunningLogic
@@ -25,6 +26,7 @@ LOGIC: dict[Kind, Logic] = {
     "running_emit": RunningEmitLogic(),
     "session": SessionLogic(),
     "rank": RankLogic(),
+    "match": MatchLogic(),
 }
 
 __all__ = ["LOGIC", "Logic"]

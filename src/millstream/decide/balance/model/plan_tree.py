@@ -16,6 +16,7 @@ from millstream.language.plan.nodes import (
     Emit,
     Filter,
     Join,
+    Matched,
     Node,
     Project,
     Ranked,
@@ -69,7 +70,7 @@ class _Maker:
             case Filter() | Project() | Unnest():
                 below, window_s = self.visit(node.input)
                 return self._add(node, (below,), 0.0), window_s
-            case Aggregate() | Distinct() | Ranked():
+            case Aggregate() | Distinct() | Ranked() | Matched():
                 below, window_s = self.visit(node.input)
                 return self._add(node, (below,), max(window_s, self._grouping_s(node))), 0.0
             case Join() | Semijoin() | Union():
@@ -104,7 +105,10 @@ class _Maker:
             case _:  # NOW keeps nothing; how long ROWS keep depends on the rate
                 return 0.0
 
-    def _grouping_s(self, node: Aggregate | Distinct | Ranked) -> float:
+    def _grouping_s(self, node: Aggregate | Distinct | Ranked | Matched) -> float:
+        if isinstance(node, Matched):
+            within = node.spec.within
+            return self.unbounded_s if within is None else within / MICROSECONDS
         if isinstance(node, Aggregate) and isinstance(node.grouping, Sliding):
             return node.grouping.length / MICROSECONDS
         return 0.0

@@ -57,7 +57,6 @@ REFUSED = {
     "cluster": ("CLUSTER BY", "placement is the system's task"),
     "distribute": ("DISTRIBUTE BY", "placement is the system's task"),
     "windows": ("WINDOW", "windows stand in brackets after a stream"),
-    "match": ("MATCH_RECOGNIZE", ""),
     "sample": ("TABLESAMPLE", ""),
     "into": ("INTO", "CREATE QUERY name AS SELECT ... names a result"),
     "hint": ("a hint", "placement is the system's task"),

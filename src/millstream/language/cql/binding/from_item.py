@@ -9,6 +9,7 @@ from millstream.core.errors import CqlError, UsageError
 from millstream.language.cql.analyzer import Analyzer
 from millstream.language.cql.binding.expressions import Lowering, span_of
 from millstream.language.cql.binding.joins.constants import renamed
+from millstream.language.cql.binding.matching.clauses import MatchBinder
 from millstream.language.cql.binding.relations import Bound, Lifetime, Slide, item_rows
 from millstream.language.cql.binding.resolution import resolver
 from millstream.language.cql.binding.scope import Member, Named, Scope, is_time
@@ -82,6 +83,10 @@ class ItemBinder:
         return Item(name, node, rows, bound.columns, window, lifetime, slide, momentary)
 
     def _rows(self, node: exp.Expr) -> tuple[Bound, str | None]:
+        if "match" in node.meta:
+            rows = self._bind_query(node.this, self._ctes)
+            matches = MatchBinder(self._text, self._catalog, self._analyzer)
+            return matches.bind(node.meta["match"], rows), None
         if isinstance(node, exp.Subquery):
             return self._bind_query(node.this, self._ctes), None
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
