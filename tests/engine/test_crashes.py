@@ -37,6 +37,9 @@ QUERIES = {
     "rows": "SELECT name, max(n) AS m FROM a [PARTITION BY name ROWS 3] GROUP BY name",
     "total": "SELECT name, count(*) AS c, avg(n) AS v FROM b GROUP BY name",
     "distinct": "SELECT DISTINCT name, n % 5 AS r FROM b",
+    "match": "SELECT * FROM a MATCH_RECOGNIZE (PARTITION BY name ORDER BY ts MEASURES"
+    " count(*) AS c, LAST(UP.n) AS top, MATCH_NUMBER() AS number PATTERN (UP{2,} DOWN)"
+    " WITHIN INTERVAL '30' SECONDS DEFINE UP AS n > PREV(n), DOWN AS n < FIRST(UP.n)) AS m",
     "dstream": "DSTREAM(SELECT n FROM a [RANGE 7 SECONDS] WHERE n % 10 = 0)",
 }
 AUDIT = """

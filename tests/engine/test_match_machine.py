@@ -118,6 +118,12 @@ def test_conditions_on_rows_alone_take_no_exponential_time() -> None:
     assert len(found) == 1
 
 
+def test_many_rows_that_lead_to_nothing_are_tried_once() -> None:
+    rows = [{"ts": t, "row": t, "v": 3} for t in range(20_000)]  # all of them A, none C
+    found, _ = found_in_steps(read("A+ C"), rows, None, ("PAST LAST ROW", ""), [END])
+    assert found == []
+
+
 @pytest.mark.parametrize(
     "text", ["A", "A B", "A | B", "(A | B)+ C", "A{2}", "A{2,}", "A{2,3}?", "A?? B*? C+?",
              "A (B C)* D"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oracle.model import Stream
+from oracle.model import Row, Stream
 
 SECOND = 1_000_000
 Pattern = tuple[
@@ -162,16 +162,22 @@ def matches(search: Search, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple
             at = max(at + 1, own[0] if kind == "TO FIRST" else own[-1])
 
 
+def on_time(stream: Stream) -> Iterator[Row]:
+    """The rows of a stream that are not late."""
+    latest = None
+    for row in stream.rows:
+        if latest is None or row.ts >= latest - stream.lateness:
+            yield row
+        latest = row.ts if latest is None else max(latest, row.ts)
+
+
 def expected(search: Search, stream: Stream) -> list[dict[str, Any]]:
     """The rows that a query must give, over the rows of a stream that are not late."""
     names = [c.name for c in stream.columns]
     partitions: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    latest = None
-    for row in stream.rows:
-        if latest is None or row.ts >= latest - stream.lateness:
-            values = dict(zip(names, row.values, strict=True)) | {"ts": row.ts}
-            partitions.setdefault(tuple(values[k] for k in search.keys), []).append(values)
-        latest = row.ts if latest is None else max(latest, row.ts)
+    for row in on_time(stream):
+        values = dict(zip(names, row.values, strict=True)) | {"ts": row.ts}
+        partitions.setdefault(tuple(values[k] for k in search.keys), []).append(values)
     told = []
     for key, rows in partitions.items():
         rows.sort(key=lambda r: r["ts"])  # stable: equal times stay as they came

@@ -54,20 +54,26 @@ class MatchLogic:
             if s.rows and s.ts_min < step.after and s.ts_max >= step.before
         ]
         mark = _watermark(step, node, open_from, fresh)
-        timed = node.spec.within is not None or step.after == FOREVER
-        if step.after <= step.before or not (fresh or (known and timed)):
+        if step.after <= step.before or not (fresh or _decides(step, node, open_from)):
             return Answer((), mark, {})
         rows = _rows(step, node, known, fresh)
         ready, payload = _prepared(rows, node)
         orders = _orders(node, step.after, payload)
         matched = _matched(ready, node, orders, payload)
         frame = lower(step.operator.node, lambda _: matched)
-        state = _state(ready, rows, orders, payload, step.after)
+        state = _state(ready, rows, orders, payload)
         outputs = (
             Output(step.operator.id, frame),
             Output(state_stream(step.operator.id), state, replaces=True),
         )
         return Answer(outputs, mark, {})
+
+
+def _decides(step: Step, node: Matched, open_from: int) -> bool:
+    """Whether time alone decides about rows that wait."""
+    if step.after == FOREVER:
+        return open_from < FOREVER
+    return node.spec.within is not None and open_from + node.spec.within <= step.after
 
 
 def _watermark(step: Step, node: Matched, open_from: int, fresh: list[Segment]) -> int:
@@ -187,7 +193,7 @@ def _matched(
 
 
 def _state(
-    ready: DataFrame, rows: Frame, orders: machine.Orders, payload: tuple[str, ...], after: int
+    ready: DataFrame, rows: Frame, orders: machine.Orders, payload: tuple[str, ...]
 ) -> Frame:
     """Undecided rows, and decided ones that are still looked at; those hold no watermark back."""
     more = [StructField("_decided", BooleanType()), StructField("_count", LongType())]
@@ -195,5 +201,5 @@ def _state(
     kept = ready.mapInArrow(machine.finder(orders, state=True), schema)
     columns = [*(f"c{i}" for i in range(rows.width)), "_decided", "_count", "_ts"]
     position = ["_pos"] if "_pos" in rows.hidden else []
-    hidden = {"_ts": f"IF(_decided, {steady(after)}, _ts)"}
+    hidden = {"_ts": f"IF(_decided, {FOREVER}L, _ts)"}
     return Frame(kept, (), 0).select(hidden, [*columns, *position])

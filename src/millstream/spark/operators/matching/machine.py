@@ -133,12 +133,15 @@ class Search:
 
     # -- one attempt ------------------------------------------------------------------------
 
-    def attempt(self, start: int, end: int) -> Path | None:
-        """The preferred match that begins at a row, or None."""
+    def attempt(self, start: int, end: int, failed: set[tuple[int, int]]) -> Path | None:
+        """The preferred match that begins at a row, or None.
+
+        `failed` has instructions and rows from which earlier attempts have led to nothing.
+        """
         program, times, within = self.orders.program, self.times, self.orders.within
         limit = None if within is None else times[start] + within
         waiting: list[tuple[int, int, Path | None]] = [(0, start, None)]
-        failed: set[tuple[int, int]] = set()
+        tried: set[tuple[int, int]] = set()
         while waiting:
             at, row, path = waiting.pop()
             while True:
@@ -152,9 +155,9 @@ class Search:
                     return path
                 else:
                     if self.free:
-                        if (at, row) in failed:
+                        if (at, row) in tried or (at, row) in failed:
                             break
-                        failed.add((at, row))
+                        tried.add((at, row))
                     if row == end and not self._complete(limit):
                         raise UndecidedError
                     if row == end or (limit is not None and times[row] >= limit):
@@ -163,6 +166,8 @@ class Search:
                     if path is None:
                         break
                     at, row = at + 1, row + 1
+        if within is None:  # another row to begin with leads to nothing from there either
+            failed |= tried
         return None
 
     def _complete(self, limit: int | None) -> bool:
@@ -203,9 +208,10 @@ class Walk:
 
     def paths(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         """Each match: its number, and its rows with their variables, in order."""
+        failed: set[tuple[int, int]] = set()
         while self.at < self.high:
             try:
-                found = self.search.attempt(self.at, self.high)
+                found = self.search.attempt(self.at, self.high, failed)
             except UndecidedError:
                 return
             if found is None:

@@ -47,8 +47,11 @@ ORDER_HINT = "ORDER BY ts: rows of a stream have one order, that of time"
 class MatchBinder:
     """Binds the clauses of one MATCH_RECOGNIZE."""
 
-    def __init__(self, text: Text, catalog: Catalog, analyzer: Analyzer) -> None:
+    def __init__(
+        self, text: Text, catalog: Catalog, analyzer: Analyzer, own_time: str | None = None
+    ) -> None:
         self._text, self._catalog, self._analyzer = text, catalog, analyzer
+        self._own_time = own_time  # by which name a stream knows its time
 
     def bind(self, syntax: MatchSyntax, source: Bound) -> Bound:
         self._refuse_source(syntax, source)
@@ -87,7 +90,10 @@ class MatchBinder:
             raise self._fail("ORDER BY more than the time", key, ORDER_HINT)
         (first,) = syntax.order[:1]
         time = first.this if isinstance(first, exp.Ordered) else first
-        if not (isinstance(time, exp.Column) and is_time(time.name)) or first.args.get("desc"):
+        timely = isinstance(time, exp.Column) and (
+            is_time(time.name) or time.name.lower() == self._own_time
+        )
+        if not timely or first.args.get("desc"):
             raise self._fail("ORDER BY something else than the time", first, ORDER_HINT)
 
     def _refuse_names(self, syntax: MatchSyntax, names: tuple[str, ...]) -> None:

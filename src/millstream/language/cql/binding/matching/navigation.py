@@ -20,8 +20,8 @@ from millstream.language.cql.binding.matching.measured import Measured
 from millstream.language.cql.binding.resolution import resolve_parts, resolver
 from millstream.language.cql.binding.scope import NameLookupError, Scope
 from millstream.language.cql.catalog import Catalog
-from millstream.language.cql.functions import AGGREGATES
 from millstream.language.cql.parsing.parser import Text
+from millstream.language.cql.user_aggregates import function_of
 from millstream.language.plan.expressions import Column, Expr, Literal
 from millstream.language.plan.nodes import AggregateCall
 from millstream.language.plan.row_patterns import Leaf, Look
@@ -153,8 +153,7 @@ class Navigator:
             if word in (*ENDS, "prev"):
                 assert isinstance(node, exp.Anonymous)
                 return self._navigated(node, name)
-            if word in AGGREGATES:
-                assert isinstance(node, exp.Anonymous)
+            if isinstance(node, exp.Anonymous) and function_of(node):
                 return Column(self.place(self._running(node)))
             return self._of_row(node)
 
@@ -184,7 +183,7 @@ class Navigator:
 
     def _running(self, node: exp.Anonymous) -> Leaf:
         """An aggregate of the rows matched so far."""
-        word = AGGREGATES[node.name.lower()]
+        word = function_of(node)
         measured = self._aggregate(node)
         call = measured.call
         if word not in RUNNING or call.distinct or call.condition is not None:
