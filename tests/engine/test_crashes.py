@@ -39,6 +39,9 @@ QUERIES = {
     "distinct": "SELECT DISTINCT name, n % 5 AS r FROM b",
     "over": "SELECT name, LEAD(n) OVER (PARTITION BY name ORDER BY ts) AS m, sum(n) OVER (PARTITION"
     " BY name ORDER BY ts) AS t FROM a WHERE n % 4 = 0",
+    "match": "SELECT * FROM a MATCH_RECOGNIZE (PARTITION BY name ORDER BY ts MEASURES"
+    " count(*) AS c, LAST(UP.n) AS top, MATCH_NUMBER() AS number PATTERN (UP{2,} DOWN)"
+    " WITHIN INTERVAL '30' SECONDS DEFINE UP AS n > PREV(n), DOWN AS n < FIRST(UP.n)) AS m",
     "dstream": "DSTREAM(SELECT n FROM a [RANGE 7 SECONDS] WHERE n % 10 = 0)",
 }
 AUDIT = """

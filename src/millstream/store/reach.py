@@ -41,7 +41,7 @@ Marks = Mapping[str, int]  # the watermark of each input at the operator's curso
 SELF_READING: frozenset[Kind] = frozenset({"distinct", "running"})
 # Kinds that keep what they cannot tell yet in streams of their own.
 WITH_STATE: frozenset[Kind] = frozenset(
-    {"interval", "semijoin", "running_emit", "session", "over", "calendar"}
+    {"interval", "semijoin", "running_emit", "session", "over", "calendar", "match"}
 )
 
 
@@ -182,6 +182,7 @@ REACHES: dict[Kind, Callable[[Operator, Segment, Marks], bool]] = {
     "calendar": _never,
     "rank": _undecided,
     "over": _near_undecided,
+    "match": _undecided,
 }
 
 

@@ -23,6 +23,7 @@ from millstream.app.session.arguments import (
 )
 from millstream.app.session.query import QueryHandle
 from millstream.app.session.rows import as_given
+from millstream.app.session.user_aggregates import UserAggregate
 from millstream.client.cluster_system import ClusterSystem
 from millstream.client.system import Submission, System
 from millstream.core.errors import UsageError
@@ -32,6 +33,7 @@ from millstream.decide.schedule.facts import Choice, Switch
 from millstream.decide.schedule.measures import OperatorStatistic, PlanStatistic
 from millstream.engine.scheduling.goals import register_statistic
 from millstream.language.cql.catalog import StreamDefinition, UserFunction
+from millstream.language.cql.functions import AGGREGATES
 from millstream.language.cql.parsing.parser import (
     CreateStream,
     CreateView,
@@ -280,15 +282,8 @@ class Session:
         Either a Python function of one row's values, or a SQL expression over `parameters`. A new
         version has a new name in plans, so that results of old and new never mix.
         """
-        local = self.here("a function of your own")
+        local = self._registering(name)
         engine, spark = local.engine, local.spark
-        if not re.fullmatch(r"[A-Za-z_]\w*", name):
-            raise UsageError(f"{name!r} cannot be a function's name")
-        users = [q.name for q in engine.queries.values() if _calls(q.cql, name)]
-        if users and engine.catalog.function(name) is not None:
-            raise UsageError(
-                f"function {name} is in use by query {users[0]}", hint="drop the query first"
-            )
         kind = canonical(returns)
         typed = ", ".join(f"{n} {canonical(t)}" for n, t in dict(parameters or {}).items())
         with local.inside():
@@ -302,6 +297,50 @@ class Session:
         with engine.lock:
             engine.catalog = engine.catalog.with_function(UserFunction(name, version))
             engine.compiler.functions_changed()
+
+    def register_aggregate(
+        self,
+        name: str,
+        *,
+        zero: Any,
+        accumulate: Callable[..., Any],
+        merge: Callable[[Any, Any], Any],
+        finish: Callable[[Any], Any] | None = None,
+        returns: str,
+        version: str = "",
+    ) -> None:
+        """Makes an aggregate known to queries: `name(x)`, `name(x, y)` over any window or none.
+
+        `accumulate(state, x)` takes a value into a state that begins as `zero`, `merge(state,
+        other)` makes one of two, `finish(state)` gives the result. The order of rows and of merges
+        must not matter. A state is kept as JSON: numbers, texts, lists, dictionaries. Rows in which
+        an argument is NULL are passed over.
+        """
+        local = self._registering(name)
+        if name.lower() in AGGREGATES:
+            raise UsageError(f"{name} is an aggregate of the language", hint="choose another name")
+        parts = UserAggregate(zero, accumulate, merge, finish).checked(name)
+        kind = canonical(returns)
+        with local.inside():
+            local.spark.udf.register(f"{name}__rows", parts.over_rows(), "string")
+            local.spark.udf.register(f"{name}__parts", parts.over_states(), "string")
+            local.spark.udf.register(f"{name}__end", parts.at_the_end(), kind)
+        known = UserFunction(name, str(version), aggregate=True, returns=kind)
+        with local.engine.lock:
+            local.engine.catalog = local.engine.catalog.with_function(known)
+            local.engine.compiler.functions_changed()
+
+    def _registering(self, name: str) -> "LocalSystem":
+        """The system here, where nobody uses the name."""
+        local = self.here("a function of your own")
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise UsageError(f"{name!r} cannot be a function's name")
+        users = [q.name for q in local.engine.queries.values() if _calls(q.cql, name)]
+        if users and local.engine.catalog.function(name) is not None:
+            raise UsageError(
+                f"function {name} is in use by query {users[0]}", hint="drop the query first"
+            )
+        return local
 
 
 def attach(

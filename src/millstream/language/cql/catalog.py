@@ -69,6 +69,8 @@ class UserFunction:
 
     name: str
     version: str = ""
+    aggregate: bool = False
+    returns: str = ""  # the type of an aggregate's value
 
     @property
     def call_name(self) -> str:

@@ -26,6 +26,7 @@ from millstream.language.plan.nodes import (
     Emit,
     Filter,
     Join,
+    Matched,
     Node,
     Over,
     Plan,
@@ -39,6 +40,7 @@ from millstream.language.plan.nodes import (
     inputs_of,
     windows_of,
 )
+from millstream.language.plan.row_patterns import written
 from millstream.language.plan.schema import Schema
 from millstream.language.plan.sql_text import DATED, sql
 from millstream.language.plan.windows import (
@@ -101,6 +103,11 @@ def explain_json(plan: Plan) -> dict[str, Any]:
 def warnings(plan: Plan) -> Iterator[str]:
     """What costs more than its author may think."""
     for node in _walk(plan.root):
+        if isinstance(node, Matched) and node.spec.within is None:
+            yield (
+                "MATCH_RECOGNIZE without WITHIN keeps the rows of an unfinished match until later "
+                "rows of its partition decide it; add WITHIN INTERVAL '10' MINUTE after PATTERN"
+            )
         if not isinstance(node, Aggregate):
             continue
         length, slide = _extent(node)
@@ -230,10 +237,21 @@ def describe(node: Node) -> tuple[str, str]:
             return "rank", f"{node.function} of each instant{by} in order of {', '.join(order)}"
         case Over():
             return "over", _over(node)
+        case Matched():
+            return "match", _matched(node)
         case Emit(kind=kind, slide=slide):
             return kind, f"every {duration(slide)}" if kind == "rstream" else ""
         case _:
             raise TypeError(f"not a plan node: {node!r}")
+
+
+def _matched(node: Matched) -> str:
+    spec = node.spec
+    keys = [readable(key, node.input.schema) for key in node.keys]
+    by = f" by {', '.join(keys)}" if keys else ""
+    within = "" if spec.within is None else f" within {duration(spec.within)}"
+    after = " ".join((spec.skip.kind, spec.skip.variable)).strip()
+    return f"({written(spec.pattern)}){by}{within}, then {after}"
 
 
 def _named(name: str, text: str) -> str:

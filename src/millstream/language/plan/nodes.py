@@ -21,6 +21,7 @@ from millstream.language.plan.keys import (
     predicate_key,
     window_key,
 )
+from millstream.language.plan.row_patterns import RowPattern, pattern_key
 from millstream.language.plan.schema import Field, Schema
 from millstream.language.plan.windows import BEGINNING, Grouping, OverFrame, Running, Window
 
@@ -263,6 +264,24 @@ class Over(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Matched(Node):
+    """One row for each match of a pattern among a partition's rows: the keys, then the calls.
+
+    Calls are over the columns of a matched row, then its `looks`, then `row_patterns.CARRIED`. A
+    result's time is that of the last row matched.
+    """
+
+    input: Node
+    keys: tuple[Expr, ...]
+    spec: RowPattern
+    calls: tuple[AggregateCall, ...]
+    fields: Schema
+
+    def __post_init__(self) -> None:
+        self._seal(self.fields)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Emit(Node):
     """ISTREAM, DSTREAM, RSTREAM: a relation becomes a stream, whose rows are there for ever.
 
@@ -299,7 +318,7 @@ def inputs_of(node: Node) -> tuple[Node, ...]:
             return inputs
         case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
             return (node.input,)
-        case Ranked() | Unnest() | Over():
+        case Ranked() | Unnest() | Over() | Matched():
             return (node.input,)
         case _:
             raise TypeError(f"not a plan node: {node!r}")
@@ -321,7 +340,7 @@ def with_inputs(node: Node, change: Callable[[Node], Node]) -> Node:
             return replace(node, inputs=(left, right))
         case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
             return replace(node, input=new[0])
-        case Ranked() | Unnest() | Over():
+        case Ranked() | Unnest() | Over() | Matched():
             return replace(node, input=new[0])
         case _:
             raise TypeError(f"not a plan node: {node!r}")
@@ -425,6 +444,11 @@ def shape(node: Node) -> str:
             keys = ",".join(sorted(expression_key(k) for k in node.partition))
             near = (f"{_call(c)}|{f}" for c, f in zip(node.calls, node.frames, strict=True))
             return digest("over", _key(node, node.input), keys, *near)
+        case Matched():
+            keys = ",".join(expression_key(k) for k in node.keys)
+            calls = (_call(c) for c in node.calls)
+            pattern = pattern_key(node.spec)
+            return digest("matched", _key(node, node.input), *pattern, keys, *calls)
         case _:
             raise TypeError(f"not a plan node: {node!r}")
 
@@ -516,6 +540,7 @@ __all__ = [
     "Field",
     "Filter",
     "Join",
+    "Matched",
     "Node",
     "Over",
     "Plan",

@@ -19,6 +19,7 @@ from millstream.language.plan.nodes import (
     Emit,
     Filter,
     Join,
+    Matched,
     Node,
     Over,
     Plan,
@@ -60,6 +61,7 @@ Kind = OneOf[
     "rank",
     "over",
     "calendar",
+    "match",
 ]
 REJECTED_NAMES = ("reason", "record", "file", "row")  # columns of a stream's malformed rows
 
@@ -144,7 +146,7 @@ def pane_length(node: Aggregate) -> int:
 def is_core(node: Node) -> bool:
     """Whether a node needs more than the row at hand."""
     match node:
-        case Join() | Semijoin() | Aggregate() | Distinct() | Ranked() | Over():
+        case Join() | Semijoin() | Aggregate() | Distinct() | Ranked() | Over() | Matched():
             return True
         case Emit():
             return node.kind != "istream" or has_rows(node.input) or is_relation(node.input)
@@ -397,6 +399,8 @@ def _kind(core: Node) -> Kind:
             return "rank"
         case Over():
             return "over"
+        case Matched():
+            return "match"
         case Emit() if is_relation(core.input):
             return "running_emit"
         case _:

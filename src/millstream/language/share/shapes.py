@@ -13,6 +13,7 @@ from millstream.language.plan.nodes import (
     Emit,
     Filter,
     Join,
+    Matched,
     Node,
     Over,
     Project,
@@ -72,6 +73,8 @@ def _own(node: Node) -> tuple[str, ...]:
             keys = (expression_key(_blank(k)) for k in node.partition)
             kinds = (f"{f.by}|{f.unbounded}|{f.last > 0}" for f in node.frames)
             return (*keys, ";", *(_call(c) for c in node.calls), ";", *kinds)
+        case Matched():
+            return (node.shape,)  # a condition's constants are part of its program
         case Distinct() | Union():
             return ()
         case _:

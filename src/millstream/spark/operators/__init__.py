@@ -7,6 +7,7 @@ from millstream.spark.operators.distinct import DistinctLogic
 from millstream.spark.operators.intervals import IntervalLogic
 from millstream.spark.operators.joining import JoinLogic
 from millstream.spark.operators.mapping import MapLogic
+from millstream.spark.operators.matching.logic import MatchLogic
 from millstream.spark.operators.over.neighbours import OverLogic
 from millstream.spark.operators.panes import CombineLogic, PartialLogic
 from millstream.spark.operators.ranking import RankLogic
@@ -29,6 +30,7 @@ LOGIC: dict[Kind, Logic] = {
     "rank": RankLogic(),
     "over": OverLogic(),
     "calendar": CalendarLogic(),
+    "match": MatchLogic(),
 }
 
 __all__ = ["LOGIC", "Logic"]

@@ -43,6 +43,9 @@ def parts_of(call: AggregateCall, order: str) -> list[Part]:
             value = f"({value} + 0D)"  # -0.0 and 0.0 are one value
         merged = "collect_list({a})"
         return [Part(f"collect_set({value}){only}", merged, "array_distinct(flatten({a}))")]
+    if "@" in call.function:
+        return [Part(f"{user_function(call, 'rows')}(collect_list({value}){only})",
+                     "collect_list({a})", f"{user_function(call, 'parts')}({{a}})")]  # fmt: skip
     match call.function:
         case "count":
             return [Part(f"count({value}){only}", "sum({a})")]
@@ -77,6 +80,11 @@ def parts_of(call: AggregateCall, order: str) -> list[Part]:
             )
 
 
+def user_function(call: AggregateCall, part: str) -> str:
+    """The name under which Spark knows a part of a user's aggregate."""
+    return f"{call.function.partition('@')[0]}__{part}"
+
+
 def _fold() -> str:
     """Merges two (count, mean, M2) by the parallel formula of Chan, Golub and LeVeque (1983)."""
     n = "(s.n + x.n)"
@@ -95,6 +103,8 @@ def final_of(call: AggregateCall, index: int) -> str:
         return collected_final(call, a)
     if call.distinct and call.function not in ("min", "max"):
         return _final_of_set(call, a)
+    if "@" in call.function:
+        return f"{user_function(call, 'end')}({a})"
     match call.function:
         case "count":
             return a

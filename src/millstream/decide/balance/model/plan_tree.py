@@ -16,6 +16,7 @@ from millstream.language.plan.nodes import (
     Emit,
     Filter,
     Join,
+    Matched,
     Node,
     Over,
     Project,
@@ -70,7 +71,7 @@ class _Maker:
             case Filter() | Project() | Unnest():
                 below, window_s = self.visit(node.input)
                 return self._add(node, (below,), 0.0), window_s
-            case Aggregate() | Distinct() | Ranked() | Over():
+            case Aggregate() | Distinct() | Ranked() | Over() | Matched():
                 below, window_s = self.visit(node.input)
                 return self._add(node, (below,), max(window_s, self._grouping_s(node))), 0.0
             case Join() | Semijoin() | Union():
@@ -105,11 +106,14 @@ class _Maker:
             case _:  # NOW keeps nothing; how long ROWS keep depends on the rate
                 return 0.0
 
-    def _grouping_s(self, node: Aggregate | Distinct | Ranked | Over) -> float:
+    def _grouping_s(self, node: Aggregate | Distinct | Ranked | Over | Matched) -> float:
         if isinstance(node, Over) and node.frames[0].unbounded:
             return self.unbounded_s
         if isinstance(node, Over) and node.frames[0].by == "time":
             return max(f.last - f.first for f in node.frames) / MICROSECONDS
+        if isinstance(node, Matched):
+            within = node.spec.within
+            return self.unbounded_s if within is None else within / MICROSECONDS
         if isinstance(node, Aggregate) and isinstance(node.grouping, Sliding):
             return node.grouping.length / MICROSECONDS
         return 0.0

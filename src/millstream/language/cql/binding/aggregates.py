@@ -16,7 +16,7 @@ from millstream.language.cql.analyzer import AnalysisFailure, Analyzer
 from millstream.language.cql.binding.coercion import Typed, as_condition
 from millstream.language.cql.binding.expressions import NULL, Lowering, name_span, span_of
 from millstream.language.cql.binding.storing import refuse_incomparable, refuse_unwritable
-from millstream.language.cql.functions import AGGREGATES
+from millstream.language.cql.user_aggregates import MARK, function_of, user_call
 from millstream.language.plan.expressions import Expr
 from millstream.language.plan.nodes import AggregateCall
 from millstream.language.plan.schema import Field, Schema
@@ -72,7 +72,7 @@ def _found(node: exp.Expr) -> Found | None:
             case _:
                 return None
         here = here.this
-    if here.name.lower() not in AGGREGATES:
+    if not function_of(here):
         return None
     return Found(node, here, condition, order, skips)
 
@@ -130,8 +130,8 @@ class CallBinder:
     ) -> None:
         """Values are kept until their group is complete, except by a plain count."""
         text = self._lowering.text
-        distinct = distinct or AGGREGATES[found.call.name.lower()] in COMPARING
-        if AGGREGATES[found.call.name.lower()] == "count" and not distinct:
+        distinct = distinct or function_of(found.call) in COMPARING
+        if function_of(found.call) == "count" and not distinct:
             return
         for (_, type_), node in zip(args, arguments, strict=True):
             refuse_unwritable(text, type_, node)
@@ -160,14 +160,14 @@ class CallBinder:
         if not args and not order:
             raise self._fail(f"{name} needs an argument", call, f"write {name}(*)")
         if len(args) == 1 and isinstance(args[0], exp.Star):
-            if AGGREGATES[name.lower()] != "count" or distinct:
+            if function_of(call) != "count" or distinct:
                 raise self._fail(f"{name} does not take *", args[0], "name a column")
             args = []
         return args, distinct, order
 
     def _refuse_count(self, found: Found, count: int, order: tuple[exp.Ordered, ...]) -> None:
         name = found.call.name
-        if AGGREGATES[name.lower()] in MANY:
+        if function_of(found.call) in MANY or MARK in found.call.meta:
             return
         least, most = ARGUMENTS.get(name.lower(), (1, 1))
         if name.lower() == "mode" and order:
@@ -190,11 +190,11 @@ class CallBinder:
     ) -> AggregateCall:
         name = found.call.name.lower()
         self._refuse_text(found, args)
-        asked = Asked(
-            name, AGGREGATES[name], tuple(args), distinct, order, found.skips_nulls, where
-        )
+        function = function_of(found.call)
+        asked = Asked(name, function, tuple(args), distinct, order, found.skips_nulls, where)
         try:
-            return meaning(asked)
+            own = found.call.meta.get(MARK)
+            return meaning(asked) if own is None else user_call(own, asked)
         except CallError as mistake:
             raise self._lowering.text.error(
                 mistake.message, name_span(found.call), mistake.hint
@@ -202,7 +202,7 @@ class CallBinder:
 
     def _refuse_text(self, found: Found, args: list[tuple[Expr, str]]) -> None:
         """A text is no number, and is not taken for one without a word."""
-        if AGGREGATES[found.call.name.lower()] not in NUMERIC or args[0][1] != "string":
+        if function_of(found.call) not in NUMERIC or args[0][1] != "string":
             return
         node = self._arguments(found)[0][0]
         written = self._lowering.text.slice(span_of(node))

@@ -31,6 +31,7 @@ from millstream.language.cql.catalog import Catalog, lookup
 from millstream.language.cql.parsing.parser import SelectStatement, Text
 from millstream.language.cql.parsing.syntax import EmitSyntax, RefinementSyntax, Span
 from millstream.language.cql.times_of_text import TimeTextError, as_type
+from millstream.language.cql.user_aggregates import mark_aggregates
 from millstream.language.cql.view_binding import bound_views
 from millstream.language.plan.expressions import Cast, Column
 from millstream.language.plan.nodes import (
@@ -56,7 +57,6 @@ REFUSED = {
     "sort": ("SORT BY", "a stream has no end to sort; rows carry ts"),
     "cluster": ("CLUSTER BY", "placement is the system's task"),
     "distribute": ("DISTRIBUTE BY", "placement is the system's task"),
-    "match": ("MATCH_RECOGNIZE", ""),
     "sample": ("TABLESAMPLE", ""),
     "into": ("INTO", "CREATE QUERY name AS SELECT ... names a result"),
     "hint": ("a hint", "placement is the system's task"),
@@ -125,6 +125,7 @@ class QueryBinder:
         self._text, self._catalog, self._analyzer, self._start = text, catalog, analyzer, start
 
     def bind(self, tree: exp.Expr, ctes: dict[str, Bound]) -> Bound:
+        mark_aggregates(self._text, tree, self._catalog)
         ctes = self._with(tree, ctes)
         self._refuse_parts(tree)
         if isinstance(tree, exp.Subquery):

@@ -283,7 +283,8 @@ class Lowering:
     def _lower_anonymous(self, node: exp.Anonymous) -> Expr:
         name = node.name
         lower = name.lower()
-        if lower in AGGREGATES:
+        known = self._catalog.function(name)
+        if lower in AGGREGATES or (known is not None and known.aggregate):
             raise self.text.error(f"aggregate {name} is not allowed here", name_span(node))
         refuse_other_aggregate(self.text, node)
         if unrepeatable(name, len(node.expressions)):
@@ -292,7 +293,6 @@ class Lowering:
             if isinstance(arg, exp.Star | exp.Distinct | exp.Alias | exp.Query):
                 near = did_you_mean(name, AGGREGATES)
                 raise self.fail(f"{name} does not take {_kind(arg)}{near}", arg)
-        known = self._catalog.function(name)
         lower = JSON_FUNCTIONS.get(lower, lower)
         if known is None:
             self._refuse_unknown(node, lower)

@@ -9,6 +9,7 @@ from millstream.core.errors import CqlError, UsageError
 from millstream.language.cql.analyzer import Analyzer
 from millstream.language.cql.binding.expressions import Lowering, span_of
 from millstream.language.cql.binding.joins.constants import renamed
+from millstream.language.cql.binding.matching.clauses import MatchBinder
 from millstream.language.cql.binding.relations import (
     SLIDE_DEFAULT_US,
     Bound,
@@ -100,6 +101,11 @@ class ItemBinder:
         return Item(name, node, rows, bound.columns, window, lifetime, slide, momentary)
 
     def _rows(self, node: exp.Expr) -> tuple[Bound, str | None]:
+        if "match" in node.meta:
+            rows = self._bind_query(node.this, self._ctes)
+            time = own_time(self._catalog, self._ctes, node.this.args["from_"].this)
+            matches = MatchBinder(self._text, self._catalog, self._analyzer, time)
+            return matches.bind(node.meta["match"], rows), None
         if isinstance(node, exp.Subquery):
             return self._bind_query(node.this, self._ctes), None
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
@@ -184,16 +190,22 @@ def refuse_other_time(text: Text, catalog: Catalog, ctes: dict[str, Bound], node
     time: exp.Expr | None = node.meta.get("window_time")
     if time is None or (isinstance(time, exp.Column) and is_time(time.name)):
         return
-    stream = node.this.name if isinstance(node, exp.Table) else ""
-    if stream and not lookup(stream, ctes):
-        definition = catalog.stream(stream)
-        at = definition.time_column
-        if at is not None and definition.columns[at].name.lower() == time.name.lower():
-            return
+    if time.name.lower() == own_time(catalog, ctes, node):
+        return
     raise text.error(
         "a window over a time that is not the row's own", span_of(time),
         "windows go by ts, the time of each row",
     )  # fmt: skip
+
+
+def own_time(catalog: Catalog, ctes: dict[str, Bound], node: exp.Expr) -> str | None:
+    """The column of a stream that is its time, in lower case; None where there is none."""
+    stream = node.this.name if isinstance(node, exp.Table) else ""
+    if not stream or lookup(stream, ctes):
+        return None
+    definition = catalog.stream(stream)
+    at = definition.time_column
+    return None if at is None else definition.columns[at].name.lower()
 
 
 def _lifetime(bound: Bound, window: Window | Grouped | None) -> Lifetime:

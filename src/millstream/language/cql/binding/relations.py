@@ -19,6 +19,7 @@ from millstream.language.plan.nodes import (
     Emit,
     Filter,
     Join,
+    Matched,
     Node,
     Over,
     Project,
@@ -88,7 +89,7 @@ def without_windows(node: Node) -> Node | None:
     gives the rows back. Windows of rows hide some rows, joins and DISTINCT need the intervals.
     """
     match node:
-        case Source() | Aggregate() | Emit() | Ranked() | Semijoin() | Over():
+        case Source() | Aggregate() | Emit() | Ranked() | Semijoin() | Over() | Matched():
             return node
         case Windowed(input=inner, window=window):
             return None if isinstance(window, Rows) else without_windows(inner)
@@ -107,7 +108,7 @@ def _plain(node: Node) -> bool:
     """Whether all intervals are open by nature; an aggregate's results are replaced some time."""
     if isinstance(node, Windowed):
         return isinstance(node.window, Unbounded)
-    if isinstance(node, Source | Emit | Ranked | Over):
+    if isinstance(node, Source | Emit | Ranked | Over | Matched):
         return True
     return not isinstance(node, Aggregate) and all(_plain(i) for i in inputs_of(node))
 

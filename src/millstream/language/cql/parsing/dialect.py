@@ -13,14 +13,14 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
-from millstream.language.cql.parsing.foreign_windows import ForeignWindowParser
+from millstream.language.cql.parsing.match_parser import MatchParser
 from millstream.language.cql.parsing.syntax import CqlSyntaxError, EmitSyntax, Span
 from millstream.language.cql.parsing.unnesting import FUNCTIONS, UnnestSyntax
 
 EMITS = ("ISTREAM", "DSTREAM", "RSTREAM")
 
 
-class CqlParser(ForeignWindowParser):
+class CqlParser(MatchParser):
     """Queries: ISTREAM and its kin, items of FROM, and Spark's precedence."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
@@ -178,7 +178,19 @@ class CqlParser(ForeignWindowParser):
         item.meta["end"] = self._prev.end
         if window is not None:
             item.meta["window"] = window
-        return item
+        return self._with_match(item, alias_tokens) if self._at_match() else item
+
+    def _with_match(self, item: exp.Expr, alias_tokens: Collection[TokenType] | None) -> exp.Expr:
+        """`s MATCH_RECOGNIZE (...) [AS] m [RANGE ...]`."""
+        made = self._parse_match(item)
+        alias = self._parse_item_alias(alias_tokens or self.TABLE_ALIAS_TOKENS)
+        if alias is not None:
+            made.set("alias", alias)
+        window = self._parse_window_brackets()
+        if window is not None:
+            made.meta["window"] = window
+        made.meta["end"] = self._prev.end
+        return made
 
     def _parse_elements(self) -> exp.Expr | None:
         """`UNNEST(a) [WITH ORDINALITY] [AS] t(x, n)`, `LATERAL explode(a) AS t(x)`."""
@@ -211,7 +223,7 @@ class CqlParser(ForeignWindowParser):
         return item
 
     def _parse_item_alias(self, tokens: Collection[TokenType]) -> exp.TableAlias | None:
-        if self._can_parse_limit_or_offset() or self._at_refinement():
+        if self._can_parse_limit_or_offset() or self._at_refinement() or self._at_match():
             return None
         self._refuse_watermark()
         explicit = self._match(TokenType.ALIAS)

@@ -116,6 +116,7 @@ def _part(select: exp.Select, keys: Keys, absent: list[exp.Expr]) -> exp.Select:
     made = select.copy()
     made.meta.pop("emit", None)
     made.meta.pop("refinement", None)
+    made.meta["of_sets"] = True
     for item in list(made.expressions):
         _without(item, absent)
     if made.args.get("having") is not None:

@@ -1,0 +1,1 @@
+"""MATCH_RECOGNIZE: what its clauses mean over the rows of a stream."""
