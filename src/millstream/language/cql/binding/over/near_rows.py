@@ -18,6 +18,7 @@ from millstream.language.cql.binding.coercion import Typed, as_condition
 from millstream.language.cql.binding.expressions import Lowering, Resolve, name_span, span_of
 from millstream.language.cql.binding.over.clauses import (
     FRAME_HINT,
+    ORDER_HINT,
     constant,
     frame_of,
     overs,
@@ -31,9 +32,9 @@ from millstream.language.cql.binding.storing import refuse_incomparable, refuse_
 from millstream.language.cql.catalog import Catalog
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.plan.calls import packed
-from millstream.language.plan.expressions import Expr, Literal
+from millstream.language.plan.expressions import Column, Expr, Literal, Time
 from millstream.language.plan.keys import expression_key, predicate_key
-from millstream.language.plan.nodes import AggregateCall, Filter, Node, Over
+from millstream.language.plan.nodes import AggregateCall, Emit, Filter, Node, Over, Project
 from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import BEGINNING, OverFrame
 
@@ -133,6 +134,9 @@ class OverBinder:
             if any(True for _ in overs(part)):
                 raise self._fail("OVER inside OVER", window, "take the inner one in a subquery")
         refuse_disorder(self._text, window)
+        (key,) = window.args["order"].expressions
+        if not _is_time(rows, lowering.lower(key.this)):
+            raise self._fail("OVER in the order of another time than the row's", key, ORDER_HINT)
         partition = self._partition(window, lowering, rows)
         found = find(window.this)
         if found and found[0].node is window.this:
@@ -247,6 +251,21 @@ class OverBinder:
             )
             name = f"{name} with IGNORE NULLS"
         return self._text.error(f"{name} with OVER is not supported", name_span(call), hint)
+
+
+def _is_time(node: Node, expr: Expr) -> bool:
+    """Whether an expression is the time of the rows, also as a column of a subquery."""
+    match expr, node:
+        case Time(), _:
+            return True
+        case Column(index), Project():
+            return _is_time(node.input, node.columns[index])
+        case Column(index), Over():
+            return index < len(node.input.schema) and _is_time(node.input, expr)
+        case Column(), Filter() | Emit(kind="istream"):
+            return _is_time(node.input, expr)
+        case _:
+            return False
 
 
 def _key(near: Near) -> str:
