@@ -41,6 +41,7 @@ READ = {
 SUBMIT = {
     "DELETE /api/queries/{name}", "DELETE /queries/{name}", "DELETE /streams/{name}",
     "POST /api/explain", "POST /api/preview", "POST /api/queries", "POST /queries",
+    "POST /api/queries/{name}/restart", "POST /queries/{name}/restart",
     "POST /queries/{query}/ack", "POST /streams", "POST /streams/start",
     "POST /streams/{name}/end", "POST /streams/{name}/rows", "POST /streams/{stream:path}/ack",
     "POST /streams/{stream:path}/expect", "POST /streams/{stream:path}/unexpect",

@@ -50,6 +50,7 @@ def status(flow: Dataflow) -> Mapping[str, Any]:
                 "state": query.state,
                 "reason": query.reason,
                 "culprits": query.culprits,
+                "restartable": query.restartable,
                 "rows": streams[query.stream]["rows"] if query.stream in streams else 0,
                 "relation": query.plan.relation,
                 "own_s": round(costs[query.name].own_s, 3),

@@ -238,6 +238,10 @@ class LocalSystem:
             self.engine.set_query_state(name, "running")
         self._changed()
 
+    def restart(self, name: str) -> None:
+        self.engine.restart_query(name)
+        self._changed()
+
     def drop(self, name: str) -> None:
         with self.engine.lock:
             self.engine.drop_query(name)

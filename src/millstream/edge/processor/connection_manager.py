@@ -400,10 +400,7 @@ class ConnectionManager:
         return Inventory(
             {name: d.ingest for name, d in declared.items()},
             tuple(name for name, d in declared.items() if d.started),
-            {
-                query: HostedQuery(text.cql, text.start, text.operators, text.result)
-                for query, text in self.processor.hosting.texts().items()
-            },
+            {query: _hosted(text) for query, text in self.processor.hosting.texts().items()},
             {o.stream: o.epoch for o in ownership.all_owned()},
             {q: tuple(streams) for q, streams in ledger.consumers_of("deployment").items()},
             {stream: tuple(sorted(names)) for stream, names in expected.items()},
@@ -424,3 +421,7 @@ class ConnectionManager:
             revision=revision,
             tables=self._tables() if led_by != lineage else {},
         )
+
+
+def _hosted(text: Host) -> HostedQuery:
+    return HostedQuery(text.cql, text.start, text.operators, text.result, text.restarts)

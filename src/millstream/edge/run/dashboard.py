@@ -58,6 +58,9 @@ class PendingSource:
     def drop(self, name: str) -> None:
         self._ready().drop(name)
 
+    def restart(self, name: str) -> None:
+        self._ready().restart(name)
+
     def results(self, query: str, after: int = 0) -> Results:
         return self._ready().results(query, after)
 

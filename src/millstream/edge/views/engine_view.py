@@ -309,6 +309,7 @@ class EngineView:
             operators=query.operators,
             goals=goals,
             error=error_of(query),
+            restartable=query.restartable,
             droppable=self._edits is None or self._edits.droppable(query.name),
             cause=cause.sentence if cause else "",
             cause_operator=cause.operator if cause else "",
@@ -380,6 +381,12 @@ class EngineView:
         else:
             self.engine.drop_query(name)
             self._registered.discard(name)
+        if self._loop is not None:
+            self._loop.wake()
+
+    def restart(self, name: str) -> None:
+        self._refuse_when_closed()
+        self.engine.restart_query(name)
         if self._loop is not None:
             self._loop.wake()
 

@@ -54,6 +54,9 @@ class RemoteSource:
     def drop(self, name: str) -> None:
         self._ask("DELETE", f"/api/queries/{quote(name, safe='')}")
 
+    def restart(self, name: str) -> None:
+        self._ask("POST", f"/api/queries/{quote(name, safe='')}/restart", {})
+
     def results(self, query: str, after: int = 0) -> Results:
         path = f"/api/queries/{quote(query, safe='')}/results?after={after}"
         return from_json(Results, self._ask("GET", path))
