@@ -24,9 +24,9 @@ POISONED = threading.Event()
 
 def poisonous(step: Any, rows_of: Any) -> Any:
     """Who sums cannot bear the time of one row, while there is a poison."""
-    if step.operator.id == "o:sum1" and POISONED.is_set():
-        if any(ts == POISON[0] for ts, _ in rows_of(step.new)):
-            raise ValueError("that is not a good time")
+    breaks = step.operator.id == "o:sum1" and POISONED.is_set()
+    if breaks and any(ts == POISON[0] for ts, _ in rows_of(step.new)):
+        raise ValueError("that is not a good time")
     return compute(step, rows_of)
 
 

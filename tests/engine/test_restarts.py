@@ -1,7 +1,7 @@
 """A failed query is restarted: it goes on where it failed, nothing lost and nothing twice.
 
-What a query would have given without the failure is worked out in the test; a poison is a value that
-one operator cannot bear until somebody has put that right.
+What a query would have given without the failure is worked out in the test; a poison is a value
+that one operator cannot bear until somebody has put that right.
 """
 
 import itertools

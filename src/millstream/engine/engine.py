@@ -18,11 +18,11 @@ from millstream.engine.culprits import Culprit, dumped, with_culprits
 from millstream.engine.dataflow import Dataflow
 from millstream.engine.hosting import Hosting
 from millstream.engine.maintenance import Maintenance
-from millstream.engine.ports import DataPlane, StreamRows
+from millstream.engine.ports import CompiledQuery, DataPlane, StreamRows
 from millstream.engine.query import Query, culprits_of, restarts_of
 from millstream.engine.settings import EngineSettings
 from millstream.engine.status import status
-from millstream.engine.steps.bounds import bounded
+from millstream.engine.steps.bounds import bounded, check_estimate
 from millstream.engine.steps.runner import StepRunner
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.system_streams import PREFIX
@@ -98,7 +98,10 @@ class Engine(Dataflow):
                     detail=known["cql"],
                     hint="drop it first, or choose another name",
                 )
-            plan = self.hosting.compile(cql, None, name).plan
+            meant = self.hosting.compile(cql, None, name)
+            plan = meant.plan
+            if known is None:
+                self.check_new(meant)
             self._open_system_streams(plan)
             start = self._start(name, plan, from_beginning) if known is None else known["start"]
             compiled = self.hosting.compile(cql, start, name)
@@ -117,6 +120,13 @@ class Engine(Dataflow):
             with self.ledger.transaction() as ledger:
                 ledger.drop_consumer(hold_of(name))
             return self.queries[name]
+
+    def check_new(self, compiled: CompiledQuery) -> None:
+        """Refuses what would combine too many rows, unless its text says that this is meant."""
+        if compiled.refusal is not None:
+            raise compiled.refusal
+        if not compiled.crossed:
+            check_estimate(compiled.plan, self.ledger, self.settings.pairs_max)
 
     def _take_over(self, name: str, operators: Sequence[str]) -> None:
         """A new query begins with operators of its own: those that rest for failed queries alone

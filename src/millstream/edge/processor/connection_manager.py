@@ -318,6 +318,8 @@ class ConnectionManager:
 
     def _compiled(self, command: Compile) -> Compiled:
         compiled = self.processor.hosting.compile(command.cql, None)
+        if not any(t.cql == command.cql for t in self.processor.hosting.texts().values()):
+            self.processor.engine.check_new(compiled)
         plan, operators = compiled.plan, compiled.operators
         sources = sorted({base_stream(s.stream) for s in sources_of(plan.root)})
         return Compiled(
