@@ -36,7 +36,7 @@ fmt: $(STAMP) ## format and sort imports
 golden: $(STAMP) ## rewrite the expected texts of golden tests; read the diff
 	@MILLSTREAM_GOLDEN=write $(BIN)/python -m pytest tests -k golden
 
-soak: $(STAMP) ## 10,000 damages of homes; 300 queries for an hour: heap, threads, files, ledger flat
+soak: $(STAMP) ## damages, poisons, half-open connections; 300 queries for an hour: all flat
 	@$(BIN)/python -m pytest -m soak -s --timeout=7200 tests/engine/test_damage_fuzz.py tests/test_soak.py
 
 sweep: $(STAMP) ## the other long tests: more seeds, more moves, real networks, other Sparks; hours
