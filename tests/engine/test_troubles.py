@@ -4,6 +4,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -307,6 +308,49 @@ def test_a_step_that_takes_too_long_is_cut_off(monkeypatch: pytest.MonkeyPatch) 
         deadlines.look(now + 101)
         assert java.killed, "a process that goes on is ended"
     assert len(context.groups) == 1, "a thread has one group"
+
+
+class Tracked(Context):
+    """One whose tasks may go on after their job was cut off."""
+
+    def __init__(self, running: int, wanted: int) -> None:
+        super().__init__()
+        self.running, self.wanted = running, wanted
+        self._jsc = self
+
+    def sc(self) -> Any:
+        return self
+
+    def statusTracker(self) -> Any:  # noqa: N802
+        return self
+
+    def getExecutorInfos(self) -> list[Any]:  # noqa: N802
+        return [SimpleNamespace(numRunningTasks=lambda: self.running)]
+
+    def getActiveStageIds(self) -> list[int]:  # noqa: N802
+        return [7]
+
+    def getStageInfo(self, stage: int) -> Any:  # noqa: N802
+        assert stage == 7
+        return SimpleNamespace(numActiveTasks=self.wanted)
+
+
+@pytest.mark.parametrize(("running", "wanted", "ends"), [(2, 1, True), (2, 2, False)])
+def test_tasks_that_go_on_after_their_job_cost_java_its_life(
+    running: int, wanted: int, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Deadlines, "_watch", lambda self: None)
+    context, java = Tracked(running, wanted), Killable()
+    deadlines = Deadlines(context, java)
+    now = time.monotonic()
+    with pytest.raises(StepRefusedError):
+        cut_off(deadlines, context, now)
+    for second in range(20):
+        deadlines.look(now + second)
+    assert not java.killed, "it has some time to end"
+    for second in range(40, 50):
+        deadlines.look(now + second)
+    assert java.killed is ends
 
 
 def join_step(predicate: Expr | None, length: int | None, tail: int, new: int) -> Step:
