@@ -36,12 +36,14 @@ fmt: $(STAMP) ## format and sort imports
 golden: $(STAMP) ## rewrite the expected texts of golden tests; read the diff
 	@MILLSTREAM_GOLDEN=write $(BIN)/python -m pytest tests -k golden
 
-soak: $(STAMP) ## 10,000 damages of homes; 300 queries for an hour: heap, threads, files, ledger flat
-	@$(BIN)/python -m pytest -m soak -s --timeout=7200 tests/engine/test_damage_fuzz.py tests/test_soak.py
+soak: $(STAMP) ## damages, poisons, half-open connections; 300 queries for an hour: all flat
+	@$(BIN)/python -m pytest -m soak -s --timeout=7200 tests/engine/test_damage_fuzz.py \
+	  tests/engine/test_poisons.py tests/edge/test_half_open.py tests/test_soak.py
 
 sweep: $(STAMP) ## the other long tests: more seeds, more moves, real networks, other Sparks; hours
 	@$(BIN)/python -m pytest -m soak --timeout=7200 --ignore=tests/test_soak.py \
-	  --ignore=tests/engine/test_damage_fuzz.py
+	  --ignore=tests/engine/test_damage_fuzz.py --ignore=tests/engine/test_poisons.py \
+	  --ignore=tests/edge/test_half_open.py
 
 bench: $(STAMP) ## millstream against plain Structured Streaming
 	@$(BIN)/millstream bench single

@@ -47,6 +47,11 @@ BENCHMARKS = {
         "run",
         "what digests of segments cost",
     ),
+    "checking": (
+        "millstream_bench.throughput.digests",
+        "through",
+        "throughput with digests and without, from files to files",
+    ),
     "push": (
         "millstream_bench.throughput.pushing",
         "run",

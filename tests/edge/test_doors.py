@@ -25,6 +25,8 @@ from plain_plane import PlainPlane
 
 Doors = dict[str, tuple[Application, Server | ProcessorServer]]
 SECRET = "a secret of the test"
+# Kinds of bodies that a page may send without asking first.
+SIMPLE = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
 OPEN = {"/health", "/live", "/ready"}
 # What less than everything may do; a route that is not here is for admins.
 READ = {
@@ -43,6 +45,7 @@ SUBMIT = {
     "DELETE /api/queries/{name}", "DELETE /queries/{name}", "DELETE /streams/{name}",
     "POST /api/explain", "POST /api/pauses", "POST /api/preview", "POST /api/queries",
     "POST /queries",
+    "POST /api/queries/{name}/restart", "POST /queries/{name}/restart",
     "POST /queries/{query}/ack", "POST /streams", "POST /streams/start",
     "POST /streams/{name}/end", "POST /streams/{name}/rows", "POST /streams/{stream:path}/ack",
     "POST /streams/{stream:path}/expect", "POST /streams/{stream:path}/unexpect",
@@ -115,14 +118,19 @@ def _check(client: httpx.Client, method: str, path: str, declared: Role) -> None
     def status(role: Role = Role.ADMIN, **headers: str) -> int:
         token = {} if role is Role.OPEN else {"Authorization": f"Bearer {role_token(SECRET, role)}"}
         body = b"{}" if method in ("POST", "PUT") else None
-        return client.request(method, at, content=body, headers={**token, **headers}).status_code
+        kind = {"Content-Type": "application/json"} if body else {}
+        told = {**kind, **token, **headers}
+        return client.request(method, at, content=body, headers=told).status_code
 
     assert status(Host="evil.example") == 421, what
     assert status(Origin="https://evil.example") == 403, what
     assert status(**{"Sec-Fetch-Site": "cross-site"}) == 403, what
     if method != "GET":
-        simple = {"Content-Type": "text/plain"}
-        assert status(**simple) == 415, what
+        for simple in SIMPLE:
+            assert status(**{"Content-Type": simple}) == 415, what
+        nothing = client.build_request(method, at, content=b"{}")
+        nothing.headers.pop("content-type", None)
+        assert client.send(nothing).status_code == 415, what
     for role in Role:
         if role < declared:
             assert status(role) == (401 if role is Role.OPEN else 403), (what, role)

@@ -21,6 +21,7 @@ from millstream.edge.processor.app import ProcessorServer
 
 HALF = '"\\ud800x"'  # one of a pair: JSON, and no text
 BALANCED = BalanceSettings(window_s=0.05, round_s=0.3)
+JSON = {"Content-Type": "application/json"}
 
 
 class Door:
@@ -35,7 +36,7 @@ class Door:
         return self._loop.run(self._client.get(path, params=parameters, timeout=10))
 
     def post(self, path: str, content: str) -> httpx.Response:
-        return self._loop.run(self._client.post(path, content=content, timeout=10))
+        return self._loop.run(self._client.post(path, content=content, headers=JSON, timeout=10))
 
 
 @pytest.fixture

@@ -252,7 +252,9 @@ def test_mistakes_come_back_in_words(controls: list[Control]) -> None:
     [(b"x", 400), (b"[]", 400), (b"{}", 400), (b'{"epoch": 1}', 400), (b" " * (5 << 20), 413)],
 )
 def test_bodies_that_are_no_envelopes(controls: list[Control], content: bytes, status: int) -> None:
-    answer = controls[0].client.http.post("/control", content=content)
+    answer = controls[0].client.http.post(
+        "/control", content=content, headers={"Content-Type": "application/json"}
+    )
     assert answer.status_code == status
     assert answer.json()["error"]["message"]
 

@@ -133,7 +133,9 @@ def test_rows_as_an_arrow_stream(engine: Engine, client: httpx.Client) -> None:
     ],
 )  # fmt: skip
 def test_bodies_that_are_no_batches(client: httpx.Client, content: bytes, status: int) -> None:
-    answer = client.post("/streams/s/rows", content=content)
+    answer = client.post(
+        "/streams/s/rows", content=content, headers={"Content-Type": "application/json"}
+    )
     assert answer.status_code == status
     assert answer.json()["error"]
 

@@ -45,6 +45,9 @@ def application(error: Exception | None = None, **settings: Any) -> Application:
 
 
 def asked(app: Application, method: str, path: str, **more: Any) -> httpx.Response:
+    if "content" in more:
+        more["headers"] = {"Content-Type": "application/json", **more.get("headers", {})}
+
     async def ask() -> httpx.Response:
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(app), base_url="http://127.0.0.1"

@@ -1,8 +1,12 @@
 """Quick results go together with one commit; slow and failing ones hold up nobody."""
 
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from test_loop_without_spark import files, listening, opened
 
 from millstream.engine import delivering
@@ -74,3 +78,46 @@ def test_a_sink_that_fails_leaves_the_others_their_rows(tmp_path: Path) -> None:
     assert bad.pending()
     assert not [d for d in engine.deliveries if d is not bad and d.pending()]
     engine.close()
+
+
+def test_a_reader_that_does_not_come_back_stops_its_query_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivering, "PATIENCE_S", 0.2)
+    enough, stuck = threading.Event(), []
+    engine = opened(tmp_path / "home", path=files(tmp_path / "in", [(n, n) for n in range(40)]))
+    good = listening(engine, "good", "1")
+    for name in ("hung", "stuck"):  # more than there are slots, with the good one
+
+        def hang(table: pa.Table, _: int) -> None:
+            enough.wait()
+            stuck.extend(table["c0"].to_pylist())
+
+        engine.add_query(name, "2" if name == "hung" else "3", from_beginning=True)
+        engine.deliver(name, CallbackSink(hang))
+    loop = Loop(engine)
+    loop.start()
+    try:
+        within(lambda: len(good) == 40 and _states(engine) == PARKED)
+        assert "it has not come back for 0.2 s" in engine.queries["hung"].reason
+        enough.set()
+        within(lambda: len(stuck) == 80)
+        assert sorted(stuck) == sorted([n + 2 for n in range(40)] + [n + 3 for n in range(40)])
+        within(lambda: set(_states(engine).values()) == {"running"})
+    finally:
+        loop.stop()
+        engine.close()
+
+
+PARKED = {"good": "running", "hung": "parked", "stuck": "parked"}
+
+
+def _states(engine: Engine) -> dict[str, str]:
+    return {q.name: q.state for q in engine.queries.values()}
+
+
+def within(true: Callable[[], bool], seconds: float = 20.0) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.02)

@@ -89,13 +89,14 @@ def test_what_another_query_uses_stays(engine: Engine) -> None:
     assert engine.hosting.ownership.hosted() == {}
 
 
-def test_a_failed_query_keeps_its_result_and_no_operator(tmp_path: Path) -> None:
+def test_a_query_that_failed_for_good_keeps_its_result_and_no_operator(tmp_path: Path) -> None:
     """Nor does it keep those that live queries used beside it, once these are gone."""
     engine = opened(tmp_path)
     engine.add_query("bad", "1", from_beginning=True)
     engine.add_query("good", "1+2", from_beginning=True)
     fed(engine, [(1, 10)])
     engine.fail_query("bad", "no", [Culprit("a", 1, 0, {"c0": 10})])
+    engine.hosting.stop(engine.queries["bad"])
     assert list(engine.operators) == ["s:a+1", "s:a+1+2"], "good uses both"
     engine.drop_query("good")
     assert engine.operators == {}

@@ -2,7 +2,9 @@
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,23 +13,29 @@ from test_hosting import compute as added
 from test_loop_without_spark import COLUMNS, SETTINGS, files, listening, opened
 
 from millstream.control.protocol.commands import Host
-from millstream.core.errors import MillstreamError, StateError
+from millstream.core.errors import MillstreamError, StateError, UsageError
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.ports import Input, Step, TrainStep
-from millstream.engine.steps.bounds import StepRefusedError, bounded, pairs
+from millstream.engine.steps.bounds import (
+    ProductError,
+    StepRefusedError,
+    bounded,
+    check_estimate,
+    pairs,
+)
 from millstream.engine.steps.trains import Unit
 from millstream.engine.troubles import failing
 from millstream.engine.troubles.failing import Failing
 from millstream.engine.troubles.suspects import GUILTY
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.plan.expressions import Call, Column, Expr
-from millstream.language.plan.nodes import Join, Windowed
+from millstream.language.plan.nodes import Join, Plan, Source, Windowed
 from millstream.language.plan.windows import Range, Unbounded
 from millstream.language.share.dataflow import Operator
 from millstream.spark.deadlines import Deadlines
 from millstream.store.segments import Segment
-from plain_plane import PlainParser, PlainPlane, Read, Rows
+from plain_plane import PlainParser, PlainPlane, Read, Rows, write
 
 ROWS = [(n, n) for n in range(12)]
 
@@ -302,6 +310,49 @@ def test_a_step_that_takes_too_long_is_cut_off(monkeypatch: pytest.MonkeyPatch) 
     assert len(context.groups) == 1, "a thread has one group"
 
 
+class Tracked(Context):
+    """One whose tasks may go on after their job was cut off."""
+
+    def __init__(self, running: int, wanted: int) -> None:
+        super().__init__()
+        self.running, self.wanted = running, wanted
+        self._jsc = self
+
+    def sc(self) -> Any:
+        return self
+
+    def statusTracker(self) -> Any:  # noqa: N802
+        return self
+
+    def getExecutorInfos(self) -> list[Any]:  # noqa: N802
+        return [SimpleNamespace(numRunningTasks=lambda: self.running)]
+
+    def getActiveStageIds(self) -> list[int]:  # noqa: N802
+        return [7]
+
+    def getStageInfo(self, stage: int) -> Any:  # noqa: N802
+        assert stage == 7
+        return SimpleNamespace(numActiveTasks=self.wanted)
+
+
+@pytest.mark.parametrize(("running", "wanted", "ends"), [(2, 1, True), (2, 2, False)])
+def test_tasks_that_go_on_after_their_job_cost_java_its_life(
+    running: int, wanted: int, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Deadlines, "_watch", lambda self: None)
+    context, java = Tracked(running, wanted), Killable()
+    deadlines = Deadlines(context, java)
+    now = time.monotonic()
+    with pytest.raises(StepRefusedError):
+        cut_off(deadlines, context, now)
+    for second in range(20):
+        deadlines.look(now + second)
+    assert not java.killed, "it has some time to end"
+    for second in range(40, 50):
+        deadlines.look(now + second)
+    assert java.killed is ends
+
+
 def join_step(predicate: Expr | None, length: int | None, tail: int, new: int) -> Step:
     """A self-join of a stream with so many rows before the step and in it."""
     window = Unbounded() if length is None else Range(length)
@@ -318,7 +369,7 @@ def join_step(predicate: Expr | None, length: int | None, tail: int, new: int) -
 def test_a_product_is_refused_before_it_runs() -> None:
     key = Call("=", (Column(0), Column(1)))
     assert pairs(join_step(key, None, 1000, 10)) == 0
-    assert pairs(join_step(None, 5, 1000, 10)) == 0
+    assert pairs(join_step(None, 5, 1000, 10)) == 1010**2 - 1000**2, "all at one instant"
     assert pairs(join_step(None, None, 1000, 10)) == 1010**2 - 1000**2
     less = Call("<", (Column(0), Column(1)))
     job = TrainStep((join_step(less, None, 0, 16_618),), (), {}, {})
@@ -344,4 +395,71 @@ def test_who_is_refused_fails_and_the_others_go_on(tmp_path: Path) -> None:
     Loop(engine).run()
     assert good == [n + 1 for n in range(12)]
     assert engine.queries["bad"].reason == "too many pairs; fewer"
+    engine.close()
+
+
+def apart(predicate: Expr | None, length: int, span: int, rows: int) -> Step:
+    """A self-join of rows that lie evenly over a span of time, all of them new."""
+    step = join_step(predicate, length, 0, rows)
+    segment = Segment("s:a", 1, 1, "f", None, rows, 1, 0, span, 0, 0, 0.0)
+    return replace(step, inputs={"s:a": Input("s:a", (), (segment,), 0, 1)})
+
+
+def test_windows_that_end_are_estimated_by_how_far_apart_rows_lie() -> None:
+    near = apart(None, 10, 1_000_000, 10_000)
+    assert pairs(near) == pytest.approx(10_000**2 * 21 / 1_000_001, rel=1e-3)
+    whole = apart(None, 1_000_000, 1_000_000, 10_000)
+    assert pairs(whole) == 10_000**2
+    assert pairs(apart(Call("=", (Column(0), Column(1))), 10, 1000, 10_000)) == 0
+    job = TrainStep((whole,), (), {}, {})
+    assert not bounded(job, 10_000_000, 60.0).collect, "an estimate has some room"
+    with pytest.raises(StepRefusedError, match="windows of this length would combine 100,000,000"):
+        bounded(job, 9_999_999, 60.0)
+
+
+def test_a_step_that_combines_too_much_takes_fewer_rows(tmp_path: Path) -> None:
+    path = files(tmp_path / "in", *([(n, n)] for n in range(9)))
+    engine = opened(tmp_path / "home", path=path)
+    taken = listening(engine, "q", "1")
+    sizes = []
+
+    def limit(job: TrainStep) -> TrainStep:
+        rows = sum(s.rows for s in job.steps[0].new)
+        if rows > 3:
+            raise ProductError("too many pairs", hint="fewer")
+        sizes.append(rows)
+        return job
+
+    for name in engine.ingests:
+        while not engine.ingests[name].ended:
+            engine.ingests[name].advance(1)
+    engine.runner._limit = limit
+    Loop(engine).run()
+    assert taken == [n + 1 for n in range(9)]
+    assert max(sizes) > 1
+    engine.close()
+
+
+def test_an_estimate_is_made_of_the_rows_that_there_are(tmp_path: Path) -> None:
+    path = files(tmp_path / "in", [(n * 1_000, n) for n in range(200)])
+    engine = opened(tmp_path / "home", path=path)
+    listening(engine, "q", "1")
+    Loop(engine).run()
+    base = Source("a", COLUMNS)
+
+    def plan(length: int, predicate: Expr | None = None) -> Plan:
+        member = Windowed(base, Range(length))
+        join = Join((member, member), predicate)
+        return Plan(join, (), relation=False)
+
+    engine.ledger.segments("s:a")
+    check_estimate(plan(1_000_000), engine.ledger, 1 << 40)
+    held = [s for s in engine.ledger.segments("s:a") if s.rows]
+    assert held == [], "what everybody has read is gone: nothing is known"
+    with engine.ledger.transaction() as ledger:
+        ledger.publish("s:a", [write(engine.store, [(n * 1_000, n) for n in range(200)])], 0)
+    check_estimate(plan(1_000), engine.ledger, 10)
+    check_estimate(plan(1 << 40, Call("=", (Column(0), Column(1)))), engine.ledger, 10)
+    with pytest.raises(UsageError, match="within one window about"):
+        check_estimate(plan(100_000), engine.ledger, 1_000)
     engine.close()

@@ -296,6 +296,9 @@ class SyntheticSystem:
         self._needs[name] = self._needs[self._names[0]]
         return self._decide("admission", f"query {name} was taken", "all operators run", name)
 
+    def restart(self, name: str) -> None:
+        raise UsageError(f"query {name} has not failed")
+
     def drop(self, name: str) -> None:
         if name not in self._names:
             raise UsageError(f"there is no query {name}")

@@ -2,23 +2,37 @@
 
 Writing is a small part of what a row costs on its way: the share of it that digests have is far
 more than their share of a system's throughput, which `ns_a_row` tells for each segment on the way.
+`through` takes rows the whole way, from files over queries to files, by turns with digests and
+without: what is left of the throughput is the ratio.
 """
 
+import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millstream.store import segments
+from millstream.store.delivery import FileSink
 from millstream.store.integrity.digests import digest_of, digest_of_file
 from millstream.store.segments import Segment, SegmentStore
 
 ROWS = 200_000
 REPEATS = 7
+ROWS_THROUGH, FILES, TURNS = 1_000_000, 10, 5
+QUERIES = (
+    "SELECT k, v FROM s WHERE v > 0.5",
+    "SELECT k, count(*) AS n, avg(v) AS mean FROM s [RANGE 1 MINUTE SLIDE 1 MINUTE] GROUP BY k",
+    "SELECT a.k, a.v, b.v AS w FROM s [RANGE 50 MILLISECONDS] a, s [RANGE 50 MILLISECONDS] b "
+    "WHERE a.k = b.k AND a.v > 0.9 AND b.v > 0.9",
+)
 
 
 def run(rows: int = ROWS, repeats: int = REPEATS) -> dict[str, Any]:
@@ -65,3 +79,74 @@ def _best(work: Callable[[], Any], repeats: int) -> float:
         work()
         found.append(time.perf_counter() - clock)
     return 1000 * min(found)
+
+
+def through(
+    quick: bool = False, seed: int = 1, progress: Callable[[str], None] = print
+) -> dict[str, Any]:
+    """Seconds of a run with digests and without, the best of several turns, and their ratio."""
+    from millstream.app.runs.local_system import shared_spark  # noqa: PLC0415  (brings Spark)
+
+    rows, turns = (ROWS_THROUGH // 20, 2) if quick else (ROWS_THROUGH, TURNS)
+    stop = shared_spark("local[2]")
+    with tempfile.TemporaryDirectory() as folder:
+        _write_input(Path(folder) / "in", rows, seed)
+        _once(Path(folder), "warm")
+        found: dict[str, list[float]] = {"on": [], "off": []}
+        for turn in range(turns):
+            for kind in ("on", "off") if turn % 2 else ("off", "on"):
+                with unchecked() if kind == "off" else nullcontext():
+                    found[kind].append(_once(Path(folder), f"{kind}{turn}"))
+    if stop is not None:
+        stop()
+    on, off = min(found["on"]), min(found["off"])
+    progress(f"with digests {on:.2f} s, without {off:.2f} s: ratio {on / off:.3f}")
+    return {
+        "rows": rows,
+        "with_digests_s": found["on"],
+        "without_s": found["off"],
+        "rows_a_second": rows / on,
+        "cost_percent": 100 * (on - off) / off,
+    }
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Segments without digests, which nobody checks: for comparison alone."""
+    nothing: dict[str, Any] = {"digest_of": lambda _: "", "digest_of_file": lambda _: ""}
+    with patch.multiple(segments, **nothing):
+        yield
+
+
+def _write_input(folder: Path, rows: int, seed: int) -> None:
+    folder.mkdir()
+    chance = np.random.default_rng(seed)
+    for number in range(FILES):
+        count = rows // FILES
+        at = (np.arange(count, dtype=np.int64) + number * count) * 1_000
+        table = pa.table(
+            {
+                "k": chance.integers(0, 100, count),
+                "v": chance.random(count),
+                "at": pa.array(at).cast(pa.timestamp("us", tz="UTC")),
+            }
+        )
+        pq.write_table(table, folder / f"{number:02d}.parquet")
+
+
+def _once(folder: Path, name: str) -> float:
+    from millstream.app.session.session import Session  # noqa: PLC0415  (brings Spark)
+
+    home = folder / name
+    columns = {"k": "bigint", "v": "double", "at": "timestamp"}
+    with Session(home) as session:
+        path = str(folder / "in")
+        session.stream("s", columns=columns, time="at", path=path, format="parquet")
+        for number, cql in enumerate(QUERIES):
+            handle = session.query(cql, name=f"q{number}", from_beginning=True)
+            session.system.deliver(handle.name, FileSink(home / "out" / handle.name, "parquet"))
+        clock = time.perf_counter()
+        session.wait()
+        took = time.perf_counter() - clock
+    shutil.rmtree(home)
+    return took

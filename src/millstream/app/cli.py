@@ -53,7 +53,7 @@ def command_modules() -> dict[str, str]:
 
 # What `--help` lists together; what stands nowhere comes last.
 GROUPS = {
-    "Run": ("init", "run", "apply", "report", "validate", "explain", "shell", "demo"),
+    "Run": ("init", "run", "apply", "restart", "report", "validate", "explain", "shell", "demo"),
     "Cluster": ("up", "manager", "processor", "submit", "drop", "move", "drain", "redistribute",
                 "replace", "balance"),
     "Look": ("top", "status", "queries", "tail", "placement", "decisions", "qos"),

@@ -39,6 +39,7 @@ PROGRESS_S = 5.0  # between two lines about the progress
 REST_S = 0.1  # when nothing has come
 FIGURES_S = 20.0  # to wait for the last figures
 SUBMIT_S, DROP_S = 120.0, 30.0  # to wait until a query runs, or is gone
+RESTART_S = 30.0
 FRESH_S = 1.0  # figures are of now when a processor has spoken this long after the question
 CHANGES = "changes"  # in the home: what relations' tables are made of, with its types
 COUNTS = ("rows", "late", "rejected")  # of a stream
@@ -145,6 +146,12 @@ class ClusterSystem:
             raise UsageError(
                 f"query {name} cannot be paused on a cluster", hint="take paused away, or drop it"
             )
+
+    def restart(self, name: str) -> None:
+        self.client.restart(name, wait_s=RESTART_S)
+        for delivery in self.results:
+            if delivery.name == name:
+                delivery.go_on()
 
     def drop(self, name: str) -> None:
         self.client.drop(name, wait_s=DROP_S)
@@ -254,6 +261,8 @@ class ClusterSystem:
                 answer = answers.get(delivery.name)
                 if answer is None:
                     raise StateError(f"query {delivery.name} was dropped by somebody else")
+                if answer["state"] == "running":
+                    delivery.go_on()
                 if answer["state"] == "failed" and not delivery.ended:
                     reason = str(answer["reason"]) or "failed"
                     delivery.fail(reason, answer.get("culprits") or [])

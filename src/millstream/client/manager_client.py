@@ -112,6 +112,10 @@ class ManagerClient(HttpClient):
         }  # fmt: skip
         return self._post("/queries", body, wait_s)
 
+    def restart(self, name: str, wait_s: float = 0.0) -> Answer:
+        """A failed query goes on where it failed."""
+        return self._post(f"/queries/{_part(name)}/restart", {"wait_s": wait_s}, wait_s)
+
     def drop(self, name: str, wait_s: float = 0.0) -> Answer:
         url = f"{self.url}/queries/{_part(name)}"
         return dict(self.ask("DELETE", url, params={"wait": wait_s}, wait_s=wait_s).json())

@@ -140,3 +140,8 @@ class PulledDelivery:
         if self.retry.problem:
             return  # its target is away; asked again later
         self.ended, self.reason, self.culprits = True, reason, list(culprits)
+
+    def go_on(self) -> None:
+        """Its query was restarted: what it gives from now on is waited for again."""
+        if self.reason:
+            self.ended, self.reason, self.culprits = False, "", []

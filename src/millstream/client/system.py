@@ -156,6 +156,10 @@ class System(Protocol):
         """Lets a query rest, or go on; its rows are kept for it meanwhile."""
         ...
 
+    def restart(self, name: str) -> None:
+        """Lets a failed query go on where it failed."""
+        ...
+
     def drop(self, name: str) -> None: ...
 
     # -- results --------------------------------------------------------------------------------

@@ -75,10 +75,10 @@ class Dataflow:
         return pending(self.ledger, operator)
 
     def pause_operators(self) -> None:
-        """Operators that only parked queries use rest; their inputs and tails stay."""
+        """Operators that only parked and failed queries use rest; their inputs and tails stay."""
         running = {op for q in self.queries.values() if q.state == "running" for op in q.operators}
-        parked = {op for q in self.queries.values() if q.state == "parked" for op in q.operators}
-        self.paused_operators = frozenset((parked - running) | self.resting)
+        kept = {op for q in self.queries.values() if q.kept for op in q.operators}
+        self.paused_operators = frozenset((kept - running) | self.resting)
 
     def matches(self, plan: Plan) -> list[Match]:
         """What a query would reuse of what runs, and what is new."""
@@ -109,4 +109,6 @@ class Dataflow:
         """Whether the readers of a copy are so far behind that pulling it should wait."""
         limit = self.settings.backlog_rows_max
         readers = [o for o in list(self.operators.values()) if stream in o.inputs]
+        # who rests keeps nobody waiting, unless there is nobody else
+        readers = [o for o in readers if o.id not in self.paused_operators] or readers
         return any(sum(s.rows for s in self.pending(o)[stream]) > limit for o in readers)

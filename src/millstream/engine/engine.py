@@ -18,11 +18,11 @@ from millstream.engine.culprits import Culprit, dumped, with_culprits
 from millstream.engine.dataflow import Dataflow
 from millstream.engine.hosting import Hosting
 from millstream.engine.maintenance import Maintenance
-from millstream.engine.ports import DataPlane, StreamRows
-from millstream.engine.query import PAUSED, Query, culprits_of
+from millstream.engine.ports import CompiledQuery, DataPlane, StreamRows
+from millstream.engine.query import PAUSED, Query, culprits_of, restarts_of
 from millstream.engine.settings import EngineSettings
 from millstream.engine.status import status
-from millstream.engine.steps.bounds import bounded
+from millstream.engine.steps.bounds import bounded, check_estimate
 from millstream.engine.steps.runner import StepRunner
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.system_streams import PREFIX
@@ -99,7 +99,10 @@ class Engine(Dataflow):
                     detail=known["cql"],
                     hint="drop it first, or choose another name",
                 )
-            plan = self.hosting.compile(cql, None, name).plan
+            meant = self.hosting.compile(cql, None, name)
+            plan = meant.plan
+            if known is None:
+                self.check_new(meant)
             self._open_system_streams(plan)
             start = self._start(name, plan, from_beginning) if known is None else known["start"]
             compiled = self.hosting.compile(cql, start, name)
@@ -109,6 +112,8 @@ class Engine(Dataflow):
                     hint="use that setting, or drop the query first",
                 )
             operators = tuple(o.id for o in compiled.operators)
+            if known is None:
+                self._take_over(name, operators)
             self.hosting.host(Host(name, cql, start, operators, result=True))
             if known is None and from_beginning and (gone := beginning_gone(start)):
                 for listener in self.on_notice:
@@ -116,6 +121,30 @@ class Engine(Dataflow):
             with self.ledger.transaction() as ledger:
                 ledger.drop_consumer(hold_of(name))
             return self.queries[name]
+
+    def check_new(self, compiled: CompiledQuery) -> None:
+        """Refuses what would combine too many rows, unless its text says that this is meant."""
+        if compiled.refusal is not None:
+            raise compiled.refusal
+        if not compiled.crossed:
+            check_estimate(compiled.plan, self.ledger, self.settings.pairs_max)
+
+    def _take_over(self, name: str, operators: Sequence[str]) -> None:
+        """A new query begins with operators of its own: those that rest for failed queries alone
+        stand before what broke them, and would break the new one as well."""
+        needed = self.paused_operators.intersection(operators)
+        for query in [q for q in self.queries.values() if q.restartable]:
+            if needed.intersection(query.operators) and not self._lives_beside(query, needed):
+                self.hosting.stop(query)
+                self.notice(
+                    f"query {query.name} cannot be restarted any more: query {name} has the same "
+                    "operators"
+                )
+
+    def _lives_beside(self, failed: Query, operators: frozenset[str]) -> bool:
+        """Whether a parked query keeps the operators of a failed one: the new one shares them."""
+        mine = operators.intersection(failed.operators)
+        return any(q.state == "parked" and mine & {*q.operators} for q in self.queries.values())
 
     def _start(self, name: str, plan: Plan, from_beginning: bool) -> int:
         """One event time: the greatest watermark of the base streams, or the least from which all
@@ -180,7 +209,8 @@ class Engine(Dataflow):
                     delivery.close()
 
     def fail_query(self, name: str, reason: str, culprits: Sequence[Culprit] = ()) -> None:
-        """Stops a query that cannot go on, loudly; its results so far stay."""
+        """Stops a query that cannot go on, loudly; its results so far stay, and its operators
+        keep their places, so that it can be restarted."""
         reason = with_culprits(reason, culprits)
         with self.lock:
             query = self.queries[name]
@@ -189,7 +219,29 @@ class Engine(Dataflow):
             with self.ledger.transaction() as ledger:
                 ledger.set_query_state(name, "failed", reason)
                 ledger.set_meta(culprits_of(name), dumped(culprits))
-            self.hosting.stop(query)
+            self.pause_operators()
+
+    def restart_query(self, name: str) -> None:
+        """Lets a failed query go on where it failed: the step that broke it is tried again."""
+        with self.lock:
+            query = self.queries.get(name)
+            if query is None:
+                raise UsageError(f"there is no query {name}")
+            if query.state != "failed":
+                raise UsageError(f"query {name} has not failed", detail=f"it is {query.state}")
+            if query.given_up:
+                raise UsageError(
+                    f"query {name} cannot go on where it failed",
+                    detail=f"what it had to read is no longer kept; it failed: {query.reason}",
+                    hint="drop it and register it again",
+                )
+            query.culprits = []
+            with self.ledger.transaction() as ledger:
+                ledger.drop_meta(culprits_of(name))
+                ledger.drop_meta(restarts_of(name))
+            self.set_query_state(name, "running")
+        for listener in list(self.on_arrival):
+            listener()
 
     def set_query_state(self, name: str, state: str, reason: str = "") -> None:
         """Parks a query, or lets it go on."""

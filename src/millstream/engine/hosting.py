@@ -14,7 +14,14 @@ from millstream.core.errors import UsageError
 from millstream.engine.dataflow import Dataflow
 from millstream.engine.declarations import Declarations
 from millstream.engine.ports import CompiledQuery, DataPlane
-from millstream.engine.query import LIVE, Query, culprits_of
+from millstream.engine.query import (
+    Query,
+    culprits_of,
+    given_up_of,
+    restarted,
+    restarted_of,
+    restarts_of,
+)
 from millstream.engine.steps.runner import StepRunner
 from millstream.engine.steps.warming import warm_up
 from millstream.language.plan.windows import BEGINNING
@@ -90,6 +97,8 @@ class Hosting(Declarations):
             self._runner.install(operator)
         if text.query not in {row["name"] for row in self.ledger.queries()}:
             self.ledger.add_query(text.query, text.cql, text.start, compiled.stream)
+            if text.failed:  # it comes from elsewhere
+                self.ledger.set_query_state(text.query, "failed", text.failed)
 
     def host(self, text: Host) -> None:
         """Runs operators of a query here, from the first rows that their inputs still have."""
@@ -98,18 +107,29 @@ class Hosting(Declarations):
             self._check_text(text)
             self._check_inputs(operators)
             with self.ledger.transaction():
-                if self._state(text.query) in LIVE:
+                if self._keeps_place(text.query):
                     self.install(text)
                     for operator in operators:
                         for stream in operator.inputs:
                             self.engine.streams.hold(operator.id, stream)
                         self._own(operator.id)
                 self.register(text)
+                self._note_restart(text)
             self.run(text)
 
-    def _state(self, query: str) -> str:
-        """How a query stands; one that is new will run."""
-        return next((r["state"] for r in self.ledger.queries() if r["name"] == query), LIVE[0])
+    def _note_restart(self, text: Host) -> None:
+        """Lets a failed query go on that was restarted since (inside a transaction)."""
+        if text.restarts <= restarted(self.ledger, text.query):
+            return
+        self.ledger.set_meta(restarted_of(text.query), str(text.restarts))
+        row = next((r for r in self.ledger.queries() if r["name"] == text.query), None)
+        if row is not None and row["state"] == "failed" and self._keeps_place(text.query):
+            self.ledger.set_query_state(text.query, "running")
+            self.ledger.drop_meta(culprits_of(text.query))
+
+    def _keeps_place(self, query: str) -> bool:
+        """Whether a query has, or will have, operators here: all but those given up for good."""
+        return self.ledger.meta(given_up_of(query)) is None
 
     def register(self, text: Host) -> None:
         """Notes which operators of a query are here (inside a transaction)."""
@@ -131,8 +151,9 @@ class Hosting(Declarations):
         query = Query(text.query, text.cql, compiled.plan, text.start, compiled.stream, here)
         query.state, query.reason = row["state"], row["reason"]
         query.culprits = json.loads(self.ledger.meta(culprits_of(text.query)) or "[]")
+        query.given_up = not self._keeps_place(text.query)
         with self.engine.lock:
-            if query.state in LIVE:
+            if query.kept:
                 for operator in self.chosen(Host(text.query, text.cql, text.start, here)):
                     self.engine.operators.setdefault(operator.id, operator)
             self.engine.queries[text.query] = query
@@ -203,10 +224,12 @@ class Hosting(Declarations):
         self.remove(gone)
 
     def stop(self, query: Query) -> None:
-        """A query that has failed runs no more; it stays here, and so do its results."""
+        """A query that has failed for good runs no more; it stays here, and so do its results."""
         gone: list[str] = []
         with self.engine.lock:
             with self.ledger.transaction() as ledger:
+                query.given_up = True
+                ledger.set_meta(given_up_of(query.name), "1")
                 kept = {query.stream, *self._results_of_others(query.name)}
                 for operator in self._unused(query.name, query.operators):
                     gone += self.drop_operator(operator)
@@ -217,8 +240,8 @@ class Hosting(Declarations):
         self.remove(gone)
 
     def _unused(self, query: str, operators: Sequence[str]) -> list[str]:
-        """Operators that no other live query uses: the loop sees them no more."""
-        others = [q for q in self.engine.queries.values() if q.name != query and q.state in LIVE]
+        """Operators that no other query keeps: the loop sees them no more."""
+        others = [q for q in self.engine.queries.values() if q.name != query and q.kept]
         used = {o for other in others for o in other.operators}
         unused = [o for o in operators if o not in used]
         for operator in unused:
@@ -255,6 +278,9 @@ class Hosting(Declarations):
             return
         self.ledger.drop_query(query)
         self.ledger.drop_meta(culprits_of(query))
+        self.ledger.drop_meta(given_up_of(query))
+        self.ledger.drop_meta(restarts_of(query))
+        self.ledger.drop_meta(restarted_of(query))
         self.ledger.drop_meta(identity_of(query))
         self.ownership.drop_result(query)
         self.ledger.drop_consumer(subscriber(query))
@@ -304,7 +330,9 @@ class Hosting(Declarations):
         rows = {row["name"]: (row["cql"], row["start"]) for row in self.ledger.queries()}
         kept = self.ownership.kept_results()
         return {
-            query: Host(query, *rows[query], operators, query in kept)
+            query: Host(
+                query, *rows[query], operators, query in kept, restarted(self.ledger, query)
+            )
             for query, operators in self.ownership.hosted().items()
         }
 

@@ -22,6 +22,7 @@ from millstream.engine.scheduling.step_scheduler import StepScheduler
 from millstream.engine.steps.reports import StepReport
 from millstream.engine.steps.trains import Unit, alone
 from millstream.engine.troubles.damage import Damage
+from millstream.engine.troubles.restarting import Restarting
 from millstream.engine.troubles.step_failures import StepFailures, StepsAgain
 from millstream.engine.troubles.stopped_sources import StoppedSources, ends_all
 from millstream.engine.troubles.suspects import Suspects
@@ -63,6 +64,7 @@ class Loop:
         self.delivering = Delivering(engine, self.damage, self._say)
         self.stopped_sources = StoppedSources(engine, self._say)
         self.suspects = Suspects(engine, self._say)
+        self.restarting = Restarting(engine, self._say)
         self._failures = StepFailures(
             engine,
             self.damage,
@@ -215,7 +217,8 @@ class Loop:
 
     def _waits(self) -> bool:
         """Whether there will be more to do without anything coming from outside."""
-        return bool(self._busy) or self.scheduler.holding or self._failures.waits
+        waits = self.scheduler.holding or self._failures.waits or self.restarting.waits
+        return bool(self._busy) or waits
 
     def _fail(self, error: BaseException) -> None:
         if self.failure is None:
@@ -243,6 +246,7 @@ class Loop:
             if time.monotonic() >= self._next_review:
                 self._next_review = time.monotonic() + REVIEW_SECONDS
                 review(self.engine, self._say)
+                self.restarting.look()
             if time.monotonic() >= self._next_try:
                 self._next_try = time.monotonic() + TRY_AGAIN_SECONDS
                 self.damage.try_again()

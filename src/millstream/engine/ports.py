@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from millstream.core.errors import MillstreamError
+from millstream.core.errors import MillstreamError, UsageError
 from millstream.language.cql.analyzer import Analyzer
 from millstream.language.cql.catalog import Catalog, StreamDefinition
 from millstream.language.plan.nodes import Plan
@@ -36,6 +36,8 @@ class CompiledQuery:
     plan: Plan
     operators: tuple[Operator, ...]
     stream: str  # the result
+    refusal: UsageError | None = None  # why nobody should register it as it is written
+    crossed: bool = False  # whether its text asks for every pair of rows
 
 
 @dataclass(frozen=True, slots=True)

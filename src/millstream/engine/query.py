@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.language.plan.nodes import Plan
+from millstream.store.ledger import Ledger
 
 DAMAGED = "damaged: "  # how the reason of a query begins that a damaged file has parked
 STOPPED = "stopped: "  # and of one whose stream has no source any more
 PAUSED = "paused: "  # and of one that somebody wants to rest
-LIVE = ("running", "parked")  # states of queries whose operators are kept
+LIVE = ("running", "parked")  # states of queries that run, or will by themselves
 
 
 @dataclass(slots=True)
@@ -26,6 +27,17 @@ class Query:
     reason: str = ""
     culprits: list[dict[str, Any]] = field(default_factory=list)  # the rows behind a failure
     here_since: float = field(default_factory=time.time)  # when this process took it up
+    given_up: bool = False  # whether it has failed for good: its operators' places are gone
+
+    @property
+    def kept(self) -> bool:
+        """Whether its operators keep their cursors and states: it runs, or could go on."""
+        return not self.given_up
+
+    @property
+    def restartable(self) -> bool:
+        """Whether it has failed and can go on where it was."""
+        return self.state == "failed" and self.kept
 
     @property
     def damaged(self) -> bool:
@@ -46,3 +58,23 @@ class Query:
 def culprits_of(query: str) -> str:
     """Where the ledger keeps the rows that broke a query."""
     return f"culprits:{query}"
+
+
+def restarts_of(query: str) -> str:
+    """Where the ledger counts how often a policy has restarted a query, and when last."""
+    return f"restarts:{query}"
+
+
+def restarted_of(query: str) -> str:
+    """Where the ledger notes how often a manager has had a query restarted."""
+    return f"restarted:{query}"
+
+
+def restarted(ledger: Ledger, query: str) -> int:
+    """How often a manager has had a query restarted here."""
+    return int(ledger.meta(restarted_of(query)) or 0)
+
+
+def given_up_of(query: str) -> str:
+    """Where the ledger notes that a failed query cannot go on."""
+    return f"given-up:{query}"

@@ -3,14 +3,14 @@
 A consumer that does not acknowledge holds the segments of a result. Above the quota the query's
 operators stop, unless others use them; their inputs stay, so that the query goes on without a gap
 once its consumer has caught up. A parked query whose inputs grow beyond twice the quota is given
-up: disks are finite.
+up: disks are finite. So is one that has failed: until then it can be restarted.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal as OneOf
 
 from millstream.engine.engine import Engine
-from millstream.engine.query import Query
+from millstream.engine.query import LIVE, Query
 from millstream.language.share.dataflow import base_stream, late_stream, rejected_stream
 from millstream.store.consumers import Consumer, subscriber
 from millstream.store.delivery import Delivery
@@ -46,17 +46,15 @@ def review(engine: Engine, say: Callable[[str], None] = lambda text: None) -> No
     quota = engine.settings.quota_bytes
     engine.overdue = _left_elsewhere(held, [base_stream(n) for n in engine.appenders]) > quota
     for query in list(engine.queries.values()):
-        if query.state not in ("running", "parked"):
+        if query.state not in LIVE:
+            _bound_failed(engine, query, held, say)
             continue
         deliveries = [d for d in list(engine.deliveries) if d.result.query == query.name]
         left = max(
             (held.get((c, query.stream), 0) for c in consumers(query, deliveries)), default=0
         )
         left = max(left, _left_elsewhere(held, query.operators))
-        waiting = sum(
-            size for (consumer, _), size in held.items() if consumer.kind == "operator"
-            and consumer.name in engine.paused_operators and consumer.name in query.operators
-        )  # fmt: skip
+        waiting = _waiting(engine, query, held)
         failing = next((d for d in deliveries if d.problem), None)
         decided = verdict(query.state, left, waiting, quota, sink_fails=failing is not None)
         if decided == "park" and query.state == "running":
@@ -73,6 +71,27 @@ def review(engine: Engine, say: Callable[[str], None] = lambda text: None) -> No
             give_up(engine, query, deliveries, reason)
             say(f"query {query.name} has failed: {reason}")
     _trim_rejects(engine, quota)
+
+
+def _waiting(engine: Engine, query: Query, held: Mapping[tuple[Consumer, str], int]) -> int:
+    """Bytes of input that operators of a query which rest have yet to read."""
+    return sum(
+        size for (consumer, _), size in held.items() if consumer.kind == "operator"
+        and consumer.name in engine.paused_operators and consumer.name in query.operators
+    )  # fmt: skip
+
+
+def _bound_failed(
+    engine: Engine,
+    query: Query,
+    held: Mapping[tuple[Consumer, str], int],
+    say: Callable[[str], None],
+) -> None:
+    """Keeps the input of a failed query for a restart, as long as there is room for it."""
+    quota = engine.settings.quota_bytes
+    if query.restartable and _waiting(engine, query, held) > 2 * quota:
+        engine.hosting.stop(query)
+        say(f"query {query.name} cannot be restarted any more: its input grew too large to keep")
 
 
 def _left_elsewhere(held: Mapping[tuple[Consumer, str], int], streams: Collection[str]) -> int:
@@ -92,6 +111,7 @@ def consumers(query: Query, deliveries: Iterable[Delivery]) -> set[Consumer]:
 def give_up(engine: Engine, query: Query, deliveries: Iterable[Delivery], reason: str) -> None:
     """Fails a query and lets go of all that it held."""
     engine.fail_query(query.name, reason)
+    engine.hosting.stop(query)
     with engine.lock:
         names = consumers(query, deliveries) | {subscriber(query.name)}
         engine.deliveries = [d for d in engine.deliveries if d.result.query != query.name]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from millstream.control.recovery.restarts import NEVER
 from millstream.decide.schedule.quality import DEFAULT as DEFAULT_QUALITY
 from millstream.decide.schedule.quality import Quality
 from millstream.decide.schedule.settings import ScheduleSettings
@@ -23,6 +24,8 @@ class EngineSettings:
     backlog_rows_max: int = 2_000_000  # ingest waits while an operator is this far behind
     collect_bytes_max: int = COLLECT_BYTES_MAX
     quota_bytes: int = 4 << 30  # results that a query's consumer may leave lying
+    restart: str = NEVER  # of failed queries: never, or backoff
+    restarts_max: int = 3  # in a row
     slots: int = 2  # pieces of work in flight at once
     pace_s: float = 0.0  # between two steps of an operator, while no row waits for longer
     sharing: str = DEFAULT_SHARING  # none, exact or subsuming

@@ -51,6 +51,7 @@ def status(flow: Dataflow) -> Mapping[str, Any]:
                 "state": query.state,
                 "reason": query.reason,
                 "culprits": query.culprits,
+                "restartable": query.restartable,
                 "rows": streams[query.stream]["rows"] if query.stream in streams else 0,
                 "shed": shed.get(query.name, 0),
                 "relation": query.plan.relation,

@@ -23,6 +23,7 @@ from millstream.engine.ports import Step as PlannedStep
 from millstream.language.cql.binding.binder import bind
 from millstream.language.cql.catalog import Catalog, StreamDefinition
 from millstream.language.cql.parsing.parser import parse_query
+from millstream.language.cql.products import crosses, unasked_product
 from millstream.language.plan.rewrite import read_by
 from millstream.language.plan.windows import BEGINNING, FOREVER
 from millstream.language.share.dataflow import Operator, compile_plan, result_stream
@@ -49,11 +50,13 @@ class SparkCompiler:
         self._made: dict[tuple[str, ...], tuple[MadeStream, ...]] = {}
 
     def compile(self, cql: str, catalog: Catalog, start: int, reader: str = "") -> CompiledQuery:
+        statement = parse_query(cql)
         with self._lock:
-            plan = bind(parse_query(cql), catalog, self.analyzer, start=start)
+            plan = bind(statement, catalog, self.analyzer, start=start)
         if reader:
             plan = replace(plan, root=read_by(plan.root, reader))
-        return CompiledQuery(plan, compile_plan(plan), result_stream(plan))
+        refusal, crossed = unasked_product(statement, plan), crosses(statement)
+        return CompiledQuery(plan, compile_plan(plan), result_stream(plan), refusal, crossed)
 
     def functions_changed(self) -> None:
         with self._lock:

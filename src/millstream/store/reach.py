@@ -21,6 +21,7 @@ from millstream.language.plan.nodes import (
     inputs_of,
     is_relation,
 )
+from millstream.language.plan.products import outermost_window
 from millstream.language.plan.windows import FOREVER, Rows, Sliding, longer, reach
 from millstream.language.share.dataflow import (
     Kind,
@@ -221,17 +222,6 @@ def union_branches(node: Node) -> tuple[Node, ...]:
     if isinstance(node, Union):
         return tuple(b for side in node.inputs for b in union_branches(side))
     return (node,)
-
-
-def outermost_window(node: Node) -> Windowed | None:
-    """The window that decides how long rows of a chain stay; None where the leaf decides."""
-    match node:
-        case Windowed():
-            return node
-        case Filter() | Project():
-            return outermost_window(node.input)
-        case _:
-            return None
 
 
 def window_of(node: Aggregate) -> Sliding:

@@ -130,7 +130,12 @@ def test_posted_rows_goals_and_the_trace(run: Run, job: Path, tmp_path: Path) ->
         put = httpx.put(f"{url}/qos", json={"goals": "fresh", "query": "high", "weight": 3})
         assert [g["query"] for g in put.json()["goals"]] == [None, None, "high"]
         assert httpx.put(f"{url}/qos", json={"goals": "fresh", "query": "hihg"}).status_code == 400
-        assert httpx.put(f"{url}/qos", content=b"[").status_code == 400
+        assert (
+            httpx.put(
+                f"{url}/qos", content=b"[", headers={"Content-Type": "application/json"}
+            ).status_code
+            == 400
+        )
         job.write_text(JOB.replace("1 min", "1 ms"))  # the job file is looked at as well
         wait_until(lambda: httpx.get(f"{url}/qos").json()["goals"][0]["limit"] == 0.001)
         seen["qos"] = httpx.get(f"{url}/qos").json()

@@ -18,6 +18,7 @@ from millstream.app.config.toml_places import Places, places_of
 from millstream.control.definitions.qos_table import TableError, quality_of, schedule_of
 from millstream.control.definitions.sink_table import SinkDefinition, read_sink
 from millstream.control.definitions.stream_table import StreamReader
+from millstream.control.recovery import restarts
 from millstream.core.errors import CqlError, UsageError
 from millstream.core.names import problem_of
 from millstream.core.suggestions import did_you_mean
@@ -38,11 +39,17 @@ ENGINE_KEYS: Mapping[str, type] = {
     "backlog_rows_max": int,
     "collect_bytes_max": int,
     "quota_bytes": int,
+    "restart": str,
+    "restarts_max": int,
     "slots": int,
     "pace_s": float,
     "local_disk": bool,
     "sharing": str,
     "spark": dict,
+}
+CHOICES: Mapping[str, Sequence[str]] = {
+    "sharing": tuple(MATCHINGS.names()),
+    "restart": restarts.POLICIES,
 }
 KIND_WORDS: Mapping[type, str] = {
     int: "a whole number",
@@ -317,9 +324,9 @@ class _JobReader:
             elif kind in AT_LEAST and not AT_LEAST[kind] <= value < inf:
                 least = f"at least {AT_LEAST[kind]}"
                 self.mistakes.append(self.text.mistake(path, f"{key} is {value}", least))
-            elif key == "sharing" and value not in MATCHINGS.names():
-                names = MATCHINGS.names()
-                message = f"unknown sharing {value!r}{did_you_mean(value, names)}"
+            elif key in CHOICES and value not in CHOICES[key]:
+                names = CHOICES[key]
+                message = f"unknown {key} {value!r}{did_you_mean(value, names)}"
                 hint = f"one of {', '.join(names)}"
                 self.mistakes.append(self.text.mistake(path, message, hint))
             else:

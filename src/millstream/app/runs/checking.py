@@ -14,6 +14,7 @@ from millstream.language.cql.binding.binder import bind
 from millstream.language.cql.binding.streams import bind_time
 from millstream.language.cql.catalog import Catalog, StreamDefinition
 from millstream.language.cql.parsing.parser import parse_query
+from millstream.language.cql.products import unasked_product
 from millstream.language.plan.nodes import Plan
 
 
@@ -39,7 +40,10 @@ def check_job(job: Job, analyzer: Analyzer) -> Checked:
     plans: dict[str, Plan] = {}
     for query in job.queries:
         try:
-            plans[query.name] = bind(parse_query(query.cql), catalog, analyzer)
+            statement = parse_query(query.cql)
+            plans[query.name] = bind(statement, catalog, analyzer)
+            if refusal := unasked_product(statement, plans[query.name]):
+                raise refusal
         except UsageError as error:
             mistakes.append(query.located(error))
     return Checked(catalog, plans, tuple(mistakes))

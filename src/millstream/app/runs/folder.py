@@ -18,6 +18,7 @@ from millstream.app.config.job_changes import JobChanges, KnownQuery, changes_of
 from millstream.core.errors import StateError, UsageError
 from millstream.core.json_files import write_whole
 from millstream.core.lock import FolderLock
+from millstream.core.suggestions import did_you_mean
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.share.dataflow import base_stream
 from millstream.store.arrivals.file_source import list_files, verify_unchanged
@@ -27,6 +28,7 @@ from millstream.store.integrity.set_aside import FOLDER as SET_ASIDE
 from millstream.store.ledger_file import broken
 
 STATE = ".millstream"
+RESTARTS = "restarts.json"
 FORMAT_PART = "the output format (--format)"
 NEW_RUN = (
     "millstream apply FILE --run DIR takes changed queries over; --fresh begins anew; "
@@ -149,7 +151,7 @@ class RunFolder:
             for end in ("", ".changes", ".late", ".rejected"):
                 shutil.rmtree(self.path / f"{name}{end}", ignore_errors=True)
                 (self.path / f".{name}{end}{DIGESTS}").unlink(missing_ok=True)
-        for name in ("job.json", "summary.json"):
+        for name in ("job.json", "summary.json", RESTARTS):
             (self.home / name).unlink(missing_ok=True)
         self.forget()
 
@@ -225,10 +227,35 @@ class RunFolder:
                 )
         return summary
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
-        """Records the end; what was only needed to go on is removed."""
+    def finish(self, summary: Mapping[str, Any], *, keep_state: bool = False) -> None:
+        """Records the end; what was only needed to go on is removed, unless somebody may."""
         write_whole(self.home / "summary.json", summary)
-        self._remove_state()
+        if not keep_state:
+            self._remove_state()
+
+    def reopen(self, query: str) -> None:
+        """Lets a failed query of a finished run go on when the run is started again."""
+        known = self.summary()["queries"]
+        if query not in known:
+            raise UsageError(f"there is no query {query}{did_you_mean(query, list(known))}")
+        if known[query]["state"] != "failed":
+            raise UsageError(f"query {query} has not failed", detail="its run is finished")
+        if not known[query].get("restartable"):
+            raise UsageError(
+                f"query {query} cannot go on where it failed",
+                detail="what it had to read is no longer kept",
+                hint="begin anew with run --fresh",
+            )
+        write_whole(self.home / RESTARTS, {"queries": [*self.restarts(), query]})
+        (self.home / "summary.json").unlink()
+
+    def restarts(self) -> list[str]:
+        """Failed queries that somebody wants to go on when the run does."""
+        return list((self._read(RESTARTS) or {}).get("queries", ()))
+
+    def restarted(self) -> None:
+        """They do."""
+        (self.home / RESTARTS).unlink(missing_ok=True)
 
     def summary(self) -> dict[str, Any]:
         """What the run did; StateError where it has not come to its end."""

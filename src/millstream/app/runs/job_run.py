@@ -26,7 +26,7 @@ from millstream.app.runs.summary import counted, summarise
 from millstream.client.arrow_types import empty_table
 from millstream.client.cluster_system import ClusterSystem
 from millstream.client.system import Figures, System
-from millstream.core.errors import MillstreamError, ResourceError
+from millstream.core.errors import MillstreamError, ResourceError, UsageError
 from millstream.core.extras import told_where_missing
 from millstream.decide.schedule.quality import Quality
 from millstream.store.delivery import Result, Sink
@@ -104,6 +104,10 @@ def run_job(
                 share_out_goals(system, job)
             folder.record(job, settings.format)
             edits.attach(poll)
+            for name in folder.restarts():
+                with suppress(UsageError):  # it goes on already
+                    system.restart(name)
+            folder.restarted()
             with oversight as (tick, more):
                 shown.say(_begun(system, job))
                 strictly = strict_tick(tick, system.figures, folder.path)
@@ -126,7 +130,8 @@ def run_job(
                 f"not finished: {', '.join(resting)} rests; take paused away and run it again"
             )
         else:
-            folder.finish(summary)
+            kept = any(q.get("restartable") for q in summary["queries"].values())
+            folder.finish(summary, keep_state=kept)
     return summary
 
 

@@ -36,6 +36,7 @@ KEPT = "qos.json"
 LIVE = "live.json"
 WISHES = "wishes"
 APPLY = "apply"  # the key of a wish for another job file
+RESTART = "restart"  # and of one for a failed query to go on
 WISH_KEYS = ("goals", "template", MAY_DROP, "query", "weight", "forget")
 LOOK_SECONDS = 0.5
 LIVE_SECONDS = 2.0
@@ -81,6 +82,13 @@ class LiveRun:
         done = self.edits.apply(job)
         self._file_seen = 0  # its goals may have changed with it
         return done
+
+    def restart(self, name: str) -> dict[str, Any]:
+        """Lets a failed query go on where it failed."""
+        self.engine.restart_query(name)
+        self.loop.wake()
+        self._shown.say(f"query {name} is restarted")
+        return {"restarted": name}
 
     # -- goals ----------------------------------------------------------------------------------
 
@@ -165,6 +173,8 @@ class LiveRun:
             done = self.apply(Path(str(wish[APPLY])))
             self._shown.say(f"the job is now that of {wish[APPLY]}")
             return done
+        if RESTART in wish:
+            return self.restart(str(wish[RESTART]))
         answer = self.change_goals(wish)
         self._shown.say("goals of quality changed")
         return answer
@@ -195,7 +205,7 @@ class LiveRun:
 
 def leave_wish(home: Path, wish: Mapping[str, Any]) -> Path:
     """Puts a wish into a run's folder; gives the file that will hold the answer."""
-    if APPLY not in wish:
+    if APPLY not in wish and RESTART not in wish:
         _checked_wish(wish)
     folder = home / WISHES
     folder.mkdir(exist_ok=True)

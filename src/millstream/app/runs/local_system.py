@@ -234,6 +234,10 @@ class LocalSystem:
         self.engine.pause_query(name, wanted, why)
         self._changed()
 
+    def restart(self, name: str) -> None:
+        self.engine.restart_query(name)
+        self._changed()
+
     def drop(self, name: str) -> None:
         with self.engine.lock:
             self.engine.drop_query(name)

@@ -37,6 +37,8 @@ def summarise(
             entry["reason"] = query["reason"]
         if query["culprits"]:
             entry["culprits"] = query["culprits"]
+        if query.get("restartable"):
+            entry["restartable"] = True
         queries[name] = entry
     streams = {
         name: {"rows": s["rows"], "late": s["late"], "rejected": s["rejected"]}
@@ -149,7 +151,10 @@ def _closing(summary: Mapping[str, Any], again: bool) -> str:
         return f"finished before: {text}; nothing to do"
     failed = [n for n, q in summary["queries"].items() if q["state"] == "failed"]
     if failed:
-        return f"{text}; failed: {', '.join(_plain(n) for n in failed)}"
+        told = f"{text}; failed: {', '.join(_plain(n) for n in failed)}"
+        kept = [n for n in failed if summary["queries"][n].get("restartable")]
+        command = f"millstream restart {kept[0]} --run {_relative(summary['out'])}" if kept else ""
+        return f"{told}; to try one again: {command}" if kept else told
     return f"done: {text}"
 
 

@@ -67,6 +67,8 @@ class HandleSession(Protocol):
         self, goals: Goals, query: str | None = None, *, weight: float | None = None
     ) -> None: ...
 
+    def restart(self, name: str) -> None: ...
+
     def drop(self, name: str) -> None: ...
 
 
@@ -257,6 +259,12 @@ class QueryHandle:
     def set_quality(self, goals: Goals, *, weight: float | None = None) -> None:
         """What is wanted of this query, beside what is wanted of all; None forgets it."""
         self._session.set_quality(goals, self.name, weight=weight)
+
+    def restart(self) -> "QueryHandle":
+        """Lets the query go on where it failed: nothing is lost or comes twice. If what broke it is
+        still there, it fails again."""
+        self._session.restart(self.name)
+        return self
 
     def drop(self) -> None:
         """Stops the query and forgets it; others that share its operators go on."""

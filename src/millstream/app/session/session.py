@@ -232,6 +232,9 @@ class Session:
     def queries(self) -> tuple[QueryHandle, ...]:
         return tuple(QueryHandle(self, name) for name in self.system.queries())
 
+    def restart(self, name: str) -> None:
+        self.system.restart(name)
+
     def drop(self, name: str) -> None:
         self.system.drop(name)
 

@@ -141,6 +141,9 @@ class Backend:
             )
         return self._session.stream(cql=cql).name
 
+    def restart(self, name: str) -> None:
+        self._source.restart(name)
+
     def drop(self, name: str) -> None:
         self._source.drop(name)
 

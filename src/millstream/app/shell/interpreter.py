@@ -54,6 +54,7 @@ class Interpreter:
             r"\explain": self._explain,
             r"\tail": self._tail,
             r"\alarms": self._alarms,
+            r"\restart": self._restart,
             r"\drop": self._drop,
             r"\push": self._push,
             r"\i": self._include,
@@ -158,6 +159,10 @@ class Interpreter:
 
     def _tail(self, name: str) -> None:
         self._print(self._backend.tail(name))
+
+    def _restart(self, name: str) -> None:
+        self._backend.restart(name)
+        self._write(f"query {name} goes on")
 
     def _drop(self, name: str) -> None:
         self._backend.drop(name)

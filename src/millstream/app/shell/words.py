@@ -10,6 +10,7 @@ COMMANDS: Mapping[str, str] = {
     r"\explain": "what a query means: \\explain SELECT ...",
     r"\tail": "results of a query as they come: \\tail NAME; Ctrl-C ends it",
     r"\alarms": "what needs attention, since when, and what to do",
+    r"\restart": "let a failed query go on where it failed: \\restart NAME",
     r"\drop": "end a query: \\drop NAME",
     r"\push": 'a row for a stream without source: \\push NAME {"column": 1}',
     r"\i": "statements of a file: \\i FILE",
@@ -24,9 +25,11 @@ SPOKEN: tuple[tuple[str, str], ...] = (
     (r"show(?:\s+(?:streams|queries|tables|all))?", r"\d"),
     (r"desc(?:ribe)?(?:\s+(?:stream|query|table))?\s+(?P<rest>\S+)", r"\d"),
     (r"drop(?:\s+query)?\s+(?P<rest>\S+)", r"\drop"),
+    (r"restart(?:\s+query)?\s+(?P<rest>\S+)", r"\restart"),
     (r"explain\s+(?P<rest>.+)", r"\explain"),
 )
-NAMED = (r"\d", r"\tail", r"\drop", r"\push")  # commands that take a name
+OF_QUERIES = (r"\tail", r"\restart", r"\drop")
+NAMED = (r"\d", *OF_QUERIES, r"\push")  # commands that take a name
 
 
 def as_command(text: str) -> str:
@@ -63,7 +66,7 @@ def _after_command(text: str, known: Known) -> tuple[str, list[str]]:
     if command == r"\explain":
         return candidates(rest, known)
     if command in NAMED and " " not in rest:
-        streams = () if command in (r"\tail", r"\drop") else known.streams
+        streams = () if command in OF_QUERIES else known.streams
         queries = () if command == r"\push" else known.queries
         return rest, fitting(rest, sorted([*streams, *queries]))
     return "", []

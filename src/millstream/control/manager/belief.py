@@ -63,7 +63,9 @@ def _after_hosting(have: Inventory, command: Host | Unhost) -> Inventory:
         before = known.operators if known else ()
         hosted = tuple(dict.fromkeys((*before, *command.operators)))
         result = command.result or (known.result if known else False)
-        queries[command.query] = HostedQuery(command.cql, command.start, hosted, result)
+        queries[command.query] = HostedQuery(
+            command.cql, command.start, hosted, result, command.restarts
+        )
     elif known is not None:
         kept = tuple(o for o in known.operators if o not in command.operators)
         if kept:

@@ -35,6 +35,7 @@ from millstream.control.protocol.commands import (
 from millstream.control.protocol.records import Peer
 from millstream.control.protocol.replies import Inventory
 
+REASON_MAX = 2000  # characters of why a query has failed that are told on
 EARLY = ("compiling", "holding", "placing", "deploying")  # rows must not come yet
 
 
@@ -70,8 +71,9 @@ def owner_of(state: ManagerState, stream: str) -> str:
 
 
 def placed_operators(query: Query) -> tuple[str, ...]:
-    """The operators that run for a query: all, or, once it has failed, the one with its rows."""
-    if query.phase in PLACED:
+    """The operators that run for a query, or rest for it while it can be restarted: all, or, once
+    it has failed for good, the one with its rows."""
+    if query.phase in PLACED or (query.phase == "failed" and query.resumable):
         return query.operators
     return (query.result,) if query.phase == "failed" and query.result else ()
 
@@ -319,12 +321,19 @@ def _hosts(state: ManagerState, have: Inventory, want: Wanted, plan: Blueprint) 
         hosted = set(known.operators) if known and name not in have.pending else set()
         missing = [o for o in operators if o not in hosted and o not in plan.frozen]
         result = query.result in operators and query.result not in plan.frozen
-        if not missing and not (result and known and not known.result):
-            continue
-        assert query.start is not None
         told = tuple(o for o in operators if o not in plan.frozen)
-        found.append(Host(name, query.cql, query.start, told, result))
+        restarted = known is not None and known.restarts < query.restarts and bool(told)
+        if not missing and not restarted and not (result and known and not known.result):
+            continue
+        found.append(hosting_of(query, told, result=result))
     return found
+
+
+def hosting_of(query: Query, operators: tuple[str, ...], *, result: bool) -> Host:
+    """What a processor is told that runs operators of a query, or keeps those of a failed one."""
+    assert query.start is not None
+    failed = (query.reason or "failed")[:REASON_MAX] if query.phase == "failed" else ""
+    return Host(query.name, query.cql, query.start, operators, result, query.restarts, failed)
 
 
 def _unhosts(have: Inventory, want: Wanted, plan: Blueprint) -> list[Command]:

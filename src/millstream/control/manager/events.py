@@ -76,6 +76,13 @@ class Submit:
 
 
 @dataclass(frozen=True, slots=True)
+class Restart:
+    """A failed query goes on where it failed."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     name: str
 
@@ -144,7 +151,8 @@ class Introduced:
 
 Event = (
     Joined | Replied | Unanswered | Tick | DeclareStream | StartStreams | ForgetStream | Submit
-    | Drop | RequestMove | Drain | Remove | Change | SetGoals | SetSchedule | FromAbove | Introduced
+    | Drop | Restart | RequestMove | Drain | Remove | Change | SetGoals | SetSchedule | FromAbove
+    | Introduced
 )  # fmt: skip
 
 

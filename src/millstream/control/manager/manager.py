@@ -28,6 +28,7 @@ from millstream.control.manager.events import (
     Remove,
     Replied,
     RequestMove,
+    Restart,
     Send,
     SetGoals,
     SetSchedule,
@@ -59,7 +60,7 @@ from millstream.control.protocol.commands import (
 )
 from millstream.control.protocol.envelope import MESSAGES_MAX, Envelope
 from millstream.control.protocol.replies import Done, Held, Inventory, Refusal, Reply, Reported
-from millstream.control.recovery import learning, losing, silence
+from millstream.control.recovery import failed_queries, learning, losing, silence
 from millstream.core.errors import UsageError
 from millstream.core.names import problem_of
 
@@ -95,6 +96,7 @@ def _stepped(
         return _send(turn)
     _relocate(turn)
     migration.advance(turn)
+    failed_queries.review(turn)
     quality.tidy(turn)
     tiers.tidy(turn)
     for move in decisions.review(turn):
@@ -154,6 +156,8 @@ def _handle(turn: Turn, event: Event) -> None:
             plans.submit(turn, event)
         case Drop():
             plans.drop(turn, event)
+        case Restart(name):
+            failed_queries.restart(turn, name)
         case RequestMove():
             migration.request(turn, event)
         case Drain(processor, back):

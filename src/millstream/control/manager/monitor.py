@@ -174,14 +174,17 @@ def _told_of(
 
 def _note_query(turn: Turn, processor: str, name: str, told: Mapping[str, Any]) -> None:
     query = turn.state.queries.get(name)
-    if (
-        query is None
-        or told.get("state") != "failed"
-        or query.phase not in ("running", "deploying")
-    ):
+    if query is None or told.get("state") != "failed":
+        return
+    if int(told.get("restarts", 0)) < query.restarts:
+        return  # what it says is older than the restart
+    resumable = bool(told.get("restartable", False))
+    if query.phase == "failed" and query.resumable and not resumable:
+        turn.query(name, resumable=False)
+    if query.phase not in ("running", "deploying"):
         return
     reason = str(told.get("reason", ""))
-    turn.query(name, phase="failed", reason=reason)
+    turn.query(name, phase="failed", reason=reason, resumable=resumable, failed_s=turn.now_s)
     turn.decide("failure", f"query {name} has failed on {processor}", reason, about=("query", name))
 
 

@@ -40,7 +40,7 @@ from millstream.control.protocol.replies import (
     Reply,
     StreamMark,
 )
-from millstream.control.recovery import losing
+from millstream.control.recovery import failed_queries, losing
 from millstream.control.recovery.silence import WAYS
 from millstream.core.errors import UsageError
 from millstream.core.operator_graph import GraphOperator, OperatorGraph
@@ -153,6 +153,7 @@ def _begin_hold(turn: Turn, query: Query, reply: Compiled) -> None:
     if query.dry_run:
         _consider(turn, query, reply)
         return
+    failed_queries.take_over(turn, query.name, {o.id for o in reply.operators})
     used = {o for q in turn.state.queries.values() for o in placed_operators(q)}
     shared = tuple(o.id for o in reply.operators if o.id in used)
     if moving(turn.state, (*reply.sources, *shared)):

@@ -15,6 +15,7 @@ from millstream.control.moves.table import ARRIVING, ENDED, Phase, Story
 from millstream.control.protocol.commands import Command
 from millstream.control.protocol.records import Peer
 from millstream.control.protocol.replies import Compiled, Inventory, Refusal, StreamMark
+from millstream.control.recovery.restarts import NEVER
 from millstream.decide.balance.cost_models import DEFAULT_COST_MODEL, CostMemory
 from millstream.decide.balance.redistribution import DEFAULT_POLICY, Memory, Parameters
 from millstream.decide.place.patterns import DEFAULT_PATTERN
@@ -54,6 +55,8 @@ class Settings:
     prepare_s_max: float = 600.0  # after which an unprepared move is undone
     queue_s: float = 10.0  # between looks whether a queued query fits
     attempts_max: int = 3  # at placing, and at hosting a query
+    restart: str = NEVER  # of failed queries: never, or backoff (control/recovery/restarts.py)
+    restarts_max: int = 3  # in a row
     decisions_kept: int = 1000
 
 
@@ -127,6 +130,11 @@ class Query:
     weight: float = 1.0  # how much it counts when others have to make room
     awaits_room: bool = False  # queued until running operators have moved
     rooms: int = 0  # times that room was made for it
+    resumable: bool = False  # it has failed, and its operators keep their places
+    failed_s: float = 0.0
+    restarts: int = 0  # by anybody
+    tried: int = 0  # in a row by the policy, the last of them at
+    tried_s: float = 0.0
 
     @property
     def ended(self) -> bool:

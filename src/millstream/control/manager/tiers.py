@@ -62,6 +62,7 @@ from millstream.control.protocol.replies import (
     Reported,
     StreamMark,
 )
+from millstream.control.recovery import failed_queries
 from millstream.core.names import problem_of
 
 SUMMED = ("cpu", "cores", "memory", "memory_rows", "slots", "processors")
@@ -164,11 +165,14 @@ def _declare(turn: Turn, name: str, table: dict[str, Any], ingest: bool) -> None
 def _host(turn: Turn, command: Host) -> None:
     known = turn.state.queries.get(command.query)
     wanted = tuple(sorted({*(known.given if known else ()), *command.operators}))
+    if known is not None and command.restarts > known.restarts:
+        failed_queries.restarted_above(turn, known, command.restarts)
     if known is not None and known.given == wanted and known.phase != "dropping":
         return
     turn.put(
         Query(
             command.query, command.cql, submitted_s=turn.now_s, start=command.start, given=wanted,
+            restarts=command.restarts,
         )
     )  # fmt: skip
 
@@ -252,7 +256,12 @@ def _report(state: ManagerState, since: int) -> Reported:
         if name in state.queries and state.queries[name].phase in PLACED
     }
     failed = {
-        q.name: {"state": "failed", "reason": q.reason}
+        q.name: {
+            "state": "failed",
+            "reason": q.reason,
+            "restartable": q.resumable,
+            "restarts": q.restarts,
+        }
         for q in state.queries.values()
         if q.phase == "failed"
     }
@@ -268,7 +277,7 @@ def _report(state: ManagerState, since: int) -> Reported:
 def _inventory(state: ManagerState) -> Inventory:
     above = state.above.get("above", Above())
     queries = {
-        q.name: HostedQuery(q.cql, q.start or 0, q.given, bool(q.result))
+        q.name: HostedQuery(q.cql, q.start or 0, q.given, bool(q.result), q.restarts)
         for q in state.queries.values()
         if q.given and q.phase != "dropping"
     }

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from millstream.control.admission.rules import answers
 from millstream.control.manager.connections import (
+    hosting_of,
     outside_inputs,
     owner_of,
     placed_operators,
@@ -31,7 +32,6 @@ from millstream.control.moves.table import COMMITTED, ENDED, Phase
 from millstream.control.protocol.commands import (
     Command,
     Complete,
-    Host,
     Prepare,
     Progress,
     Seal,
@@ -147,7 +147,7 @@ def _prepare(state: ManagerState, move: Move) -> Prepare:
     for query in state.queries.values():
         mine = tuple(o for o in placed_operators(query) if o in move.operators)
         if mine and query.start is not None:
-            hosts.append(Host(query.name, query.cql, query.start, mine, query.result in mine))
+            hosts.append(hosting_of(query, mine, result=query.result in mine))
     inputs = {
         s: _peer(state, owner_of(state, s), s)
         for s in outside_inputs(state, move)

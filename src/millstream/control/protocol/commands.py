@@ -88,6 +88,8 @@ class Host:
     start: Micros
     operators: Names
     result: bool = False  # its last operator is among them: keep its rows for subscribers
+    restarts: Count = 0  # so often somebody has restarted it: a failure before that is over
+    failed: Text = ""  # why it has failed: it comes to rest here, until it is restarted
     do: Literal["host"] = "host"
 
 

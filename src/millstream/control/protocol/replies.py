@@ -132,6 +132,7 @@ class HostedQuery:
     start: Micros
     operators: Names
     result: bool = False
+    restarts: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,10 +41,12 @@ def lose(turn: Turn, name: str) -> None:
     queries = [q.name for q in state.queries.values() if needs(state, q, name)]
     streams = [s.name for s in state.streams.values() if s.processor == name]
     operators = sum(o.processor == name for o in state.operators.values())
+    for query in [q for q in state.queries.values() if q.resumable and _placed_at(state, q, name)]:
+        turn.query(query.name, resumable=False)
     mark = f"what only {name} had is gone: it was lost, last heard at {_clock(since_s)}"
-    for query in queries:
-        turn.query(query, phase="dropping", lost=mark, floor=_reached(state, query))
-        turn.remove("marks", query)
+    for gone in queries:
+        turn.query(gone, phase="dropping", lost=mark, floor=_reached(state, gone))
+        turn.remove("marks", gone)
     for stream in streams:
         turn.put(replace(state.streams[stream], processor=NOBODY))
     _end_handed(turn, queries)
@@ -75,11 +77,17 @@ def _reached(state: ManagerState, name: str) -> int | None:
     return max([*usual, query.start or 0, query.floor or 0]) if usual else query.start
 
 
+def _placed_at(state: ManagerState, query: Query, processor: str) -> bool:
+    """Whether a processor has an operator of a query."""
+    places = {state.operators[o].processor for o in query.operators if o in state.operators}
+    return processor in places
+
+
 def needs(state: ManagerState, query: Query, processor: str) -> bool:
     """Whether a query has, or reads, something that only this processor has."""
     if query.phase == "dropping" or query.ended:
         return False
-    placed = {state.operators[o].processor for o in query.operators if o in state.operators}
+    placed = _placed_at(state, query, processor)
     entered = {
         state.streams[name].processor
         for name in (s.removeprefix("s:") for s in query.sources)
@@ -90,7 +98,7 @@ def needs(state: ManagerState, query: Query, processor: str) -> bool:
         and m.phase is not Phase.OWNED for o in m.operators
         if m.phase is Phase.SEALED or m.target != processor
     }  # fmt: skip
-    return processor in placed | entered or not handed.isdisjoint(query.operators)
+    return placed or processor in entered or not handed.isdisjoint(query.operators)
 
 
 def _end_handed(turn: Turn, queries: list[str]) -> None:

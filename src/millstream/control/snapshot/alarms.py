@@ -193,6 +193,8 @@ class _Judge:
         full = {e.target for e in self.snapshot.edges if e.pressure >= PRESSURE_ALARM}
         for target in sorted(full):
             operator = self._operators.get(target)
+            if operator is not None and operator.state == "paused":
+                continue  # its queries say why
             name = operator.label if operator is not None else target
             yield Alarm(
                 "warning", f"{name} does not keep up with its rows", "operator", target, "pressure",
@@ -208,7 +210,8 @@ class _Judge:
                 "error", f"query {query.name} failed: {query.reason}", *subject, "failed",
                 query.error.place if query.error else "", mine,
                 query.error.at if query.error else 0.0,
-                "correct the row or the query, then register it again",
+                RESTART if query.restartable else "correct the row or the query, then register it "
+                "again",
             )  # fmt: skip
         elif query.state == "stalled":
             yield Alarm(
@@ -279,6 +282,7 @@ class _Judge:
         return tuple(sorted(found))
 
 
+RESTART = "correct what broke it, then restart it; or drop it and register it again"
 HELD = {
     "parked": "see to what the reason names, read what lies there, or drop the query",
     "waiting": "it is taken when there is room",

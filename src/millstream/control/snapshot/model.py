@@ -187,6 +187,7 @@ class QuerySnapshot:
     goals_cost: float = 0.0  # of time: its steps went before older rows of others, for its goals
     error: ErrorSnapshot | None = None
     droppable: bool = True  # whether whoever looks on may end it
+    restartable: bool = False  # whether it has failed and can go on where it was
     cause: str = ""  # what holds it up most, in a sentence
     cause_operator: str = ""
     lost: str = ""  # what is missing of its result, because a processor was lost
@@ -380,6 +381,10 @@ class SnapshotSource(Protocol):
 
     def act(self, action: str, name: str, to: str = "") -> str:
         """Carries out one of ACTIONS on a query, processor or operator; says what was done."""
+        ...
+
+    def restart(self, name: str) -> None:
+        """Lets a failed query go on where it failed."""
         ...
 
     def results(self, query: str, after: int = 0) -> Results:

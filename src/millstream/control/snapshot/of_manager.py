@@ -112,12 +112,14 @@ class _Reader:
         queue = int(value.get("queue_rows", 0))
         since = value.get("waiting_since")
         lost = self._state_of(record.processor) == "silent"
+        users = [self.state.queries[q] for q in self._users.get(record.id, ())]
+        rests = bool(users) and all(q.phase == "failed" for q in users)
         return OperatorSnapshot(
             record.id,
             record.kind,
             record.label,
             record.processor,
-            "moving" if record.id in self._moving else "paused" if lost else "running",
+            "moving" if record.id in self._moving else "paused" if lost or rests else "running",
             tuple(sorted(self._users.get(record.id, ()))),
             rows_in=int(value.get("rows_in", 0)),
             rows_out=int(value.get("rows_out", 0)),
@@ -201,6 +203,7 @@ class _Reader:
             result=query.result,
             operators=query.operators,
             error=self._error(query) if failed else None,
+            restartable=failed and query.resumable,
             cause=cause.sentence if cause else "",
             cause_operator=cause.operator if cause else "",
             lost=query.lost,

@@ -11,6 +11,7 @@
     POST   /api/explain              {"cql": "..."}
     POST   /api/preview              {"cql": "...", "rows": 20}
     POST   /api/queries              {"name": "...", "cql": "..."}
+    POST   /api/queries/NAME/restart a failed query goes on where it failed
     DELETE /api/queries/NAME
     POST   /api/pauses               {"action": "pause" or "resume", "name": "..."}: of a query
     POST   /api/actions              {"action": ..., "name": ..., "to": ...}: any other of ACTIONS
@@ -168,6 +169,13 @@ def _questions(app: Application, source: SnapshotSource, feed: Feed) -> None:
         decision = await run_in_threadpool(source.register, name, cql)
         await run_in_threadpool(feed.tick)
         return JSONResponse(to_json(decision))
+
+    @app.post("/api/queries/{name}/restart")
+    @submits
+    async def restart(name: str) -> JSONResponse:
+        await run_in_threadpool(source.restart, name)
+        await run_in_threadpool(feed.tick)
+        return JSONResponse({"restarted": name})
 
     @app.delete("/api/queries/{name}")
     @submits

@@ -1,7 +1,8 @@
-"""Asks the endpoint of a run about its goals, and changes them."""
+"""Asks the endpoint of a run about its goals, changes them, and restarts failed queries."""
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from millstream.client.http import HttpClient, json_of
 from millstream.core.errors import AwayError, StateError
@@ -9,12 +10,17 @@ from millstream.core.errors import AwayError, StateError
 
 def run_quality(url: str, token: str | None) -> dict[str, Any]:
     """How the goals of a run stand."""
-    return _asked("GET", url, token)
+    return _asked("GET", f"{url.rstrip('/')}/qos", token)
 
 
 def change_quality(url: str, token: str | None, wish: Mapping[str, Any]) -> dict[str, Any]:
     """Changes goals; gives how all of them stand."""
-    return _asked("PUT", url, token, wish)
+    return _asked("PUT", f"{url.rstrip('/')}/qos", token, wish)
+
+
+def restart_query(url: str, token: str | None, query: str) -> dict[str, Any]:
+    """Lets a failed query of a run go on."""
+    return _asked("POST", f"{url.rstrip('/')}/queries/{quote(query, safe='')}/restart", token, {})
 
 
 def _asked(
@@ -22,7 +28,7 @@ def _asked(
 ) -> dict[str, Any]:
     client = HttpClient(token)
     try:
-        told = json_of(client.ask(method, f"{url.rstrip('/')}/qos", body))
+        told = json_of(client.ask(method, url, body))
     except AwayError as error:
         raise StateError(f"no run answers at {url}", detail=error.detail) from None
     finally:

@@ -233,7 +233,10 @@ class Application(FastAPI):
             site = "none"  # a link to our page, in a notebook say: who shows it reads nothing of it
         if not own or site not in ("none", "same-origin"):
             raise AnswerError(403, "denied", "a web page of another origin may not ask")
-        kind = headers.get("content-type", JSON_BODY).partition(";")[0].strip().lower()
+        # a page can send a body of no kind at all, and nobody else needs to
+        body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        kind = headers.get("content-type", "of no kind" if body else JSON_BODY)
+        kind = kind.partition(";")[0].strip().lower()
         asks = request.method not in ("GET", "HEAD") and headers.get(CHANGE_HEADER) is None
         if asks and kind not in BODIES:  # our header shows as well that no foreign page sends it
             hint = f"send the header Content-Type: {JSON_BODY}"

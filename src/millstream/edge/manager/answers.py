@@ -109,6 +109,8 @@ def settings(state: ManagerState) -> Answer:
         "weight_network": s.weight_network,
         "weight_cpu": s.weight_cpu,
         "weight_balance": s.weight_balance,
+        "restart": s.restart,
+        "restarts_max": s.restarts_max,
     }
 
 
@@ -199,6 +201,18 @@ def query(state: ManagerState, name: str) -> Answer:
         "culprits": told.get("culprits", []),
         **{name: told.get(name) for name in RATIO_FIGURES},
     }
+
+
+def restarted(state: ManagerState, name: str, restarts: int) -> bool:
+    """Whether every processor with a part of a query knows that it was restarted so often."""
+    query = state.queries.get(name)
+    if query is None or query.phase != "running" or query.restarts > restarts:
+        return True  # what became of it is told
+    for place in {state.operators[o].processor for o in query.operators if o in state.operators}:
+        have = state.live[place].actual if place in state.live else None
+        if have is None or name not in have.queries or have.queries[name].restarts < restarts:
+            return False
+    return True
 
 
 def _is_manager(state: ManagerState, name: str) -> bool:

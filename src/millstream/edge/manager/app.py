@@ -6,6 +6,7 @@
     GET    /streams                       POST /streams    DELETE /streams/NAME
     POST   /streams/start                 rows may come
     POST   /streams/check                 whether a client may name this source
+    POST   /queries/NAME/restart          a failed query goes on where it failed
     POST   /moves                         {"operator", "to", "subplan", "dry_run"}
     POST   /redistribution                carry out what the policy wants
     POST   /queries/NAME/placement  /replacement      by distance (manager_placement.py)
@@ -41,6 +42,7 @@ from millstream.control.manager.events import (
     Joined,
     Remove,
     RequestMove,
+    Restart,
     Submit,
 )
 from millstream.control.manager.state import ManagerState
@@ -82,6 +84,12 @@ class _Query:
     dry_run: bool = False
     weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Restart:
+    __pydantic_config__ = EXACT
+    wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +355,20 @@ def add_query_routes(app: Application, desk: Desk) -> None:
         asked = await record_body(request, _Query)
         async with desk.changing() as driver:
             return await _submitted(driver, asked)
+
+    @app.post("/queries/{name}/restart")
+    @submits
+    async def restart(name: str, request: Request) -> dict[str, Any]:
+        asked = await record_body(request, _Restart)
+        async with desk.changing() as driver:
+            driver.feed(Restart(name))
+            restarts = driver.state.queries[name].restarts
+
+            def told(state: ManagerState) -> bool | None:
+                return True if answers.restarted(state, name, restarts) else None
+
+            await driver.until(told, asked.wait_s)
+            return answers.query(driver.state, name)
 
     @app.delete("/queries/{name}")
     @submits

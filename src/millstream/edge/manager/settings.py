@@ -8,6 +8,7 @@ from millstream.client.http import checked_url
 from millstream.control.admission.rules import PLACERS
 from millstream.control.manager.decisions import FRAGMENTS, SQPR
 from millstream.control.manager.state import Settings
+from millstream.control.recovery import restarts
 from millstream.core.errors import UsageError
 from millstream.decide.balance.cost_models import COST_MODELS
 from millstream.decide.balance.redistribution import POLICIES
@@ -28,6 +29,7 @@ AMOUNTS: Mapping[str, tuple[float, float]] = {
     "replan_s": (0.0, 1e6),
     "replan_gain": (0.0, 1.0),
     "moves_a_minute": (0.0, 1000.0),
+    "restarts_max": (1, 1000),
     "weight_admit": (0.0, 1e6),
     "weight_network": (0.0, 1e6),
     "weight_cpu": (0.0, 1e6),
@@ -59,6 +61,7 @@ class ManagerSettings(Listening):
             (POLICIES, self.deciding.policy),
         ):
             registry.get(name)
+        restarts.checked(self.deciding.restart)
         if self.deciding.placer not in (SQPR, FRAGMENTS, *PLACERS.names()):
             PLACERS.get(self.deciding.placer)
 
@@ -74,12 +77,14 @@ def changed(known: Settings, body: Mapping[str, Any]) -> Settings:
             changes[key] = str(value)
         elif key in SWITCHES:
             changes[key] = _switch(key, value)
+        elif key == "restart":
+            changes[key] = restarts.checked(str(value))
         elif key in AMOUNTS:
             (parameters if key in PARAMETERS else changes)[key] = _amount(key, value)
         else:
             raise UsageError(
                 f"unknown setting {key!r}",
-                hint=f"one of {', '.join((*STRATEGIES, *SWITCHES, *AMOUNTS))}",
+                hint=f"one of {', '.join((*STRATEGIES, *SWITCHES, 'restart', *AMOUNTS))}",
             )
     if parameters:
         changes["parameters"] = replace(known.parameters, **parameters)

@@ -160,6 +160,9 @@ class ManagerView:
         except UsageError as error:
             raise mistake(cql, error.message, error.detail, error.hint) from None
 
+    def restart(self, name: str) -> None:
+        self._client.restart(name, SUBMIT_S)
+
     def drop(self, name: str) -> None:
         self._client.drop(name, SUBMIT_S)
         self._forget(name)

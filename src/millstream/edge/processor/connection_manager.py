@@ -336,6 +336,8 @@ class ConnectionManager:
 
     def _compiled(self, command: Compile) -> Compiled:
         compiled = self.processor.hosting.compile(command.cql, None)
+        if not any(t.cql == command.cql for t in self.processor.hosting.texts().values()):
+            self.processor.engine.check_new(compiled)
         plan, operators = compiled.plan, compiled.operators
         sources = sorted({base_stream(s.stream) for s in sources_of(plan.root)})
         return Compiled(
@@ -418,10 +420,7 @@ class ConnectionManager:
         return Inventory(
             {name: d.ingest for name, d in declared.items()},
             tuple(name for name, d in declared.items() if d.started),
-            {
-                query: HostedQuery(text.cql, text.start, text.operators, text.result)
-                for query, text in self.processor.hosting.texts().items()
-            },
+            {query: _hosted(text) for query, text in self.processor.hosting.texts().items()},
             {o.stream: o.epoch for o in ownership.all_owned()},
             {q: tuple(streams) for q, streams in ledger.consumers_of("deployment").items()},
             {stream: tuple(sorted(names)) for stream, names in expected.items()},
@@ -442,3 +441,7 @@ class ConnectionManager:
             revision=revision,
             tables=self._tables() if led_by != lineage else {},
         )
+
+
+def _hosted(text: Host) -> HostedQuery:
+    return HostedQuery(text.cql, text.start, text.operators, text.result, text.restarts)

@@ -18,9 +18,9 @@ def settled(processor: "Processor") -> bool:
     engine = processor.engine
     if any(not (i.ended or i.follow) for i in list(engine.ingests.values())):
         return False
-    watching = about_the_system(engine)
+    watching = about_the_system(engine) | engine.paused_operators
     for operator in list(engine.operators.values()):
-        if operator.id in watching or operator.id in engine.paused_operators:
+        if operator.id in watching:
             continue
         if any(engine.pending(operator).values()):
             return False

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from millstream.edge.processor.settling import settled
+from millstream.engine.query import restarted
 from millstream.store.reach import marks, reachable
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class StatisticsGatherer:
             q.name: {
                 "state": q.state,
                 "reason": q.reason,
+                "restartable": q.restartable,
+                "restarts": restarted(self.processor.engine.ledger, q.name),
                 **(ratios[q.name].figures() if q.name in ratios else {}),
             }
             for q in list(self.processor.engine.queries.values())

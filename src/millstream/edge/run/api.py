@@ -5,6 +5,7 @@
     GET  /ready         whether it does its work, 503 with the reasons
     GET  /status        streams, operators and queries with their figures, and scheduling
     GET  /qos           goals of quality beside what is measured, the algorithm in charge
+    POST /queries/NAME/restart    a failed query goes on where it failed
     PUT  /qos           {"goals": "delay <= 2s", "query": "errors", "weight": 2}
 
 It lives as long as the run. A stream whose rows are posted ends when somebody says so; then the run
@@ -50,6 +51,8 @@ class LiveRun(Protocol):
     def scheduling(self) -> dict[str, Any]: ...
 
     def change_goals(self, wish: Mapping[str, Any]) -> dict[str, Any]: ...
+
+    def restart(self, name: str) -> dict[str, Any]: ...
 
 
 @contextmanager
@@ -104,3 +107,8 @@ def add_routes(app: Application, live: LiveRun) -> None:
     async def change(request: Request) -> dict[str, Any]:
         wish = await json_body(request, WISH_BYTES_MAX)
         return await run_in_threadpool(live.change_goals, wish)
+
+    @app.post("/queries/{name}/restart")
+    @submits
+    async def restart(name: str) -> dict[str, Any]:
+        return await run_in_threadpool(live.restart, name)

@@ -61,6 +61,9 @@ class PendingSource:
     def act(self, action: str, name: str, to: str = "") -> str:
         return self._ready().act(action, name, to)
 
+    def restart(self, name: str) -> None:
+        self._ready().restart(name)
+
     def results(self, query: str, after: int = 0) -> Results:
         return self._ready().results(query, after)
 

@@ -312,6 +312,7 @@ class EngineView:
             operators=query.operators,
             goals=goals,
             error=error_of(query),
+            restartable=query.restartable,
             droppable=self._edits is None or self._edits.droppable(query.name),
             cause=cause.sentence if cause else "",
             cause_operator=cause.operator if cause else "",
@@ -400,6 +401,12 @@ class EngineView:
         if self._loop is not None:
             self._loop.wake()
         return f"query {name} {'rests' if pausing else 'goes on'}"
+
+    def restart(self, name: str) -> None:
+        self._refuse_when_closed()
+        self.engine.restart_query(name)
+        if self._loop is not None:
+            self._loop.wake()
 
     def results(self, query: str, after: int = 0) -> Results:
         if stream := self._rejects.stream_of(query):

@@ -60,6 +60,9 @@ class RemoteSource:
         body = {"action": action, "name": name, "to": to}
         return str(self._ask("POST", path, body)["done"])
 
+    def restart(self, name: str) -> None:
+        self._ask("POST", f"/api/queries/{quote(name, safe='')}/restart", {})
+
     def results(self, query: str, after: int = 0) -> Results:
         path = f"/api/queries/{quote(query, safe='')}/results?after={after}"
         return from_json(Results, self._ask("GET", path))

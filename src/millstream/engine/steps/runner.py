@@ -12,6 +12,7 @@ from typing import Any
 
 from millstream.engine.ports import Compiler, Evaluator, Step, StepResult, TrainStep
 from millstream.engine.settings import COLLECT_BYTES_MAX
+from millstream.engine.steps.bounds import ProductError
 from millstream.engine.steps.plans import AllowanceOf, StepPlanner
 from millstream.engine.steps.reports import StepReport, TrainReport
 from millstream.engine.steps.shedding import SHED_ROWS
@@ -59,10 +60,9 @@ class StepRunner:
 
     def _run(self, unit: Unit, rows_max: int) -> tuple[TrainReport | None, list[str]]:
         started, clock = time.time(), time.perf_counter()
-        job = self.planner.plan(unit, rows_max)
+        job = self._planned(unit, rows_max)
         if job is None:
             return None, []
-        job = self._limit(job)
         self.streams.files.check(job.files())
         result = self.evaluator.evaluate(job)
         faults.reach("step.written")
@@ -95,6 +95,18 @@ class StepRunner:
             collected=result.collected,
         )
         return TrainReport(whole, parts), gone
+
+    def _planned(self, unit: Unit, rows_max: int) -> TrainStep | None:
+        """A step within its limits: one that combines too much takes fewer rows, if it can."""
+        while (job := self.planner.plan(unit, rows_max)) is not None:
+            try:
+                return self._limit(job)
+            except ProductError:
+                inputs = [i for step in job.steps for i in step.inputs.values()]
+                if max(sum(1 for s in i.new if s.rows) for i in inputs) <= 1:
+                    raise
+                rows_max = min(rows_max, max(sum(s.rows for s in i.new) for i in inputs)) // 2
+        return None
 
     def _commit(
         self, job: TrainStep, result: StepResult, shares: Sequence[float], seconds: float

@@ -90,16 +90,21 @@ class StepFailures:
         else:
             self._judge(unit, error)
 
+    def _runs(self, operator: str) -> bool:
+        """Whether it is there, and nobody has stopped it meanwhile."""
+        engine = self._engine
+        return operator in engine.operators and operator not in engine.paused_operators
+
     def _each_alone(self, unit: Unit, rows: int) -> None:
         """Who fails alone fails, and the others have lost nothing."""
         for part in unit.apart():
-            if part.id in self._engine.operators:
+            if self._runs(part.operators[0].id):
                 self._steps.run(part, rows)
 
     def _by_halves(self, unit: Unit, rows: int) -> None:
         """Who fails alone leaves the train; where nobody does, it was too much for one job."""
         for half in unit.halves():
-            if all(o.id in self._engine.operators for o in half.operators):
+            if all(self._runs(o.id) for o in half.operators):
                 self._steps.run(half, rows)
         for part in [p for p in unit.apart() if self._failing.count(p.id)] or [unit]:
             self._steps.give_up(part)

@@ -7,16 +7,13 @@ and its queries fail by name. A kill of the whole service, or a loss of power, b
 
 from collections.abc import Callable
 
+from millstream.control.recovery.restarts import GUILTY
 from millstream.engine.engine import Engine
 from millstream.engine.steps.trains import Unit
 from millstream.store.reach import pending
 
 DEATHS = "deaths:"  # where the ledger counts them, by operator
 DEATHS_MAX = 2
-GUILTY = (
-    "Spark's Java process ended while this query ran, and again when it ran alone; "
-    "it may need more memory than there is"
-)
 
 
 class Suspects:

@@ -20,6 +20,7 @@ from millstream.language.plan.nodes import (
     Project,
     Windowed,
 )
+from millstream.language.plan.products import outermost_window
 from millstream.language.plan.sql_text import sql
 from millstream.language.plan.windows import (
     BEGINNING,
@@ -52,7 +53,6 @@ from millstream.spark.frames import (
 from millstream.spark.operators.aggregates import finals, partial
 from millstream.spark.operators.base import Answer, Output, Step
 from millstream.spark.operators.joining import combine
-from millstream.store.reach import outermost_window
 from millstream.store.segments import Segment
 
 

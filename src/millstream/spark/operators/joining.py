@@ -21,12 +21,12 @@ from millstream.language.plan.expressions import (
     total,
 )
 from millstream.language.plan.nodes import Join, Node
+from millstream.language.plan.products import outermost_window
 from millstream.language.plan.sql_text import predicate_sql, sql
 from millstream.language.plan.windows import BEGINNING, FOREVER, Now, Range, reach
 from millstream.language.share.dataflow import leaves, stream_of
 from millstream.spark.frames import Frame, Leaf, lower, time_bound
 from millstream.spark.operators.base import Answer, Output, Step
-from millstream.store.reach import outermost_window
 from millstream.store.segments import Segment
 
 OLD = "_old"  # hidden column: the row was there before this step

@@ -46,6 +46,9 @@ def manager(
     policy: Annotated[
         str, typer.Option(help="Redistribution policy: balance, degradation.")
     ] = "degradation",
+    restart: Annotated[
+        str, typer.Option(help="Failed queries: never, or backoff (tried again, ever later).")
+    ] = "never",
     redistribute: Annotated[
         bool, typer.Option("--redistribute", help="Carry out the policy's moves.")
     ] = False,
@@ -133,6 +136,7 @@ def manager(
                 cost_model=cost_model,
                 policy=policy,
                 redistribute=redistribute,
+                restart=restart,
                 parameters=Parameters(percent_difference=percent, check_s=check),
                 replace_s=replace_every,
                 replace_gain=replace_gain / 100,

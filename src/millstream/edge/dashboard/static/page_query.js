@@ -45,12 +45,14 @@ export function Query({ name }) {
   };
   const resting = query.state === "parked" && query.reason.startsWith("paused");
   const pause = () => ask("POST", "/api/pauses", { action: resting ? "resume" : "pause", name }).then(() => say(null), say);
+  const restart = () => { say(null); ask("POST", `/api/queries/${encodeURIComponent(name)}/restart`, {}).catch(say); };
   return html`<main>
     <div class="crumbs"><a href="#/">Overview</a> / query</div>
     <div class="split"><h1 class="grow">${name} <${Pill} state=${query.state} /></h1>
       <a href="#/graph/${encodeURIComponent(`query:${name}`)}"><button>show in the dataflow</button></a>
       <a href="#/editor?query=${encodeURIComponent(name)}" onClick=${() => sessionStorage.setItem("millstream-draft", query.cql)}><button>open in the editor</button></a>
       ${offers("pause") && (resting || query.state === "running") && html`<button onClick=${pause} id="pause">${resting ? "resume" : "pause"}</button>`}
+      ${query.restartable && html`<button onClick=${restart} id="restart" title="go on where it failed">restart</button>`}
       ${query.droppable && html`<button onClick=${drop} id="drop">drop</button>`}</div>
     ${said && html`<div class="said bad">${said.error} ${said.hint}</div>`}
     ${query.error && html`<${Failure} error=${query.error} />`}
