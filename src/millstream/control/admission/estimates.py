@@ -66,7 +66,7 @@ class Experience:
 
 def estimates(state: ManagerState, new: Mapping[str, OperatorRecord]) -> dict[str, Estimate]:
     """Of all base streams, all operators that run, and the new ones, by stream id."""
-    families, kinds = _experience(state)
+    families, kinds = experience(state)
     found = {record.id: _base(state, record.id) for record in state.streams.values()}
     promised = _promised(state)
     graph = OperatorGraph({**state.operators, **new}.values())
@@ -78,6 +78,21 @@ def estimates(state: ManagerState, new: Mapping[str, OperatorRecord]) -> dict[st
             measured or promised.get(operator.id) or _expected(operator, rows_in, families, kinds)
         )
     return found
+
+
+def cpu_of(
+    state: ManagerState,
+    known: Mapping[str, Estimate],
+    operator: OperatorRecord,
+    seen: tuple[Mapping[str, Experience], Mapping[str, Experience]] | None = None,
+) -> float:
+    """What one way to compute a stream costs; what the stream carries is known."""
+    families, kinds = seen or experience(state)
+    rows_in = sum(known[i].rows_out for i in operator.inputs if i in known)
+    cost = _cost(state.statistics.operators.get(operator.id))
+    if cost is not None:
+        return cost.cpu(rows_in)
+    return _expected(operator, rows_in, families, kinds).cpu
 
 
 def _base(state: ManagerState, stream: str) -> Estimate:
@@ -143,7 +158,7 @@ def _expected(
     return Estimate(rows, rows * (operator.row_bytes or ROW_BYTES), cost.cpu(rows_in), False)
 
 
-def _experience(state: ManagerState) -> tuple[dict[str, Experience], dict[str, Experience]]:
+def experience(state: ManagerState) -> tuple[dict[str, Experience], dict[str, Experience]]:
     """Of each family its members; of each kind whole jobs: a new one pays all of the fixed part."""
     families: dict[str, Experience] = {}
     kinds: dict[str, Experience] = {}

@@ -93,6 +93,12 @@ def outside_inputs(state: ManagerState, move: Move) -> tuple[str, ...]:
     return tuple(found)
 
 
+def ways_of(state: ManagerState, operators: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """What operators read, of those that do not read what a text says first."""
+    records = ((o, state.operators.get(o)) for o in operators)
+    return {o: known.inputs for o, known in records if known is not None and known.another_way}
+
+
 def moving(state: ManagerState, streams: Iterable[str]) -> bool:
     """Whether a move under way has one of these streams as its subject or input."""
     touched = {
@@ -323,7 +329,8 @@ def _hosts(state: ManagerState, have: Inventory, want: Wanted, plan: Blueprint) 
             continue
         assert query.start is not None
         told = tuple(o for o in operators if o not in plan.frozen)
-        found.append(Host(name, query.cql, query.start, told, result))
+        ways = ways_of(state, told)
+        found.append(Host(name, query.cql, query.start, told, result, ways))
     return found
 
 

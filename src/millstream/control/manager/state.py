@@ -127,10 +127,20 @@ class Query:
     weight: float = 1.0  # how much it counts when others have to make room
     awaits_room: bool = False  # queued until running operators have moved
     rooms: int = 0  # times that room was made for it
+    # of one that was found: what its operators read, where that is not what its text says first
+    ways: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    avoided: tuple[str, ...] = ()  # parts that run, but are not retained since its start
+    readable: tuple[str, ...] = ()  # streams that it could be computed from, by any way
 
     @property
     def ended(self) -> bool:
         return self.phase in ("failed", "refused")
+
+    def meaning(self) -> Compiled | None:
+        """What its text means with its start, until it has places."""
+        if self.compiled is None or self.start is None:
+            return self.compiled
+        return self.compiled.starting(self.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +155,7 @@ class OperatorRecord:
     properties: Mapping[str, Any] = field(default_factory=dict)
     processor: str = NOBODY
     epoch: int = 0  # of its stream, as last heard
+    another_way: bool = False  # whether its inputs are not those that a text says first
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from millstream.control.manager.connections import (
     owner_of,
     placed_operators,
     readers,
+    ways_of,
 )
 from millstream.control.manager.events import RequestMove
 from millstream.control.manager.reconciliation import found_sealed
@@ -147,7 +148,8 @@ def _prepare(state: ManagerState, move: Move) -> Prepare:
     for query in state.queries.values():
         mine = tuple(o for o in placed_operators(query) if o in move.operators)
         if mine and query.start is not None:
-            hosts.append(Host(query.name, query.cql, query.start, mine, query.result in mine))
+            result, ways = query.result in mine, ways_of(state, mine)
+            hosts.append(Host(query.name, query.cql, query.start, mine, result, ways))
     inputs = {
         s: _peer(state, owner_of(state, s), s)
         for s in outside_inputs(state, move)

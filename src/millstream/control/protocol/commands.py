@@ -88,6 +88,8 @@ class Host:
     start: Micros
     operators: Names
     result: bool = False  # its last operator is among them: keep its rows for subscribers
+    # by operator: what it reads, where that is not what its text says first
+    ways: Annotated[dict[Name, Names], Many] = field(default_factory=dict)
     do: Literal["host"] = "host"
 
 

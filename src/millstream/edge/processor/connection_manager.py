@@ -47,7 +47,6 @@ from millstream.control.protocol.envelope import Envelope, Message, PlaceTree
 from millstream.control.protocol.records import Peer
 from millstream.control.protocol.replies import (
     Compiled,
-    CompiledOperator,
     Done,
     Expected,
     Held,
@@ -64,10 +63,9 @@ from millstream.decide.schedule.settings import ScheduleSettings
 from millstream.edge.http.access import refusal
 from millstream.edge.peers.move_driver import MoveDriver
 from millstream.edge.processor.engine_records import (
+    compiled_operator,
     definition_of,
     move_record,
-    properties_of,
-    row_bytes,
     sealed_reply,
 )
 from millstream.language.plan.nodes import sources_of
@@ -318,18 +316,17 @@ class ConnectionManager:
 
     def _compiled(self, command: Compile) -> Compiled:
         compiled = self.processor.hosting.compile(command.cql, None)
-        plan, operators = compiled.plan, compiled.operators
+        plan = compiled.plan
+        ways = self.processor.hosting.ways.others(compiled)
         sources = sorted({base_stream(s.stream) for s in sources_of(plan.root)})
         return Compiled(
-            tuple(
-                CompiledOperator(o.id, o.kind, o.label, o.inputs, row_bytes(o), properties_of(o))
-                for o in operators
-            ),
+            tuple(map(compiled_operator, compiled.operators)),
             result_stream(plan),
             tuple((f.name, f.type) for f in plan.columns),
             plan.relation,
             tuple(sources),
             by_start=True,
+            ways=tuple(map(compiled_operator, ways)),
         )
 
     def _configure(self, command: Configure) -> None:
@@ -401,7 +398,7 @@ class ConnectionManager:
             {name: d.ingest for name, d in declared.items()},
             tuple(name for name, d in declared.items() if d.started),
             {
-                query: HostedQuery(text.cql, text.start, text.operators, text.result)
+                query: HostedQuery(text.cql, text.start, text.operators, text.result, text.ways)
                 for query, text in self.processor.hosting.texts().items()
             },
             {o.stream: o.epoch for o in ownership.all_owned()},
