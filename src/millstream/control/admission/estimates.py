@@ -49,6 +49,9 @@ class Cost:
     def cpu(self, rows_a_second: float) -> float:
         return self.fixed_s / CYCLE_S + self.row_s * rows_a_second
 
+    def times(self, factor: float) -> "Cost":
+        return Cost(self.fixed_s * factor, self.row_s * factor)
+
 
 @dataclass(slots=True)
 class Experience:
@@ -154,8 +157,16 @@ def _expected(
         cost = Cost(fmean(alike.fixed_s), max(least, fmean(alike.row_s)))
     else:
         cost = Cost(FIXED_S, row_s)
+    cost = cost.times(pairs_joined(operator))
     rows = rows_in * ratio
     return Estimate(rows, rows * (operator.row_bytes or ROW_BYTES), cost.cpu(rows_in), False)
+
+
+def pairs_joined(operator: OperatorRecord) -> int:
+    """How many times the work of a join of two streams: a step joins the new rows of each of n
+    streams with what the others have, n - 1 joins for each."""
+    count = len(operator.inputs)
+    return max(1, count * (count - 1) // 2) if operator.kind == "join" else 1
 
 
 def experience(state: ManagerState) -> tuple[dict[str, Experience], dict[str, Experience]]:
@@ -168,6 +179,7 @@ def experience(state: ManagerState) -> tuple[dict[str, Experience], dict[str, Ex
         cost = _cost(figures)
         if record is None:
             continue
+        cost = None if cost is None else cost.times(1 / pairs_joined(record))
         family = str(record.properties.get("family", ""))
         for table, key in ((families, family), (kinds, record.kind)):
             if key:

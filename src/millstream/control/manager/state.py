@@ -319,6 +319,7 @@ class Live:
     retry_at_s: float = 0.0
     failures: int = 0
     told: Command | None = None  # which goals, since it joined
+    measured: tuple[str, ...] | None = None  # which figures of operators it tells; None: all
 
 
 @dataclass(frozen=True, slots=True)

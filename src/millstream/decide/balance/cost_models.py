@@ -6,10 +6,11 @@ to 1 for processors and operators, whatever they mean, so that any redistributio
 any model. Processors that have not reported are left out: nothing is known of them. A model keeps
 what it must remember in a value that its caller hands back; it reads no clock and moves nothing.
 
-Statistics of operators: `queue_rows` (waiting at its inputs), `state_rows` (its windows),
-`rows_in_per_s`, `rows_out_per_s`, `cpu_s_per_s` (CPU seconds a second), `ratio` (the worst performance ratio among
-its queries). Properties of processors: `memory_rows`
-(rows that fit), `cpu` (CPU seconds a second), each with a default.
+Statistics of operators: `queue_rows` (waiting at its inputs), `late_rows` (of them those that came
+at a pace of their own, and not as fast as they are taken), `state_rows` (its windows),
+`rows_in_per_s`, `rows_out_per_s`, `cpu_s_per_s` (CPU seconds a second), `ratio` (the worst
+performance ratio among its queries). Properties of processors: `memory_rows` (rows that fit), `cpu`
+(CPU seconds a second), each with a default.
 """
 
 from collections.abc import Mapping
@@ -180,7 +181,7 @@ class Backlog:
     """
 
     name = "backlog"
-    statistics: tuple[str, ...] = ("queue_rows", "rows_in_per_s", "cpu_s_per_s")
+    statistics: tuple[str, ...] = ("late_rows", "rows_in_per_s", "cpu_s_per_s")
     SLACK_S = 10.0  # two cycles, in which every operator has its turn
     HALF_S = 30.0  # beyond them, that make three quarters
 
@@ -200,7 +201,7 @@ class Backlog:
 
     def _waiting_s(self, seen: Measured, mine: tuple[str, ...]) -> float:
         """Seconds in which a processor, as fast as it was, works off what waits."""
-        waiting = sum(seen.figure(name, "queue_rows") for name in mine)
+        waiting = sum(seen.figure(name, "late_rows") for name in mine)
         pace = sum(seen.figure(name, "rows_in_per_s") for name in mine)
         return waiting / max(pace, 1.0)
 

@@ -10,6 +10,7 @@
     POST   /redistribution                carry out what the policy wants
     POST   /queries/NAME/placement  /replacement      by distance (manager_placement.py)
     POST   /processors/NAME/drain         {"back"}         DELETE /processors/NAME?lost=true
+    POST   /processors/NAME/shutdown  /restart        one that has nothing any more
     GET    /qos                           PUT /qos         goals, as a run takes them
     POST   /settings                      other strategies from now on
     POST   /control                       as a processor of a manager above (manager_tier.py)
@@ -38,6 +39,7 @@ from millstream.control.manager.events import (
     Drain,
     Drop,
     Event,
+    Halt,
     Joined,
     Remove,
     RequestMove,
@@ -261,6 +263,16 @@ class ManagerServer:
                 "processor": answers.processor(self.driver.state, name),
                 "entering": left,
             }
+
+        @app.post("/processors/{name}/shutdown")
+        async def shutdown(name: str) -> dict[str, Any]:
+            self._feed(Halt(name))
+            return {"processor": name, "told": "shutdown"}
+
+        @app.post("/processors/{name}/restart")
+        async def restart(name: str) -> dict[str, Any]:
+            self._feed(Halt(name, restart=True))
+            return {"processor": name, "told": "restart"}
 
         @app.delete("/processors/{name}")
         async def remove(name: str, lost: bool = False) -> dict[str, Any]:

@@ -69,7 +69,7 @@ from millstream.edge.processor.engine_records import (
     sealed_reply,
 )
 from millstream.language.plan.nodes import sources_of
-from millstream.language.share.dataflow import base_stream, result_stream
+from millstream.language.share.dataflow import base_stream
 from millstream.store.moves.old_owner import not_under_way
 from millstream.store.moves.records import Place
 
@@ -321,7 +321,7 @@ class ConnectionManager:
         sources = sorted({base_stream(s.stream) for s in sources_of(plan.root)})
         return Compiled(
             tuple(map(compiled_operator, compiled.operators)),
-            result_stream(plan),
+            compiled.stream,
             tuple((f.name, f.type) for f in plan.columns),
             plan.relation,
             tuple(sources),
