@@ -19,6 +19,7 @@ from millstream.control.manager.state import (
     Statistics,
     StreamRecord,
 )
+from millstream.control.protocol.replies import Compiled, CompiledOperator
 
 
 def processor(name: str, **properties: Any) -> Processor:
@@ -241,3 +242,53 @@ def test_distances_from_what_is_given_and_measured() -> None:
     assert known[0, 2] == 15  # over b
     assert known[0, 3] == 10  # nobody knows: as far as the farthest
     assert distances_ms(state_of(processor("x"), streams={}), ["x"]) is None
+
+
+def compiled_query(*operators: OperatorRecord, ways: tuple[OperatorRecord, ...]) -> Query:
+    def told(one: OperatorRecord) -> CompiledOperator:
+        return CompiledOperator(one.id, one.kind, one.label, one.inputs, one.row_bytes)
+
+    meaning = Compiled(
+        tuple(map(told, operators)), operators[-1].id, (), False, (), ways=tuple(map(told, ways))
+    )
+    return query("q", *operators, compiled=meaning)
+
+
+PART = operator("ab", "join", "s:a", "s:b")
+WHOLE = operator("abc", "join", "s:a", "s:b", "s:c")
+BY_PART = operator("abc", "join", "o:ab", "s:c")
+PLACES = {"a": "p1", "b": "p1", "c": "p1"}
+
+
+def test_a_join_is_computed_from_a_part_that_runs() -> None:
+    running = replace(PART, processor="p1")
+    other = Query("other", "SELECT", phase="running", operators=(running.id,), result=running.id)
+    state = state_of(processor("p1"), streams=PLACES, operators=(running,), queries=(other,))
+    wanted = compiled_query(WHOLE, ways=(PART, BY_PART))
+    verdict = ask(state, wanted, WHOLE)
+    assert isinstance(verdict, Placed)
+    assert verdict.table == {"o:ab": "p1", "o:abc": "p1"}
+    assert verdict.reused == ("o:ab",)
+    (chosen,) = verdict.operators
+    assert (chosen.inputs, chosen.another_way) == (("o:ab", "s:c"), True)
+    assert verdict.detail["ways"] == {"o:abc": ["o:ab", "s:c"]}
+    assert "joined by way of join ab" in verdict.sentence
+    late = replace(wanted, avoided=("o:ab",))  # it began after the query
+    verdict = ask(state, late, WHOLE)
+    assert isinstance(verdict, Placed)
+    assert set(verdict.table) == {"o:abc"}
+    leaving = replace(state, queries={})  # nobody uses the part any more
+    verdict = ask(leaving, wanted, WHOLE)
+    assert isinstance(verdict, Placed)
+    assert set(verdict.table) == {"o:abc"}
+
+
+def test_two_joins_of_two_cost_less_than_one_of_three() -> None:
+    state = state_of(processor("p1"), streams=PLACES)
+    verdict = ask(state, compiled_query(WHOLE, ways=(PART, BY_PART)), WHOLE)
+    assert isinstance(verdict, Placed)
+    assert set(verdict.table) == {"o:ab", "o:abc"}
+    assert verdict.cpu == pytest.approx(2 * 0.02 + (2_000 + 3_000) * 2e-5)
+    alone = ask(state, query("q", WHOLE), WHOLE)
+    assert isinstance(alone, Placed)
+    assert alone.cpu == pytest.approx(3 * (0.02 + 3_000 * 2e-5))

@@ -345,3 +345,31 @@ def test_a_server_from_start_to_stop(system: Small) -> None:
         with pytest.raises(UsageError, match="cannot listen"):
             DashboardServer(system, port=server.port)
     assert not server.feed._thread.is_alive()
+
+
+class Led(Small):
+    """A system with a manager's settings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[str, Any] = {"policy": "relief"}
+
+    def settings(self) -> dict[str, Any]:
+        return self.known
+
+    def change(self, settings: dict[str, Any]) -> dict[str, Any]:
+        self.known = {**self.known, **settings}
+        return self.known
+
+
+def test_settings_of_a_manager_are_changed_from_the_page() -> None:
+    system = Led()
+    client = TestClient(dashboard_app(system, Feed(system)))
+    assert client.get("/api/settings").json() == {"policy": "relief"}
+    told = client.post("/api/settings", json={"eligible_processors": ["p1"]}, headers=ASKS)
+    assert told.json() == {"policy": "relief", "eligible_processors": ["p1"]}
+    alone = Small()
+    client = TestClient(dashboard_app(alone, Feed(alone)))
+    assert client.get("/api/settings").json() == {}
+    wrong = client.post("/api/settings", json={"policy": "balance"}, headers=ASKS)
+    assert wrong.status_code == 400

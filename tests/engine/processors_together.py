@@ -27,6 +27,7 @@ from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.plan.nodes import sources_of
 from millstream.language.plan.schema import Field
 from millstream.language.share.dataflow import Operator
+from millstream.language.share.join_orders import by_ways
 from millstream.spark.plane import SparkPlane
 from millstream.store.moves.records import Extent, Place, SealedRecord
 from millstream.store.moves.transfer import Page, PeerAwayError, RefusedError
@@ -134,6 +135,8 @@ class Cluster:
         self.inputs: dict[str, tuple[str, ...]] = {}
         self.moves = 0
         self.losing: random.Random | None = None  # loses one message in ten
+        self.orders: random.Random | None = None  # takes any way to compute a join
+        self.ways: dict[str, tuple[str, ...]] = {}
         for name in self.names:
             self.open(name)
 
@@ -197,7 +200,7 @@ class Cluster:
         bases = self.bases(first.hosting.compile(cql, None).plan)
         marks = first.hosting.hold(query, bases)
         start = max(m.watermark for m in marks.values())
-        operators = first.hosting.compile(cql, start).operators
+        operators = self.chosen(first, cql, start)
         for operator in operators:
             self.inputs[operator.id] = operator.inputs
             if operator.id not in self.where:
@@ -207,13 +210,34 @@ class Cluster:
             groups.setdefault(self.where[operator.id], []).append(operator.id)
         result = operators[-1].id
         for name, chosen in groups.items():
-            text = Host(query, cql, start, tuple(chosen), result in chosen)
+            text = Host(query, cql, start, tuple(chosen), result in chosen, ways=self.told(chosen))
             self.alive[name].hosting.host(text)
         self.texts[query] = Host(query, cql, start, tuple(o.id for o in operators))
         for operator in operators:
             for stream in operator.inputs:
                 self.link(stream, self.where[operator.id])
         first.hosting.release(query, bases)
+
+    def chosen(self, first: Processor, cql: str, start: int) -> tuple[Operator, ...]:
+        """A query's operators, producers first: the usual ones, or by ways that chance chooses."""
+        compiled = first.hosting.compile(cql, start)
+        if self.orders is None:
+            return compiled.operators
+        others = first.hosting.ways.others(compiled)
+        usual = {o.id for o in compiled.operators}
+        for name in sorted({o.id for o in (*others, *compiled.operators)} - self.inputs.keys()):
+            ways = [o.inputs for o in (*others, *compiled.operators) if o.id == name]
+            self.inputs[name] = self.orders.choice(ways)
+            if len(ways) > 1 or name not in usual:
+                self.ways[name] = self.inputs[name]
+        meant = by_ways(compiled.operators, others, self.inputs, (compiled.stream,))
+        for name in self.inputs.keys() - meant.keys() - self.where.keys():
+            del self.inputs[name]
+            self.ways.pop(name, None)
+        return tuple(meant.values())
+
+    def told(self, operators: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        return {o: self.ways[o] for o in operators if o in self.ways}
 
     def bases(self, plan: Any) -> list[str]:
         return sorted({f"s:{source.stream}" for source in sources_of(plan.root)})
@@ -237,7 +261,8 @@ class Cluster:
             if chosen:
                 compiled = self.any().hosting.compile(text.cql, text.start)
                 result = compiled.stream in chosen
-                texts.append(Host(text.query, text.cql, text.start, chosen, result))
+                ways = self.told(chosen)
+                texts.append(Host(text.query, text.cql, text.start, chosen, result, ways=ways))
         reading = {s for o in operators for s in self.inputs[o]} - set(operators)
         inputs = {s: Peer(self.owner(s), "-") for s in reading}
         return Prepare(f"m{self.moves:04d}", tuple(texts), inputs, Peer(old, "-"))
@@ -364,9 +389,11 @@ class ClusterRunner:
         count: int,
         seed: int,
         disturb: Callable[[Cluster, random.Random], None] | None = None,
+        *,
+        any_order: bool = False,
     ) -> None:
         self.plane, self.folder, self.count, self.seed = SparkPlane(spark), folder, count, seed
-        self.disturb = disturb
+        self.disturb, self.any_order = disturb, any_order
         self._runs = 0
 
     def run(
@@ -379,6 +406,7 @@ class ClusterRunner:
         chance = random.Random(self.seed)
         cluster = Cluster(self.plane, self.folder / f"cluster-{self._runs}", self.count)
         cluster.declare(streams)
+        cluster.orders = random.Random(self.seed) if self.any_order else None
         for name, cql in queries.items():
             cluster.deploy(name, cql, lambda _: chance.choice(cluster.names))
         tables = {s.name: files_of(s, batches[s.name]) for s in streams}

@@ -2,18 +2,19 @@
 
 The workload of SQPR's section V.A as a manager sees it: processors, streams, statistics that tell
 what every operator costs and gives, and one submission after the other through the manager's
-placer; its moves and places are carried out at once. A text has one plan: joins from left to right.
-`plan` has the same queries, once with that plan alone and once with every order of joins. Beside
+placer; its moves and places are carried out at once. A text says its joins from left to right, and
+every other order is a way to compute them. `plan` has the same queries, once with that plan alone
+and once with every order of joins. Beside
 what each admits stand the queries before the first refusal and the area under the curve: admitted
 among those submitted so far, on average over all submissions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from time import process_time
 from typing import Any
 
-from millstream.control.admission.estimates import CYCLE_S
 from millstream.control.admission.planning_state import HEADROOM
 from millstream.control.admission.rules import Placed
 from millstream.control.manager.decisions import SQPR, place_query
@@ -28,6 +29,7 @@ from millstream.control.manager.state import (
     Statistics,
     StreamRecord,
 )
+from millstream.control.protocol.replies import Compiled, CompiledOperator
 from millstream.decide.place.planners import plan_all
 from millstream.decide.place.problem import Operator, Problem
 from millstream.decide.place.workload import LITERAL, TIGHT, generate, scaled
@@ -48,7 +50,7 @@ def run_managed_bench(
         alone = replace(problem, operators=tuple(o for way in ways.values() for o in way))
         alone = replace(alone, operators=tuple({o.id: o for o in alone.operators}.values()))
         before = process_time()
-        taken = managed(problem, ways)
+        taken = managed(problem, ways, every_way(problem))
         cpu_ms = 1000 * (process_time() - before) / max(1, len(taken))
         told = {
             "manager": curve(taken) | {"cpu_ms_a_query": cpu_ms},
@@ -100,16 +102,39 @@ def left_to_right(problem: Problem) -> dict[str, tuple[Operator, ...]]:
     return found
 
 
-def managed(problem: Problem, ways: Mapping[str, Sequence[Operator]]) -> list[bool]:
-    """Which queries the manager's placer takes, in their order."""
-    state = _manager(problem, ways)
+def every_way(problem: Problem) -> dict[str, tuple[Operator, ...]]:
+    """By query all operators that could compute a part of it."""
+    by_members: dict[frozenset[str], list[Operator]] = {}
+    for operator in problem.operators:
+        by_members.setdefault(frozenset(operator.output.split("*")), []).append(operator)
+    found = {}
+    for query in problem.queries:
+        names = query.stream.split("*")
+        parts = (c for size in range(2, len(names) + 1) for c in combinations(names, size))
+        found[query.id] = tuple(o for part in parts for o in by_members[frozenset(part)])
+    return found
+
+
+def managed(
+    problem: Problem,
+    ways: Mapping[str, Sequence[Operator]],
+    others: Mapping[str, Sequence[Operator]] | None = None,
+) -> list[bool]:
+    """Which queries the manager's placer takes, in their order; `others` are further ways to
+    compute parts of a query."""
+    state = _manager(problem)
     taken = []
     for wish in problem.queries:
         way = ways[wish.id]
+        beside = (o for o in (others or {}).get(wish.id, ()) if o not in way)
         records = {_id(o.output): state.operators.get(_id(o.output)) or _record(o) for o in way}
         query = Query(
             wish.id, "", phase="placing", operators=tuple(records), result=_id(wish.stream),
             sources=tuple(f"s:{name}" for name in wish.stream.split("*")),
+            compiled=Compiled(
+                tuple(map(_compiled, way)), _id(wish.stream), (), False, (),
+                ways=tuple(map(_compiled, beside)),
+            ),
         )  # fmt: skip
         known = replace(
             state,
@@ -127,14 +152,16 @@ def _carried_out(state: ManagerState, query: Query, verdict: Placed) -> ManagerS
     places = dict(verdict.table)
     for group in verdict.moves:
         places |= group
-    operators = dict(state.operators)
+    operators = dict(state.operators) | {o.id: o for o in verdict.operators}
     for name, place in places.items():
         operators[name] = replace(operators[name], processor=place)
-    running = replace(query, phase="running")
+    running = replace(query, phase="running", operators=tuple(verdict.table), compiled=None)
+    if query.compiled is not None:
+        running = replace(running, readable=query.compiled.readable)
     return replace(state, operators=operators, queries={**state.queries, query.name: running})
 
 
-def _manager(problem: Problem, ways: Mapping[str, Sequence[Operator]]) -> ManagerState:
+def _manager(problem: Problem) -> ManagerState:
     rates = {stream.id: stream.rate for stream in problem.streams}
     processors = {
         h.id: Processor(
@@ -145,7 +172,7 @@ def _manager(problem: Problem, ways: Mapping[str, Sequence[Operator]]) -> Manage
         for h in problem.hosts
     }  # fmt: skip
     base = [stream for stream in problem.streams if stream.host is not None]
-    operators = {o.output: o for way in ways.values() for o in way}
+    operators = {o.output: o for o in reversed(problem.operators)}
     return ManagerState(
         settings=Settings(placer=SQPR),
         processors=processors,
@@ -168,7 +195,7 @@ def _figures(operator: Operator, rates: Mapping[str, float]) -> Figures:
         0.0,
         {
             "rows_in": rows_in, "rows_out": rates[operator.output],
-            "fixed_s": operator.cpu * CYCLE_S, "row_s": 0.0,
+            "fixed_s": 0.0, "row_s": operator.cpu / rows_in,
         },
     )  # fmt: skip
 
@@ -176,6 +203,11 @@ def _figures(operator: Operator, rates: Mapping[str, float]) -> Figures:
 def _record(operator: Operator) -> OperatorRecord:
     inputs = tuple(_id(name) for name in operator.inputs)
     return OperatorRecord(_id(operator.output), "join", operator.id, inputs, 1)
+
+
+def _compiled(operator: Operator) -> CompiledOperator:
+    inputs = tuple(_id(name) for name in operator.inputs)
+    return CompiledOperator(_id(operator.output), "join", operator.id, inputs, 1)
 
 
 def _id(stream: str) -> str:

@@ -49,6 +49,7 @@ class Machine:
 class Tally:
     """What an operator did since its statistics were last read."""
 
+    rows_in: float = 0.0
     rows_out: float = 0.0
     seconds: float = 0.0
 
@@ -157,6 +158,7 @@ class ConnectedProcessor:
     def _finish(self, choice: Choice, step: CountedStep, seconds: float) -> None:
         name = choice.operator
         tally = self.tallies[name]
+        tally.rows_in += step.rows_in
         tally.rows_out += step.rows_out
         tally.seconds += step.seconds
         self._scheduler.report(

@@ -294,7 +294,9 @@ class DistributedPlan:
                 tally = processor.tallies[name]
                 figures[name] = {
                     "queue_rows": operator.queue_rows,
+                    "late_rows": operator.queue_rows,
                     "state_rows": operator.state_rows,
+                    "rows_in_per_s": tally.rows_in / span,
                     "rows_out_per_s": tally.rows_out / span,
                     "cpu_s_per_s": tally.seconds / span,
                 }

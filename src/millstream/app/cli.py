@@ -55,7 +55,7 @@ def command_modules() -> dict[str, str]:
 GROUPS = {
     "Run": ("init", "run", "apply", "restart", "report", "validate", "explain", "shell", "demo"),
     "Cluster": ("up", "manager", "processor", "submit", "drop", "move", "drain", "redistribute",
-                "replace", "balance"),
+                "replace", "balance", "shutdown", "restart"),
     "Look": ("top", "status", "queries", "tail", "placement", "decisions", "qos"),
     "Plan": ("plan", "place", "simulate"),
     "Research": ("lab", "bench"),

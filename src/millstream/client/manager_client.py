@@ -145,6 +145,11 @@ class ManagerClient(HttpClient):
         path = f"/processors/{_part(processor)}/drain"
         return self._post(path, {"back": back, "wait_s": wait_s}, wait_s)
 
+    def halt(self, processor: str, *, restart: bool = False) -> Answer:
+        """Ends the process of an empty processor; with `restart` it forgets all and goes on."""
+        word = "restart" if restart else "shutdown"
+        return self._post(f"/processors/{_part(processor)}/{word}", {})
+
     def remove_processor(self, name: str, *, lost: bool = False) -> Answer:
         """Forgets a processor that has nothing; with `lost` one that will not come back."""
         url = f"{self.url}/processors/{_part(name)}"

@@ -8,6 +8,7 @@ needs nothing else. Never decides what is hosted where.
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from millstream.control.protocol.commands import Host
 from millstream.core.errors import UsageError
@@ -24,6 +25,7 @@ from millstream.engine.query import (
 )
 from millstream.engine.steps.runner import StepRunner
 from millstream.engine.steps.warming import warm_up
+from millstream.engine.steps.ways import Ways
 from millstream.language.plan.windows import BEGINNING
 from millstream.language.share.dataflow import Operator, state_stream
 from millstream.language.share.matching import MATCHINGS
@@ -48,7 +50,7 @@ class Hosting(Declarations):
         arrived: Callable[[str], None],
     ) -> None:
         super().__init__(flow, plane, ownership, arrived)
-        self._runner = runner
+        self._runner, self.ways = runner, Ways(self.ledger)
         self._compiled: dict[tuple[str, int, str], CompiledQuery] = {}
         self._catalog = flow.catalog  # that they were compiled with
 
@@ -81,7 +83,7 @@ class Hosting(Declarations):
 
     def chosen(self, text: Host) -> tuple[Operator, ...]:
         """The operators that a text means."""
-        known = {o.id: o for o in self._compile(text).operators}
+        known = self.meant(text)
         missing = [o for o in text.operators if o not in known]
         if missing:
             raise UsageError(
@@ -90,10 +92,14 @@ class Hosting(Declarations):
             )
         return tuple(known[o] for o in known if o in text.operators)
 
+    def meant(self, text: Host) -> dict[str, Operator]:
+        """All operators of a text by id, producers first, those here by the way they were told."""
+        return self.ways.meant(self._compile(text), text)
+
     def install(self, text: Host) -> None:
         """Makes the columns of all the query's streams known (inside a transaction)."""
         compiled = self._compile(text)
-        for operator in compiled.operators:
+        for operator in self.meant(text).values():
             self._runner.install(operator)
         if text.query not in {row["name"] for row in self.ledger.queries()}:
             self.ledger.add_query(text.query, text.cql, text.start, compiled.stream)
@@ -136,6 +142,7 @@ class Hosting(Declarations):
         compiled = self._compile(text)
         for operator in text.operators:
             self.ownership.host(text.query, operator)
+        self.ways.keep(text.ways)
         stream, name = compiled.stream, subscriber(text.query)
         if text.result:
             self.ownership.keep_result(text.query)
@@ -146,7 +153,8 @@ class Hosting(Declarations):
         """Lets the loop see the operators of a query that the ledger says are here."""
         compiled = self._compile(text)
         hosted = self.ownership.hosted().get(text.query, ())
-        here = tuple(o.id for o in compiled.operators if o.id in hosted)
+        present = Host(text.query, text.cql, text.start, hosted, ways=text.ways)
+        here = tuple(o for o in self.meant(present) if o in hosted)
         row = next(r for r in self.ledger.queries() if r["name"] == text.query)
         query = Query(text.query, text.cql, compiled.plan, text.start, compiled.stream, here)
         query.state, query.reason = row["state"], row["reason"]
@@ -154,7 +162,7 @@ class Hosting(Declarations):
         query.given_up = not self._keeps_place(text.query)
         with self.engine.lock:
             if query.kept:
-                for operator in self.chosen(Host(text.query, text.cql, text.start, here)):
+                for operator in self.chosen(replace(present, operators=here)):
                     self.engine.operators.setdefault(operator.id, operator)
             self.engine.queries[text.query] = query
             self.engine.pause_operators()
@@ -266,6 +274,7 @@ class Hosting(Declarations):
         """Forgets an operator's cursors and states (inside a transaction); gives files to go."""
         gone: list[str] = []
         self.ledger.drop_consumer(operator)
+        self.ways.forget(operator)
         part = 0
         while self.ledger.stream(state_stream(operator, part)) is not None:
             gone += self.ledger.drop_stream(state_stream(operator, part))
@@ -331,7 +340,12 @@ class Hosting(Declarations):
         kept = self.ownership.kept_results()
         return {
             query: Host(
-                query, *rows[query], operators, query in kept, restarted(self.ledger, query)
+                query,
+                *rows[query],
+                operators,
+                query in kept,
+                restarted(self.ledger, query),
+                ways=self.ways.here(operators),
             )
             for query, operators in self.ownership.hosted().items()
         }

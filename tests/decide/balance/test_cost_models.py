@@ -9,7 +9,10 @@ from millstream.core.errors import UsageError
 from millstream.core.operator_graph import PlanGraph
 from millstream.decide.balance.cost_models import COST_MODELS, CostMemory, measured
 
-STATISTICS = ("queue_rows", "state_rows", "rows_out_per_s", "cpu_s_per_s", "ratio")
+STATISTICS = (
+    "queue_rows", "late_rows", "state_rows", "rows_in_per_s", "rows_out_per_s", "cpu_s_per_s",
+    "ratio",
+)  # fmt: skip
 
 
 def test_tuples_in_memory_as_a_share_of_what_fits() -> None:
@@ -95,3 +98,14 @@ def test_every_model(name: str, graph: PlanGraph, data: st.DataObject) -> None:
 def test_statistics_of_nobody() -> None:
     with pytest.raises(UsageError, match="p9"):
         measured(chain(1), {"o0": "p1"}, machines(1), {}, frozenset({"p9"}))
+
+
+def test_backlog_is_what_a_processor_does_not_work_off() -> None:
+    figures = {
+        "o0": {"late_rows": 400.0, "rows_in_per_s": 10.0, "cpu_s_per_s": 0.4},  # 40 s
+        "o1": {"late_rows": 90.0, "rows_in_per_s": 10.0, "cpu_s_per_s": 0.9},  # it keeps up
+    }
+    seen = measured(chain(2), {"o0": "p1", "o1": "p2"}, machines(2), figures)
+    table, _ = COST_MODELS.get("backlog").costs(seen, CostMemory())
+    assert table.processors == {"p1": pytest.approx(0.75), "p2": pytest.approx(0.45)}
+    assert table.operators == {"o0": 0.4, "o1": 0.9}

@@ -230,3 +230,28 @@ def test_balance_never_widens_the_gap(placed: list[tuple[str, float]]) -> None:
 def test_wrong_parameters_are_told(given_: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         Parameters(**given_)  # type: ignore[arg-type]
+
+
+def test_relief_takes_from_the_full_alone_and_lets_what_moved_rest() -> None:
+    full = situation(
+        {"f0": ("p1", 0.3), "f1": ("p1", 0.1), "f2": ("p2", 0.2), "f3": ("p3", 0.1)}, p1=0.8
+    )
+    decision, memory = redistribute("relief", full)
+    assert [(m.operator, m.source, m.target) for m in decision.moves] == [("f1", "p1", "p3")]
+    assert "p1 is full with a cost of 0.80" in decision.moves[0].reason
+    assert memory.moved == {"f1": 1}
+    back = replace(full, table={**full.table, "f1": "p1"})
+    again, memory = redistribute("relief", back, memory=memory)
+    assert not again.moves, "f0 has no room anywhere, f1 rests"
+    assert again.sentence.startswith("nothing moves: what could leave a full processor")
+    for _ in range(10):
+        again, memory = redistribute("relief", back, memory=memory)
+    assert again.moves, "it has rested"
+
+
+def test_relief_leaves_unlike_processors_alone_while_they_keep_up() -> None:
+    uneven = situation({"f0": ("p1", 0.3), "f1": ("p1", 0.2), "f2": ("p2", 0.01)})
+    assert redistribute("balance", uneven)[0].moves
+    decision, _ = redistribute("relief", uneven)
+    assert not decision.moves
+    assert decision.sentence == "nothing moves: no processor's cost has reached 0.6"

@@ -49,6 +49,9 @@ class Cost:
     def cpu(self, rows_a_second: float) -> float:
         return self.fixed_s / CYCLE_S + self.row_s * rows_a_second
 
+    def times(self, factor: float) -> "Cost":
+        return Cost(self.fixed_s * factor, self.row_s * factor)
+
 
 @dataclass(slots=True)
 class Experience:
@@ -66,7 +69,7 @@ class Experience:
 
 def estimates(state: ManagerState, new: Mapping[str, OperatorRecord]) -> dict[str, Estimate]:
     """Of all base streams, all operators that run, and the new ones, by stream id."""
-    families, kinds = _experience(state)
+    families, kinds = experience(state)
     found = {record.id: _base(state, record.id) for record in state.streams.values()}
     promised = _promised(state)
     graph = OperatorGraph({**state.operators, **new}.values())
@@ -78,6 +81,21 @@ def estimates(state: ManagerState, new: Mapping[str, OperatorRecord]) -> dict[st
             measured or promised.get(operator.id) or _expected(operator, rows_in, families, kinds)
         )
     return found
+
+
+def cpu_of(
+    state: ManagerState,
+    known: Mapping[str, Estimate],
+    operator: OperatorRecord,
+    seen: tuple[Mapping[str, Experience], Mapping[str, Experience]] | None = None,
+) -> float:
+    """What one way to compute a stream costs; what the stream carries is known."""
+    families, kinds = seen or experience(state)
+    rows_in = sum(known[i].rows_out for i in operator.inputs if i in known)
+    cost = _cost(state.statistics.operators.get(operator.id))
+    if cost is not None:
+        return cost.cpu(rows_in)
+    return _expected(operator, rows_in, families, kinds).cpu
 
 
 def _base(state: ManagerState, stream: str) -> Estimate:
@@ -139,11 +157,19 @@ def _expected(
         cost = Cost(fmean(alike.fixed_s), max(least, fmean(alike.row_s)))
     else:
         cost = Cost(FIXED_S, row_s)
+    cost = cost.times(pairs_joined(operator))
     rows = rows_in * ratio
     return Estimate(rows, rows * (operator.row_bytes or ROW_BYTES), cost.cpu(rows_in), False)
 
 
-def _experience(state: ManagerState) -> tuple[dict[str, Experience], dict[str, Experience]]:
+def pairs_joined(operator: OperatorRecord) -> int:
+    """How many times the work of a join of two streams: a step joins the new rows of each of n
+    streams with what the others have, n - 1 joins for each."""
+    count = len(operator.inputs)
+    return max(1, count * (count - 1) // 2) if operator.kind == "join" else 1
+
+
+def experience(state: ManagerState) -> tuple[dict[str, Experience], dict[str, Experience]]:
     """Of each family its members; of each kind whole jobs: a new one pays all of the fixed part."""
     families: dict[str, Experience] = {}
     kinds: dict[str, Experience] = {}
@@ -153,6 +179,7 @@ def _experience(state: ManagerState) -> tuple[dict[str, Experience], dict[str, E
         cost = _cost(figures)
         if record is None:
             continue
+        cost = None if cost is None else cost.times(1 / pairs_joined(record))
         family = str(record.properties.get("family", ""))
         for table, key in ((families, family), (kinds, record.kind)):
             if key:

@@ -15,7 +15,6 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from millstream.control.admission.distances import distances_ms
-from millstream.control.admission.estimates import Estimate, estimates
 from millstream.control.admission.planning_state import Planning, planning
 from millstream.control.admission.rules import (
     PLACERS,
@@ -28,6 +27,7 @@ from millstream.control.admission.rules import (
     by_pattern,
     descriptions,
 )
+from millstream.control.admission.ways import Choices, at_cost, choices, other_ways
 from millstream.control.manager.state import NOBODY, ManagerState, OperatorRecord, Query
 from millstream.core.operator_graph import OperatorGraph
 from millstream.core.placement import Placement, ProcessorDescription, crossings
@@ -58,11 +58,11 @@ def by_reuse(state: ManagerState, query: Query, operators: Mapping[str, Operator
     away = [s for s in base if not answers(state, s.processor)]
     if away:
         return Wait(f"stream {away[0].name} enters at {away[0].processor}, which does not answer")
-    known = estimates(state, new)
+    choice = choices(state, new, other_ways(state, query))
     best: Placed | None = None
     refusal: Verdict = Wait("no processor answers at that site")
     for target in _targets(processors, query.deliver_to):
-        verdict = _planned(state, query, operators, new, known, target)
+        verdict = _planned(state, query, operators, choice, target)
         if isinstance(verdict, Placed):
             cheaper = best is None or (verdict.bandwidth or 0.0) < (best.bandwidth or 0.0)
             best = verdict if cheaper else best
@@ -82,14 +82,13 @@ def _planned(
     state: ManagerState,
     query: Query,
     operators: Mapping[str, OperatorRecord],
-    new: Mapping[str, OperatorRecord],
-    known: Mapping[str, Estimate],
+    choice: Choices,
     target: str | None,
 ) -> Verdict:
     bound = None if query.latency_s is None else query.latency_s * 1000
-    world = planning(state, new, Wish(query.name, query.result, target, bound), known)
+    world = planning(state, choice, Wish(query.name, query.result, target, bound))
     movable = world.movable if query.rooms < ROOMS_MAX else frozenset()
-    answer = admit(world.state, world.problem.queries[-1], movable)
+    answer = admit(world.state, world.problem.queries[-1], movable, world.popular)
     refusal = answer.decision.refusal
     if refusal is not None:
         return Refused(
@@ -101,13 +100,17 @@ def _planned(
     wrong = _objection(world, answer.state)
     if wrong is not None:
         return wrong
-    table = {name: answer.places[name] for name in operators if name in answer.places}
+    mine = choice.chosen(state, query.result, answer.places)
+    new = {name: o for name, o in mine.items() if o.processor == NOBODY}
+    known = at_cost(choice, new.values())
+    names = {(o.id, o.inputs): name for name, o in choice.ways.items()}
+    table = {o.id: answer.places[names.get((o.id, o.inputs), o.id)] for o in mine.values()}
     there = set(_flowing(state))
     flows = tuple(f for f in _direct(state, new, table) if f not in there)
-    reused = tuple(name for name in operators if name not in new)
+    reused = tuple(name for name in mine if name not in new)
     crossing = sum(known[s].bytes_out for s, _, _ in flows if s in known)
     cpu = sum(known[name].cpu for name in new)
-    delay_ms = _delay_ms(state, query, operators, table, target)
+    delay_ms = _delay_ms(state, query, mine, table, target)
     detail: dict[str, Any] = {
         "crosses": [
             {"stream": s, "from": a, "to": b, "bytes_per_s": round(known[s].bytes_out)}
@@ -127,7 +130,13 @@ def _planned(
     if moves:
         count = sum(map(len, moves))
         sentence += f"; {count} running operator{'' if count == 1 else 's'} moved to make room"
-    return Placed(table, sentence, reused, cpu, crossing, detail, moves)
+    if set(mine) == set(operators) and not any(o.another_way for o in new.values()):
+        return Placed(table, sentence, reused, cpu, crossing, detail, moves)
+    parts = [o.label for o in mine.values() if o.id not in operators]
+    if parts:
+        sentence += f"; joined by way of {', '.join(parts)}"
+    detail["ways"] = {o.id: list(o.inputs) for o in mine.values() if o.another_way}
+    return Placed(table, sentence, reused, cpu, crossing, detail, moves, tuple(new.values()))
 
 
 def _objection(world: Planning, after: PlanState) -> Refused | None:

@@ -6,16 +6,17 @@ them; and the placement that runs, as the planner's own state. Both are derived 
 records whenever something is planned: nothing can come apart. Decides nothing.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from millstream.control.admission.distances import distances_ms
 from millstream.control.admission.estimates import Estimate, estimates, ingest_cpu
-from millstream.control.admission.rules import answers
+from millstream.control.admission.rules import answers, leads_managers
+from millstream.control.admission.ways import Choices
 from millstream.control.manager.state import (
     PLACED,
     ManagerState,
-    OperatorRecord,
     Processor,
     Query,
     Settings,
@@ -40,6 +41,7 @@ class Planning:
     running: Mapping[str, str]  # operator -> processor
     known: Mapping[str, Estimate]
     movable: frozenset[str]  # operators that the planner may send elsewhere
+    popular: Mapping[str, int]  # by stream: the queries that could read it
 
     def state(self) -> PlanState:
         """The placement that runs, to be worked on."""
@@ -52,13 +54,11 @@ class Planning:
 
 def planning(
     state: ManagerState,
-    new: Mapping[str, OperatorRecord] | None = None,
+    choice: Choices | None = None,
     wish: Wish | None = None,
-    known: Mapping[str, Estimate] | None = None,
 ) -> Planning:
     """The manager's world, with operators and a wish that are to be placed."""
-    new = new or {}
-    known = estimates(state, new) if known is None else known
+    known = estimates(state, {}) if choice is None else choice.known
     hosts = tuple(_hosts(state, known))
     names = {host.id for host in hosts}
     running = {
@@ -72,25 +72,27 @@ def planning(
         if s.processor in names and s.id in known
     ]
     records = [state.operators[name] for name in running]
-    records += [o for o in new.values() if o.id not in running and o.id in known]
     streams += [Stream(o.id, known[o.id].bytes_out) for o in records]
+    streams += choice.streams() if choice is not None else ()
     there = {stream.id for stream in streams}
-    operators = tuple(
+    operators = [
         Operator(o.id, tuple(i for i in o.inputs if i in there), o.id, known[o.id].cpu)
         for o in records
-        if o.id in running or all(i in there for i in o.inputs)
-    )
+    ]
+    operators += choice.operators(there) if choice is not None else ()
     wishes = [Wish(q.name, q.result) for q in _served(state) if q.result in running]
     problem = Problem(
         hosts,
         tuple(streams),
-        operators,
+        tuple(operators),
         (*wishes, *(() if wish is None else (wish,))),
         Links(distance=distances_ms(state, [host.id for host in hosts])),
         weights_of(state.settings),
     )
     movable = _movable(state, running) if state.settings.moves_a_minute > 0 else ()
-    return Planning(problem, running, known, frozenset(movable))
+    names = set() if choice is None else {record.id for record in choice.ways.values()}
+    popular = Counter(s for q in _served(state) for s in q.readable if s in names)
+    return Planning(problem, running, known, frozenset(movable), popular)
 
 
 def weights_of(settings: Settings) -> Weights:
@@ -137,7 +139,7 @@ def _movable(state: ManagerState, running: Mapping[str, str]) -> Iterable[str]:
     """Operators of running queries that go anywhere: those with a site or a bound stay, because
     they are placed by distance (`replacement`). Above other managers nothing moves: operators do
     not go into or out of one."""
-    if any(p.properties.get("kind") == "manager" for p in state.processors.values()):
+    if leads_managers(state):
         return
     tied: set[str] = set()
     used: set[str] = set()

@@ -14,6 +14,7 @@ from dataclasses import replace
 from millstream.control.admission.estimates import Estimate, estimates
 from millstream.control.admission.planning_state import planning
 from millstream.control.admission.rules import answers, at_any_rate
+from millstream.control.admission.ways import Choices
 from millstream.control.manager.state import PLACED, ManagerState, PlannedWith
 from millstream.control.manager.turn import Turn
 from millstream.control.moves import relocations
@@ -39,7 +40,7 @@ def review(turn: Turn) -> None:
     if any(query.phase in WAYS for query in state.queries.values()):
         return
     known, unhurried = _demands(state)
-    world = planning(state, known=known)
+    world = planning(state, Choices({}, {}, known))
     movable = world.movable - _restless(state) - unhurried
     plan = world.state()
     crowded = overloaded(plan)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from millstream.control.manager.state import NOBODY, ManagerState, OperatorRecord, Query
+from millstream.control.protocol.replies import CompiledOperator
 from millstream.core.errors import MillstreamError
 from millstream.core.operator_graph import GraphOperator, PlanGraph
 from millstream.core.placement import Placement, ProcessorDescription
@@ -33,6 +34,8 @@ class Placed:
     moves: tuple[
         Mapping[str, str], ...
     ] = ()  # of what runs, by operator, in order; they come first
+    # what is new, where it is not what the text says first; `table` then has what the query needs
+    operators: tuple[OperatorRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,19 @@ class Placer(Protocol):
 
 
 PLACERS: Registry[Placer] = Registry("placer")
+
+
+def record_of(found: CompiledOperator, *, another_way: bool = False) -> OperatorRecord:
+    """An operator of a text, without a place."""
+    return OperatorRecord(
+        found.id, found.kind, found.label, found.inputs, found.row_bytes, dict(found.properties),
+        another_way=another_way,
+    )  # fmt: skip
+
+
+def leads_managers(state: ManagerState) -> bool:
+    """Whether it stands above other managers: what they have is placed by them."""
+    return any(p.properties.get("kind") == "manager" for p in state.processors.values())
 
 
 def graph_of(state: ManagerState, extra: Mapping[str, OperatorRecord] | None = None) -> PlanGraph:

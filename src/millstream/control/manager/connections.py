@@ -95,6 +95,12 @@ def outside_inputs(state: ManagerState, move: Move) -> tuple[str, ...]:
     return tuple(found)
 
 
+def ways_of(state: ManagerState, operators: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """What operators read, of those that do not read what a text says first."""
+    records = ((o, state.operators.get(o)) for o in operators)
+    return {o: known.inputs for o, known in records if known is not None and known.another_way}
+
+
 def moving(state: ManagerState, streams: Iterable[str]) -> bool:
     """Whether a move under way has one of these streams as its subject or input."""
     touched = {
@@ -325,15 +331,20 @@ def _hosts(state: ManagerState, have: Inventory, want: Wanted, plan: Blueprint) 
         restarted = known is not None and known.restarts < query.restarts and bool(told)
         if not missing and not restarted and not (result and known and not known.result):
             continue
-        found.append(hosting_of(query, told, result=result))
+        found.append(hosting_of(state, query, told, result=result))
     return found
 
 
-def hosting_of(query: Query, operators: tuple[str, ...], *, result: bool) -> Host:
+def hosting_of(
+    state: ManagerState, query: Query, operators: tuple[str, ...], *, result: bool
+) -> Host:
     """What a processor is told that runs operators of a query, or keeps those of a failed one."""
     assert query.start is not None
     failed = (query.reason or "failed")[:REASON_MAX] if query.phase == "failed" else ""
-    return Host(query.name, query.cql, query.start, operators, result, query.restarts, failed)
+    return Host(
+        query.name, query.cql, query.start, operators, result, query.restarts, failed,
+        ways_of(state, operators),
+    )  # fmt: skip
 
 
 def _unhosts(have: Inventory, want: Wanted, plan: Blueprint) -> list[Command]:

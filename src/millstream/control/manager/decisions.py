@@ -13,6 +13,7 @@ from millstream.control.admission.rules import (
     Verdict,
     Wait,
     answers,
+    at_any_rate,
     descriptions,
     graph_of,
 )
@@ -63,9 +64,12 @@ def measured(state: ManagerState) -> Measured:
     """What cost models see: the statistics table under their names."""
     table = placement(state)
     ratios = _ratios(state)
+    unhurried = _unhurried(state)
     figures = {
         name: {
             **f.values,
+            "late_rows": 0.0 if name in unhurried else f.values.get("queue_rows", 0.0),
+            "rows_in_per_s": f.rates.get("rows_in", 0.0),
             "rows_out_per_s": f.rates.get("rows_out", 0.0),
             "cpu_s_per_s": f.rates.get("seconds", 0.0),
             "ratio": ratios.get(name, 0.0),
@@ -85,6 +89,25 @@ def measured(state: ManagerState) -> Measured:
     )
 
 
+def _unhurried(state: ManagerState) -> set[str]:
+    """Operators of queries over finite files alone, which are read as fast as they are taken."""
+    hurried = {s.id for s in state.streams.values() if not at_any_rate(s.table)}
+    found = {o for q in state.queries.values() for o in q.operators}
+    for query in state.queries.values():
+        if not hurried.isdisjoint(query.sources):
+            found -= set(query.operators)
+    return found
+
+
+def _allowed(state: ManagerState, names: frozenset[str]) -> frozenset[str]:
+    """Operators by id, by label, or all of a query."""
+    found = {o.id for o in state.operators.values() if not names.isdisjoint((o.id, o.label))}
+    for query in state.queries.values():
+        if query.name in names:
+            found.update(query.operators)
+    return frozenset(found)
+
+
 def _ratios(state: ManagerState) -> dict[str, float]:
     """By operator the worst performance ratio of the queries it serves; only where it is known."""
     found: dict[str, float] = {}
@@ -101,8 +124,9 @@ def consider(state: ManagerState) -> tuple[CostTable, Decision, CostMemory, Memo
     seen = measured(state)
     costs, cost_memory = COST_MODELS.get(state.settings.cost_model).costs(seen, state.cost_memory)
     moving = {o for m in state.moves.values() if not m.over for o in m.operators}
-    allowed = state.settings.parameters.eligible_operators
-    eligible = frozenset((allowed if allowed is not None else seen.table.keys()) - moving)
+    named = state.settings.parameters.eligible_operators
+    allowed = seen.table.keys() if named is None else _allowed(state, named)
+    eligible = frozenset(allowed - moving)
     takers = state.settings.parameters.eligible_processors
     open_ones = frozenset(p.id for p in descriptions(state))
     parameters = replace(

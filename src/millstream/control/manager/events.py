@@ -105,6 +105,15 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class Halt:
+    """The requests Shutdown and Restart of table 4.1: a processor that has nothing ends its
+    process, or (`restart`) forgets all it ever had and waits for new work."""
+
+    processor: str
+    restart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Remove:
     """Forget a processor that has nothing any more, or that is lost with what it has."""
 
@@ -151,8 +160,8 @@ class Introduced:
 
 Event = (
     Joined | Replied | Unanswered | Tick | DeclareStream | StartStreams | ForgetStream | Submit
-    | Drop | Restart | RequestMove | Drain | Remove | Change | SetGoals | SetSchedule | FromAbove
-    | Introduced
+    | Drop | Restart | RequestMove | Drain | Halt | Remove | Change | SetGoals | SetSchedule
+    | FromAbove | Introduced
 )  # fmt: skip
 
 

@@ -12,7 +12,16 @@ message under way gets the next one. Mistakes of a user are raised before anythi
 from dataclasses import replace
 from typing import assert_never
 
-from millstream.control.manager import decisions, monitor, plans, quality, reconciliation, tiers
+from millstream.control.admission.rules import answers
+from millstream.control.manager import (
+    decisions,
+    measures,
+    monitor,
+    plans,
+    quality,
+    reconciliation,
+    tiers,
+)
 from millstream.control.manager.belief import after
 from millstream.control.manager.connections import blueprint, increments
 from millstream.control.manager.events import (
@@ -23,6 +32,7 @@ from millstream.control.manager.events import (
     Event,
     ForgetStream,
     FromAbove,
+    Halt,
     Introduced,
     Joined,
     Remove,
@@ -54,6 +64,7 @@ from millstream.control.protocol.commands import (
     Report,
     Reset,
     Seal,
+    Stop,
     TakeInventory,
     TakeOver,
     Undo,
@@ -162,6 +173,8 @@ def _handle(turn: Turn, event: Event) -> None:
             migration.request(turn, event)
         case Drain(processor, back):
             _drain(turn, processor, back)
+        case Halt(processor, restart):
+            _halt(turn, processor, restart=restart)
         case Remove(processor, lost):
             if lost:
                 losing.lose(turn, processor)
@@ -364,22 +377,38 @@ def _move_if_possible(turn: Turn, asked: RequestMove) -> None:
         migration.request(turn, asked)
 
 
+def _halt(turn: Turn, name: str, *, restart: bool) -> None:
+    """A processor that has nothing ends, or begins anew."""
+    _refuse_if_used(turn.state, name)
+    if not answers(turn.state, name):
+        raise UsageError(f"processor {name} does not answer", hint="try again when it does")
+    waiting = turn.state.outbox.get(name, ())
+    turn.in_table("outbox", name, (*waiting, Reset() if restart else Stop()))
+    told = "is told to forget all and to begin anew" if restart else "is told to end its process"
+    turn.decide("notice", f"processor {name} {told}", about=("processor", name))
+
+
 def _remove(turn: Turn, name: str) -> None:
     """A processor that has nothing is forgotten."""
-    if name not in turn.state.processors:
+    _refuse_if_used(turn.state, name)
+    turn.remove("processors", name)
+    turn.remove("live", name)
+    turn.decide("notice", f"processor {name} is forgotten", about=("processor", name))
+
+
+def _refuse_if_used(state: ManagerState, name: str) -> None:
+    """A processor with operators, streams or moves stays as it is."""
+    if name not in state.processors:
         raise UsageError(f"there is no processor {name}")
-    operators = [o for o in turn.state.operators.values() if o.processor == name]
-    streams = [s for s in turn.state.streams.values() if s.processor == name]
-    moves = [m for m in turn.state.moves.values() if name in (m.source, m.target) and not m.over]
+    operators = [o for o in state.operators.values() if o.processor == name]
+    streams = [s for s in state.streams.values() if s.processor == name]
+    moves = [m for m in state.moves.values() if name in (m.source, m.target) and not m.over]
     if operators or streams or moves:
         what = operators[0].label if operators else f"stream {streams[0].name}" if streams else ""
         raise UsageError(
             f"processor {name} has {what or 'a move under way'}",
             hint=f"millstream drain {name}; if its home is gone: millstream remove --lost {name}",
         )
-    turn.remove("processors", name)
-    turn.remove("live", name)
-    turn.decide("notice", f"processor {name} is forgotten", about=("processor", name))
 
 
 # -- messages -------------------------------------------------------------------------------------
@@ -408,6 +437,7 @@ def _send(turn: Turn) -> tuple[ManagerState, tuple[Send, ...]]:
             *migration.commands_for(turn.state, name),
             *increments(turn.state, plan, name),
             *quality.commands_for(turn.state, name),
+            *measures.commands_for(turn.state, name),
         )[:MESSAGE_MESSAGES_MAX]
         if said:
             turn.remove("outbox", name)

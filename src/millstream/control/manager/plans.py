@@ -12,7 +12,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from millstream.control.admission.rules import Placed, Refused, answers, descriptions
+from millstream.control.admission.rules import (
+    Placed,
+    Refused,
+    answers,
+    descriptions,
+    record_of,
+)
 from millstream.control.manager import system_streams
 from millstream.control.manager.connections import (
     EARLY,
@@ -29,12 +35,11 @@ from millstream.control.manager.decisions import place_query
 from millstream.control.manager.events import Drop, Submit
 from millstream.control.manager.monitor import forget_figures
 from millstream.control.manager.query_names import made_whole
-from millstream.control.manager.state import NOBODY, ManagerState, OperatorRecord, Query
+from millstream.control.manager.state import NOBODY, ManagerState, Query
 from millstream.control.manager.turn import Turn
 from millstream.control.protocol.commands import Compile, Hold, Unhost
 from millstream.control.protocol.replies import (
     Compiled,
-    CompiledOperator,
     Held,
     Refusal,
     Reply,
@@ -45,6 +50,7 @@ from millstream.control.recovery.silence import WAYS
 from millstream.core.errors import UsageError
 from millstream.core.operator_graph import GraphOperator, OperatorGraph
 from millstream.core.placement import problems
+from millstream.language.share.join_orders import by_ways
 
 QUERIES_MAX = 20_000
 
@@ -165,9 +171,9 @@ def _begin_hold(turn: Turn, query: Query, reply: Compiled) -> None:
 def _consider(turn: Turn, query: Query, reply: Compiled) -> None:
     """What would become of a query; nothing of it stays."""
     state = turn.state
-    records = {o.id: state.operators.get(o.id) or _record(o) for o in reply.operators}
+    records = {o.id: state.operators.get(o.id) or record_of(o) for o in reply.operators}
     names = tuple(records)
-    trial = replace(query, operators=names, result=reply.result)
+    trial = replace(query, operators=names, result=reply.result, compiled=reply)
     verdict = place_query(replace(state, operators={**state.operators, **records}), trial)
     told: dict[str, Any] = {"sentence": verdict.sentence}
     match verdict:
@@ -189,6 +195,9 @@ def _consider(turn: Turn, query: Query, reply: Compiled) -> None:
 
 
 def _bound(turn: Turn, query: Query, reply: Compiled, phase: str = "placing") -> None:
+    if query.ways:
+        meant = by_ways(reply.operators, reply.ways, query.ways, (reply.result,))
+        reply = replace(reply, operators=tuple(meant.values()))
     mine = [o for o in reply.operators if not query.given or o.id in query.given]
     turn.query(
         query.name,
@@ -202,14 +211,11 @@ def _bound(turn: Turn, query: Query, reply: Compiled, phase: str = "placing") ->
         attempts=0,
     )
     for found in mine:
-        if found.id not in turn.state.operators:
-            turn.put(_record(found))
-
-
-def _record(found: CompiledOperator) -> OperatorRecord:
-    return OperatorRecord(
-        found.id, found.kind, found.label, found.inputs, found.row_bytes, dict(found.properties)
-    )
+        known = turn.state.operators.get(found.id)
+        if known is None:
+            turn.put(record_of(found, another_way=found.id in query.ways))
+        elif found.id in query.ways and known.inputs != found.inputs:
+            turn.put(replace(known, kind=found.kind, inputs=found.inputs, another_way=True))
 
 
 # -- the start ------------------------------------------------------------------------------------
@@ -256,11 +262,16 @@ def _fix_start(turn: Turn, query: Query, reading: Mapping[str, set[str]]) -> Non
     if any((p, s) not in marks for s, where in places.items() for p in where):
         return
     turn.remove("marks", query.name)
-    kept = max((marks[p, s].retained_from for s, where in places.items() for p in where), default=0)
+    retained = {s: max(marks[p, s].retained_from for p in where) for s, where in places.items()}
+    # a part that began later is of no use to it; what its text says first would have its very id
+    others = [s for s in query.shared if s in retained and s not in query.operators]
+    avoided = tuple(s for s in others if retained[s] > (query.start or 0))
+    kept = max((at for s, at in retained.items() if s not in avoided), default=0)
     if query.start is not None and (kept <= query.start or query.given):
-        turn.query(query.name, phase="placing")
+        turn.query(query.name, phase="placing", avoided=avoided)
         return
     owners = {s: state.streams[s.removeprefix("s:")].processor for s in query.sources}
+    places = {s: where for s, where in places.items() if s not in avoided}
     start = start_of(query, places, marks, owners)
     start = start if query.floor is None else max(start, query.floor)
     assert query.compiled is not None
@@ -296,7 +307,9 @@ def _place(turn: Turn, query: Query) -> None:
         turn.query(query.name, reason=reason)
         return
     used = {o for q in state.queries.values() for o in placed_operators(q)}
-    unheld = [o for o in query.operators if o in used and o not in query.shared]
+    meaning = query.meaning()
+    asked = query.operators if meaning is None else (*query.operators, *meaning.part_ids)
+    unheld = [o for o in asked if o in used and o not in query.shared]
     if unheld and moving(state, unheld):
         return
     if unheld:  # deployed for another query since this one was compiled
@@ -304,6 +317,11 @@ def _place(turn: Turn, query: Query) -> None:
         return
     if not descriptions(state) or turn.now_s < query.retry_s:
         return
+    for found in meaning.operators if meaning is not None else ():
+        known = state.operators.get(found.id)
+        if known is not None and known.processor == NOBODY and known.another_way:
+            turn.put(record_of(found))  # the way was that of a query that is gone
+    state = turn.state
     verdict = place_query(state, query)
     if isinstance(verdict, Refused):
         if query.queue:  # its start is fixed anew when there is room
@@ -318,7 +336,7 @@ def _place(turn: Turn, query: Query) -> None:
     if isinstance(verdict, Placed) and verdict.moves:
         _make_room(turn, query, verdict)
         return
-    wrong = validity(state, query, verdict.table) if isinstance(verdict, Placed) else ()
+    wrong = _wrong(state, query, verdict) if isinstance(verdict, Placed) else ()
     if isinstance(verdict, Placed) and not wrong:
         _deploy(turn, query, verdict)
         return
@@ -330,6 +348,14 @@ def _place(turn: Turn, query: Query) -> None:
         return
     later = turn.now_s + state.settings.beat_s
     turn.query(query.name, attempts=attempts, reason=reason, retry_s=later)
+
+
+def _wrong(state: ManagerState, query: Query, verdict: Placed) -> tuple[str, ...]:
+    if verdict.operators:  # by other ways than the text says first
+        chosen = {o.id: o for o in verdict.operators}
+        state = replace(state, operators={**state.operators, **chosen})
+        query = replace(query, operators=tuple(verdict.table))
+    return validity(state, query, verdict.table)
 
 
 def _make_room(turn: Turn, query: Query, verdict: Placed) -> None:
@@ -364,6 +390,10 @@ def _decide_once(turn: Turn, query: Query, sentence: str) -> None:
 
 
 def _deploy(turn: Turn, query: Query, verdict: Placed) -> None:
+    for chosen in verdict.operators:
+        turn.put(chosen)
+    if verdict.operators:
+        turn.query(query.name, operators=tuple(verdict.table))
     for name, place in verdict.table.items():
         record = turn.state.operators[name]
         if record.processor != place:
@@ -372,7 +402,11 @@ def _deploy(turn: Turn, query: Query, verdict: Placed) -> None:
         "sentence": verdict.sentence, "reused": list(verdict.reused), "cpu": verdict.cpu,
         "bandwidth": verdict.bandwidth, **verdict.detail,
     }  # fmt: skip
-    turn.query(query.name, phase="deploying", reason="", compiled=None, admission=told)
+    meaning = query.meaning()
+    turn.query(
+        query.name, phase="deploying", reason="", compiled=None, admission=told,
+        readable=() if meaning is None else meaning.readable,
+    )  # fmt: skip
     turn.decide(
         "admission", f"query {query.name} is taken: {verdict.sentence}", about=("query", query.name)
     )

@@ -104,6 +104,8 @@ def note(turn: Turn, processor: str, command: Configure, reply: Reply) -> None:
     """A processor has heard; one that refuses is not asked again until something changes."""
     if command.quality is not None:
         turn.live(processor, told=command)
+    if command.statistics is not None:
+        turn.live(processor, measured=command.statistics)
     if isinstance(reply, Refusal):
         turn.decide(
             "notice", f"{processor} does not take the goals: {reply.message}", reply.detail,

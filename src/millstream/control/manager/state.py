@@ -135,10 +135,20 @@ class Query:
     restarts: int = 0  # by anybody
     tried: int = 0  # in a row by the policy, the last of them at
     tried_s: float = 0.0
+    # of one that was found: what its operators read, where that is not what its text says first
+    ways: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    avoided: tuple[str, ...] = ()  # parts that run, but are not retained since its start
+    readable: tuple[str, ...] = ()  # streams that it could be computed from, by any way
 
     @property
     def ended(self) -> bool:
         return self.phase in ("failed", "refused")
+
+    def meaning(self) -> Compiled | None:
+        """What its text means with its start, until it has places."""
+        if self.compiled is None or self.start is None:
+            return self.compiled
+        return self.compiled.starting(self.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +163,7 @@ class OperatorRecord:
     properties: Mapping[str, Any] = field(default_factory=dict)
     processor: str = NOBODY
     epoch: int = 0  # of its stream, as last heard
+    another_way: bool = False  # whether its inputs are not those that a text says first
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +327,7 @@ class Live:
     retry_at_s: float = 0.0
     failures: int = 0
     told: Command | None = None  # which goals, since it joined
+    measured: tuple[str, ...] | None = None  # which figures of operators it tells; None: all
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def _prepare(state: ManagerState, move: Move) -> Prepare:
     for query in state.queries.values():
         mine = tuple(o for o in placed_operators(query) if o in move.operators)
         if mine and query.start is not None:
-            hosts.append(hosting_of(query, mine, result=query.result in mine))
+            hosts.append(hosting_of(state, query, mine, result=query.result in mine))
     inputs = {
         s: _peer(state, owner_of(state, s), s)
         for s in outside_inputs(state, move)

@@ -90,6 +90,8 @@ class Host:
     result: bool = False  # its last operator is among them: keep its rows for subscribers
     restarts: Count = 0  # so often somebody has restarted it: a failure before that is over
     failed: Text = ""  # why it has failed: it comes to rest here, until it is restarted
+    # by operator: what it reads, where that is not what its text says first
+    ways: Annotated[dict[Name, Names], Many] = field(default_factory=dict)
     do: Literal["host"] = "host"
 
 

@@ -52,6 +52,20 @@ class Compiled:
     sources: Names  # ids of the base streams it reads
     plan: Text = ""
     by_start: bool = False  # whether ids depend on the query's start: these are for none
+    # parts of its joins, and other ways to compute what its operators give, under the same id
+    ways: Annotated[tuple[CompiledOperator, ...], Field(max_length=5000)] = ()
+
+    @property
+    def part_ids(self) -> tuple[str, ...]:
+        """What its other ways may read beside its operators."""
+        usual = {o.id for o in self.operators}
+        return tuple(dict.fromkeys(o.id for o in self.ways if o.id not in usual))
+
+    @property
+    def readable(self) -> tuple[str, ...]:
+        """Streams from which the result can be computed, by any way; without base streams."""
+        usual = (o.id for o in self.operators if o.id != self.result)
+        return tuple(dict.fromkeys((*usual, *self.part_ids)))
 
     def starting(self, start: int) -> "Compiled":
         """The same query with its start: nothing need be compiled again."""
@@ -62,6 +76,7 @@ class Compiled:
             operators=tuple(_starting(o, start) for o in self.operators),
             result=starting_at(self.result, start),
             by_start=False,
+            ways=tuple(_starting(o, start) for o in self.ways),
         )
 
 
@@ -133,6 +148,7 @@ class HostedQuery:
     operators: Names
     result: bool = False
     restarts: Count = 0
+    ways: Annotated[dict[Name, Names], Many] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,10 +170,14 @@ def _learn_queries(turn: Turn, have: Inventory) -> None:
         known = turn.state.queries.get(name)
         same = known is not None and (known.cql, known.start) == (hosted.cql, hosted.start)
         if known is not None and same and (known.found or known.phase in PLACED):
+            if known.found and not hosted.ways.items() <= known.ways.items():
+                # which operators it has is told by those who run them, one after the other
+                ways = {**known.ways, **hosted.ways}
+                turn.query(name, ways=ways, phase="compiling", compiled=None)
             continue
         turn.put(
             Query(name, hosted.cql, submitted_s=turn.now_s, start=hosted.start, found=True,
-                  reason=FOUND)
+                  reason=FOUND, ways=hosted.ways)
         )  # fmt: skip
 
 

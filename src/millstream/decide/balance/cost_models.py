@@ -6,10 +6,11 @@ to 1 for processors and operators, whatever they mean, so that any redistributio
 any model. Processors that have not reported are left out: nothing is known of them. A model keeps
 what it must remember in a value that its caller hands back; it reads no clock and moves nothing.
 
-Statistics of operators: `queue_rows` (waiting at its inputs), `state_rows` (its windows),
-`rows_out_per_s`, `cpu_s_per_s` (CPU seconds a second), `ratio` (the worst performance ratio among
-its queries). Properties of processors: `memory_rows`
-(rows that fit), `cpu` (CPU seconds a second), each with a default.
+Statistics of operators: `queue_rows` (waiting at its inputs), `late_rows` (of them those that came
+at a pace of their own, and not as fast as they are taken), `state_rows` (its windows),
+`rows_in_per_s`, `rows_out_per_s`, `cpu_s_per_s` (CPU seconds a second), `ratio` (the worst
+performance ratio among its queries). Properties of processors: `memory_rows` (rows that fit), `cpu`
+(CPU seconds a second), each with a default.
 """
 
 from collections.abc import Mapping
@@ -170,6 +171,41 @@ class ServedRatio:
         return seen.figure(operator, "cpu_s_per_s") * (1 - 1 / max(ratio, 1.0))
 
 
+class Backlog:
+    """How long rows wait: a processor that keeps up costs at most half, whatever it has to do.
+
+    Up to 0.5 is half of its CPU time; one that has waiting rows beyond what it works off in
+    `SLACK_S` costs more, up to 1 for one that will never be done. CPU time alone does not tell:
+    a processor may be choked by what no operator's steps take, such as its connections. An
+    operator's cost is its part of the CPU time, which is what leaves with it.
+    """
+
+    name = "backlog"
+    statistics: tuple[str, ...] = ("late_rows", "rows_in_per_s", "cpu_s_per_s")
+    SLACK_S = 10.0  # two cycles, in which every operator has its turn
+    HALF_S = 30.0  # beyond them, that make three quarters
+
+    def costs(self, seen: Measured, memory: CostMemory) -> tuple[CostTable, CostMemory]:
+        capacity = _capacities(seen, "cpu", CPU)
+        costs: dict[str, float] = {}
+        operators: dict[str, float] = {}
+        for processor, room in capacity.items():
+            mine = seen.on(processor)
+            parts = {name: seen.figure(name, "cpu_s_per_s") / room for name in mine}
+            operators |= {name: _unit(part) for name, part in parts.items()}
+            late_s = self._waiting_s(seen, mine) - self.SLACK_S
+            costs[processor] = _unit(sum(parts.values())) / 2
+            if late_s > 0:
+                costs[processor] = 0.5 + 0.5 * late_s / (late_s + self.HALF_S)
+        return CostTable(self.name, costs, operators, capacity), memory
+
+    def _waiting_s(self, seen: Measured, mine: tuple[str, ...]) -> float:
+        """Seconds in which a processor, as fast as it was, works off what waits."""
+        waiting = sum(seen.figure(name, "late_rows") for name in mine)
+        pace = sum(seen.figure(name, "rows_in_per_s") for name in mine)
+        return waiting / max(pace, 1.0)
+
+
 def measured(
     graph: PlanGraph,
     table: Placement,
@@ -215,6 +251,12 @@ def _unit(value: float) -> float:
     return min(1.0, max(0.0, value))
 
 
-_MODELS: tuple[CostModel, ...] = (TuplesInMemory(), NetworkOutputRate(), CpuTime(), ServedRatio())
+_MODELS: tuple[CostModel, ...] = (
+    TuplesInMemory(),
+    NetworkOutputRate(),
+    CpuTime(),
+    ServedRatio(),
+    Backlog(),
+)
 for _model in _MODELS:
     COST_MODELS.add(_model.name, _model)

@@ -11,6 +11,8 @@ number of times. Nothing here carries a move out.
   one that is not above the mean is moderately loaded, and nothing is taken from it.
 - `degradation` looks at processors whose cost has risen since operators were last allocated to
   them, and moves their costliest operators away, those first whose move removes a connection.
+- `relief` (ours) takes only from processors that are full, for those with room, and lets what has
+  moved rest for a while: where everybody keeps up, nothing is gained by a move.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,6 +24,9 @@ from millstream.core.placement import Placement, problems
 from millstream.core.registry import Registry
 from millstream.decide.balance.cost_models import CostTable
 
+FULL = 0.6  # cost from which a processor is relieved
+ROOM = 0.45  # cost up to which one is filled by that
+RESTING_CHECKS = 10  # in which what was moved stays where it is, under `relief`
 ATTEMPTS_MAX = 3  # the seed asks for a new one until one is valid; ours is bounded
 
 
@@ -85,6 +90,8 @@ class Memory:
     """Of each processor: its operators, and its cost when they had just been allocated."""
 
     allocation: Mapping[str, tuple[tuple[str, ...], float]] = field(default_factory=dict)
+    checks: int = 0
+    moved: Mapping[str, int] = field(default_factory=dict)  # by operator: at which check
 
 
 Policy = Callable[[Situation, Parameters, Memory], Decision]
@@ -120,7 +127,7 @@ def redistribute(
         already = set(judge(situation.table))  # what was wrong before is not this decision's fault
         wrong = tuple(w for w in judge(applied(situation.table, decision)) if w not in already)
         if not wrong:
-            return decision, memory
+            return decision, _with_moves(memory, decision)
         refused = {move.operator for move in decision.moves}
         allowed = tried.eligible_operators
         names = {o.id for o in situation.graph} if allowed is None else set(allowed)
@@ -142,7 +149,13 @@ def _remembered(situation: Situation, memory: Memory) -> Memory:
         known = allocation.get(processor)
         if known is None or known[0] != mine:
             allocation[processor] = (mine, cost)
-    return Memory(allocation)
+    moved = {o: at for o, at in memory.moved.items() if memory.checks - at < RESTING_CHECKS}
+    return Memory(allocation, memory.checks + 1, moved)
+
+
+def _with_moves(memory: Memory, decision: Decision) -> Memory:
+    moved = {move.operator: memory.checks for move in decision.moves}
+    return replace(memory, moved={**memory.moved, **moved})
 
 
 class _Plan:
@@ -313,5 +326,50 @@ def _relieve(plan: _Plan, source: str, before: float, healthy: list[str]) -> boo
         f"the cost of {source} rose from {before:.2f} to {plan.cost[source]:.2f} since its"
         f" operators were allocated ({plan.costs.model}), this one makes {-share:.0%} of what it"
         f" costs, {target} is at {plan.cost[target]:.2f}{connection}",
+    )
+    return True
+
+
+@POLICIES.member("relief")
+def relief(situation: Situation, parameters: Parameters, memory: Memory) -> Decision:
+    """From processors that are full, the operator that fills another best without filling it up.
+
+    One that is moderately loaded keeps up with its streams, however much less others have to do.
+    """
+    plan = _Plan(situation, parameters)
+    for source in sorted(plan.cost, key=lambda p: (-plan.cost[p], p)):
+        while not plan.full and plan.cost[source] >= FULL:
+            if not _unload(plan, source, memory):
+                break
+    if plan.moves:
+        names = ", ".join(dict.fromkeys(move.source for move in plan.moves))
+        text = f"{names} had no room left by {situation.costs.model}"
+        return Decision(tuple(plan.moves), text)
+    if max(situation.costs.processors.values(), default=0.0) < FULL:
+        return Decision((), f"nothing moves: no processor's cost has reached {FULL:g}")
+    return Decision((), "nothing moves: what could leave a full processor has no room elsewhere")
+
+
+def _unload(plan: _Plan, source: str, memory: Memory) -> bool:
+    """Moves what another processor has room for: what saves connections, then what is large."""
+    choices = []
+    for operator in plan.eligible(source):
+        part = plan.part.get(operator, 0.0)
+        if operator in memory.moved or part <= 0:
+            continue
+        for target in plan.receivers():
+            added = plan.part_at(operator, target)
+            if target != source and plan.cost[target] + added <= ROOM:
+                key = (plan.connections_added(operator, target), -part, plan.cost[target])
+                choices.append((key, operator, target))
+    if not choices:
+        return False
+    _, operator, target = min(choices)
+    plan.move(
+        operator,
+        target,
+        f"{source} is full with a cost of {plan.cost[source]:.2f} ({plan.costs.model}), this"
+        f" operator makes {plan.part[operator]:.2f} of it, and {target} is at"
+        f" {plan.cost[target]:.2f}",
     )
     return True

@@ -15,6 +15,7 @@
     DELETE /api/queries/NAME
     POST   /api/pauses               {"action": "pause" or "resume", "name": "..."}: of a query
     POST   /api/actions              {"action": ..., "name": ..., "to": ...}: any other of ACTIONS
+    GET    /api/settings             of a manager; POST changes those that are given
     GET    /health                   200 while snapshots are fresh, 503 with the reason otherwise
     GET    /live  /ready             for whoever watches processes
     GET    /metrics                  for Prometheus
@@ -29,10 +30,10 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
@@ -127,8 +128,32 @@ def dashboard_app(
 
     _questions(app, source, feed)
     _actions(app, source, feed)
+    _settings(app, source)
     app.mount("/static", reads(StaticFiles(directory=STATIC)), name="static")
     return app
+
+
+@runtime_checkable
+class Adjustable(Protocol):
+    """A system whose settings may change while it runs: a manager."""
+
+    def settings(self) -> Mapping[str, Any]: ...
+
+    def change(self, settings: Mapping[str, Any]) -> Mapping[str, Any]: ...
+
+
+def _settings(app: Application, source: SnapshotSource) -> None:
+    @app.get("/api/settings")
+    @reads
+    async def settings() -> JSONResponse:
+        return JSONResponse(dict(source.settings()) if isinstance(source, Adjustable) else {})
+
+    @app.post("/api/settings")
+    async def change(request: Request) -> JSONResponse:
+        body = await json_body(request, BODY_BYTES_MAX, too_large=400)
+        if not isinstance(source, Adjustable):
+            raise UsageError("nothing here has settings", hint="those of a manager may change")
+        return JSONResponse(dict(await run_in_threadpool(source.change, body)))
 
 
 def _questions(app: Application, source: SnapshotSource, feed: Feed) -> None:

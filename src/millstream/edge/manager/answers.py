@@ -5,6 +5,7 @@ Reads the manager's state, changes nothing. The dashboard has its own view of th
 
 import time
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Any
 
 from millstream.control.manager.connections import owner_of, placed_operators
@@ -98,6 +99,11 @@ def settings(state: ManagerState) -> Answer:
         "redistribute": s.redistribute,
         "percent_difference": s.parameters.percent_difference,
         "check_s": s.parameters.check_s,
+        "moves_max": s.parameters.moves_max,
+        "eligible_operators": _listed(s.parameters.eligible_operators),
+        "eligible_processors": _listed(s.parameters.eligible_processors),
+        "state_rows_min": s.parameters.state_rows_min,
+        "state_rows_max": most if (most := s.parameters.state_rows_max) < inf else None,
         "replace_s": s.replace_s,
         "replace_gain": s.replace_gain,
         "replace_planner": s.replace_planner,
@@ -112,6 +118,10 @@ def settings(state: ManagerState) -> Answer:
         "restart": s.restart,
         "restarts_max": s.restarts_max,
     }
+
+
+def _listed(names: frozenset[str] | None) -> list[str] | None:
+    return None if names is None else sorted(names)
 
 
 def processor(state: ManagerState, name: str) -> Answer:

@@ -11,6 +11,7 @@
     POST   /redistribution                carry out what the policy wants
     POST   /queries/NAME/placement  /replacement      by distance (manager_placement.py)
     POST   /processors/NAME/drain         {"back"}         DELETE /processors/NAME?lost=true
+    POST   /processors/NAME/shutdown  /restart        one that has nothing any more
     GET    /qos                           PUT /qos         goals, as a run takes them
     POST   /settings                      other strategies from now on
     POST   /control                       as a processor of a manager above (manager_tier.py)
@@ -39,6 +40,7 @@ from millstream.control.manager.events import (
     Change,
     Drain,
     Drop,
+    Halt,
     Joined,
     Remove,
     RequestMove,
@@ -332,6 +334,18 @@ def add_cluster_routes(app: Application, desk: Desk) -> None:
                 "processor": answers.processor(driver.state, name),
                 "entering": left,
             }
+
+    @app.post("/processors/{name}/shutdown")
+    async def shutdown(name: str) -> dict[str, Any]:
+        async with desk.changing() as driver:
+            driver.feed(Halt(name))
+        return {"processor": name, "told": "shutdown"}
+
+    @app.post("/processors/{name}/restart")
+    async def restart(name: str) -> dict[str, Any]:
+        async with desk.changing() as driver:
+            driver.feed(Halt(name, restart=True))
+        return {"processor": name, "told": "restart"}
 
     @app.delete("/processors/{name}")
     async def remove(name: str, lost: bool = False) -> dict[str, Any]:

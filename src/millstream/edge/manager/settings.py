@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, ClassVar
 
 from millstream.client.http import checked_url
@@ -18,12 +19,15 @@ from millstream.edge.http.serving import Listening
 STRATEGIES: Mapping[str, Any] = {
     "pattern": PATTERNS, "cost_model": COST_MODELS, "policy": POLICIES, "placer": PLACERS,
 }  # fmt: skip
+ROWS_MAX = 9e8
 SWITCHES = ("redistribute", "replace")
 # From the least to the most; whole numbers where the least is one.
 AMOUNTS: Mapping[str, tuple[float, float]] = {
     "percent_difference": (0.0, 100.0),
     "check_s": (0.1, 1e6),
     "moves_max": (1, 1000),
+    "state_rows_min": (0.0, ROWS_MAX),
+    "state_rows_max": (0.0, ROWS_MAX),  # the most means any number
     "replace_s": (0.0, 1e6),
     "replace_gain": (0.0, 1.0),
     "replan_s": (0.0, 1e6),
@@ -35,7 +39,11 @@ AMOUNTS: Mapping[str, tuple[float, float]] = {
     "weight_cpu": (0.0, 1e6),
     "weight_balance": (-1e6, 1e6),  # below 0: few processors work, others stay idle
 }
-PARAMETERS = ("percent_difference", "check_s", "moves_max")  # of redistribution
+# Of redistribution (table 6.1); lists of names, where null means all of them.
+NAMED = ("eligible_operators", "eligible_processors")
+PARAMETERS = (
+    "percent_difference", "check_s", "moves_max", "state_rows_min", "state_rows_max", *NAMED,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +87,17 @@ def changed(known: Settings, body: Mapping[str, Any]) -> Settings:
             changes[key] = _switch(key, value)
         elif key == "restart":
             changes[key] = restarts.checked(str(value))
+        elif key in NAMED:
+            parameters[key] = _names(key, value)
         elif key in AMOUNTS:
             (parameters if key in PARAMETERS else changes)[key] = _amount(key, value)
         else:
             raise UsageError(
                 f"unknown setting {key!r}",
-                hint=f"one of {', '.join((*STRATEGIES, *SWITCHES, 'restart', *AMOUNTS))}",
+                hint=f"one of {', '.join((*STRATEGIES, *SWITCHES, 'restart', *AMOUNTS, *NAMED))}",
             )
+    if parameters.get("state_rows_max") == ROWS_MAX:
+        parameters["state_rows_max"] = inf
     if parameters:
         changes["parameters"] = replace(known.parameters, **parameters)
     return replace(known, **changes)
@@ -117,15 +129,49 @@ def read_weights(text: str) -> dict[str, float]:
     return found
 
 
-def with_weights(text: str, known: Settings) -> Settings:
-    """Settings with the weights that a command line gives."""
-    return changed(known, read_weights(text))
-
-
 def _switch(key: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise UsageError(f"{key} is {value!r}", hint="true or false")
     return value
+
+
+def _names(key: str, value: Any) -> frozenset[str] | None:
+    """Names as a list; null for all of them, however many there come to be."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
+        raise UsageError(f"{key} is {value!r}", hint="a list of names, or null for all")
+    return frozenset(value)
+
+
+def read_names(text: str) -> list[str] | None:
+    """Names as a command line gives them; `all` lifts the limit.
+
+    >>> read_names("p1, p2"), read_names("all")
+    (['p1', 'p2'], None)
+    """
+    names = [name for name in (part.strip() for part in text.split(",")) if name]
+    return None if names == ["all"] else names
+
+
+def read_state_rows(text: str) -> dict[str, float]:
+    """A range of rows as a command line gives it, by the names of settings.
+
+    >>> read_state_rows("1000:50000")
+    {'state_rows_min': 1000.0, 'state_rows_max': 50000.0}
+    """
+    least, colon, most = (part.strip() for part in text.partition(":"))
+    try:
+        if not colon:
+            raise ValueError
+        return {
+            "state_rows_min": float(least or 0),
+            "state_rows_max": float(most or ROWS_MAX),
+        }
+    except ValueError:
+        raise UsageError(
+            f"--state-rows is {text!r}", hint="the least and the most, as in 0:100000 or 1000:"
+        ) from None
 
 
 def _amount(key: str, value: Any) -> float | int:

@@ -34,6 +34,7 @@ from millstream.control.snapshot.model import (
 from millstream.control.snapshot.of_cluster import laid_over
 from millstream.control.snapshot.of_manager import snapshot_of
 from millstream.core.errors import CqlError, MillstreamError, ResourceError, StateError, UsageError
+from millstream.edge.manager import answers
 from millstream.edge.manager.processor_poll import ProcessorPoll
 from millstream.edge.views.recent import LatestRows
 
@@ -163,6 +164,14 @@ class ManagerView:
     def restart(self, name: str) -> None:
         self._client.restart(name, SUBMIT_S)
 
+    def settings(self) -> Mapping[str, Any]:
+        """How the manager decides."""
+        return answers.settings(self._state())
+
+    def change(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Other settings from now on; gives all of them."""
+        return self._client.change(settings)
+
     def drop(self, name: str) -> None:
         self._client.drop(name, SUBMIT_S)
         self._forget(name)
@@ -260,6 +269,7 @@ def opinion(state: ManagerState, cql: str, compiled: Compiled) -> Admission:
         result=compiled.result,
         columns=compiled.columns,
         relation=compiled.relation,
+        compiled=compiled,
     )
     try:
         known = replace(state, operators={**state.operators, **operators})

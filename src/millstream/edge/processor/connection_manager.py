@@ -47,7 +47,6 @@ from millstream.control.protocol.envelope import MANAGER, Envelope, Message, Pla
 from millstream.control.protocol.records import Peer
 from millstream.control.protocol.replies import (
     Compiled,
-    CompiledOperator,
     Done,
     Expected,
     Held,
@@ -64,14 +63,13 @@ from millstream.decide.schedule.settings import ScheduleSettings
 from millstream.edge.http.access import refusal
 from millstream.edge.peers.move_driver import MoveDriver
 from millstream.edge.processor.engine_records import (
+    compiled_operator,
     definition_of,
     move_record,
-    properties_of,
-    row_bytes,
     sealed_reply,
 )
 from millstream.language.plan.nodes import sources_of
-from millstream.language.share.dataflow import base_stream, result_stream
+from millstream.language.share.dataflow import base_stream
 from millstream.store.moves.old_owner import not_under_way
 from millstream.store.moves.records import Place
 
@@ -338,18 +336,17 @@ class ConnectionManager:
         compiled = self.processor.hosting.compile(command.cql, None)
         if not any(t.cql == command.cql for t in self.processor.hosting.texts().values()):
             self.processor.engine.check_new(compiled)
-        plan, operators = compiled.plan, compiled.operators
+        plan = compiled.plan
+        ways = self.processor.hosting.ways.others(compiled)
         sources = sorted({base_stream(s.stream) for s in sources_of(plan.root)})
         return Compiled(
-            tuple(
-                CompiledOperator(o.id, o.kind, o.label, o.inputs, row_bytes(o), properties_of(o))
-                for o in operators
-            ),
-            result_stream(plan),
+            tuple(map(compiled_operator, compiled.operators)),
+            compiled.stream,
             tuple((f.name, f.type) for f in plan.columns),
             plan.relation,
             tuple(sources),
             by_start=True,
+            ways=tuple(map(compiled_operator, ways)),
         )
 
     def _configure(self, command: Configure) -> None:
@@ -444,4 +441,4 @@ class ConnectionManager:
 
 
 def _hosted(text: Host) -> HostedQuery:
-    return HostedQuery(text.cql, text.start, text.operators, text.result, text.restarts)
+    return HostedQuery(text.cql, text.start, text.operators, text.result, text.restarts, text.ways)

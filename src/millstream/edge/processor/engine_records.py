@@ -5,7 +5,7 @@ from typing import Any
 
 from millstream.control.definitions.stream_table import StreamReader
 from millstream.control.protocol.commands import Declare
-from millstream.control.protocol.replies import MoveRecord, Sealed, SealedStream
+from millstream.control.protocol.replies import CompiledOperator, MoveRecord, Sealed, SealedStream
 from millstream.core.errors import UsageError
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.share.dataflow import Operator
@@ -24,6 +24,12 @@ def properties_of(operator: Operator) -> dict[str, Any]:
     """The class of operators with which it could run in one job: what it costs depends on that."""
     found = candidate(operator)
     return {"family": found.family} if found is not None else {}
+
+
+def compiled_operator(operator: Operator) -> CompiledOperator:
+    """An operator as a manager is told of it."""
+    o = operator
+    return CompiledOperator(o.id, o.kind, o.label, o.inputs, row_bytes(o), properties_of(o))
 
 
 def sealed_reply(record: SealedRecord) -> Sealed:

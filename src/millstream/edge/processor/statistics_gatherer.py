@@ -1,8 +1,8 @@
 """The statistics gatherer: figures of a processor, told as increments.
 
-A report holds what has changed since the version that the asker had, and only the statistics that
-the manager has asked for (D-CAPE, sections 4.4 and 6.1). Versions grow across restarts, because
-they begin with the home's epoch.
+A report holds what has changed since the version that the asker had, and of operators only the
+statistics that the manager has asked for (D-CAPE, sections 4.4 and 6.1). Versions grow across
+restarts, because they begin with the home's epoch.
 """
 
 import os
@@ -78,10 +78,8 @@ class StatisticsGatherer:
         }
         if self.wanted is not None:
             wanted = self.wanted
-            found = {
-                section: {k: _only(v, wanted) for k, v in entries.items()}
-                for section, entries in found.items()
-            }
+            told = found["operators"]
+            found["operators"] = {name: _only(figures, wanted) for name, figures in told.items()}
         ratios = self.processor.engine.path_times.ratios()
         found["queries"] = {
             q.name: {

@@ -71,8 +71,8 @@ def surroundings(processor: "Processor", entered_at: Mapping[str, str]) -> Surro
                 readers.setdefault(stream, set()).add(operator.id)
     inputs: dict[str, tuple[str, ...]] = {}
     for text in processor.hosting.texts().values():
-        for compiled in processor.hosting.compile(text.cql, text.start).operators:
-            inputs[compiled.id] = tuple(compiled.inputs)
+        for operator in processor.hosting.meant(text).values():
+            inputs[operator.id] = tuple(operator.inputs)
     here = {f"{BASE}{n}": processor.id for n, d in ownership.declared().items() if d.ingest}
     pulled = {s: p for s, p in copies.items() if s.startswith(BASE)}
     return Surroundings(

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from millstream.core.errors import InternalError
 from millstream.language.plan.calls import BY_ORDER
+from millstream.language.plan.equalities import chain_equalities
 from millstream.language.plan.expressions import (
     Column,
     Expr,
@@ -365,6 +366,7 @@ RULES: tuple[Rule, ...] = (
     settle_join_predicate,
     settle_semijoin_predicate,
     order_join_inputs,
+    chain_equalities,
     *FILTER_RULES,
     merge_projects,
     merge_project_into_aggregate,

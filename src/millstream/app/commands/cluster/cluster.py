@@ -47,6 +47,8 @@ def register(app: typer.Typer) -> None:
     app.command("tail")(tail)
     app.command("decisions")(decisions)
     app.command("redistribute")(redistribute)
+    app.command("shutdown")(shutdown)
+    app.command("restart")(restart)
 
 
 def _asked(manager: str | None, what: Callable[[ManagerClient], T]) -> T:
@@ -368,15 +370,67 @@ def decisions(
         typer.echo(f"{one['number']:>5} {at} {one['kind']:<10} {one['sentence']}{why}")
 
 
+def shutdown(
+    processor: Annotated[str, typer.Argument(help="The processor; drained before.")],
+    manager: Manager = None,
+) -> None:
+    """End the process of a processor that has nothing any more; its home stays."""
+    _asked(manager, lambda c: c.halt(processor))
+    typer.echo(f"{processor} is told to end its process")
+
+
+def restart(
+    processor: Annotated[str, typer.Argument(help="The processor; drained before.")],
+    manager: Manager = None,
+) -> None:
+    """Let a processor that has nothing any more forget all it ever had, and wait for new work."""
+    _asked(manager, lambda c: c.halt(processor, restart=True))
+    typer.echo(f"{processor} is told to begin anew")
+
+
 def redistribute(
     dry_run: DryRun = False,
     policy: Annotated[str, typer.Option(help="Another policy from now on.")] = "",
     cost_model: Annotated[str, typer.Option(help="Another cost model from now on.")] = "",
+    percent: Annotated[
+        float | None, typer.Option(help="Difference of costs that is accepted from now on, in %.")
+    ] = None,
+    check: Annotated[
+        float | None, typer.Option(help="Seconds between looks at costs from now on.")
+    ] = None,
+    moves_max: Annotated[
+        int | None, typer.Option(help="Moves of one decision from now on.")
+    ] = None,
+    operators: Annotated[
+        str, typer.Option(help="What alone may move: ids, labels or queries, with commas; or all.")
+    ] = "",
+    processors: Annotated[
+        str, typer.Option(help="Who alone gets what moves, with commas; or all.")
+    ] = "",
+    state_rows: Annotated[
+        str, typer.Option(help="Only operators with so many rows of state: LEAST:MOST.")
+    ] = "",
+    every: Annotated[
+        bool | None,
+        typer.Option("--on/--off", help="Carry the policy's moves out at every look from now on."),
+    ] = None,
     manager: Manager = None,
     json_output: Json = False,
 ) -> None:
     """Let the redistribution policy look at the costs now, and carry out its moves."""
-    chosen = {k: v for k, v in (("policy", policy), ("cost_model", cost_model)) if v}
+    from millstream.edge.manager.settings import read_names, read_state_rows  # noqa: PLC0415
+
+    given = {
+        "policy": policy or None, "cost_model": cost_model or None, "percent_difference": percent,
+        "check_s": check, "moves_max": moves_max, "redistribute": every,
+    }  # fmt: skip
+    chosen: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
+    if operators:
+        chosen["eligible_operators"] = read_names(operators)
+    if processors:
+        chosen["eligible_processors"] = read_names(processors)
+    if state_rows:
+        chosen |= read_state_rows(state_rows)
     if chosen and dry_run:
         raise UsageError("a dry run changes no settings", hint="leave out --dry-run")
 

@@ -41,21 +41,31 @@ def manager(
         str | None, typer.Option(help="Distribution pattern: round_robin, grouping, ...")
     ] = None,
     cost_model: Annotated[
-        str, typer.Option(help="Cost model: network_output_rate, tuples_in_memory, cpu_time.")
-    ] = "network_output_rate",
+        str,
+        typer.Option(help="Cost model: backlog, network_output_rate, tuples_in_memory, cpu_time."),
+    ] = "backlog",
     policy: Annotated[
-        str, typer.Option(help="Redistribution policy: balance, degradation.")
-    ] = "degradation",
+        str, typer.Option(help="Redistribution policy: relief, balance, degradation.")
+    ] = "relief",
     restart: Annotated[
         str, typer.Option(help="Failed queries: never, or backoff (tried again, ever later).")
     ] = "never",
     redistribute: Annotated[
-        bool, typer.Option("--redistribute", help="Carry out the policy's moves.")
-    ] = False,
+        bool,
+        typer.Option("--redistribute/--no-redistribute", help="Carry out the policy's moves."),
+    ] = True,
     percent: Annotated[
         float, typer.Option(min=0, max=100, help="Difference of costs that is accepted, in %.")
     ] = 10.0,
     check: Annotated[float, typer.Option(min=1, help="Seconds between looks at costs.")] = 60.0,
+    moves_max: Annotated[int, typer.Option(min=1, help="Moves of one look at costs.")] = 4,
+    operators: Annotated[
+        str, typer.Option(help="What alone the policy may move: ids, labels or queries.")
+    ] = "all",
+    processors: Annotated[str, typer.Option(help="Who alone gets what the policy moves.")] = "all",
+    state_rows: Annotated[
+        str, typer.Option(help="Rows of state of what the policy may move: LEAST:MOST.")
+    ] = "0:",
     replace_every: Annotated[
         float,
         typer.Option(min=0, help="Seconds between looks at distances; 0: queries stay placed."),
@@ -116,7 +126,13 @@ def manager(
     from millstream.decide.balance.redistribution import Parameters  # noqa: PLC0415
     from millstream.decide.place.patterns import DEFAULT_PATTERN  # noqa: PLC0415
     from millstream.edge.manager.app import ManagerServer  # noqa: PLC0415
-    from millstream.edge.manager.settings import ManagerSettings, with_weights  # noqa: PLC0415
+    from millstream.edge.manager.settings import (  # noqa: PLC0415
+        ManagerSettings,
+        changed,
+        read_names,
+        read_state_rows,
+        read_weights,
+    )
 
     settings = ManagerSettings(
         host=host,
@@ -128,8 +144,7 @@ def manager(
         name=name,
         above=above,
         join=join,
-        deciding=with_weights(
-            weights,
+        deciding=changed(
             Settings(
                 placer=placer or (SQPR if pattern is None else "pattern"),
                 pattern=pattern or DEFAULT_PATTERN,
@@ -145,6 +160,13 @@ def manager(
                 beat_s=beat,
                 silent_after_s=max(3 * beat, 6.0),
             ),
+            {
+                "moves_max": moves_max,
+                "eligible_operators": read_names(operators),
+                "eligible_processors": read_names(processors),
+                **read_state_rows(state_rows),
+                **read_weights(weights),
+            },
         ),
     )
     say = speaker(log_format, "decision")

@@ -41,11 +41,17 @@ class Answer:
     state: PlanState | None = None  # as it would be
 
 
-def admit(make: Callable[[], PlanState], query: Query, movable: Collection[str]) -> Answer:
-    """What becomes of a query; `make` gives the placement that runs, anew each time."""
+def admit(
+    make: Callable[[], PlanState],
+    query: Query,
+    movable: Collection[str],
+    popular: Mapping[str, int] | None = None,
+) -> Answer:
+    """What becomes of a query; `make` gives the placement that runs, anew each time, and `popular`
+    tells how many running queries could read a stream."""
     state = make()
     before = operators_at(state)
-    planner = _planner(state)
+    planner = _planner(state, popular or {})
     (decision,) = planner.submit((query,))
     if decision.admitted:
         answer = _answer(planner.state, decision, before, make, movable)
@@ -53,12 +59,13 @@ def admit(make: Callable[[], PlanState], query: Query, movable: Collection[str])
             return answer
     elif decision.refusal is not None and decision.refusal.reason in ("latency", "no_plan"):
         return Answer(decision, {})
-    found = _Trial(make(), query, movable).answer() if movable else None
+    found = _Trial(make(), query, movable, popular or {}).answer() if movable else None
     return found or Answer(_refusal(make(), query, decision), {})
 
 
-def _planner(state: PlanState) -> SqprPlanner:
+def _planner(state: PlanState, popular: Mapping[str, int]) -> SqprPlanner:
     planner = SqprPlanner(state.catalog, LIVE, state)
+    planner.demand.wanted.update({state.catalog.stream_at[s]: n for s, n in popular.items()})
     for operator in operators_at(state):
         planner.demand.ran(state.catalog.cpu[operator])
     return planner
@@ -102,9 +109,15 @@ def _answer(
 class _Trial:
     """A query that does not fit, on a placement in which operators are moved until it does."""
 
-    def __init__(self, state: PlanState, query: Query, movable: Collection[str]) -> None:
+    def __init__(
+        self,
+        state: PlanState,
+        query: Query,
+        movable: Collection[str],
+        popular: Mapping[str, int],
+    ) -> None:
         self.state, self.query, self.movable = state, query, movable
-        self.planner = _planner(state)
+        self.planner = _planner(state, popular)
         catalog = state.catalog
         self.stream = catalog.stream_at[query.stream]
         self.at = None if query.deliver_to is None else catalog.host_at[query.deliver_to]
