@@ -179,6 +179,18 @@ def test_explain_preview_register_results_drop(client: TestClient) -> None:
     assert client.delete("/api/queries/mine", headers=ASKS).status_code == 400
 
 
+def test_a_failed_query_is_restarted(client: TestClient) -> None:
+    def query() -> dict[str, Any]:
+        found = client.get("/api/snapshot").json()["queries"]
+        return next(q for q in found if q["name"] == FAILED)
+
+    assert (query()["state"], query()["restartable"]) == ("failed", True)
+    path = f"/api/queries/{FAILED.replace(' ', '%20')}/restart"
+    assert client.post(path, json={}, headers=ASKS).json() == {"restarted": FAILED}
+    assert query()["state"] == "running"
+    assert client.post(path, json={}, headers=ASKS).status_code == 400
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"cql": ""}', b'{"cql": 3}', b"[" * 9999])
 def test_a_body_that_is_no_question(client: TestClient, body: bytes) -> None:
     answer = client.post("/api/explain", content=body, headers=ASKS)

@@ -95,6 +95,8 @@ def test_a_failed_query_shows_the_row(page: Page) -> None:
     page.open("#/query/" + FAILED.replace(" ", "%20"))
     page.shows("division by zero", "#failure")
     page.shows("row 12 of stream_1", "#failure")
+    page.find("#restart").click()
+    page.until(lambda: page.script("return !document.querySelector('#restart')"), "it goes on")
 
 
 def test_the_editor_underlines_explains_previews_and_registers(page: Page) -> None:

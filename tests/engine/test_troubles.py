@@ -340,17 +340,29 @@ def test_tasks_that_go_on_after_their_job_cost_java_its_life(
     running: int, wanted: int, ends: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Deadlines, "_watch", lambda self: None)
+    monkeypatch.setattr("millstream.spark.deadlines.GRACE_S", 0.5)
+    monkeypatch.setattr("millstream.spark.deadlines.TASKS_LOOK_S", 0.05)
     context, java = Tracked(running, wanted), Killable()
     deadlines = Deadlines(context, java)
-    now = time.monotonic()
+    began = time.monotonic()
     with pytest.raises(StepRefusedError):
-        cut_off(deadlines, context, now)
-    for second in range(20):
-        deadlines.look(now + second)
-    assert not java.killed, "it has some time to end"
-    for second in range(40, 50):
-        deadlines.look(now + second)
+        cut_off(deadlines, context, began)
     assert java.killed is ends
+    assert (time.monotonic() - began >= 0.5) is ends, "it has some time to end"
+
+
+def test_the_time_of_others_does_not_count_meanwhile() -> None:
+    context = Tracked(2, 1)
+    deadlines = Deadlines(context, None)
+    deadlines._settling = 1
+    with deadlines.within(5.0):
+        now = time.monotonic()
+        for second in range(4, 30):
+            deadlines.look(now + second)
+        assert not context.cancelled.is_set()
+        deadlines._settling = 0
+        deadlines.look(now + 60)
+        assert context.cancelled.wait(5)
 
 
 def join_step(predicate: Expr | None, length: int | None, tail: int, new: int) -> Step:

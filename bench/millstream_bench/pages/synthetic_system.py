@@ -56,6 +56,7 @@ class SyntheticSystem:
         self._streams = [f"s:stream_{n}" for n in range(1, streams + 1)]
         self._decisions: list[DecisionSnapshot] = []
         self._number = 0
+        self.restarted = False
         self._scores: list[ScorePoint] = []
         self._paused: set[str] = set()
         self._draining: set[str] = set()
@@ -204,7 +205,7 @@ class SyntheticSystem:
         needed = [operators[o] for o in self._needs[name]]
         cause = cause_of(needed)
         own, shared, load_own, load_shared = costs_of(name, needed)
-        failed = name == FAILED
+        failed = name == FAILED and not self.restarted
         return QuerySnapshot(
             name,
             "SELECT host, count(*) AS requests\nFROM stream_1 [RANGE 5 MINUTES SLIDE 1 MINUTE]\n"
@@ -230,6 +231,7 @@ class SyntheticSystem:
                                 (needed[0].waiting_s or 0.0) <= 10),),
             error=ErrorSnapshot("division by zero", place="row 12 of stream_1",
                                 row={"host": "h1", "bytes": 0, "status": 500}) if failed else None,
+            restartable=failed,
             cause=cause.sentence if cause else "",
             cause_operator=cause.operator if cause else "",
         )  # fmt: skip
@@ -297,7 +299,9 @@ class SyntheticSystem:
         return self._decide("admission", f"query {name} was taken", "all operators run", name)
 
     def restart(self, name: str) -> None:
-        raise UsageError(f"query {name} has not failed")
+        if name != FAILED or self.restarted:
+            raise UsageError(f"query {name} has not failed")
+        self.restarted = True
 
     def drop(self, name: str) -> None:
         if name not in self._names:

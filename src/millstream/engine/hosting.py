@@ -35,6 +35,7 @@ from millstream.store.moves.ownership import Ownership
 from millstream.store.moves.transfer import RefusedError
 
 COMPILED_KEPT_MAX = 1_000
+REASON_MAX = 2_000  # characters of why a query has failed that are told on
 POINTERS_KEPT = 100  # to later owners of a stream: who was away for long may still ask
 
 
@@ -335,20 +336,22 @@ class Hosting(Declarations):
         return not self.ledger.consumers(stream)
 
     def texts(self) -> dict[str, Host]:
-        """What runs here, by query."""
-        rows = {row["name"]: (row["cql"], row["start"]) for row in self.ledger.queries()}
+        """What runs here, or rests after a failure, by query."""
+        rows = {row["name"]: row for row in self.ledger.queries()}
         kept = self.ownership.kept_results()
         return {
             query: Host(
                 query,
-                *rows[query],
+                row["cql"], row["start"],
                 operators,
                 query in kept,
                 restarted(self.ledger, query),
-                ways=self.ways.here(operators),
+                ways=self.ways.here(operators),,
+                row["reason"][:REASON_MAX] if row["state"] == "failed" else "",
             )
             for query, operators in self.ownership.hosted().items()
-        }
+            for row in (rows[query],)
+        }  # fmt: skip
 
     def warm_up(self, operator: Operator, rounds: int) -> str:
         """Tries an operator out on what lies here; gives what went wrong, if anything did."""

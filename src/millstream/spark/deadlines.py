@@ -4,7 +4,8 @@ Each thread that runs steps has a job group of its own, set once, so that a step
 more. One thread looks at all deadlines. A job that does not end although it was cut off, or a Java
 process that does not answer, is ended for good: the next process tries the steps in flight alone.
 So is one in which tasks go on that nobody waits for any more: a regular expression that runs away
-hears no interrupt and would keep a core for ever.
+hears no interrupt and would keep a core for ever. Until that is decided the step that was cut off
+does not come back, and the time of the others does not count: they may lack that core.
 """
 
 import threading
@@ -20,7 +21,7 @@ from millstream.engine.steps.bounds import StepRefusedError
 LOOK_S = 1.0
 IDLE_LOOKS_MAX = 3  # without a step, after which nobody watches
 GRACE_S = 30.0  # for a job that was cut off
-LOOKS_AT_TASKS = 3  # that must all find some left over: they begin and end all the time
+TASKS_LOOK_S = 0.5
 
 
 @dataclass(slots=True)
@@ -39,8 +40,7 @@ class Deadlines:
         self._own = threading.local()
         self._lock = threading.Lock()
         self._watcher: threading.Thread | None = None
-        self._tasks_due = inf  # when to look whether tasks are left over from what was cut off
-        self._left_over = 0  # looks in a row that found some
+        self._settling = 0  # steps that were cut off and whose tasks may still go on
 
     @contextmanager
     def within(self, seconds_max: float) -> Iterator[None]:
@@ -61,6 +61,7 @@ class Deadlines:
             yield
         except Exception as error:
             if running.cut:
+                self._settle(running)
                 raise StepRefusedError(
                     f"a step took longer than {seconds_max:g} s and was cut off",
                     hint="step_seconds_max of [engine] allows for more",
@@ -82,7 +83,7 @@ class Deadlines:
         while True:
             time.sleep(LOOK_S)
             with self._lock:
-                idle = 0 if self._running or self._tasks_due < inf else idle + 1
+                idle = 0 if self._running else idle + 1
                 if idle > IDLE_LOOKS_MAX:
                     self._watcher = None
                     return
@@ -90,39 +91,52 @@ class Deadlines:
 
     def look(self, now: float) -> None:
         with self._lock:
+            for running in self._running.values() if self._settling else ():
+                if not running.cut:
+                    running.until += LOOK_S
             late = {g: r for g, r in self._running.items() if now > r.until}
         for group, running in late.items():
             if not running.cut:
                 running.cut = True
-                self._tasks_due = now + GRACE_S
                 # Java may not answer: nobody waits for it
                 threading.Thread(target=self._cancel, args=(group,), daemon=True).start()
             elif now > running.until + GRACE_S and self._process is not None:
                 self._process.kill()
 
-        if now > self._tasks_due:
-            self._look_at_tasks()
-
-    def _look_at_tasks(self) -> None:
-        """Ends Java where tasks of jobs that were cut off do not end."""
-        found = threading.Thread(target=self._count_tasks, daemon=True)
-        found.start()
-        found.join(LOOK_S)  # Java may not answer: then the steps in flight say so
-        if self._left_over == 0:
-            self._tasks_due = inf
-        elif self._left_over >= LOOKS_AT_TASKS and self._process is not None:
-            self._tasks_due = inf
-            self._process.kill()
-
-    def _count_tasks(self) -> None:
-        with suppress(Exception):
-            tracker = self._context.statusTracker()
-            infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            wanted = sum(info.numActiveTasks for info in infos if info is not None)
-            java = self._context._jsc.sc().statusTracker()
-            going = sum(one.numRunningTasks() for one in java.getExecutorInfos())
-            self._left_over = self._left_over + 1 if going > wanted else 0
-
     def _cancel(self, group: str) -> None:
         with suppress(Exception):
             self._context.cancelJobGroup(group)
+
+    def _settle(self, running: _Running) -> None:
+        """Waits for tasks of a job that was cut off; ends Java where they do not end."""
+        with self._lock:
+            self._settling += 1
+        try:
+            until = time.monotonic() + GRACE_S
+            while self._left_over():
+                if time.monotonic() > until:
+                    if self._process is not None:
+                        self._process.kill()
+                    return
+                time.sleep(TASKS_LOOK_S)
+        finally:
+            running.until = inf  # it has come back: Java is not ended for it any more
+            with self._lock:
+                self._settling -= 1
+
+    def _left_over(self) -> bool:
+        """Whether tasks run that belong to no stage; False where nobody can tell."""
+        found: list[bool] = []
+
+        def count() -> None:
+            with suppress(Exception):
+                tracker = self._context.statusTracker()
+                infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+                wanted = sum(info.numActiveTasks for info in infos if info is not None)
+                java = self._context._jsc.sc().statusTracker()
+                found.append(sum(e.numRunningTasks() for e in java.getExecutorInfos()) > wanted)
+
+        asking = threading.Thread(target=count, daemon=True)
+        asking.start()
+        asking.join(LOOK_S)
+        return bool(found and found[0])

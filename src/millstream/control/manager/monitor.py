@@ -184,7 +184,11 @@ def _note_query(turn: Turn, processor: str, name: str, told: Mapping[str, Any]) 
     if query.phase not in ("running", "deploying"):
         return
     reason = str(told.get("reason", ""))
-    turn.query(name, phase="failed", reason=reason, resumable=resumable, failed_s=turn.now_s)
+    known = max(query.restarts, int(told.get("restarts", 0)))  # by a manager before this one
+    turn.query(
+        name, phase="failed", reason=reason, resumable=resumable, failed_s=turn.now_s,
+        restarts=known,
+    )  # fmt: skip
     turn.decide("failure", f"query {name} has failed on {processor}", reason, about=("query", name))
 
 

@@ -3,7 +3,8 @@
 Who opens a connection and says nothing, or half of a request, takes a descriptor and no more: it is
 let go after a while, and at once when there are too many, the one that kept us waiting longest
 first. One whose request is being answered is never let go, so that an honest request is answered
-however many others hold the line.
+however many others hold the line. Who has just come is let go when it had time to speak: many come
+at once, and what they have sent is read after all of them were taken.
 """
 
 import asyncio
@@ -15,6 +16,8 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 DESCRIPTORS_SHARE = 2  # of this process's descriptors, one in so many may be a connection
+TAKEN_AT_ONCE_SHARE = 4  # of the connections held, one in so many may be taken before any is read
+TIME_TO_SPEAK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,18 @@ class ConnectionLimits:
             return self.connections_max
         return max(1, min(self.connections_max, descriptors // DESCRIPTORS_SHARE))
 
+    def taken_at_once(self) -> int:
+        """How many connections are taken before what they have sent is read."""
+        return max(1, self.fitting() // TAKEN_AT_ONCE_SHARE)
+
 
 def protocol_of(limits: ConnectionLimits) -> type[H11Protocol]:
     """The protocol of one server: each has its own connections."""
     waiting: dict[Connection, None] = {}  # for a whole request, the longest first
-    settings = {"limits": limits, "most": limits.fitting(), "waiting": waiting}
+    settings = {
+        "limits": limits, "most": limits.fitting(), "waiting": waiting, "trimming": [],
+        "slack": 2 * limits.taken_at_once(),
+    }  # fmt: skip
     return type("Connection", (Connection,), settings)
 
 
@@ -46,15 +56,25 @@ class Connection(H11Protocol):
 
     limits: ConnectionLimits
     most: int
+    slack: int  # so many more, until they had time to speak
     waiting: dict["Connection", None]
+    trimming: list[asyncio.TimerHandle]  # at most one
     _deadline: asyncio.TimerHandle | None = None
     _state: Any = None  # of the request that the deadline is for
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.most:
+        if len(self.connections) > self.most + self.slack:
             next(iter(self.waiting), self)._let_go()
+        elif len(self.connections) > self.most and not self.trimming:
+            self.trimming.append(self.loop.call_later(TIME_TO_SPEAK_S, self._trim))
         self._wait_for(h11.IDLE, self.limits.head_s)
+
+    def _trim(self) -> None:
+        """Lets go of as many as there are too many, those first who kept us waiting longest."""
+        self.trimming.clear()
+        for one in list(self.waiting)[: max(0, len(self.connections) - self.most)]:
+            one._let_go()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

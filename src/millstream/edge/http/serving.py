@@ -330,6 +330,7 @@ class Server:
         settings = uvicorn.Config(
             app, log_level="warning", log_config=None, access_log=False, lifespan="off", ws="none",
             http=protocol_of(limits), h11_max_incomplete_event_size=limits.head_bytes_max,
+            backlog=limits.taken_at_once(),
             server_header=False, date_header=False, proxy_headers=False,
             ssl_certfile=tls.certificate, ssl_keyfile=tls.key, timeout_graceful_shutdown=patience_s,
         )  # fmt: skip
