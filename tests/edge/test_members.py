@@ -240,7 +240,7 @@ def test_balancing_spreads_what_was_accepted_and_keeps_the_limit(tmp_path: Path)
                 n = len(values)
                 new = [(1_000_000 * (n + i), n + i) for i in range(20)]
                 cluster.push("p0", stream, new, n // 20 + 1)
-                values += range(n, n + 20)
+                values.extend(range(n, n + 20))
             return len({p for q in texts for p in places(cluster, "p1", q).values()}) > 1
 
         cluster.until(spread, 120)
