@@ -240,7 +240,7 @@ def test_balancing_spreads_what_was_accepted_and_keeps_the_limit(tmp_path: Path)
                 n = len(values)
                 new = [(1_000_000 * (n + i), n + i) for i in range(20)]
                 cluster.push("p0", stream, new, n // 20 + 1)
-                values += range(n, n + 20)
+                values.extend(range(n, n + 20))
             return len({p for q in texts for p in places(cluster, "p1", q).values()}) > 1
 
         cluster.until(spread, 120)
@@ -286,3 +286,31 @@ def test_who_speaks_another_version_or_nonsense_is_told_and_nothing_is_stuck(
     told = three.clients["p1"].submit("still", "b+1", wait_s=40)
     assert told["state"] == "running"
     three.clients["p1"].drop("still", 20)
+
+
+def test_a_member_is_drained_through_another_one(tmp_path: Path) -> None:
+    with members(tmp_path, 2) as cluster:
+        declared(cluster, "a", "b")
+        cluster.clients["p0"].submit("q", "a+1 b+2", from_beginning=True, wait_s=40)
+        told = cli("status", "--to", cluster.url("p1"))
+        assert told.returncode == 0, told.stderr
+        assert "p0" in told.stdout
+        drained = cluster.clients["p1"].drain("p0", wait_s=60)
+        assert drained["entering"][0]["stream"] == "a", "where rows enter stays"
+        assert set(places(cluster, "p0", "q").values()) == {"p1"}
+        fed(cluster, "p0", "ab")
+        assert cluster.rows("p1", "q") == expected(a=1, b=2)
+
+
+def test_an_address_that_is_no_member_is_told_once(tmp_path: Path) -> None:
+    with (
+        members(tmp_path, 1) as cluster,
+        manager(tmp_path / "manager", cluster.url("p0")) as leader,
+    ):
+        cluster.ports |= {"m": int(leader.url.rpartition(":")[2]), "nobody": 1}
+        cluster.start("p1", ("m", "nobody"))
+        log = tmp_path / "p1" / "output.log"
+        cluster.until(lambda: "what answers there is no processor" in log.read_text())
+        cluster.until(lambda: "nobody answers at http://127.0.0.1:1" in log.read_text())
+        cluster.until(lambda: cluster.up("p1") == ["p1"])
+        assert log.read_text().count("no processor") == 1

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from millstream.decide.balance.protocol import FragmentView
 from millstream.decide.balance.selection import (
     SELECTIONS,
+    TOGETHER_MAX,
     Transfer,
+    arriving,
     choose,
     flow_aware,
     flow_class,
@@ -104,6 +106,21 @@ def test_companions_of_one_that_leaves_cost_no_more_than_here() -> None:
     members = [in_job(f"m{n}", 0.05, 0.1) for n in range(3)]
     other = in_job("o", 0.05, 0.1, "k")
     assert choose([*members, other], A_TO_B, 0.3, flow_aware) == members
+
+
+def test_what_shares_a_job_leaves_together_where_it_fits() -> None:
+    """Half of a job there and half here would be its fixed cost twice: the sum of loads grows."""
+    light = [in_job(f"l{n}", 0.04, 0.1) for n in range(3)]
+    heavy = [in_job(f"h{n}", 0.09, 0.2, "k") for n in range(3)]
+    assert choose([*heavy, *light], A_TO_B, 0.2, flow_aware) == light, "the whole of one job"
+    assert arriving(light, heavy) == [0.04] * 3, "no more there than here"
+    assert choose([*heavy, *light], A_TO_B, 0.4, flow_aware) == [*heavy, *light]
+    split = choose([*heavy, *light], A_TO_B, 0.1, flow_aware)
+    assert len(split) == 1
+    rest = [f for f in (*heavy, *light) if f not in split]
+    assert arriving(split, rest)[0] > split[0].load, "a part of a job begins it anew"
+    wide = [in_job(f"w{n:02}", 0.01, 0.1) for n in range(TOGETHER_MAX + 1)]
+    assert len(choose(wide, A_TO_B, 0.2, flow_aware)) < len(wide), "a move stays short"
 
 
 def test_of_equal_ones_the_worst_served_leaves_first() -> None:

@@ -282,8 +282,9 @@ def _serve(node: Node, event: FragmentsRead, settings: Settings) -> tuple[Node, 
         limit = min(demand.amount, decision.export_budget(node.load_at_round_start, exported))
         transfer = Transfer(node.name, demand.sender)
         chosen = choose(here.values(), transfer, limit, key)
-        for fragment, there in zip(chosen, arriving(chosen), strict=True):
+        for fragment in chosen:
             del here[fragment.id]
+        for fragment, there in zip(chosen, arriving(chosen, here.values()), strict=True):
             exported += fragment.load
             change -= fragment.load
             reason = (

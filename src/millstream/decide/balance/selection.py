@@ -7,6 +7,7 @@ local knowledge. `ratio_aware` prefers, of equal ones, those of badly served que
 and `intermediate` are the rivals it is compared with. None of them knows what a query means.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ ROUNDING = 1e-12
 # What a part of a split job may be at the receiver, in terms of what it asked for, half of what it
 # is lighter by: beyond that it would be the heavier of the two by far.
 SPLIT = 3.0
+TOGETHER_MAX = 12  # fragments of one job that leave at once: each is tried out before it is taken
 
 
 def load_density(fragment: FragmentView) -> float:
@@ -95,15 +97,62 @@ def choose(
     """Fragments to send, in order of the key, whose loads together stay within the limit.
 
     One that would go beyond it is passed over, so that a transfer never turns the imbalance round.
-    Loads are first taken as they would be at the receiver, where a shared job begins anew. Only
-    where nothing fits so is a job split, where that loses least first, and only if what begins
-    there is not far more than was asked for.
+    What shares a job goes together, so that nobody pays for a job twice. Only where nothing fits so
+    is a job split: with loads as they would be at the receiver, where it begins anew; and then
+    where that loses least first, if what begins there is not far more than was asked for.
     """
-    movable = [fragment for fragment in fragments if fragment.load > 0]
+    everything = list(fragments)
+    movable = [fragment for fragment in everything if fragment.load > 0]
     ordered = sorted(movable, key=lambda fragment: key(fragment, transfer))
-    return _that_fit(ordered, limit, limit) or _that_fit(
-        sorted(ordered, key=_lost), limit, SPLIT * limit
+    return (
+        _together(ordered, everything, limit)
+        or _that_fit(ordered, limit, limit)
+        or _that_fit(sorted(ordered, key=_lost), limit, SPLIT * limit)
     )
+
+
+def _together(
+    ordered: Iterable[FragmentView], everything: Iterable[FragmentView], limit: float
+) -> list[FragmentView]:
+    """Whole groups of what shares jobs, in the order of their first members, that fit."""
+    chosen: list[FragmentView] = []
+    groups = job_groups(everything)
+    for fragment in ordered:
+        group = groups[fragment.id]
+        load = sum(member.load for member in group)
+        whole = len(group) <= TOGETHER_MAX and not _parts_elsewhere(group)
+        if fragment not in chosen and whole and load <= limit + ROUNDING:
+            chosen += group
+            limit -= load
+    return chosen
+
+
+def _parts_elsewhere(group: Iterable[FragmentView]) -> set[str]:
+    """Jobs that are shared with something else than these: one alone shares with nobody here."""
+    counts = Counter(job for fragment in group for job, _ in fragment.jobs)
+    return {job for job, count in counts.items() if count == 1}
+
+
+def job_groups(fragments: Iterable[FragmentView]) -> dict[str, list[FragmentView]]:
+    """By fragment: those with which it shares jobs, directly or by way of others, and itself.
+
+    >>> a, b, c = (FragmentView(f, 0.1, 0.0, "n", (), jobs=j) for f, j in (
+    ...     ("a", (("x", 0.2),)), ("b", (("x", 0.2), ("y", 0.1))), ("c", (("y", 0.1),))))
+    >>> [f.id for f in job_groups([a, b, c])["c"]]
+    ['a', 'b', 'c']
+    """
+    groups: dict[str, list[FragmentView]] = {}
+    by_job: dict[str, list[FragmentView]] = {}
+    for fragment in fragments:
+        group = [fragment]
+        for job, _ in fragment.jobs:
+            other = by_job.get(job, group)
+            if other is not group:
+                group = [*other, *group]
+        for member in group:
+            groups[member.id] = group
+            by_job.update(dict.fromkeys((job for job, _ in member.jobs), group))
+    return groups
 
 
 def _lost(fragment: FragmentView) -> float:
@@ -124,14 +173,17 @@ def _that_fit(ordered: Iterable[FragmentView], here: float, there: float) -> lis
     return chosen
 
 
-def arriving(chosen: Iterable[FragmentView]) -> list[float]:
-    """The load that each will be at the receiver, the first of a job with the job's fixed cost.
+def arriving(chosen: Collection[FragmentView], staying: Iterable[FragmentView] = ()) -> list[float]:
+    """The load that each will be at the receiver, the first of a job with the job's fixed cost
+    where a part of the job stays here.
 
     >>> pair = [FragmentView(f, 0.1, 0.0, "n", (), jobs=(("j", 0.2),)) for f in "ab"]
-    >>> arriving(pair)
-    [0.30000000000000004, 0.1]
+    >>> arriving(pair), arriving(pair[:1], pair[1:])
+    ([0.1, 0.1], [0.30000000000000004])
     """
-    begun, found = set[str](), []
+    split = {job for fragment in staying for job, _ in fragment.jobs} | _parts_elsewhere(chosen)
+    begun = {job for fragment in chosen for job, _ in fragment.jobs if job not in split}
+    found = []
     for fragment in chosen:
         found.append(_anew(fragment, begun))
         begun.update(job for job, _ in fragment.jobs)

@@ -258,9 +258,11 @@ class Balancing:
     def _move(self, to: str, chosen: list[Move]) -> None:
         """Fragments to one processor go together, a few at a time: one copy of what they read, one
         seal, and the next who asks need not wait for long."""
-        for left in chosen[FRAGMENTS_MAX:]:  # they stay for now
-            self._give(LoadShifted(time.monotonic(), left.load))
-        chosen = chosen[:FRAGMENTS_MAX]
+        leaving = self._few(chosen)
+        for left in chosen:
+            if left not in leaving:  # it stays for now
+                self._give(LoadShifted(time.monotonic(), left.load))
+        chosen = leaving
         load = sum(move.load for move in chosen)
         fragments = [self._fragments[m.fragment] for m in chosen if m.fragment in self._fragments]
         arriving = sum(move.arriving for move in chosen)
@@ -271,6 +273,18 @@ class Balancing:
         else:
             reason = "; ".join(dict.fromkeys(move.reason for move in chosen))
             self._note(f"{len(fragments)} fragments go to {to}: {reason}")
+
+    def _few(self, chosen: list[Move]) -> list[Move]:
+        """The first of them, and those that share a job with these."""
+        kept: list[Move] = []
+        jobs: set[str] = set()
+        for move in chosen:
+            fragment = self._fragments.get(move.fragment)
+            mine = {o.job for o in fragment.operators if o.job} if fragment is not None else set()
+            if len(kept) < FRAGMENTS_MAX or mine & jobs:
+                kept.append(move)
+                jobs |= mine
+        return kept
 
     def _ended(self, move: Handover) -> None:
         to = move.target.processor

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 ANSWER_S = 2.0
 SENDERS = 4
+STREAMS_S = 1.0  # between questions for streams that are not known here
 MET = "members"  # where the ledger keeps the others' cards
 RECORDS = "query_records"
 
@@ -67,7 +68,8 @@ class Gossiping:
         self._lock = threading.RLock()
         self._view: membership.View | None = None
         self._states: dict[str, str] = {}  # of others, as last told
-        self._told: dict[str, str] = {}  # reasons that were said once
+        self._told: dict[str, str] = {}  # by address: what was said of it last
+        self._asked_s = float("-inf")  # when streams were last asked for
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="millstream-members", daemon=True)
 
@@ -154,8 +156,10 @@ class Gossiping:
             if name == self.me:
                 return
             reply = self.ask(name, send.gossip, send.url)
-        except AwayError:
-            return  # its beat stands still: that is how others hear of it
+        except AwayError as error:
+            if not send.to:  # a member is known to be away by its beat, which stands still
+                self._tell_once(send.url, f"{error.message}; it is asked again")
+            return
         except MillstreamError as error:
             self._refused(send.url, f"{error.message}{f': {error.detail}' if error.detail else ''}")
             return
@@ -165,10 +169,13 @@ class Gossiping:
             self._refused(send.url, " ".join(p for p in (reply.message, reply.detail) if p))
 
     def _refused(self, url: str, reason: str) -> None:
-        if self._told.get(url) != reason:
-            self._told[url] = reason
-            self._say(f"{url} does not take this processor as a member: {reason}")
+        self._tell_once(url, f"{url} does not take this processor as a member: {reason}")
         self._feed(Refused(url, reason))
+
+    def _tell_once(self, url: str, text: str) -> None:
+        if self._told.get(url) != text:
+            self._told[url] = text
+            self._say(text)
 
     def _name_at(self, url: str) -> str:
         answer = self._client.ask("GET", f"{url.rstrip('/')}/health")
@@ -264,10 +271,13 @@ class Gossiping:
         self._learn_streams(view, now_s)
 
     def _learn_streams(self, view: membership.View, now_s: float) -> None:
+        if now_s - self._asked_s < STREAMS_S:
+            return
         known = self._connections.processor.ownership.declared().keys()
         for name, seen in view.others.items():
             if view.state_of(name, now_s) == "up" and not known >= set(seen.card.streams):
-                with suppress(MillstreamError):  # asked again with the next look
+                self._asked_s = now_s
+                with suppress(MillstreamError):  # asked again after a while
                     self._declare(self.ask(name, TakeInventory()), set(known))
                 return
 
