@@ -342,12 +342,13 @@ class Hosting(Declarations):
         return {
             query: Host(
                 query,
-                row["cql"], row["start"],
+                row["cql"],
+                row["start"],
                 operators,
                 query in kept,
                 restarted(self.ledger, query),
-                ways=self.ways.here(operators),,
                 row["reason"][:REASON_MAX] if row["state"] == "failed" else "",
+                self.ways.here(operators),
             )
             for query, operators in self.ownership.hosted().items()
             for row in (rows[query],)
