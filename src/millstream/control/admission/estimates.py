@@ -11,8 +11,9 @@ of its family (one job) or kind cost and give here, or at figures of the engine'
 (docs/design/0002-engine.md).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from statistics import fmean
 
 from millstream.control.manager.state import Figures, ManagerState, OperatorRecord
@@ -67,9 +68,13 @@ class Experience:
         return self.rows_out / self.rows_in if self.rows_in >= MEASURED_ROWS_MIN else None
 
 
+# By family, and by kind.
+Experiences = tuple[Mapping[str, Experience], Mapping[str, Experience]]
+
+
 def estimates(state: ManagerState, new: Mapping[str, OperatorRecord]) -> dict[str, Estimate]:
     """Of all base streams, all operators that run, and the new ones, by stream id."""
-    families, kinds = experience(state)
+    experienced = experience(state)
     found = {record.id: _base(state, record.id) for record in state.streams.values()}
     promised = _promised(state)
     graph = OperatorGraph({**state.operators, **new}.values())
@@ -78,7 +83,7 @@ def estimates(state: ManagerState, new: Mapping[str, OperatorRecord]) -> dict[st
         figures = state.statistics.operators.get(operator.id)
         measured = _measured(operator, figures, rows_in)
         found[operator.id] = (
-            measured or promised.get(operator.id) or _expected(operator, rows_in, families, kinds)
+            measured or promised.get(operator.id) or _expected(operator, rows_in, experienced())
         )
     return found
 
@@ -87,15 +92,14 @@ def cpu_of(
     state: ManagerState,
     known: Mapping[str, Estimate],
     operator: OperatorRecord,
-    seen: tuple[Mapping[str, Experience], Mapping[str, Experience]] | None = None,
+    experienced: Callable[[], Experiences],
 ) -> float:
     """What one way to compute a stream costs; what the stream carries is known."""
-    families, kinds = seen or experience(state)
     rows_in = sum(known[i].rows_out for i in operator.inputs if i in known)
     cost = _cost(state.statistics.operators.get(operator.id))
     if cost is not None:
         return cost.cpu(rows_in)
-    return _expected(operator, rows_in, families, kinds).cpu
+    return _expected(operator, rows_in, experienced()).cpu
 
 
 def _base(state: ManagerState, stream: str) -> Estimate:
@@ -140,10 +144,10 @@ def _cost(figures: Figures | None) -> Cost | None:
 def _expected(
     operator: OperatorRecord,
     rows_in: float,
-    families: Mapping[str, Experience],
-    kinds: Mapping[str, Experience],
+    experienced: Experiences,
 ) -> Estimate:
     """One of which nothing is known but what it is like."""
+    families, kinds = experienced
     kin = families.get(str(operator.properties.get("family", "")))
     kin = kin if kin and kin.fixed_s else None
     alike = kin or kinds.get(operator.kind)
@@ -169,16 +173,21 @@ def pairs_joined(operator: OperatorRecord) -> int:
     return max(1, count * (count - 1) // 2) if operator.kind == "join" else 1
 
 
-def experience(state: ManagerState) -> tuple[dict[str, Experience], dict[str, Experience]]:
+def experience(state: ManagerState) -> Callable[[], Experiences]:
+    """What running operators have shown, worked out when somebody asks for it."""
+    return cache(lambda: _experiences(state))
+
+
+def _experiences(state: ManagerState) -> Experiences:
     """Of each family its members; of each kind whole jobs: a new one pays all of the fixed part."""
     families: dict[str, Experience] = {}
     kinds: dict[str, Experience] = {}
     jobs: dict[tuple[str, str], float] = {}
     for name, figures in state.statistics.operators.items():
         record = state.operators.get(name)
-        cost = _cost(figures)
         if record is None:
             continue
+        cost = _cost(figures)
         cost = None if cost is None else cost.times(1 / pairs_joined(record))
         family = str(record.properties.get("family", ""))
         for table, key in ((families, family), (kinds, record.kind)):

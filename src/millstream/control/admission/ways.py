@@ -79,9 +79,9 @@ def choices(
     for number, record in enumerate(others):
         if record.id in known:
             ways[f"{record.id}|{number}"] = record
-    seen = experience(state) if others else None
+    experienced = experience(state)
     cpu = {
-        name: known[name].cpu if name in new else cpu_of(state, known, record, seen)
+        name: known[name].cpu if name in new else cpu_of(state, known, record, experienced)
         for name, record in ways.items()
     }
     return Choices(ways, cpu, known)

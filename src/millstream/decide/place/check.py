@@ -163,9 +163,9 @@ def _arrivals(
         if (stream, host) in reached:
             continue
         reached[stream, host] = at
-        for target in onward[stream, host]:
+        for target in onward.get((stream, host), ()):
             heapq.heappush(queue, (at + distance[host, target], stream, target))
-        for operator, place in readers[stream, host]:
+        for operator, place in readers.get((stream, host), ()):
             missing[operator.id, place] -= 1
             if missing[operator.id, place] == 0:
                 heapq.heappush(queue, (at, operator.output, place))
