@@ -38,6 +38,7 @@ ARGUMENTS = {
     "any_value": (1, 2), "approx_count_distinct": (1, 2),
 }  # fmt: skip
 WITHIN_GROUP = frozenset({"percentile_cont", "percentile_disc", "mode"})  # by what they order
+MAY_ORDER = frozenset({"approx_percentile", "percentile_approx"})  # that may be written so too
 ORDERS = frozenset({"array_agg", "string_agg"})  # that take ORDER BY
 
 
@@ -75,7 +76,7 @@ def meaning(asked: Asked) -> AggregateCall:
     """The call of the plan; its type is empty where Spark has to say it."""
     if asked.distinct and asked.function not in TAKES_DISTINCT:
         raise CallError(f"{asked.name} does not take DISTINCT", "leave it out")
-    if asked.order and asked.function not in ORDERS and asked.name not in WITHIN_GROUP:
+    if asked.order and asked.function not in ORDERS and asked.name not in WITHIN_GROUP | MAY_ORDER:
         raise CallError(
             f"{asked.name} does not take ORDER BY", "array_agg, string_agg and percentiles do"
         )
@@ -197,8 +198,9 @@ def _mode(asked: Asked) -> AggregateCall:
 def _quantile(asked: Asked) -> AggregateCall:
     """`median(x)`, `percentile(x, 0.9)`, `percentile_cont(0.9) WITHIN GROUP (ORDER BY x)`."""
     way = "ASC"
-    if asked.name in WITHIN_GROUP:
-        if not asked.order or len(asked.args) != 1:
+    if asked.name in WITHIN_GROUP or asked.order:
+        # a second argument is an error that is allowed; ours has none
+        if not asked.order or len(asked.args) > 1 + (asked.name in MAY_ORDER):
             raise CallError(
                 f"{asked.name} needs WITHIN GROUP",
                 f"{asked.name}(0.9) WITHIN GROUP (ORDER BY x)",

@@ -7,6 +7,7 @@ from sqlglot import exp
 from millstream.core.errors import CqlError
 from millstream.language.cql.aggregate_calls import (
     ARGUMENTS,
+    MAY_ORDER,
     Asked,
     CallError,
     Ordering,
@@ -172,6 +173,8 @@ class CallBinder:
         least, most = ARGUMENTS.get(name.lower(), (1, 1))
         if name.lower() == "mode" and order:
             least, most = 0, 0
+        if name.lower() in MAY_ORDER and order:
+            least, most = 1, 2
         if not least <= count <= most:
             wanted = {0: "no argument", 1: "one argument", 2: "two arguments"}[least]
             wanted += f" to {most}" if most != least else ""
