@@ -58,4 +58,97 @@ TABLES = {
     "stream_in": same(f"SELECT s.id, s.v FROM a s WHERE s.k NOT IN (SELECT k FROM {TB} y)"),
     "current": same(f"SELECT c.id, c.v, y.w FROM {CURRENT} c JOIN {TB} y ON c.k = y.k"),
 }
-LOOKUPS: dict[str, Both] = {}
+GROUPED = "(SELECT k, count(*) AS n FROM a GROUP BY k)"
+MORE_TABLES = {
+    "limit": same(f"SELECT id, v FROM {TA} x ORDER BY v DESC, id LIMIT 2"),
+    "rank": same(
+        f"SELECT id, k, v FROM {TA} x QUALIFY RANK() OVER (PARTITION BY k ORDER BY v DESC) <= 1"
+    ),
+    "dense": same(
+        "SELECT id, r FROM (SELECT id, DENSE_RANK() OVER (ORDER BY v) AS r"
+        f" FROM {TA} x) t WHERE r < 3"
+    ),
+    "over_rank": same(
+        f"SELECT sum(v) AS total FROM (SELECT id, v FROM {TA} x ORDER BY v DESC, id LIMIT 2) t"
+        " HAVING count(*) > 0"
+    ),
+    "first_rows": Both(
+        "SELECT id, v, w FROM (SELECT id, k, w, w + 1 AS v,"
+        " ROW_NUMBER() OVER (PARTITION BY k ORDER BY w DESC) AS r FROM b) t WHERE r <= 2",
+        "SELECT id, w + 1, w FROM b QUALIFY ROW_NUMBER() OVER"
+        " (PARTITION BY k ORDER BY w DESC, ts, pos) <= 2",
+    ),
+    "stream_limit": Both(
+        "SELECT id, v FROM a ORDER BY v LIMIT 3",
+        "SELECT id, v FROM a ORDER BY v, ts, pos LIMIT 3",
+    ),
+    "distinct_on": Both(
+        "SELECT DISTINCT ON (id) id, v FROM a ORDER BY id, v DESC",
+        "SELECT DISTINCT ON (id) id, v FROM a ORDER BY id, v DESC, ts, pos",
+    ),
+    "distinct_on_table": same(f"SELECT DISTINCT ON (k) k, id FROM {TA} x ORDER BY k, v DESC, id"),
+    "except": same(f"SELECT k FROM {TA} x EXCEPT SELECT k FROM {TB} y"),
+    "intersect": same(f"SELECT k FROM {TA} x INTERSECT SELECT k FROM {TB} y"),
+    "except_all": same(f"SELECT k FROM {TA} x EXCEPT ALL SELECT k FROM {TB} y"),
+    "intersect_all": same(f"SELECT k FROM {TA} x INTERSECT ALL SELECT k FROM b"),
+    "except_streams": same("SELECT id, k FROM a EXCEPT SELECT id, k FROM b"),
+    "above_average": same(f"SELECT id, v FROM {TA} x WHERE v > (SELECT avg(w) FROM {TB} y)"),
+    "with_value": same(
+        f"SELECT id, (SELECT max(w) FROM {TB} y) - v AS d, (SELECT count(*) FROM b) AS n"
+        f" FROM {TA} x"
+    ),
+    "correlated": same(
+        f"SELECT id, (SELECT count(*) FROM {TB} y WHERE y.k = x.k AND y.w > 1) AS n FROM {TA} x"
+        f" WHERE v >= (SELECT min(w) FROM {TB} z WHERE z.id = x.id)"
+    ),
+    "pivot": Both(
+        f"SELECT id, one, two FROM {TA} x PIVOT (count(*) FOR k IN (1 AS one, 2 AS two))",
+        "SELECT id, count(*) FILTER (WHERE k = 1), count(*) FILTER (WHERE k = 2) FROM"
+        f" {DUCK[TA]} GROUP BY id, v",
+    ),
+    "first_value": same(
+        f"SELECT id, (SELECT y.id FROM {TB} y ORDER BY w DESC, y.id LIMIT 1) AS best FROM {TA} x"
+    ),
+}
+# for each row of b the table a had at its instant
+AT = (
+    "(SELECT n.pos AS at, x.id, last(x.k ORDER BY x.ts, x.pos) AS k, sum(x.v) AS v"
+    " FROM b n JOIN a x ON x.ts <= n.ts GROUP BY n.pos, x.id)"
+)
+LOOKUPS = {
+    "lookup": Both(
+        f"SELECT n.id, n.w, x.v FROM b [NOW] n JOIN {TA} x ON x.k = n.k",
+        f"SELECT n.id, n.w, x.v FROM b n JOIN {AT} x ON x.at = n.pos AND x.k = n.k",
+        table=False,
+    ),
+    "lookup_left": Both(
+        f"SELECT n.id, n.w, x.v FROM b [NOW] n LEFT JOIN {TA} x ON x.id = n.id AND x.v > 3",
+        f"SELECT n.id, n.w, x.v FROM b n LEFT JOIN {AT} x"
+        " ON x.at = n.pos AND x.id = n.id AND x.v > 3",
+        table=False,
+    ),
+    "lookup_not_in": Both(
+        f"SELECT id, w FROM b [NOW] n WHERE k NOT IN (SELECT k FROM {TA} x WHERE v > 4)",
+        f"SELECT id, w FROM b n WHERE k NOT IN (SELECT k FROM {AT} x WHERE x.at = n.pos AND v > 4)",
+        table=False,
+    ),
+    "lookup_system_time": Both(
+        f"SELECT n.id, n.w, x.v FROM b n LEFT JOIN {TA} FOR SYSTEM_TIME AS OF n.ts AS x"
+        " ON x.id = n.id",
+        f"SELECT n.id, n.w, x.v FROM b n LEFT JOIN {AT} x ON x.at = n.pos AND x.id = n.id",
+        table=False,
+    ),
+    "lookup_value": Both(
+        "SELECT id, w, (SELECT sum(v) FROM a x WHERE x.id = n.id) AS s,"
+        " (SELECT count(*) FROM a) AS c FROM b [NOW] n",
+        "SELECT id, w, (SELECT sum(v) FROM a x WHERE x.id = n.id AND x.ts <= n.ts),"
+        " (SELECT count(*) FROM a x WHERE x.ts <= n.ts) FROM b n",
+        table=False,
+    ),
+    "window_value": Both(
+        "SELECT id, w, (SELECT max(v) FROM a [RANGE 3 SECONDS SLIDE 3 SECONDS]) AS m FROM b [NOW]",
+        "SELECT id, w, (SELECT max(v) FROM a WHERE a.ts < n.ts - n.ts % 3000000"
+        " AND a.ts >= n.ts - n.ts % 3000000 - 3000000) FROM b n",
+        table=False,
+    ),
+}

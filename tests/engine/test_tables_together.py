@@ -13,14 +13,15 @@ from typing import Any
 
 import duckdb
 import pytest
-from engine_runner import ForcedCompaction, arrived, declare, rows_of, settle
+from engine_runner import ForcedCompaction, arrived, compact_all, declare, rows_of, settle
+from processors_together import Cluster, ClusterRunner
+from table_queries import LOOKUPS, MORE_TABLES, TABLES, Both
 
 from millstream.engine.engine import Engine
 from millstream.engine.settings import EngineSettings
 from millstream.spark.plane import SparkPlane
-from oracle.harness import files_of
+from oracle.harness import cut, files_of
 from oracle.model import Column, Row, Stream
-from table_queries import TABLES, Both
 
 pytestmark = pytest.mark.spark
 
@@ -110,4 +111,44 @@ def check(
 
 def test_tables_of_tables(spark: Any, tmp_path: Path) -> None:
     """In small rounds, merged between any two steps."""
-    check(spark, tmp_path / "home", made_up(1, 24), TABLES, 6, ForcedCompaction(0.3))
+    check(spark, tmp_path / "home", made_up(1, 24), TABLES, 8, ForcedCompaction(0.1))
+
+
+def test_ranks_sets_and_values_over_tables(spark: Any, tmp_path: Path) -> None:
+    check(spark, tmp_path / "home", made_up(2, 24), MORE_TABLES, 8, ForcedCompaction(0.1))
+
+
+def test_lookups_see_the_table_of_their_instant(spark: Any, tmp_path: Path) -> None:
+    check(spark, tmp_path / "home", made_up(3, 24), LOOKUPS, 12, ForcedCompaction(0.1))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("size", [1, 5, 60])
+@pytest.mark.parametrize("number", range(10, 15))
+def test_tables_at_every_batch_size(number: int, size: int, spark: Any, tmp_path: Path) -> None:
+    """Row by row, by few and in one go, with compaction always, or by chance."""
+    streams = made_up(number, 60)
+    forced = ForcedCompaction(0.3 if size == 1 else 1.0, number)
+    check(spark, tmp_path / "home", streams, TABLES | MORE_TABLES | LOOKUPS, size, forced)
+
+
+def test_tables_that_move(spark: Any, tmp_path: Path) -> None:
+    """Operators of tables change their processors while rows come, and everybody merges."""
+    streams = made_up(4, 16)
+    moves: list[str] = []
+
+    def disturb(cluster: Cluster, chance: random.Random) -> None:
+        for processor in cluster.alive.values():
+            compact_all(processor.engine)
+        operator = chance.choice(sorted(cluster.where))
+        to = chance.choice([n for n in cluster.names if n != cluster.where[operator]])
+        moves.append(operator)
+        assert cluster.move([operator], to, cluster.exchange)
+
+    chosen = {n: (TABLES | MORE_TABLES)[n] for n in ("left", "not_in", "limit", "first_rows")}
+    runner = ClusterRunner(spark, tmp_path, 2, seed=3, disturb=disturb)
+    found = runner.run(streams, {n: both.cql for n, both in chosen.items()}, cut(streams, 4))
+    so_far = {s.name: s.rows for s in streams}
+    assert moves
+    for name, both in chosen.items():
+        assert plain(found[name]) == expected(so_far, both.sql), name

@@ -12,7 +12,7 @@ from math import prod
 from millstream.core.errors import MillstreamError
 from millstream.engine.ports import Step, TrainStep
 from millstream.language.plan.expressions import Call, columns_of, conjuncts
-from millstream.language.plan.nodes import Join, Node
+from millstream.language.plan.nodes import Join, Node, is_relation
 from millstream.language.plan.windows import FOREVER, reach
 from millstream.language.share.dataflow import leaves, stream_of
 from millstream.store.reach import outermost_window
@@ -51,6 +51,8 @@ def pairs(step: Step) -> int:
 
 
 def _endless(member: Node) -> bool:
+    if is_relation(member):
+        return True
     window = outermost_window(member)
     return window is not None and reach(window.window) == FOREVER
 

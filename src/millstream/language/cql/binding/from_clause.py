@@ -35,6 +35,7 @@ from millstream.language.cql.binding.rows.unnest import unnested
 from millstream.language.cql.binding.scope import Member, Scope, is_time
 from millstream.language.cql.binding.tables.forms import Beside
 from millstream.language.cql.binding.tables.joins import joined_tables
+from millstream.language.cql.binding.tables.system_time import as_instants, refuse_without_version
 from millstream.language.cql.catalog import Catalog
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.unnesting import UnnestSyntax
@@ -99,9 +100,11 @@ class FromBinder:
         joins = [*(clause.this.args.get("joins") or ()), *(select.args.get("joins") or ())]
         if len(joins) == 1 and joins[0].args.get("method") == "ASOF":
             as_lookup(self._text, clause.this, joins[0])
+        as_instants(self._text, [clause.this, *(join.this for join in joins)])
         kinds = [self._kind(join) for join in joins]
         items = [self._items.bind(clause.this), *(self._items.bind(join.this) for join in joins)]
         self._refuse_equal_names(items)
+        refuse_without_version(self._text, items)
         unnests: list[UnnestSyntax] = select.meta.get("unnests", [])
         if unnests:
             return self._with_elements(items, unnests)

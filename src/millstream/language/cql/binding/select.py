@@ -22,8 +22,9 @@ from millstream.language.cql.binding.ranking.clauses import ranking_of
 from millstream.language.cql.binding.ranking.top_n import with_ranks
 from millstream.language.cql.binding.relations import Bound, Lifetime
 from millstream.language.cql.binding.resolution import Positioned, resolver, with_positions
-from millstream.language.cql.binding.scope import Named, is_time, spelt
+from millstream.language.cql.binding.scope import Member, Named, is_time, spelt
 from millstream.language.cql.binding.storing import refuse_incomparable, refuse_unwritable
+from millstream.language.cql.binding.tables.scalars import HIDDEN, ScalarBinder
 from millstream.language.cql.catalog import TIME, Catalog, lookup
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.unnesting import LISTED
@@ -72,6 +73,9 @@ class SelectBinder:
         self._from = FromBinder(text, catalog, analyzer, start, ctes, bind_query)
         self._conditions = Conditions(text, catalog, analyzer)
         self._ctes, self._bind_query = ctes, bind_query
+        self._scalars = ScalarBinder(
+            self._conditions, self._joined_on, lambda tree: bind_query(tree, ctes)
+        )
 
     def bind(self, select: exp.Select) -> Bound:
         ranking = ranking_of(self._text, select)
@@ -80,7 +84,8 @@ class SelectBinder:
         return with_ranks(self._text, ranking, self._bind(ranking.select))
 
     def _bind(self, select: exp.Select) -> Bound:
-        source = self._with_conditions(select)
+        select, source = self._scalars.bind(select, self._joined_on(select))
+        source = self._with_conditions(select, source)
         outputs = self._outputs(select, source)
         self._refuse_quoted(select, source, outputs)
         found = [f for o in outputs for f in find(o.node)]
@@ -96,8 +101,6 @@ class SelectBinder:
                 raise self._fail("HAVING without GROUP BY", having, "use WHERE")
             bound = self._plain(source, outputs)
         if select.args.get("distinct"):
-            if select.args["distinct"].args.get("on"):
-                raise self._fail("DISTINCT ON is not supported", select, "use GROUP BY and first()")
             places = [select.args["distinct"]] * len(bound.columns)
             refuse_incomparable(self._text, self._analyzer, "DISTINCT", bound.fields, places)
             bound = distinct_rows(bound, self._start)
@@ -127,8 +130,7 @@ class SelectBinder:
             return replace(source, rows=Join(source.rows.inputs, conjunction(tuple(terms))))
         return source
 
-    def _with_conditions(self, select: exp.Select) -> From:
-        source = self._joined_on(select)
+    def _with_conditions(self, select: exp.Select, source: From) -> From:
         where = select.args.get("where")
         if where is None:
             return source
@@ -160,7 +162,7 @@ class SelectBinder:
         return _renamed(outputs)
 
     def _star(self, node: exp.Expr, source: From) -> list[Output]:
-        members = tuple(m for m in source.scope.members if m.name != LISTED)
+        members = tuple(m for m in source.scope.members if not _unnamed(m))
         if isinstance(node, exp.Column):
             parts = [part.name for part in node.parts[:-1]]
             member = source.scope.member(parts[-1])
@@ -356,6 +358,11 @@ class SelectBinder:
         if single and not source.scope.knows(node.name) and not is_time(node.name):
             return _aliased(node, outputs) or node
         return node
+
+
+def _unnamed(member: Member) -> bool:
+    """An item that the text does not name, so that `*` has nothing of it."""
+    return member.name == LISTED or (member.name or "").startswith(HIDDEN)
 
 
 def _is_own_time(node: exp.Expr, source: From) -> bool:

@@ -6,7 +6,7 @@ what differs from the operator's own output is its answer. The row of a `-` is t
 read from the output.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -17,6 +17,7 @@ from millstream.spark.frames import Frame, lower
 from millstream.spark.operators.base import Step
 from millstream.spark.operators.joining import BROADCAST_BYTES
 from millstream.spark.operators.running import present, table
+from millstream.store.segments import Segment
 
 MOVED = "_moved"  # prefix of the columns of touched keys
 
@@ -31,7 +32,7 @@ def new_of(step: Step, node: Node) -> Frame:
     return _read(step, node, {s: i.new for s, i in step.inputs.items()})
 
 
-def _read(step: Step, node: Node, segments: dict[str, tuple]) -> Frame:  # type: ignore[type-arg]
+def _read(step: Step, node: Node, segments: Mapping[str, Sequence[Segment]]) -> Frame:
     return lower(node, lambda leaf: step.read(stream_of(leaf), segments[stream_of(leaf)]))
 
 

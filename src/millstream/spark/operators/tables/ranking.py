@@ -36,7 +36,7 @@ class TableRankLogic:
             if old is not None:
                 rows = rows.union(Frame(old.data, rows.hidden, rows.width))
         else:
-            rows = touched.of(rows_of(so_far(step, core.input)), keys)
+            rows = rows_of(touched.of(so_far(step, core.input), keys))
         frame = difference(_ranked(core, rows), old, version)
         return Answer((Output(step.operator.id, frame),), step.after, {"version": version})
 

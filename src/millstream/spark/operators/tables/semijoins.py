@@ -39,8 +39,8 @@ class TableSemijoinLogic:
         ours, theirs = _keys(core)
         left, right = core.inputs
         touched = Touched(step, [(new_of(step, left), ours), (new_of(step, right), theirs)])
-        rows = touched.of(rows_of(so_far(step, left)), ours)
-        others = touched.of(rows_of(so_far(step, right)), theirs)
+        rows = rows_of(touched.of(so_far(step, left), ours))
+        others = rows_of(touched.of(so_far(step, right), theirs))
         now = _met(core, rows, others)
         old = own_table(step)
         told = None if old is None else touched.of(old, ours)

@@ -6,7 +6,7 @@ filter the subquery's own rows. NOT IN is an antijoin that also counts what may 
 NULL among the values it is never true, and of nothing it always is.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -17,7 +17,7 @@ from millstream.language.cql.binding.coercion import Typed, as_condition
 from millstream.language.cql.binding.expressions import Lowering, span_of
 from millstream.language.cql.binding.from_clause import From
 from millstream.language.cql.binding.from_item import RELATION_HINT
-from millstream.language.cql.binding.joins.conditions import Conditions
+from millstream.language.cql.binding.joins.conditions import Conditions, terms_of
 from millstream.language.cql.binding.joins.constants import met
 from millstream.language.cql.binding.joins.outer import refuse_undecided
 from millstream.language.cql.binding.relations import Bound, Lifetime, exposing_time, item_rows
@@ -62,22 +62,13 @@ def split_where(node: exp.Expr) -> tuple[list[exp.Expr], list[Asking]]:
     """The conjuncts of a condition: plain ones, and those that ask about other rows."""
     plain: list[exp.Expr] = []
     asking: list[Asking] = []
-    for term in _terms(node):
+    for term in terms_of(node):
         found = _asking(term)
         if found is None:
             plain.append(term)
         else:
             asking.append(found)
     return plain, asking
-
-
-def _terms(node: exp.Expr) -> Iterator[exp.Expr]:
-    bare = node.unnest()
-    if isinstance(bare, exp.And):
-        yield from _terms(bare.this)
-        yield from _terms(bare.expression)
-    else:
-        yield node
 
 
 def _asking(node: exp.Expr) -> Asking | None:

@@ -13,11 +13,11 @@ from millstream.core.errors import CqlError
 from millstream.language.cql.binding.expressions import span_of
 from millstream.language.cql.binding.from_item import Item
 from millstream.language.cql.binding.relations import Lifetime, join_input
+from millstream.language.cql.binding.tables.current import current_rows
 from millstream.language.cql.parsing.parser import Text
-from millstream.language.plan.expressions import Call, Column, Expr, Literal
+from millstream.language.plan.expressions import Column
 from millstream.language.plan.nodes import (
     Aggregate,
-    AggregateCall,
     Emit,
     Filter,
     Join,
@@ -27,8 +27,7 @@ from millstream.language.plan.nodes import (
     Windowed,
     is_relation,
 )
-from millstream.language.plan.schema import Field, Schema
-from millstream.language.plan.windows import BEGINNING, Rows, Running, Session, Unbounded
+from millstream.language.plan.windows import Rows, Running, Session, Unbounded
 
 INSTANT_US = 1  # every microsecond is looked at, where anything happens
 WINDOW_HINT = (
@@ -55,30 +54,6 @@ def as_table(rows: Node, lifetime: Lifetime) -> Node | None:
             return current_rows(inner, keys)
         case _:
             return None
-
-
-def current_rows(rows: Node, keys: tuple[Expr, ...], start: int | None = None) -> Node:
-    """The last row of each key, by time and position, as a table with the same columns."""
-    names = (Literal(f"'f{i}'", "string") for i in range(len(rows.schema)))
-    columns = (Column(i) for i in range(len(rows.schema)))
-    parts = tuple(e for pair in zip(names, columns, strict=True) for e in pair)
-    type_ = f"struct<{','.join(f'f{i}:{f.type}' for i, f in enumerate(rows.schema))}>"
-    last = AggregateCall("last", Call("named_struct", parts), type_, type_)
-    fields = (*(_field(rows.schema, key) for key in keys), Field("row", type_))
-    since = rows.start_of_all if start is None else start
-    latest = Aggregate(
-        rows, keys, (last,), Running(), fields, BEGINNING if since is None else since
-    )
-    row = Column(len(keys))
-    values = tuple(
-        Call("field", (row, Literal(f"`f{i}`", "name"))) for i in range(len(rows.schema))
-    )
-    return Project(latest, values, rows.schema)
-
-
-def _field(schema: Schema, key: Expr) -> Field:
-    assert isinstance(key, Column)
-    return schema[key.index]
 
 
 def as_of(node: Node) -> Node | None:
