@@ -21,9 +21,9 @@ from pyspark.sql.types import (
 from millstream.engine.ports import CompiledQuery, Input, MadeStream
 from millstream.engine.ports import Step as PlannedStep
 from millstream.language.cql.binding.binder import bind
+from millstream.language.cql.binding.joins.products import crosses, unasked_product
 from millstream.language.cql.catalog import Catalog, StreamDefinition
 from millstream.language.cql.parsing.parser import parse_query
-from millstream.language.cql.products import crosses, unasked_product
 from millstream.language.plan.rewrite import read_by
 from millstream.language.plan.windows import BEGINNING, FOREVER
 from millstream.language.share.dataflow import Operator, compile_plan, result_stream

@@ -15,6 +15,7 @@ from millstream.language.plan.nodes import (
     Node,
     Over,
     Project,
+    Ranked,
     Semijoin,
     Union,
     Windowed,
@@ -39,7 +40,7 @@ from millstream.store.segments import Segment
 
 Marks = Mapping[str, int]  # the watermark of each input at the operator's cursor
 # Kinds that read their own output back: it is kept, and its compaction keeps what they need.
-SELF_READING: frozenset[Kind] = frozenset({"distinct", "running"})
+SELF_READING: frozenset[Kind] = frozenset({"distinct", "running", "table_semijoin", "table_rank"})
 # Kinds that keep what they cannot tell yet in streams of their own.
 WITH_STATE: frozenset[Kind] = frozenset(
     {"interval", "semijoin", "running_emit", "session", "over", "calendar", "match"}
@@ -162,6 +163,18 @@ def _of_a_table(operator: Operator, segment: Segment, at: Marks) -> bool:  # noq
     return is_relation(operator.core.input)
 
 
+def _always(operator: Operator, segment: Segment, at: Marks) -> bool:  # noqa: ARG001
+    """A row of a table may meet others as long as it is there."""
+    return True
+
+
+def _of_a_ranking(operator: Operator, segment: Segment, at: Marks) -> bool:  # noqa: ARG001
+    """The first rows of a stream are in the operator's own output; a table can lose them."""
+    core = operator.core
+    assert isinstance(core, Ranked)
+    return core.limit is None or is_relation(core.input)
+
+
 def _before_a_multiple(operator: Operator, segment: Segment, at: Marks) -> bool:
     """Rows wait for the first multiple at or after their time."""
     assert isinstance(operator.core, Emit)
@@ -184,6 +197,9 @@ REACHES: dict[Kind, Callable[[Operator, Segment, Marks], bool]] = {
     "rank": _undecided,
     "over": _near_undecided,
     "match": _undecided,
+    "table_join": _always,
+    "table_semijoin": _always,
+    "table_rank": _of_a_ranking,
 }
 
 

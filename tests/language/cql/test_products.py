@@ -4,8 +4,8 @@ import pytest
 
 from language.cql.binding import Binding
 from millstream.core.errors import CqlError
+from millstream.language.cql.binding.joins.products import HINT, MESSAGE, unasked_product
 from millstream.language.cql.parsing.parser import parse_query
-from millstream.language.cql.products import HINT, MESSAGE, unasked_product
 
 REFUSED = (
     "SELECT a.v FROM r [UNBOUNDED] a, r [UNBOUNDED] b",

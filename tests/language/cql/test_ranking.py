@@ -26,10 +26,10 @@ def test_limit_is_a_rank_in_each_window(binding: Binding) -> None:
     [
         ("SELECT k FROM s ORDER BY k", "ORDER BY without LIMIT", f"{GROUPED} ORDER BY k LIMIT 1"),
         ("SELECT k FROM s LIMIT 3", "LIMIT without ORDER BY", f"{GROUPED} ORDER BY n DESC LIMIT 3"),
-        ("SELECT k FROM s ORDER BY v LIMIT 3", "a rank of all rows so far (LIMIT)",
+        ("SELECT k FROM s [RANGE 1 SECOND] ORDER BY v LIMIT 3", "a rank of all rows so far (LIMIT)",
          "SELECT k FROM s [NOW] ORDER BY v LIMIT 3"),
-        ("SELECT k, count(*) AS n FROM s GROUP BY k ORDER BY n LIMIT 3",
-         "a rank over a table that changes", f"{GROUPED} ORDER BY n LIMIT 3"),
+        ("SELECT DISTINCT ON (k) k FROM s ORDER BY k, v LIMIT 1", "LIMIT with DISTINCT ON",
+         "SELECT DISTINCT ON (k) k FROM s ORDER BY k, v"),
         (f"{GROUPED} QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY n) <= 1",
          "a rank of all rows so far (ROW_NUMBER)",
          f"{GROUPED} QUALIFY ROW_NUMBER() OVER (PARTITION BY window_end, k ORDER BY n) <= 1"),
@@ -48,3 +48,15 @@ def test_ranks_that_never_end_are_refused(
     text: str, message: str, instead: str, binding: Binding
 ) -> None:
     binding.refuses(text, message, instead)
+
+
+def test_ranks_of_all_rows_so_far_know_their_bound(binding: Binding) -> None:
+    """However it is written, what lies beyond the bound need not be kept."""
+    ranked = "SELECT k, v, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC) AS r FROM s"
+    plan = binding.plan(f"SELECT k, v FROM ({ranked}) t WHERE r <= 2 AND k > 0")
+    assert plan.relation
+    assert "row_number of all rows so far by " in explain(plan)
+    assert "DESC NULLS LAST, up to 2" in explain(plan)
+    over = "ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC)"
+    assert ", up to 2" in explain(binding.plan(f"SELECT k, v FROM s QUALIFY {over} < 3"))
+    assert "up to" not in explain(binding.plan(f"SELECT * FROM ({ranked}) t WHERE v < 3"))

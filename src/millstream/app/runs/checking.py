@@ -11,10 +11,10 @@ from millstream.app.config import Job
 from millstream.core.errors import UsageError
 from millstream.language.cql.analyzer import Analyzer
 from millstream.language.cql.binding.binder import bind
+from millstream.language.cql.binding.joins.products import unasked_product
 from millstream.language.cql.binding.streams import bind_time
 from millstream.language.cql.catalog import Catalog, StreamDefinition
 from millstream.language.cql.parsing.parser import parse_query
-from millstream.language.cql.products import unasked_product
 from millstream.language.plan.nodes import Plan
 
 

@@ -45,7 +45,7 @@ def resolved(definition: StreamDefinition) -> StreamDefinition:
         source["source"] = "push"
     columns = {f.name: f.type for f in definition.columns}
     checked = _read(definition.name, {**source, "columns": columns, "time": definition.time})
-    return replace(definition, source=checked.source)
+    return replace(definition, source=checked.source, columns=checked.columns)
 
 
 def _read(name: str, table: Mapping[str, Any]) -> StreamDefinition:

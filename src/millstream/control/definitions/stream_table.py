@@ -12,16 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from millstream.control.definitions.change_table import change_source, stored_columns, wrapped
 from millstream.core.durations import microseconds
 from millstream.core.errors import UsageError
 from millstream.core.suggestions import did_you_mean
 from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.change_data import DEBEZIUM, ENVELOPE_TIME
 from millstream.language.cql.types import canonical
 from millstream.language.plan.schema import Field
 
 KEYS = (
     "path", "format", "options", "columns", "time", "lateness", "idle", "max_ahead", "source",
-    "rate", "follow", "trigger", "separator", "encoding", "header", "topic", "start",
+    "rate", "follow", "trigger", "separator", "encoding", "header", "topic", "start", "key", "op",
+    "envelope",
 )  # fmt: skip
 # Keys of the table for options of Spark's readers, by the name that Spark has for them.
 SHORT_OPTIONS = {"separator": "sep", "encoding": "encoding", "header": "header"}
@@ -119,8 +122,13 @@ class StreamReader:
         kind = self._source_kind()
         source = self._source(kind)
         columns = self._columns(kind, source)
+        if columns is not None:
+            source |= change_source(self.table, columns, self._note)
+            columns = stored_columns(self.table, columns)
         time = self._text("time") or self._implied_time
-        if time is None and "time" not in self.table:
+        if time is None and wrapped(self.table):
+            time = ENVELOPE_TIME
+        elif time is None and "time" not in self.table:
             self._note((), f"stream {self.name} has no time", TIME_HINT)
         lateness = self._duration("lateness") or 0
         idle, ahead = self._duration("idle"), self._duration("max_ahead")
@@ -173,6 +181,7 @@ class StreamReader:
     def _source(self, kind: str) -> dict[str, Any]:
         source: dict[str, Any] = {"source": kind}
         format_ = self._text("format")
+        format_ = "json" if format_ == DEBEZIUM else format_
         options = self._options()
         if options:
             source["options"] = options
@@ -217,7 +226,7 @@ class StreamReader:
         if start not in STARTS:
             hint = f"one of {_listed(STARTS)}"
             self._note(("start",), f"unknown start {start!r}", hint)
-        if "format" in self.table:
+        if self.table.get("format", DEBEZIUM) != DEBEZIUM:
             hint = "values are JSON objects, or a column named value"
             self._note(("format",), f"a stream of source {kind} has no format", hint, value=False)
         replayed = {"start": start} | self._trigger() if kind in REPLAYED else {}

@@ -13,7 +13,7 @@ from math import prod
 
 from millstream.core.errors import MillstreamError, UsageError
 from millstream.engine.ports import Step, TrainStep
-from millstream.language.plan.nodes import Join, Node, Plan, sources_of
+from millstream.language.plan.nodes import Join, Node, Plan, is_relation, sources_of
 from millstream.language.plan.products import endless_groups, joins_of, linked, outermost_window
 from millstream.language.plan.windows import FOREVER, reach
 from millstream.language.share.dataflow import base_stream, leaves, stream_of
@@ -78,6 +78,8 @@ def _near(join: Join, groups: Sequence[Iterable[int]], span: int) -> float:
 
 def _length(member: Node) -> int:
     """How long a row of a join's input stays; for ever where that is not known."""
+    if is_relation(member):
+        return FOREVER
     window = outermost_window(member)
     return FOREVER if window is None else reach(window.window)
 

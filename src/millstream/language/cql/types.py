@@ -7,6 +7,7 @@ import re
 from difflib import get_close_matches
 
 from millstream.core.errors import UsageError
+from millstream.language.plan.schema import Field, Schema
 
 ALIASES = {
     "bool": "boolean",
@@ -47,6 +48,23 @@ def canonical(text: str) -> str:
     if reader.left():
         raise _unknown(text)
     return result
+
+
+def fields_of(type_: str) -> Schema:
+    """The fields of a struct, in its one spelling.
+
+    >>> [f.type for f in fields_of("struct<a:int,b:struct<c:int,d:decimal(4,2)>>")]
+    ['int', 'struct<c:int,d:decimal(4,2)>']
+    """
+    parts, depth = [""], 0
+    for sign in type_.removeprefix("struct<").removesuffix(">"):
+        depth += (sign in "<(") - (sign in ">)")
+        if sign == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    pairs = (part.partition(":") for part in parts if part)
+    return tuple(Field(name.strip("`"), kind) for name, _, kind in pairs)
 
 
 class _Reader:

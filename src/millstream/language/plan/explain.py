@@ -234,7 +234,9 @@ def describe(node: Node) -> tuple[str, str]:
             keys = [readable(key, inner.schema) for key in node.partition]
             order = [f"{readable(key, inner.schema)} {way}" for key, way in node.order]
             by = f" by {', '.join(keys)}" if keys else ""
-            return "rank", f"{node.function} of each instant{by} in order of {', '.join(order)}"
+            rows = "of all rows so far" if node.running else "of each instant"
+            most = f", up to {node.limit}" if node.limit is not None else ""
+            return "rank", f"{node.function} {rows}{by} in order of {', '.join(order)}{most}"
         case Over():
             return "over", _over(node)
         case Matched():

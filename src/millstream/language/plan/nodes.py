@@ -149,7 +149,7 @@ class Join(Node):
     """Combinations of rows whose intervals intersect and for which the predicate is true.
 
     Columns are those of all inputs, in order. The result's interval is the intersection, its time
-    the start of it.
+    the start of it. With a relation among the inputs the result is one: the join of their tables.
     """
 
     inputs: tuple[Node, ...]
@@ -167,7 +167,8 @@ class Semijoin(Node):
 
     The predicate is over the columns of both; the result has those of the first. A row that meets
     others comes at the first instant at which it does. One that met none comes when it leaves the
-    relation; if it is there for an instant alone, at that instant. Results are a stream.
+    relation; if it is there for an instant alone, at that instant. Results are a stream. With a
+    relation among the inputs the result is one: the first table's rows that meet the second's now.
     """
 
     inputs: tuple[Node, Node]
@@ -231,13 +232,16 @@ class Ranked(Node):
     """Rows with their rank among those of the same time and partition, as a last column.
 
     `order` has each key with its direction and where NULL stands. Equal rows are told apart by
-    position, or all columns.
+    position, or all columns. `running` ranks all rows so far instead: the result is a relation,
+    and with `limit` has only rows of at most that rank.
     """
 
     input: Node
     function: str  # row_number, rank, dense_rank
     partition: tuple[Expr, ...]
     order: tuple[tuple[Expr, str], ...]
+    running: bool = False
+    limit: int | None = None
 
     def __post_init__(self) -> None:
         self._seal((*self.input.schema, Field(self.function, "int")))
@@ -375,7 +379,9 @@ def is_relation(node: Node) -> bool:
     match node:
         case Aggregate(grouping=Running()):
             return True
-        case Filter() | Project() | Union():
+        case Ranked():
+            return node.running
+        case Filter() | Project() | Unnest() | Union() | Join() | Semijoin():
             return any(is_relation(i) for i in inputs_of(node))
         case _:
             return False
@@ -439,7 +445,8 @@ def shape(node: Node) -> str:
         case Ranked():
             keys = ",".join(sorted(expression_key(k) for k in node.partition))
             order = (f"{expression_key(k)} {way}" for k, way in node.order)
-            return digest("ranked", _key(node, node.input), node.function, keys, *order)
+            so_far = (f"running {node.limit}",) if node.running else ()
+            return digest("ranked", _key(node, node.input), node.function, keys, *order, *so_far)
         case Over():
             keys = ",".join(sorted(expression_key(k) for k in node.partition))
             near = (f"{_call(c)}|{f}" for c, f in zip(node.calls, node.frames, strict=True))

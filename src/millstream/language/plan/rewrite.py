@@ -39,6 +39,7 @@ from millstream.language.plan.nodes import (
     symmetries,
     with_inputs,
 )
+from millstream.language.plan.ranks import limit_ranks
 from millstream.language.plan.windows import Rows
 
 Rule = Callable[[Node], Node]
@@ -372,6 +373,7 @@ RULES: tuple[Rule, ...] = (
     merge_project_into_aggregate,
     settle_symmetric_columns,
     drop_idle_projects,
+    limit_ranks,
 )
 PASSES_MAX = 20
 

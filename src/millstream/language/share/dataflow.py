@@ -62,6 +62,9 @@ Kind = OneOf[
     "over",
     "calendar",
     "match",
+    "table_join",
+    "table_semijoin",
+    "table_rank",
 ]
 REJECTED_NAMES = ("reason", "record", "file", "row")  # columns of a stream's malformed rows
 
@@ -290,10 +293,10 @@ def _single_core(node: Node) -> Node | None:
 def _fuses(core: Node) -> bool:
     """Whether what lies on top may be computed in the core's own step.
 
-    Distinct and unbounded aggregates read their own output back, so it stays as it is. What queries
+    What reads its own output back leaves it as it is. What queries
     make of OVER differs more than OVER itself: its rows are a stream that they share.
     """
-    return _kind(core) not in ("distinct", "running", "over")
+    return _kind(core) not in ("distinct", "running", "over", "table_semijoin", "table_rank")
 
 
 def interval_leaves(node: Node) -> Iterator[Node]:
@@ -366,10 +369,10 @@ def change_below(node: Node) -> Aggregate | None:
 def running_under(node: Node) -> Aggregate:
     """The lowest unbounded aggregate of a relation: its input is a stream."""
     while not (isinstance(node, Aggregate) and not is_relation(node.input)):
-        if isinstance(node, Union):
+        if isinstance(node, Union | Join | Semijoin | Ranked):
             raise UsageError(
-                "ISTREAM, DSTREAM and RSTREAM over a union of unbounded aggregates",
-                hint="take the stream of each aggregate, and the union of these",
+                "ISTREAM, DSTREAM and RSTREAM over a union, join or rank of tables",
+                hint="take the stream of each aggregate, and the union or join of these",
             )
         (node,) = inputs_of(node)
     return node
@@ -377,6 +380,12 @@ def running_under(node: Node) -> Aggregate:
 
 def _kind(core: Node) -> Kind:
     match core:
+        case Join() if is_relation(core):
+            return "table_join"
+        case Semijoin() if is_relation(core):
+            return "table_semijoin"
+        case Ranked() if is_relation(core):
+            return "table_rank"
         case Join():
             return "interval" if has_rows(core) else "join"
         case Semijoin():

@@ -15,6 +15,9 @@ from millstream.spark.operators.running import RunningLogic
 from millstream.spark.operators.running_emit import RunningEmitLogic
 from millstream.spark.operators.semijoins import SemijoinLogic
 from millstream.spark.operators.sessions import SessionLogic
+from millstream.spark.operators.tables.joining import TableJoinLogic
+from millstream.spark.operators.tables.ranking import TableRankLogic
+from millstream.spark.operators.tables.semijoins import TableSemijoinLogic
 
 LOGIC: dict[Kind, Logic] = {
     "map": MapLogic(),
@@ -31,6 +34,9 @@ LOGIC: dict[Kind, Logic] = {
     "over": OverLogic(),
     "calendar": CalendarLogic(),
     "match": MatchLogic(),
+    "table_join": TableJoinLogic(),
+    "table_semijoin": TableSemijoinLogic(),
+    "table_rank": TableRankLogic(),
 }
 
 __all__ = ["LOGIC", "Logic"]

@@ -78,7 +78,7 @@ def _small(relation: Relation) -> bool:
 
 def _stream(ours: Frame, sides: _Sides, how: str, time: str = "_ts") -> Frame:
     """Our rows joined in a way that keeps their columns alone, as rows of a stream."""
-    predicates = _alternatives(sides.core.predicate) if how == "left_anti" else None
+    predicates = alternatives(sides.core.predicate) if how == "left_anti" else None
     data = ours.data
     for predicate in predicates or [sides.core.predicate]:
         data = _joined(data, sides, predicate, how)
@@ -103,10 +103,10 @@ def _at_first_partner(sides: _Sides, span: Span) -> Frame:
     return inside.select({"_ts": "_at"}, [f"_columns.{name}" for name in names])
 
 
-def _alternatives(predicate: Expr | None) -> list[Expr | None]:
+def alternatives(predicate: Expr | None) -> list[Expr | None]:
     """A row that meets nobody meets nobody by any part of a disjunction: each is a join by keys."""
     if isinstance(predicate, Call) and predicate.name == "or" and total(predicate):
-        return [part for arg in predicate.args for part in _alternatives(arg)]
+        return [part for arg in predicate.args for part in alternatives(arg)]
     return [predicate]
 
 
@@ -117,17 +117,17 @@ def _joined(data: DataFrame, sides: _Sides, predicate: Expr | None, how: str) ->
     if all(total(t) for t in terms):
         conditions += [sql(t) for t in terms]
     else:  # it mentions both sides, so that Spark evaluates it for rows that meet alone
-        conditions += [sql(t) for t in terms if total(t) and _key(t, width)]
+        conditions += [sql(t) for t in terms if total(t) and links(t, width)]
         conditions.append(f"IF(_ts < _until1, {predicate_sql(predicate)}, FALSE)")
     other = sides.other()
-    if not any(_key(t, width) for t in terms):
+    if not any(links(t, width) for t in terms):
         data, other, conditions = _by_time(data, other, sides.core.inputs, conditions)
     if sides.small:
         other = F.broadcast(other)
     return data.join(other, F.expr(" AND ".join(conditions)), how)
 
 
-def _key(term: Expr, width: int) -> bool:
+def links(term: Expr, width: int) -> bool:
     """Whether a conjunct equates an expression over one input with one over the other."""
     if not (isinstance(term, Call) and term.name in EQUALITIES and total(term)):
         return False

@@ -27,6 +27,8 @@ from millstream.language.cql.binding.relations import (
 from millstream.language.cql.binding.scope import Named
 from millstream.language.cql.binding.select import SelectBinder, distinct_rows
 from millstream.language.cql.binding.storing import refuse_incomparable
+from millstream.language.cql.binding.tables.forms import as_table
+from millstream.language.cql.binding.tables.sets import set_rows
 from millstream.language.cql.catalog import Catalog, lookup
 from millstream.language.cql.parsing.parser import SelectStatement, Text
 from millstream.language.cql.parsing.syntax import EmitSyntax, RefinementSyntax, Span
@@ -141,10 +143,11 @@ class QueryBinder:
             bound = SelectBinder(
                 self._text, self._catalog, self._analyzer, self._start, ctes, self.bind
             ).bind(tree)
+        elif isinstance(tree, exp.Intersect | exp.Except):
+            bound = self._set(tree, [self._side(part, ctes) for part in _sides(tree)])
         else:
-            kind = "INTERSECT" if isinstance(tree, exp.Intersect) else "EXCEPT"
-            kind = kind if isinstance(tree, exp.SetOperation) else type(tree).__name__.upper()
-            raise self._fail(f"{kind} is not supported", tree, SET_HINTS.get(kind, "UNION is"))
+            kind = type(tree).__name__.upper()
+            raise self._fail(f"{kind} is not supported", tree, "UNION, INTERSECT and EXCEPT are")
         emit: EmitSyntax | None = tree.meta.get("emit")
         bound = bound if emit is None else self._emitted(bound, emit)
         self._refuse_refinement(tree, bound)
@@ -202,6 +205,42 @@ class QueryBinder:
                 "watermark reaches its end",
             )  # fmt: skip
 
+    def _set(self, tree: exp.SetOperation, sides: list[Bound]) -> Bound:
+        """INTERSECT and EXCEPT: of tables, or of all rows so far."""
+        kind = "INTERSECT" if isinstance(tree, exp.Intersect) else "EXCEPT"
+        self._refuse_other_widths(tree, sides)
+        left, right = self._widened_sides(tree, sides)
+        if any(s.lifetime not in (Lifetime.OPEN, Lifetime.CHANGES) for s in sides):
+            raise self._fail(f"{kind} over windows", tree, SET_HINTS[kind])
+        for side in sides:
+            refuse_idle_slide(self._text, side.slide)
+        first, second = sides
+        columns = tuple(Named(c.name, i) for i, c in enumerate(first.columns))
+        places = [tree.expression] * len(columns)
+        refuse_incomparable(self._text, self._analyzer, kind, first.fields, places)
+        every = not tree.args.get("distinct")
+        ours = without_windows(left) or left
+        theirs = without_windows(right) or right if every else as_table(right, second.lifetime)
+        assert theirs is not None
+        common = kind == "INTERSECT"
+        node = set_rows(ours, theirs, self._start, common=common, every=every)
+        return Bound(node, columns, Lifetime.CHANGES)
+
+    def _refuse_other_widths(self, tree: exp.SetOperation, sides: list[Bound]) -> None:
+        left, right = sides
+        if len(left.columns) != len(right.columns):
+            raise self._fail(
+                f"the sides of a union have {len(left.columns)} and {len(right.columns)} columns",
+                tree.expression,
+            )
+
+    def _widened_sides(self, tree: exp.SetOperation, sides: list[Bound]) -> list[Node]:
+        types = self._common_types(tree, *sides)
+        try:
+            return [_widened(side, types) for side in sides]
+        except TimeTextError as mistake:
+            raise self._fail(mistake.message, tree.expression, mistake.hint) from None
+
     # -- union -------------------------------------------------------------------------------
 
     def _union(self, tree: exp.Union, ctes: dict[str, Bound]) -> Bound:
@@ -211,24 +250,15 @@ class QueryBinder:
 
     def _united(self, tree: exp.Union, sides: list[Bound]) -> Bound:
         left, right = sides
-        if len(left.columns) != len(right.columns):
-            raise self._fail(
-                f"the sides of a union have {len(left.columns)} and {len(right.columns)} columns",
-                tree.expression,
-            )
+        self._refuse_other_widths(tree, sides)
         lifetime = united({left.lifetime, right.lifetime})
         if lifetime is Lifetime.MIXED and Lifetime.CHANGES in (left.lifetime, right.lifetime):
             raise self._fail(
                 "a union of a table that changes and a stream", tree.expression,
                 "make the table a stream first: ISTREAM(SELECT ...)",
             )  # fmt: skip
-        types = self._common_types(tree, left, right)
         inputs: list[Node] = []
-        for side in sides:
-            try:
-                node = _widened(side, types)
-            except TimeTextError as mistake:
-                raise self._fail(mistake.message, tree.expression, mistake.hint) from None
+        for node in self._widened_sides(tree, sides):
             inputs += node.inputs if isinstance(node, Union) else (node,)
         slide = agreed_slide(self._text, [left.slide, right.slide], "union")
         columns = tuple(Named(c.name, i) for i, c in enumerate(left.columns))
@@ -288,7 +318,7 @@ class QueryBinder:
         refuse_idle_slide(self._text, bound.slide)
         return replace(bound, node=as_stream(bound.node), lifetime=Lifetime.OPEN, streamed=False)
 
-    def _common_types(self, tree: exp.Union, left: Bound, right: Bound) -> list[str]:
+    def _common_types(self, tree: exp.SetOperation, left: Bound, right: Bound) -> list[str]:
         types = []
         for a, b in zip(left.fields, right.fields, strict=True):
             if a.type == b.type:
@@ -345,7 +375,7 @@ class QueryBinder:
         return Bound(node, bound.columns, Lifetime.OPEN, streamed=True)
 
 
-def _sides(tree: exp.Union) -> tuple[exp.Expr, exp.Expr]:
+def _sides(tree: exp.SetOperation) -> tuple[exp.Expr, exp.Expr]:
     return tree.this, tree.expression
 
 

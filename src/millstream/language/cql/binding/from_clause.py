@@ -9,12 +9,7 @@ from millstream.core.errors import CqlError
 from millstream.language.cql.analyzer import Analyzer
 from millstream.language.cql.binding.coercion import Typed
 from millstream.language.cql.binding.expressions import Lowering, span_of
-from millstream.language.cql.binding.from_item import (
-    RELATION_HINT,
-    Item,
-    ItemBinder,
-    refuse_idle_slide,
-)
+from millstream.language.cql.binding.from_item import Item, ItemBinder, refuse_idle_slide
 from millstream.language.cql.binding.joins.asof import as_lookup
 from millstream.language.cql.binding.joins.conditions import Conditions
 from millstream.language.cql.binding.joins.constants import ALONE_HINT
@@ -26,6 +21,7 @@ from millstream.language.cql.binding.joins.outer import (
     outer_rows,
     refuse_undecided,
 )
+from millstream.language.cql.binding.joins.using import Using
 from millstream.language.cql.binding.relations import (
     Bound,
     Lifetime,
@@ -36,8 +32,11 @@ from millstream.language.cql.binding.relations import (
 )
 from millstream.language.cql.binding.resolution import resolver
 from millstream.language.cql.binding.rows.unnest import unnested
-from millstream.language.cql.binding.scope import Member, Named, NameLookupError, Scope, is_time
-from millstream.language.cql.catalog import Catalog, lookup
+from millstream.language.cql.binding.scope import Member, Scope, is_time
+from millstream.language.cql.binding.tables.forms import Beside
+from millstream.language.cql.binding.tables.joins import joined_tables
+from millstream.language.cql.binding.tables.system_time import as_instants, refuse_without_version
+from millstream.language.cql.catalog import Catalog
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.unnesting import UnnestSyntax
 from millstream.language.plan.expressions import Call, Column, Expr, conjunction
@@ -46,11 +45,9 @@ from millstream.language.plan.nodes import (
     Filter,
     Join,
     Node,
-    Project,
     Union,
     Windowed,
 )
-from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import Grouped, Rows, Session
 
 CONSTANTS_HINT = (
@@ -94,6 +91,7 @@ class FromBinder:
         self._text, self._catalog, self._analyzer = text, catalog, analyzer
         self._items = ItemBinder(text, catalog, analyzer, start, ctes, bind_query)
         self._conditions = Conditions(text, catalog, analyzer)
+        self._using = Using(text, analyzer)
 
     def bind(self, select: exp.Select) -> From:
         clause = select.args.get("from_")
@@ -102,9 +100,11 @@ class FromBinder:
         joins = [*(clause.this.args.get("joins") or ()), *(select.args.get("joins") or ())]
         if len(joins) == 1 and joins[0].args.get("method") == "ASOF":
             as_lookup(self._text, clause.this, joins[0])
+        as_instants(self._text, [clause.this, *(join.this for join in joins)])
         kinds = [self._kind(join) for join in joins]
         items = [self._items.bind(clause.this), *(self._items.bind(join.this) for join in joins)]
         self._refuse_equal_names(items)
+        refuse_without_version(self._text, items)
         unnests: list[UnnestSyntax] = select.meta.get("unnests", [])
         if unnests:
             return self._with_elements(items, unnests)
@@ -121,6 +121,9 @@ class FromBinder:
     ) -> From:
         if not joins:
             return self._single(items[0])
+        items = Beside(self._text).items(items)
+        if any(item.lifetime is Lifetime.CHANGES for item in items):
+            return self._of_tables(select, items, joins, kinds)
         if any(kind is not None for kind in kinds[:-1]):
             place = next(j for j, kind in zip(joins[1:], kinds, strict=False) if kind is not None)
             raise self._fail("a join after an outer join", place, CHAIN_HINT)
@@ -186,9 +189,6 @@ class FromBinder:
         self, select: exp.Select, items: list[Item]
     ) -> tuple[tuple[Node, ...], tuple[Member, ...]]:
         """The items as inputs of a join, with their windows, and what names mean over them."""
-        for item in items:
-            if item.lifetime is Lifetime.CHANGES:
-                raise self._fail("a join with a table that changes", item.node, RELATION_HINT)
         inputs: list[Node] = []
         members: list[Member] = []
         offset = 0
@@ -209,7 +209,7 @@ class FromBinder:
     def _joined(self, select: exp.Select, items: list[Item], joins: list[exp.Join]) -> From:
         inputs, members = self._inputs(select, items)
         node = Join(inputs, None)
-        merged, equalities = self._using(members, joins)
+        merged, equalities = self._using.of(members, joins)
         open_ = all(i.lifetime is Lifetime.OPEN for i in items)
         return From(
             node,
@@ -233,8 +233,8 @@ class FromBinder:
         left = self._left(inputs[:-1], members[:-1], joins[:-1])
         right = inputs[-1]
         schema = (*left.schema, *right.schema)
-        whole, equalities = self._using(members, joins)
-        before = len(self._using(members[:-1], joins[:-1])[1])
+        whole, equalities = self._using.of(members, joins)
+        before = len(self._using.of(members[:-1], joins[:-1])[1])
         scope = Scope(members, schema, whole)
         terms = [self._conditions.equality(scope, e, n) for e, n in equalities[before:]]
         on = joins[-1].args.get("on")
@@ -247,11 +247,26 @@ class FromBinder:
             refuse_undecided(self._text, kind.word, sides[1], left, anti=True)
         rows = outer_rows(left, right, conjunction(tuple(terms)), kind)
         if kind.semi:
-            scope = Scope(members[:-1], rows.schema, self._using(members[:-1], joins[:-1])[0])
+            scope = Scope(members[:-1], rows.schema, self._using.of(members[:-1], joins[:-1])[0])
         elif kind.right:
-            rows, merged = self._merged(rows, scope, [e for e, _ in equalities[before:]], kind)
+            rows, merged = self._using.merged(
+                rows, scope, [e for e, _ in equalities[before:]], kind
+            )
             scope = replace(scope, row=rows.schema, merged=merged)
         return From(rows, scope, Lifetime.OPEN, None, False, None, kind.word)
+
+    def _of_tables(
+        self,
+        select: exp.Select,
+        items: list[Item],
+        joins: list[exp.Join],
+        kinds: Sequence[Kind | None],
+    ) -> From:
+        inputs, members = self._inputs(select, items)
+        slide = agreed_slide(self._text, [item.slide for item in items], "join")
+        steps = list(zip(joins, kinds, strict=True))
+        rows, scope = joined_tables(self._conditions, self._using, inputs, members, steps)
+        return From(rows, scope, Lifetime.CHANGES, slide, False, None)
 
     def _left(
         self, inputs: tuple[Node, ...], members: tuple[Member, ...], joins: list[exp.Join]
@@ -259,37 +274,12 @@ class FromBinder:
         if len(inputs) == 1:
             return inputs[0]
         joined = Join(inputs, None)
-        merged, equalities = self._using(members, joins)
+        merged, equalities = self._using.of(members, joins)
         scope = Scope(members, joined.schema, merged)
         terms = [self._conditions.equality(scope, e, n) for e, n in equalities]
         conditions = [j.args["on"] for j in joins if j.args.get("on") is not None]
         terms += [self._conditions.of(scope, on, "ON") for on in conditions]
         return Join(inputs, conjunction(tuple(terms)))
-
-    def _merged(
-        self, rows: Node, scope: Scope, equalities: list[Call], kind: Kind
-    ) -> tuple[Node, tuple[Named, ...]]:
-        """Columns of USING where the left side may be missing: the right one's, or either."""
-        merged: list[Named] = []
-        columns: list[Expr] = [Column(i) for i in range(len(rows.schema))]
-        fields = list(rows.schema)
-        by_left = {e.args[0]: e.args[1] for e in equalities}
-        for named in scope.merged:
-            here = Column(named.position)
-            there = by_left.get(here)
-            if not isinstance(there, Column):
-                merged.append(named)
-            elif not kind.left:
-                merged.append(Named(named.name, there.index))
-            else:
-                both = (fields[here.index], fields[there.index])
-                (type_,) = self._analyzer.analyse(both, ["coalesce(c0, c1)"])
-                merged.append(Named(named.name, len(columns)))
-                columns.append(Call("coalesce", (here, there)))
-                fields.append(Field(named.name, type_))
-        if len(columns) == len(rows.schema):
-            return rows, tuple(merged)
-        return Project(rows, tuple(columns), tuple(fields)), tuple(merged)
 
     # -- tables of constants ---------------------------------------------------------------------
 
@@ -351,7 +341,7 @@ class FromBinder:
         scope = Scope(members, (*source.rows.schema, *table.schema), source.scope.merged)
         terms: list[Expr] = []
         if join is not None:
-            merged, equalities = self._using(members, [join], scope.merged)
+            merged, equalities = self._using.of(members, [join], scope.merged)
             terms = [self._conditions.equality(scope, e, n) for e, n in equalities]
             scope = replace(scope, merged=merged)
             if join.args.get("on") is not None:
@@ -364,24 +354,6 @@ class FromBinder:
             )
         whole = source.item if not isinstance(rows, Union) else None
         return replace(source, rows=rows, scope=replace(scope, row=rows.schema), item=whole)
-
-    def _using(
-        self, members: Sequence[Member], joins: Sequence[exp.Join], known: Sequence[Named] = ()
-    ) -> tuple[tuple[Named, ...], tuple[tuple[Call, exp.Expr], ...]]:
-        merged: list[Named] = list(known)
-        equalities: list[tuple[Call, exp.Expr]] = []
-        for position, join in enumerate(joins, start=len(members) - len(joins)):
-            left = Scope(tuple(members[:position]), (), tuple(merged))
-            right = Scope((members[position],), ())
-            for name in join.args.get("using") or ():
-                try:
-                    here, there = left.unqualified(name.name), right.unqualified(name.name)
-                except NameLookupError as mistake:
-                    raise self._fail(mistake.message, name, mistake.hint) from None
-                equalities.append((Call("=", (here, there)), name))
-                if isinstance(here, Column) and not lookup(name.name, [m.name for m in merged]):
-                    merged.append(Named(name.name, here.index))
-        return tuple(merged), tuple(equalities)
 
 
 def _mentions_time(select: exp.Select, name: str | None, *, only: bool) -> bool:

@@ -20,7 +20,10 @@ from millstream.language.cql.binding.relations import (
 from millstream.language.cql.binding.resolution import resolver
 from millstream.language.cql.binding.scope import Member, Named, Scope, is_time
 from millstream.language.cql.binding.storing import refuse_incomparable
+from millstream.language.cql.binding.tables.change_data import changed_table
+from millstream.language.cql.binding.tables.pivot import pivoted
 from millstream.language.cql.catalog import Catalog, lookup
+from millstream.language.cql.change_data import change_data_of
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.syntax import WindowSyntax
 from millstream.language.cql.parsing.window_parser import ALIGN_HINT
@@ -73,6 +76,8 @@ class ItemBinder:
 
     def bind(self, node: exp.Expr) -> Item:
         alias = node.args.get("alias")
+        if "pivot" in node.meta:
+            node = self._pivoted(node)
         bound, own_name = self._rows(node)
         refuse_other_time(self._text, self._catalog, self._ctes, node)
         if alias is not None and alias.args.get("columns"):
@@ -100,6 +105,13 @@ class ItemBinder:
         lifetime = _lifetime(bound, window)
         return Item(name, node, rows, bound.columns, window, lifetime, slide, momentary)
 
+    def _pivoted(self, node: exp.Expr) -> exp.Expr:
+        select = pivoted(self._text, node, self._rows(node)[0])
+        made = exp.Subquery(this=select, alias=node.args.get("alias"))
+        span = span_of(node)
+        made.meta.update(start=span.start, end=span.end)
+        return made
+
     def _rows(self, node: exp.Expr) -> tuple[Bound, str | None]:
         if "match" in node.meta:
             rows = self._bind_query(node.this, self._ctes)
@@ -119,6 +131,9 @@ class ItemBinder:
             stream = self._catalog.stream(name)
         except UsageError as mistake:
             raise self._fail(mistake.message, node.this, mistake.hint) from None
+        told = change_data_of(stream.source)
+        if told is not None and "window" not in node.meta:
+            return changed_table(stream, told, self._start), stream.name
         columns = tuple(
             Named(f.name, i) for i, f in enumerate(stream.columns) if not is_time(f.name)
         )

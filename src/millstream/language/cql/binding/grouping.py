@@ -7,12 +7,12 @@ from sqlglot import exp
 from millstream.core.errors import CqlError
 from millstream.language.cql.binding.expressions import Lowering, refuse_other_aggregate, span_of
 from millstream.language.cql.binding.from_clause import From
+from millstream.language.cql.binding.over.window_starts import beginning
 from millstream.language.cql.binding.relations import SLIDE_DEFAULT_US, Lifetime, Slide
 from millstream.language.cql.binding.scope import Scope, is_time
 from millstream.language.cql.literals import interval
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.syntax import Span
-from millstream.language.cql.window_starts import beginning
 from millstream.language.plan.expressions import Call, Column, Expr, Time, columns_of
 from millstream.language.plan.nodes import Filter, Join, Node, Project, Union, Windowed, windows_of
 from millstream.language.plan.windows import (

@@ -30,8 +30,9 @@ from millstream.language.cql.binding.ranking.clauses import ranking_of
 from millstream.language.cql.binding.ranking.top_n import with_ranks
 from millstream.language.cql.binding.relations import Bound, Lifetime, as_stream
 from millstream.language.cql.binding.resolution import Positioned, resolver, with_positions
-from millstream.language.cql.binding.scope import Named, is_time, spelt
+from millstream.language.cql.binding.scope import Member, Named, is_time, spelt
 from millstream.language.cql.binding.storing import refuse_incomparable, refuse_unwritable
+from millstream.language.cql.binding.tables.scalars import HIDDEN, ScalarBinder
 from millstream.language.cql.catalog import TIME, Catalog, lookup
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.unnesting import LISTED
@@ -80,6 +81,9 @@ class SelectBinder:
         self._from = FromBinder(text, catalog, analyzer, start, ctes, bind_query)
         self._conditions = Conditions(text, catalog, analyzer)
         self._ctes, self._bind_query = ctes, bind_query
+        self._scalars = ScalarBinder(
+            self._conditions, self._joined_on, lambda tree: bind_query(tree, ctes)
+        )
 
     def bind(self, select: exp.Select) -> Bound:
         select = spelled_out(self._text, select, own_time(self._catalog, self._ctes, select))
@@ -89,7 +93,8 @@ class SelectBinder:
         return with_ranks(self._text, ranking, self._bind(ranking.select))
 
     def _bind(self, select: exp.Select) -> Bound:
-        source = self._with_conditions(select)
+        select, source = self._scalars.bind(select, self._joined_on(select))
+        source = self._with_conditions(select, source)
         outputs = self._outputs(select, source)
         self._refuse_quoted(select, source, outputs)
         near = [part for o in outputs for w in overs(o.node) for part in parts_of(w)]
@@ -106,8 +111,6 @@ class SelectBinder:
                 raise self._fail("HAVING without GROUP BY", having, "use WHERE")
             bound = self._plain(select, source, outputs)
         if select.args.get("distinct"):
-            if select.args["distinct"].args.get("on"):
-                raise self._fail("DISTINCT ON is not supported", select, "use GROUP BY and first()")
             places = [select.args["distinct"]] * len(bound.columns)
             refuse_incomparable(self._text, self._analyzer, "DISTINCT", bound.fields, places)
             bound = distinct_rows(bound, self._start)
@@ -137,8 +140,7 @@ class SelectBinder:
             return replace(source, rows=Join(source.rows.inputs, conjunction(tuple(terms))))
         return source
 
-    def _with_conditions(self, select: exp.Select) -> From:
-        source = self._joined_on(select)
+    def _with_conditions(self, select: exp.Select, source: From) -> From:
         where = select.args.get("where")
         if where is None:
             return source
@@ -170,7 +172,7 @@ class SelectBinder:
         return _renamed(outputs)
 
     def _star(self, node: exp.Expr, source: From) -> list[Output]:
-        members = tuple(m for m in source.scope.members if m.name != LISTED)
+        members = tuple(m for m in source.scope.members if not _unnamed(m))
         if isinstance(node, exp.Column):
             parts = [part.name for part in node.parts[:-1]]
             member = source.scope.member(parts[-1])
@@ -399,6 +401,11 @@ def _lifetime(chosen: Chosen) -> Lifetime:
     return {Running: Lifetime.CHANGES, Session: Lifetime.OPEN}.get(
         type(chosen.grouping), Lifetime.BOUNDED
     )
+
+
+def _unnamed(member: Member) -> bool:
+    """An item that the text does not name, so that `*` has nothing of it."""
+    return member.name == LISTED or (member.name or "").startswith(HIDDEN)
 
 
 def _is_own_time(node: exp.Expr, source: From) -> bool:

@@ -15,12 +15,13 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from millstream.language.cql.parsing.match_parser import MatchParser
 from millstream.language.cql.parsing.syntax import CqlSyntaxError, EmitSyntax, Span
+from millstream.language.cql.parsing.table_parser import TableParser
 from millstream.language.cql.parsing.unnesting import FUNCTIONS, UnnestSyntax
 
 EMITS = ("ISTREAM", "DSTREAM", "RSTREAM")
 
 
-class CqlParser(MatchParser):
+class CqlParser(MatchParser, TableParser):
     """Queries: ISTREAM and its kin, items of FROM, and Spark's precedence."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
@@ -166,12 +167,14 @@ class CqlParser(MatchParser):
             return unnest
         item = self._parse_table_function() or self._parse_from_item()
         before = item.meta.get("window") or self._parse_window_brackets()
+        self._parse_behind_table(item)
         alias = self._parse_item_alias(alias_tokens or self.TABLE_ALIAS_TOKENS)
         if alias is None and "own_name" in item.meta:
             alias = exp.TableAlias(this=item.meta.pop("own_name"))
         if alias is not None:
             item.set("alias", alias)
         after = self._parse_window_brackets() or self._parse_trailing_window()
+        self._parse_behind_table(item)
         if before and after:
             raise CqlSyntaxError("two windows on one stream", after.span, "keep one of them")
         window = before or after

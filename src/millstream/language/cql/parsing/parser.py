@@ -29,7 +29,9 @@ STATEMENT_HINT = (
     "a statement begins with SELECT, WITH, ISTREAM(, CREATE STREAM, CREATE QUERY or CREATE VIEW"
 )
 FRAMES_MAX = 10_000  # sqlglot takes about twenty for each parenthesis
-SOURCE_OPTIONS = ("path", "format", "options", "source", "rate", "follow", "trigger", "schema")
+SOURCE_OPTIONS = (
+    "path", "format", "options", "source", "rate", "follow", "trigger", "schema", "key", "op",
+)  # fmt: skip
 OPTIONS = ("time", "lateness", "idle", "max_ahead", *SOURCE_OPTIONS)
 
 

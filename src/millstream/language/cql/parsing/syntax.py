@@ -65,6 +65,16 @@ class RefinementSyntax:
 
 
 @dataclass(frozen=True, slots=True)
+class PivotSyntax:
+    """`PIVOT (calls FOR column IN (values))` behind an item of FROM."""
+
+    calls: tuple[exp.Expr, ...]
+    column: exp.Expr | None
+    values: tuple[exp.Expr, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class EmitSyntax:
     kind: str  # istream, dstream, rstream
     span: Span

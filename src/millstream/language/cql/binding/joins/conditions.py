@@ -1,5 +1,6 @@
 """Conditions of WHERE and ON over the items of one FROM, typed."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -41,3 +42,13 @@ class Conditions:
         lowering.trail += [(made, node) for made in (*equality.args, equality)]
         ((condition, _),) = Typed(lowering, scope.row, self.analyzer).check([(equality, node)])
         return condition
+
+
+def terms_of(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The terms of a condition that AND connects."""
+    bare = node.unnest()
+    if isinstance(bare, exp.And):
+        yield from terms_of(bare.this)
+        yield from terms_of(bare.expression)
+    else:
+        yield node

@@ -13,7 +13,7 @@ from millstream.language.cql.binding.expressions import span_of
 from millstream.language.cql.binding.relations import as_stream
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.plan.expressions import Column, Expr, Literal, transform
-from millstream.language.plan.nodes import Join, Node, Project, Semijoin, Union
+from millstream.language.plan.nodes import Join, Node, Project, Semijoin, Union, is_relation
 from millstream.language.plan.schema import Schema
 from millstream.language.plan.windows import FOREVER
 from millstream.language.share.dataflow import has_rows, lasting
@@ -58,7 +58,8 @@ def outer_rows(left: Node, right: Node, predicate: Expr | None, kind: Kind) -> N
     """The stream of an outer join's results; of a semijoin, or an antijoin, the left columns."""
     if kind.semi:
         return Semijoin((left, right), predicate, kind.left)
-    parts: list[Node] = [as_stream(Join((left, right), predicate))]
+    inner = Join((left, right), predicate)
+    parts: list[Node] = [inner if is_relation(inner) else as_stream(inner)]
     width = len(left.schema)
     if kind.left:
         alone = Semijoin((left, right), predicate, anti=True)

@@ -6,7 +6,7 @@ filter the subquery's own rows. NOT IN is an antijoin that also counts what may 
 NULL among the values it is never true, and of nothing it always is.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -17,12 +17,13 @@ from millstream.language.cql.binding.coercion import Typed, as_condition
 from millstream.language.cql.binding.expressions import Lowering, span_of
 from millstream.language.cql.binding.from_clause import From
 from millstream.language.cql.binding.from_item import RELATION_HINT
-from millstream.language.cql.binding.joins.conditions import Conditions
+from millstream.language.cql.binding.joins.conditions import Conditions, terms_of
 from millstream.language.cql.binding.joins.constants import met
 from millstream.language.cql.binding.joins.outer import refuse_undecided
 from millstream.language.cql.binding.relations import Bound, Lifetime, exposing_time, item_rows
 from millstream.language.cql.binding.resolution import resolve_parts
 from millstream.language.cql.binding.scope import NameLookupError, Scope, is_time
+from millstream.language.cql.binding.tables.forms import Beside
 from millstream.language.plan.expressions import (
     Call,
     Column,
@@ -61,22 +62,13 @@ def split_where(node: exp.Expr) -> tuple[list[exp.Expr], list[Asking]]:
     """The conjuncts of a condition: plain ones, and those that ask about other rows."""
     plain: list[exp.Expr] = []
     asking: list[Asking] = []
-    for term in _terms(node):
+    for term in terms_of(node):
         found = _asking(term)
         if found is None:
             plain.append(term)
         else:
             asking.append(found)
     return plain, asking
-
-
-def _terms(node: exp.Expr) -> Iterator[exp.Expr]:
-    bare = node.unnest()
-    if isinstance(bare, exp.And):
-        yield from _terms(bare.this)
-        yield from _terms(bare.expression)
-    else:
-        yield node
 
 
 def _asking(node: exp.Expr) -> Asking | None:
@@ -104,12 +96,13 @@ class AskingBinder:
     ) -> None:
         self._conditions, self._text = conditions, conditions.text
         self._bind_from, self._bind_query = bind_from, bind_query
+        self._beside = Beside(conditions.text)
 
     def bind(self, source: From, asked: list[Asking]) -> From:
         """The rows of FROM that meet, or do not meet, what is asked for."""
         rows = source.rows
-        if source.lifetime is Lifetime.CHANGES:
-            raise self._fail(f"{asked[0].word} over a table that changes", asked[0].node)
+        if self._over_tables(source, asked):
+            return self._of_tables(source, asked)
         instant = lasting(rows) == 0
         once = False
         for asking in asked:
@@ -129,6 +122,43 @@ class AskingBinder:
             source, rows=rows, lifetime=Lifetime.OPEN, momentary=False, item=None,
             outer=asked[0].word,
         )  # fmt: skip
+
+    # -- tables that change ----------------------------------------------------------------------
+
+    def _over_tables(self, source: From, asked: list[Asking]) -> bool:
+        """Whether the result is a table: one stands on either side, and nobody looks it up."""
+        if source.lifetime is Lifetime.CHANGES:
+            return True
+        return not source.momentary and any(
+            self._constants(a) is None and self._asked_lifetime(a) is Lifetime.CHANGES
+            for a in asked
+        )
+
+    def _asked_lifetime(self, asking: Asking) -> Lifetime:
+        inner = asking.query.unnest() if isinstance(asking.query, exp.Subquery) else asking.query
+        if _plain(inner):
+            assert isinstance(inner, exp.Select)
+            return self._bind_from(inner).lifetime
+        return self._bind_query(asking.query).lifetime
+
+    def _of_tables(self, source: From, asked: list[Asking]) -> From:
+        place = source.item.node if source.item is not None else asked[0].node
+        rows = self._beside.table(source.rows, source.lifetime, place)
+        for asking in asked:
+            table = self._constants(asking)
+            if table is not None:
+                rows = self._met_constants(rows, source.scope, asking, table)
+            else:
+                rows = self._met(rows, source.scope, asking, Lifetime.CHANGES)
+        return replace(source, rows=rows, lifetime=Lifetime.CHANGES, item=None)
+
+    def _theirs(self, rows: Node, lifetime: Lifetime, ours: Lifetime, asking: Asking) -> Node:
+        """The rows that are asked for, in the form of those that ask."""
+        if ours is Lifetime.CHANGES:
+            return self._beside.table(rows, lifetime, asking.query)
+        if lifetime is Lifetime.CHANGES:
+            return self._beside.at_instant(rows, asking.query)
+        return rows
 
     def _fail(self, message: str, node: exp.Expr, hint: str = RELATION_HINT) -> CqlError:
         return self._text.error(message, span_of(node), hint)
@@ -153,9 +183,11 @@ class AskingBinder:
         predicate = self._predicate(both, asking, [], columns)
         return met(rows, table, predicate, negated=asking.negated)
 
-    def _met(self, rows: Node, outer: Scope, asking: Asking) -> Node:
+    def _met(
+        self, rows: Node, outer: Scope, asking: Asking, ours: Lifetime = Lifetime.OPEN
+    ) -> Node:
         inner = asking.query.unnest() if isinstance(asking.query, exp.Subquery) else asking.query
-        plain = isinstance(inner, exp.Select) and not _gathers(inner) and "emit" not in inner.meta
+        plain = _plain(inner)
         timed = plain and any(_names_time(c) for c in inner.find_all(exp.Column))
         width = len(rows.schema)
         if timed:
@@ -165,10 +197,14 @@ class AskingBinder:
                 outer = replace(outer, members=(member,), row=rows.schema)
         if plain:
             assert isinstance(inner, exp.Select)
-            theirs, predicate = self._correlated(rows.schema, outer, inner, asking, timed=timed)
+            theirs, predicate = self._correlated(
+                rows.schema, outer, inner, asking, ours, timed=timed
+            )
         else:
-            theirs, predicate = self._whole(rows.schema, outer, asking)
-        refuse_undecided(self._text, asking.word, (rows, asking.node), theirs, anti=asking.negated)
+            theirs, predicate = self._whole(rows.schema, outer, asking, ours)
+        if ours is not Lifetime.CHANGES:
+            place = (rows, asking.node)
+            refuse_undecided(self._text, asking.word, place, theirs, anti=asking.negated)
         made: Node = Semijoin((rows, theirs), predicate, asking.negated)
         if timed:
             made = Project(made, tuple(Column(i) for i in range(width)), rows.schema[:width])
@@ -176,26 +212,31 @@ class AskingBinder:
 
     # -- a subquery as a whole -------------------------------------------------------------------
 
-    def _whole(self, row: Schema, outer: Scope, asking: Asking) -> tuple[Node, Expr | None]:
+    def _whole(
+        self, row: Schema, outer: Scope, asking: Asking, ours: Lifetime
+    ) -> tuple[Node, Expr | None]:
         bound = self._bind_query(asking.query)
-        self._refuse_table(bound.lifetime, asking)
-        theirs = item_rows(bound, None)
+        lifetime = Lifetime.OPEN if bound.streamed else bound.lifetime
+        theirs = self._theirs(item_rows(bound, None), lifetime, ours, asking)
         columns = [Column(len(row) + c.position) for c in bound.columns]
         both = _Both(outer, Scope((), ()), (*row, *theirs.schema))
         return theirs, self._predicate(both, asking, [], columns)
 
-    def _refuse_table(self, lifetime: Lifetime, asking: Asking) -> None:
-        if lifetime is Lifetime.CHANGES:
-            raise self._fail(f"{asking.word} over a table that changes", asking.query)
-
     # -- a plain select, whose conditions may name columns outside ---------------------------------
 
     def _correlated(
-        self, row: Schema, outer: Scope, inner: exp.Select, asking: Asking, *, timed: bool
+        self,
+        row: Schema,
+        outer: Scope,
+        inner: exp.Select,
+        asking: Asking,
+        ours: Lifetime,
+        *,
+        timed: bool,
     ) -> tuple[Node, Expr | None]:
         source = self._bind_from(inner)
-        self._refuse_table(source.lifetime, asking)
-        theirs = exposing_time(source.rows) if timed else source.rows
+        theirs = self._theirs(source.rows, source.lifetime, ours, asking)
+        theirs = exposing_time(theirs) if timed else theirs
         scope = _shifted(source.scope, len(row), len(source.rows.schema) if timed else None)
         both = _Both(outer, scope, (*row, *theirs.schema))
         where = inner.args.get("where")
@@ -297,6 +338,11 @@ class _Both:
             raise conditions.text.error(first.message, span_of(node), first.hint)
 
         return Lowering(conditions.text, conditions.catalog, resolve)
+
+
+def _plain(tree: exp.Expr) -> bool:
+    """Whether a subquery gives rows of its FROM, each by itself."""
+    return isinstance(tree, exp.Select) and not _gathers(tree) and "emit" not in tree.meta
 
 
 def _gathers(select: exp.Select) -> bool:

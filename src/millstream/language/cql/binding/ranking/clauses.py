@@ -44,7 +44,8 @@ def ranks_rows(select: exp.Expr) -> bool:
     if not isinstance(select, exp.Select):
         return False
     limited = select.args.get("order") is not None and select.args.get("limit") is not None
-    return limited or (select.args.get("qualify") is not None and not qualifies(select))
+    qualified = select.args.get("qualify") is not None and not qualifies(select)
+    return limited or qualified or bool(distinct_on(select))
 
 
 def ranking_of(text: Text, select: exp.Select) -> Ranking | None:
@@ -52,11 +53,18 @@ def ranking_of(text: Text, select: exp.Select) -> Ranking | None:
     listed = [e for e in select.expressions if _function(e.unalias()) is not None]
     if not listed and not ranks_rows(select):
         return None
-    if select.args.get("distinct"):
+    if select.args.get("distinct") and (listed or not distinct_on(select)):
         raise text.error(
             "DISTINCT with a rank", span_of(select), "take DISTINCT in a subquery in FROM"
         )
     return _Taking(text, select.copy()).taken()
+
+
+def distinct_on(select: exp.Expr) -> list[exp.Expr]:
+    """What DISTINCT ON names: of rows that are equal in it, the first one stays."""
+    distinct = select.args.get("distinct")
+    named = distinct.args.get("on") if distinct is not None else None
+    return list(named.expressions) if named is not None else []
 
 
 def _function(node: exp.Expr | None) -> str | None:
@@ -91,7 +99,10 @@ class _Taking:
         if select.args.get("qualify") is not None and not qualifies(select):
             self._qualify(select.args["qualify"])
             select.set("qualify", None)
-        if select.args.get("order") is not None and select.args.get("limit") is not None:
+        if named := distinct_on(select):
+            self._first_of_each(named, select.args.get("order"), select.args.get("limit"))
+            select.set("order", None)
+        elif select.args.get("order") is not None and select.args.get("limit") is not None:
             self._limit(select.args["order"], select.args["limit"])
             select.set("order", None)
             select.set("limit", None)
@@ -160,6 +171,25 @@ class _Taking:
         self._ranks[at] = Rank(
             found.function, found.partition, found.order, found.span, found.output, bound
         )
+
+    def _first_of_each(
+        self, named: list[exp.Expr], order: exp.Expr | None, limit: exp.Expr | None
+    ) -> None:
+        """DISTINCT ON (a, b) ... ORDER BY a, b, c: the first row by c, or by time."""
+        if limit is not None:
+            raise self._text.error(
+                "LIMIT with DISTINCT ON", span_of(limit), "take DISTINCT ON in a subquery in FROM"
+            )
+        self._select.set("distinct", None)
+        span = span_of(named[0])
+        keys = tuple(self._hide(node) for node in named)
+        ways = self._ways(order) if order is not None else ()
+        by = tuple((i, way) for i, way in ways if self._hidden[i] not in named)
+        if not by:
+            time = exp.column("ts")
+            time.meta.update(start=span.start, end=span.end)
+            by = ((self._hide(time), "ASC NULLS FIRST"),)
+        self._ranks.append(Rank("row_number", keys, by, span, bound=("=", 1), of_window=True))
 
     def _limit(self, order: exp.Expr, limit: exp.Expr) -> None:
         count = limit.expression

@@ -1,15 +1,17 @@
-"""Ranks on top of a bound select: of the rows of each instant, which are those of one window.
+"""Ranks on top of a bound select: of the rows of each instant, or of all rows so far.
 
-A rank over all rows so far never ends, so that a ranking needs an instant: the window's bounds, or
-`ts`, among what it partitions by, or rows of `[NOW]`. ORDER BY with LIMIT means each window by
-itself.
+Results of windows are ranked by instant: the window's bounds, or `ts`, stand among what a rank
+partitions by, or the rows are those of `[NOW]`; ORDER BY with LIMIT means each window by itself.
+Tables, and rows that never leave, are ranked as they are so far, and the result is a table.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from millstream.core.errors import CqlError
 from millstream.language.cql.binding.ranking.clauses import Rank, Ranking
 from millstream.language.cql.binding.relations import Bound, Lifetime, as_stream
+from millstream.language.cql.binding.scope import Named
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.plan.expressions import Call, Column, Expr, Literal, Time
 from millstream.language.plan.nodes import (
@@ -33,21 +35,21 @@ def with_ranks(text: Text, ranking: Ranking, bound: Bound) -> Bound:
     """The select with its ranks; hidden columns are seen no more."""
     count = len(bound.columns) - ranking.hidden
     visible, hidden = list(bound.columns[:count]), bound.columns[count:]
-    if bound.lifetime is Lifetime.CHANGES:
-        raise _needs_instant(text, ranking.ranks[0], "over a table that changes")
     source = bound.node
-    node: Node = as_stream(source)
+    node: Node = source if bound.lifetime is Lifetime.CHANGES else as_stream(source)
+    instants = all(_by_instant(rank, hidden, bound) for rank in ranking.ranks)
+    so_far = bound.lifetime is Lifetime.OPEN and not instants
+    running = bound.lifetime is Lifetime.CHANGES or so_far
     width = len(node.schema)
     for rank in ranking.ranks:
         keys = [Column(hidden[i].position) for i in rank.partition]
-        fixed = [k for k in keys if _at_instant(source, k)]
-        alone = _of_window(source) if rank.of_window else bool(fixed)
-        if not (alone or bound.momentary):
+        fixed = [] if running else [k for k in keys if _at_instant(source, k)]
+        if not (running or _by_instant(rank, hidden, bound)):
             where = "LIMIT" if rank.of_window else rank.function.upper()
             raise _needs_instant(text, rank, f"of all rows so far ({where})")
         order = tuple((Column(hidden[i].position), way) for i, way in rank.order)
         by = tuple(k for k in keys if k not in fixed)
-        node = Ranked(node, rank.function, by, order)
+        node = Ranked(node, rank.function, by, order, running)
         for place, column in enumerate(visible):
             if rank.output and column.name == rank.output:
                 visible[place] = replace(column, position=width)
@@ -57,7 +59,17 @@ def with_ranks(text: Text, ranking: Ranking, bound: Bound) -> Bound:
             operator, limit = rank.bound
             at = Column(len(source.schema) + number)
             node = Filter(node, Call(operator, (at, Literal(str(limit), "int"))))
+    if running:
+        return Bound(node, tuple(visible), Lifetime.CHANGES, bound.slide)
     return Bound(node, tuple(visible), Lifetime.OPEN, bound.slide, streamed=True)
+
+
+def _by_instant(rank: Rank, hidden: Sequence[Named], bound: Bound) -> bool:
+    """Whether a rank is one among the rows of an instant."""
+    if rank.of_window:
+        return _of_window(bound.node) or bound.momentary
+    keys = (Column(hidden[i].position) for i in rank.partition)
+    return bound.momentary or any(_at_instant(bound.node, key) for key in keys)
 
 
 def _needs_instant(text: Text, rank: Rank, what: str) -> CqlError:

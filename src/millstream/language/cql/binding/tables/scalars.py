@@ -1,0 +1,263 @@
+"""Subqueries for a value: each row with the one value that a subquery gives, or NULL.
+
+A subquery that aggregates gives one row, for all rows or for those that its equalities with the
+rows around it choose: it is grouped by their sides of the equalities, and joined by them (LEFT
+JOIN). Where it gives no row, a count is 0 and any other value NULL.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from millstream.core.errors import CqlError
+from millstream.language.cql.binding.aggregates import find
+from millstream.language.cql.binding.expressions import span_of
+from millstream.language.cql.binding.from_clause import From
+from millstream.language.cql.binding.joins.conditions import Conditions, terms_of
+from millstream.language.cql.binding.joins.outer import Kind, outer_rows, refuse_undecided
+from millstream.language.cql.binding.relations import Bound, Lifetime, as_stream
+from millstream.language.cql.binding.resolution import resolve_parts
+from millstream.language.cql.binding.scope import Member, Named, NameLookupError, Scope
+from millstream.language.cql.binding.tables.forms import Beside
+from millstream.language.plan.expressions import (
+    Call,
+    Column,
+    Expr,
+    Literal,
+    conjunction,
+    shift,
+    substitute,
+)
+from millstream.language.plan.nodes import Aggregate, Node, Project, Windowed
+from millstream.language.plan.schema import Field
+from millstream.language.plan.windows import Instant, Now, Range, Sliding, Snapshot
+
+HIDDEN = "__scalar"  # begins the names of items that no text can name
+ONE_ROW_HINT = "take one value: (SELECT max(x) FROM ...), or (SELECT x FROM ... ORDER BY y LIMIT 1)"
+EQUAL_HINT = "name rows around it in equalities: (SELECT max(x) FROM t WHERE t.k = s.k)"
+GROUPED_HINT = "take the aggregate in a subquery in FROM, and the value beside it"
+FORM_HINT = (
+    "give the stream [NOW]: each row then sees the value at its own instant; or leave out the "
+    "windows of both, for a table"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Value:
+    """A bound subquery: its rows, the value, and the equalities that choose a row."""
+
+    rows: Node
+    value: Expr
+    type: str
+    keys: tuple[Expr, ...]
+    outside: tuple[exp.Expr, ...]  # what each key equals
+    lifetime: Lifetime
+
+
+class ScalarBinder:
+    """Binds the subqueries for a value of one select."""
+
+    def __init__(
+        self,
+        conditions: Conditions,
+        bind_from: Callable[[exp.Select], From],
+        bind_query: Callable[[exp.Expr], Bound],
+    ) -> None:
+        self._conditions, self._text = conditions, conditions.text
+        self._bind_from, self._bind_query = bind_from, bind_query
+        self._beside = Beside(conditions.text)
+
+    def bind(self, select: exp.Select, source: From) -> tuple[exp.Select, From]:
+        """The select with columns in the place of subqueries, and rows that have these."""
+        if not any(True for _ in _scalars(select)):
+            return select, source
+        select = select.copy()
+        self._refuse_grouped(select)
+        for number, node in enumerate(list(_scalars(select))):
+            name = f"{HIDDEN}{number}"
+            value = self._value(node, source.scope)
+            source = self._joined(source, value, node, name)
+            place = exp.column(name, table=name)
+            span = span_of(node)
+            for part in (place, *place.parts):
+                part.meta.update(start=span.start, end=span.end)
+            node.replace(place)
+        return select, source
+
+    def _fail(self, message: str, node: exp.Expr, hint: str) -> CqlError:
+        return self._text.error(message, span_of(node), hint)
+
+    def _refuse_grouped(self, select: exp.Select) -> None:
+        if not (select.args.get("group") or any(find(e) for e in select.expressions)):
+            return
+        for item in select.expressions:
+            for node in _within(item):
+                raise self._fail("a subquery for a value beside aggregates", node, GROUPED_HINT)
+
+    # -- the subquery ----------------------------------------------------------------------------
+
+    def _value(self, node: exp.Expr, outer: Scope) -> _Value:
+        inner = node.unnest()
+        if not isinstance(inner, exp.Select) or len(inner.expressions) != 1:
+            raise self._fail("a subquery for a value gives one column", node, ONE_ROW_HINT)
+        one = bool(find(inner.expressions[0])) and not inner.args.get("group")
+        first = _takes_first(inner)
+        if not (one or first) or inner.args.get("having"):
+            raise self._fail(
+                "a subquery for a value that may give several rows", node, ONE_ROW_HINT
+            )
+        inner, outside = self._decorrelated(inner, outer)
+        if outside and not one:
+            raise self._fail("LIMIT in a subquery that names rows around it", node, ONE_ROW_HINT)
+        return self._chosen(self._bind_query(inner), outside)
+
+    def _chosen(self, bound: Bound, outside: tuple[exp.Expr, ...]) -> _Value:
+        node, type_ = bound.node, bound.fields[0].type
+        columns: tuple[Expr, ...] = tuple(Column(c.position) for c in bound.columns)
+        if isinstance(node, Project) and isinstance(node.input, Aggregate):
+            columns, node = tuple(node.columns[c.position] for c in bound.columns), node.input
+        value = columns[0]
+        if isinstance(node, Aggregate):
+            value = substitute(value, _of_nothing(node))
+        return _Value(node, value, type_, columns[1:], outside, bound.lifetime)
+
+    def _decorrelated(
+        self, inner: exp.Select, outer: Scope
+    ) -> tuple[exp.Select, tuple[exp.Expr, ...]]:
+        """The subquery for all rows around it at once, grouped by what it equates with them."""
+        where = inner.args.get("where")
+        if where is None:
+            return inner, ()
+        scope = self._bind_from(inner).scope
+        kept: list[exp.Expr] = []
+        keys: list[exp.Expr] = []
+        outside: list[exp.Expr] = []
+        for term in terms_of(where.this):
+            bare = term.unnest()
+            if _resolves(scope, term):
+                kept.append(term)
+                continue
+            sides = [bare.this, bare.expression] if isinstance(bare, exp.EQ) else []
+            own = [s for s in sides if _resolves(scope, s)]
+            others = [s for s in sides if not _resolves(scope, s) and _resolves(outer, s)]
+            if len(own) != 1 or len(others) != 1:
+                raise self._fail("a subquery that compares with rows around it", term, EQUAL_HINT)
+            keys.append(own[0])
+            outside.append(others[0])
+        if not keys:
+            return inner, ()
+        made = inner.copy()
+        made.set("where", exp.Where(this=exp.and_(*kept, copy=True)) if kept else None)
+        made.set("group", exp.Group(expressions=[k.copy() for k in keys]))
+        for number, key in enumerate(keys):
+            alias = exp.Alias(this=key.copy(), alias=exp.to_identifier(f"__key{number}"))
+            made.append("expressions", alias)
+        return made, tuple(outside)
+
+    # -- beside the rows -------------------------------------------------------------------------
+
+    def _joined(self, source: From, value: _Value, place: exp.Expr, name: str) -> From:
+        rows, theirs, table = self._forms(source, value, place)
+        width = len(rows.schema)
+        fields = tuple(Field(f"__key{i}", f.type) for i, f in enumerate(theirs.schema))
+        member = Member(name, tuple(Named(f.name, i) for i, f in enumerate(fields)), width)
+        both = replace(
+            source.scope, members=(*source.scope.members, member), row=(*rows.schema, *fields)
+        )
+        terms = [
+            self._conditions.of(both, self._equality(key, other, name), "WHERE")
+            for key, other in zip(value.keys, value.outside, strict=True)
+        ]
+        predicate = conjunction(tuple(terms))
+        if not table:
+            refuse_undecided(self._text, "a subquery", (rows, place), theirs, anti=True)
+        made = outer_rows(rows, theirs, predicate, Kind("a subquery for a value", left=True))
+        columns = (*(Column(i) for i in range(width)), shift(value.value, width))
+        made = Project(made, columns, (*rows.schema, Field(name, value.type)))
+        hidden = Member(name, (Named(name, 0),), width, lateral=True)
+        scope = replace(source.scope, members=(*source.scope.members, hidden), row=made.schema)
+        if table:
+            return replace(source, rows=made, scope=scope, lifetime=Lifetime.CHANGES, item=None)
+        return replace(
+            source, rows=Windowed(made, Now()), scope=scope, lifetime=Lifetime.BOUNDED,
+            momentary=True, item=None,
+        )  # fmt: skip
+
+    def _equality(self, key: Expr, other: exp.Expr, name: str) -> exp.Expr:
+        assert isinstance(key, Column)
+        column = exp.column(f"__key{key.index}", table=name)
+        made = exp.EQ(this=other.copy(), expression=column)
+        span = span_of(other)
+        for part in (made, column, *column.parts):
+            part.meta.update(start=span.start, end=span.end)
+        return made
+
+    def _forms(self, source: From, value: _Value, place: exp.Expr) -> tuple[Node, Node, bool]:
+        """Both sides in one form, and whether that is a table."""
+        changes = value.lifetime is Lifetime.CHANGES
+        if source.momentary:
+            theirs = self._beside.at_instant(value.rows, place) if changes else _held(value.rows)
+            if theirs is None:
+                raise self._fail("a subquery for a value over this window", place, FORM_HINT)
+            return source.rows, theirs, False
+        if not changes:
+            raise self._fail("a subquery for a value over windows", place, FORM_HINT)
+        return self._beside.table(source.rows, source.lifetime, place), value.rows, True
+
+
+def _held(rows: Node) -> Node | None:
+    """Results of windows, each until the next window's take their place."""
+    match rows:
+        case Aggregate(grouping=Sliding() | Snapshot() as windows):
+            return Windowed(as_stream(rows), Range(windows.slide, half_open=True))
+        case Aggregate(grouping=Instant()):
+            return Windowed(as_stream(rows), Now())
+        case _:
+            return None
+
+
+def _of_nothing(node: Aggregate) -> tuple[Expr, ...]:
+    """The columns of an aggregate that may be missing: its counts are 0 then."""
+    width = len(node.keys)
+    columns: list[Expr] = [Column(i) for i in range(len(node.fields))]
+    for number, call in enumerate(node.calls, start=width):
+        if call.function == "count":
+            columns[number] = Call("coalesce", (columns[number], Literal("0L", "bigint")))
+    return tuple(columns)
+
+
+def _takes_first(select: exp.Select) -> bool:
+    limit = select.args.get("limit")
+    return limit is not None and limit.expression.name == "1" and bool(select.args.get("order"))
+
+
+def _resolves(scope: Scope, node: exp.Expr) -> bool:
+    """Whether all columns of an expression are those of one FROM."""
+    for column in node.find_all(exp.Column):
+        try:
+            resolve_parts(scope, [part.name for part in column.parts], "SELECT")
+        except NameLookupError:
+            return False
+    return True
+
+
+def _scalars(select: exp.Select) -> Iterator[exp.Expr]:
+    """The subqueries for a value in the select list and in WHERE, those inside others not."""
+    where = select.args.get("where")
+    for part in (*select.expressions, *((where.this,) if where is not None else ())):
+        yield from _within(part)
+
+
+def _within(node: exp.Expr) -> Iterator[exp.Expr]:
+    if isinstance(node, exp.Exists):
+        return
+    if isinstance(node, exp.Subquery):
+        yield node
+        return
+    for key, child in node.args.items():
+        if isinstance(node, exp.In) and key == "query":
+            continue
+        for each in child if isinstance(child, list) else [child]:
+            if isinstance(each, exp.Expr):
+                yield from _within(each)

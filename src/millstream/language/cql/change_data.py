@@ -1,0 +1,47 @@
+"""Streams of changes: rows that insert, update and delete the rows of a table, told by a key.
+
+A column says what a row does (`op`); without one every row is its key's new row. In Debezium's
+envelope the row lies in `after`, that of a delete in `before`. A stream's source says all this, so
+that it goes wherever the declaration goes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millstream.language.plan.schema import Field, Schema
+
+DEBEZIUM = "debezium"
+ENVELOPE_TIME = "timestamp_millis(ts_ms)"
+# What `op` says in any case of its letters; everything else inserts or updates.
+DELETED = ("d", "delete", "-d", "-")
+REPLACED = ("-u",)  # the row before an update, which comes as a row of its own
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeData:
+    """How the rows of a stream change a table."""
+
+    key: tuple[str, ...]
+    op: str | None = None
+    envelope: bool = False  # rows lie in `after` and `before`
+
+
+def change_data_of(source: Mapping[str, Any]) -> ChangeData | None:
+    """What a stream's source says; None for a stream of plain rows.
+
+    >>> change_data_of({"key": ["id"], "op": "op"})
+    ChangeData(key=('id',), op='op', envelope=False)
+    """
+    key = source.get("key")
+    if not key:
+        return None
+    return ChangeData(tuple(key), source.get("op"), source.get("envelope") == DEBEZIUM)
+
+
+def enveloped(columns: Sequence[Field]) -> Schema:
+    """The columns of Debezium's envelope around rows with these."""
+    row = f"struct<{','.join(f'{f.name}:{f.type}' for f in columns)}>"
+    return (
+        Field("before", row), Field("after", row), Field("op", "string"), Field("ts_ms", "bigint"),
+    )  # fmt: skip

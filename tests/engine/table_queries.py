@@ -1,0 +1,154 @@
+"""Queries over tables that change, each in CQL and as DuckDB's SQL over the rows so far."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """One query twice. A table is compared at every watermark, a stream at its end."""
+
+    cql: str
+    sql: str
+    table: bool = True
+
+
+TA = "(SELECT id, last(k) AS k, sum(v) AS v FROM a GROUP BY id)"
+TB = "(SELECT id, last(k) AS k, max(w) AS w FROM b GROUP BY id)"
+CURRENT = "a [PARTITION BY id ROWS 1]"
+DUCK = {
+    TA: "(SELECT id, last(k ORDER BY ts, pos) AS k, sum(v) AS v FROM a GROUP BY id)",
+    TB: "(SELECT id, last(k ORDER BY ts, pos) AS k, max(w) AS w FROM b GROUP BY id)",
+    CURRENT: "(SELECT DISTINCT ON (id) id, k, v FROM a ORDER BY id, ts DESC, pos DESC)",
+}
+
+
+def same(text: str) -> Both:
+    """A query that reads alike in both but for its tables."""
+    sql = text
+    for cql, duck in DUCK.items():
+        sql = sql.replace(cql, duck)
+    return Both(text, sql)
+
+
+JOINED = f"SELECT x.id AS i, y.id AS j, x.v, y.w FROM {TA} x {{kind}} JOIN {TB} y ON {{on}}"
+TABLES = {
+    "inner": same(JOINED.format(kind="", on="x.k = y.k")),
+    "theta": same(JOINED.format(kind="", on="x.v < y.w")),
+    "left": same(JOINED.format(kind="LEFT", on="x.k = y.k AND x.v > y.w")),
+    "right": same(JOINED.format(kind="RIGHT", on="x.k = y.k")),
+    "full": same(JOINED.format(kind="FULL", on="x.k = y.k AND x.id <> y.id")),
+    "using": same(f"SELECT k, x.v, y.w FROM {TA} x FULL JOIN {TB} y USING (k)"),
+    "chain": same(
+        f"SELECT x.id AS i, y.id AS j, z.id AS l FROM {TA} x LEFT JOIN {TB} y ON x.k = y.k"
+        f" LEFT JOIN {TA} z ON z.id = y.id"
+    ),
+    "in": same(f"SELECT id, v FROM {TA} x WHERE k IN (SELECT k FROM {TB} y WHERE w > 1)"),
+    "not_in": same(f"SELECT id, v FROM {TA} x WHERE k NOT IN (SELECT k FROM {TB} y WHERE w > 4)"),
+    "exists": same(
+        f"SELECT id FROM {TA} x WHERE EXISTS (SELECT 1 FROM {TB} y WHERE y.k = x.k AND y.w > x.v)"
+    ),
+    "not_exists": same(
+        f"SELECT id FROM {TA} x WHERE NOT EXISTS (SELECT 1 FROM {TB} y WHERE y.k = x.k)"
+        f" AND id IN (SELECT id FROM {TB} y)"
+    ),
+    "counted": same(
+        f"SELECT k, count(*) AS n, sum(y.w) AS w FROM {TA} x LEFT JOIN {TB} y USING (k) GROUP BY k"
+    ),
+    "stream_beside": same(f"SELECT s.id, s.v, y.w FROM a s LEFT JOIN {TB} y ON s.k = y.k"),
+    "stream_in": same(f"SELECT s.id, s.v FROM a s WHERE s.k NOT IN (SELECT k FROM {TB} y)"),
+    "current": same(f"SELECT c.id, c.v, y.w FROM {CURRENT} c JOIN {TB} y ON c.k = y.k"),
+}
+GROUPED = "(SELECT k, count(*) AS n FROM a GROUP BY k)"
+MORE_TABLES = {
+    "limit": same(f"SELECT id, v FROM {TA} x ORDER BY v DESC, id LIMIT 2"),
+    "rank": same(
+        f"SELECT id, k, v FROM {TA} x QUALIFY RANK() OVER (PARTITION BY k ORDER BY v DESC) <= 1"
+    ),
+    "dense": same(
+        "SELECT id, r FROM (SELECT id, DENSE_RANK() OVER (ORDER BY v) AS r"
+        f" FROM {TA} x) t WHERE r < 3"
+    ),
+    "over_rank": same(
+        f"SELECT sum(v) AS total FROM (SELECT id, v FROM {TA} x ORDER BY v DESC, id LIMIT 2) t"
+        " HAVING count(*) > 0"
+    ),
+    "first_rows": Both(
+        "SELECT id, v, w FROM (SELECT id, k, w, w + 1 AS v,"
+        " ROW_NUMBER() OVER (PARTITION BY k ORDER BY w DESC) AS r FROM b) t WHERE r <= 2",
+        "SELECT id, w + 1, w FROM b QUALIFY ROW_NUMBER() OVER"
+        " (PARTITION BY k ORDER BY w DESC, ts, pos) <= 2",
+    ),
+    "stream_limit": Both(
+        "SELECT id, v FROM a ORDER BY v LIMIT 3",
+        "SELECT id, v FROM a ORDER BY v, ts, pos LIMIT 3",
+    ),
+    "distinct_on": Both(
+        "SELECT DISTINCT ON (id) id, v FROM a ORDER BY id, v DESC",
+        "SELECT DISTINCT ON (id) id, v FROM a ORDER BY id, v DESC, ts, pos",
+    ),
+    "distinct_on_table": same(f"SELECT DISTINCT ON (k) k, id FROM {TA} x ORDER BY k, v DESC, id"),
+    "except": same(f"SELECT k FROM {TA} x EXCEPT SELECT k FROM {TB} y"),
+    "intersect": same(f"SELECT k FROM {TA} x INTERSECT SELECT k FROM {TB} y"),
+    "except_all": same(f"SELECT k FROM {TA} x EXCEPT ALL SELECT k FROM {TB} y"),
+    "intersect_all": same(f"SELECT k FROM {TA} x INTERSECT ALL SELECT k FROM b"),
+    "except_streams": same("SELECT id, k FROM a EXCEPT SELECT id, k FROM b"),
+    "above_average": same(f"SELECT id, v FROM {TA} x WHERE v > (SELECT avg(w) FROM {TB} y)"),
+    "with_value": same(
+        f"SELECT id, (SELECT max(w) FROM {TB} y) - v AS d, (SELECT count(*) FROM b) AS n"
+        f" FROM {TA} x"
+    ),
+    "correlated": same(
+        f"SELECT id, (SELECT count(*) FROM {TB} y WHERE y.k = x.k AND y.w > 1) AS n FROM {TA} x"
+        f" WHERE v >= (SELECT min(w) FROM {TB} z WHERE z.id = x.id)"
+    ),
+    "pivot": Both(
+        f"SELECT id, one, two FROM {TA} x PIVOT (count(*) FOR k IN (1 AS one, 2 AS two))",
+        "SELECT id, count(*) FILTER (WHERE k = 1), count(*) FILTER (WHERE k = 2) FROM"
+        f" {DUCK[TA]} GROUP BY id, v",
+    ),
+    "first_value": same(
+        f"SELECT id, (SELECT y.id FROM {TB} y ORDER BY w DESC, y.id LIMIT 1) AS best FROM {TA} x"
+    ),
+}
+# for each row of b the table a had at its instant
+AT = (
+    "(SELECT n.pos AS at, x.id, last(x.k ORDER BY x.ts, x.pos) AS k, sum(x.v) AS v"
+    " FROM b n JOIN a x ON x.ts <= n.ts GROUP BY n.pos, x.id)"
+)
+LOOKUPS = {
+    "lookup": Both(
+        f"SELECT n.id, n.w, x.v FROM b [NOW] n JOIN {TA} x ON x.k = n.k",
+        f"SELECT n.id, n.w, x.v FROM b n JOIN {AT} x ON x.at = n.pos AND x.k = n.k",
+        table=False,
+    ),
+    "lookup_left": Both(
+        f"SELECT n.id, n.w, x.v FROM b [NOW] n LEFT JOIN {TA} x ON x.id = n.id AND x.v > 3",
+        f"SELECT n.id, n.w, x.v FROM b n LEFT JOIN {AT} x"
+        " ON x.at = n.pos AND x.id = n.id AND x.v > 3",
+        table=False,
+    ),
+    "lookup_not_in": Both(
+        f"SELECT id, w FROM b [NOW] n WHERE k NOT IN (SELECT k FROM {TA} x WHERE v > 4)",
+        f"SELECT id, w FROM b n WHERE k NOT IN (SELECT k FROM {AT} x WHERE x.at = n.pos AND v > 4)",
+        table=False,
+    ),
+    "lookup_system_time": Both(
+        f"SELECT n.id, n.w, x.v FROM b n LEFT JOIN {TA} FOR SYSTEM_TIME AS OF n.ts AS x"
+        " ON x.id = n.id",
+        f"SELECT n.id, n.w, x.v FROM b n LEFT JOIN {AT} x ON x.at = n.pos AND x.id = n.id",
+        table=False,
+    ),
+    "lookup_value": Both(
+        "SELECT id, w, (SELECT sum(v) FROM a x WHERE x.id = n.id) AS s,"
+        " (SELECT count(*) FROM a) AS c FROM b [NOW] n",
+        "SELECT id, w, (SELECT sum(v) FROM a x WHERE x.id = n.id AND x.ts <= n.ts),"
+        " (SELECT count(*) FROM a x WHERE x.ts <= n.ts) FROM b n",
+        table=False,
+    ),
+    "window_value": Both(
+        "SELECT id, w, (SELECT max(v) FROM a [RANGE 3 SECONDS SLIDE 3 SECONDS]) AS m FROM b [NOW]",
+        "SELECT id, w, (SELECT max(v) FROM a WHERE a.ts < n.ts - n.ts % 3000000"
+        " AND a.ts >= n.ts - n.ts % 3000000 - 3000000) FROM b n",
+        table=False,
+    ),
+}
