@@ -157,6 +157,22 @@ def test_who_can_be_restarted(folder: Path) -> None:
     again.engine.close()
 
 
+def test_who_failed_under_an_older_version_has_no_place(folder: Path) -> None:
+    life = Life(folder)
+    life.listening("bad", "1+0", [])
+    Loop(life.engine).run()
+    with life.engine.ledger.transaction() as ledger:  # as it was done then
+        for operator in life.engine.queries["bad"].operators:
+            ledger.drop_consumer(operator)
+    life.engine.close()
+    again = Life(folder)
+    again.listening("bad", "1+0", [])
+    assert again.engine.queries["bad"].state == "failed"
+    assert not again.engine.queries["bad"].restartable
+    assert again.engine.operators == {}
+    again.engine.close()
+
+
 def test_neighbours_that_share_go_on_and_may_be_dropped(folder: Path) -> None:
     """The failed one keeps what it shares with others even when these are gone."""
     life, bad, good = Life(folder), [], []

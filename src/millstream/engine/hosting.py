@@ -135,8 +135,16 @@ class Hosting(Declarations):
             self.ledger.drop_meta(culprits_of(text.query))
 
     def _keeps_place(self, query: str) -> bool:
-        """Whether a query has, or will have, operators here: all but those given up for good."""
-        return self.ledger.meta(given_up_of(query)) is None
+        """Whether a query has, or will have, operators here: all but those given up for good.
+
+        One that failed under a version that gave everybody up has no cursors left.
+        """
+        if self.ledger.meta(given_up_of(query)) is not None:
+            return False
+        row = next((r for r in self.ledger.queries() if r["name"] == query), None)
+        if row is None or row["state"] != "failed":
+            return True
+        return all(self.ledger.cursors(o) for o in self.ownership.hosted().get(query, ()))
 
     def register(self, text: Host) -> None:
         """Notes which operators of a query are here (inside a transaction)."""

@@ -6,6 +6,7 @@ moment it is made and answers from a thread, or in the caller's event loop.
 """
 
 import ipaddress
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,6 +34,7 @@ from millstream.edge.http.roles import ROLE, Keys, Role, role_of
 
 START_SECONDS_MAX = 30.0
 CHANGE_HEADER = "x-millstream"
+WAITING_AT_DOOR = 4096
 JSON_BODY = "application/json"
 ARROW_BODY = "application/vnd.apache.arrow.stream"
 # no type: no body, or a program's that says nothing of it; no page can send any of these unasked
@@ -302,6 +304,16 @@ class Application(FastAPI):
         return error_answer(AnswerError(422, "mistake", message), flat=self._flat)
 
 
+class QueueingServer(uvicorn.Server):
+    """Takes some connections at once, and lets many more wait at the door: one that the kernel
+    turns away comes again after a second or three."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        for door in sockets or ():
+            door.listen(WAITING_AT_DOOR)  # asyncio takes as many at once as it had listen for
+
+
 class Server:
     """Serves an application at an address that it keeps."""
 
@@ -334,7 +346,7 @@ class Server:
             server_header=False, date_header=False, proxy_headers=False,
             ssl_certfile=tls.certificate, ssl_keyfile=tls.key, timeout_graceful_shutdown=patience_s,
         )  # fmt: skip
-        self._server = uvicorn.Server(settings)
+        self._server = QueueingServer(settings)
         self._thread = threading.Thread(
             target=self._server.run, args=([self._socket],), name=name, daemon=True
         )
