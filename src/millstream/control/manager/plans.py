@@ -262,7 +262,9 @@ def _fix_start(turn: Turn, query: Query, reading: Mapping[str, set[str]]) -> Non
     if any((p, s) not in marks for s, where in places.items() for p in where):
         return
     turn.remove("marks", query.name)
-    retained = {s: max(marks[p, s].retained_from for p in where) for s, where in places.items()}
+    retained = {
+        s: max(marks[p, s].retained_from for p in where) for s, where in places.items() if where
+    }
     # a part that began later is of no use to it; what its text says first would have its very id
     others = [s for s in query.shared if s in retained and s not in query.operators]
     avoided = tuple(s for s in others if retained[s] > (query.start or 0))
