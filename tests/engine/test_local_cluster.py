@@ -47,6 +47,8 @@ QUERIES = {
     "over": "SELECT name, n - LAG(n) OVER w AS d, LEAD(n) OVER w AS m, sum(n) OVER w AS t,"
     " avg(n) OVER (w RANGE BETWEEN INTERVAL '5' SECOND PRECEDING AND CURRENT ROW) AS v FROM a"
     " WINDOW w AS (PARTITION BY name ORDER BY ts)",
+    "calendar": "SELECT name, count(*) AS c, window_start AS d FROM a"
+    " [RANGE 1 DAY SLIDE 1 DAY IN 'Europe/Berlin'] GROUP BY name",
     "times": "SELECT ts AS t, n FROM a WHERE n < 5",
 }
 
