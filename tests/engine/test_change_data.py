@@ -16,6 +16,12 @@ BATCH = 8
 BY_NAME = "SELECT name, count(*) AS n FROM people GROUP BY name"
 SEEN = "SELECT v.id, p.name FROM visits [NOW] v LEFT JOIN people p ON v.id = p.id"
 
+# deletes of keys that are not there: the change before them deletes as well, or there is none
+STRAY = (
+    "SELECT d.id FROM people [NOW] d WHERE d.what = 'd' AND NOT EXISTS (SELECT 1 FROM"
+    " people [PARTITION BY id ROWS 2] p WHERE p.id = d.id AND p.ts < d.ts AND p.what <> 'd')"
+)
+
 
 def changes(number: int, count: int) -> list[Change]:
     """Updates and deletes of keys that are there, and of some that are not."""
@@ -52,7 +58,7 @@ def check(table: dict[int, str], people: Any, by_name: Any) -> None:
 
 
 def test_a_column_that_says_what_a_row_does(spark: Any) -> None:
-    rows = changes(1, 24)
+    rows = changes(11, 24)
     with millstream.Session() as session:
         session.stream(
             "people", columns={"at": "long", "id": "int", "name": "string", "what": "string"},
@@ -63,6 +69,7 @@ def test_a_column_that_says_what_a_row_does(spark: Any) -> None:
         by_name = session.query(BY_NAME, "by_name")
         seen = session.query(SEEN, "seen")
         raw = session.query("SELECT what FROM people [RANGE 1 SECOND]", "raw")
+        stray = session.query(STRAY, "stray")
         for start in range(0, len(rows), BATCH):
             session.push("people", rows[start : start + BATCH])
             session.push("visits", [(at, at % 5) for at in range(start, start + BATCH)])
@@ -71,6 +78,9 @@ def test_a_column_that_says_what_a_row_does(spark: Any) -> None:
         for name in ("people", "visits"):
             session.finish(name)
         session.wait()
+        gone = [at for at, key, _, op in rows if op == "d" and key not in table_at(rows, at - 1)]
+        assert gone, "some delete nothing"
+        assert sorted(r["ts"].second for r in stray.to_arrow().to_pylist()) == gone
         found = sorted((r["ts"].second, r["id"], r["name"]) for r in seen.to_arrow().to_pylist())
         assert found == [(at, at % 5, table_at(rows, at).get(at % 5)) for at in range(len(rows))]
         assert sorted(r["what"] for r in raw.to_arrow().to_pylist()) == sorted(

@@ -87,6 +87,8 @@ def test_explain_tells_who_meets_nobody(binding: Binding) -> None:
          "a value over windows", "[NOW]"),
         ("SELECT v FROM r WHERE v > (SELECT max(v) FROM s WHERE s.k < r.k)", "compares with rows",
          "t.k = s.k"),
+        ("SELECT v FROM r WHERE ts > '2024-01-01' AND v > (SELECT max(v) FROM s)", "ts beside",
+         "ts AS seen"),
         ("SELECT k, max(v) - (SELECT max(v) FROM s) AS d FROM r GROUP BY k", "beside aggregates",
          "in a subquery"),
         ("SELECT v FROM r [NOW] WHERE k IN (SELECT k, v FROM s [NOW])", "1 values with 2", ""),

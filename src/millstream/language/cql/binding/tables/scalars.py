@@ -18,7 +18,7 @@ from millstream.language.cql.binding.joins.conditions import Conditions, terms_o
 from millstream.language.cql.binding.joins.outer import Kind, outer_rows, refuse_undecided
 from millstream.language.cql.binding.relations import Bound, Lifetime, as_stream
 from millstream.language.cql.binding.resolution import resolve_parts
-from millstream.language.cql.binding.scope import Member, Named, NameLookupError, Scope
+from millstream.language.cql.binding.scope import Member, Named, NameLookupError, Scope, is_time
 from millstream.language.cql.binding.tables.forms import Beside
 from millstream.language.plan.expressions import (
     Call,
@@ -37,6 +37,7 @@ HIDDEN = "__scalar"  # begins the names of items that no text can name
 ONE_ROW_HINT = "take one value: (SELECT max(x) FROM ...), or (SELECT x FROM ... ORDER BY y LIMIT 1)"
 EQUAL_HINT = "name rows around it in equalities: (SELECT max(x) FROM t WHERE t.k = s.k)"
 GROUPED_HINT = "take the aggregate in a subquery in FROM, and the value beside it"
+TIME_HINT = "give it a name in a subquery in FROM: FROM (SELECT *, ts AS seen FROM s) AS s"
 FORM_HINT = (
     "give the stream [NOW]: each row then sees the value at its own instant; or leave out the "
     "windows of both, for a table"
@@ -74,6 +75,8 @@ class ScalarBinder:
             return select, source
         select = select.copy()
         self._refuse_grouped(select)
+        if not source.momentary and len(source.scope.members) == 1:
+            self._refuse_time(select)
         for number, node in enumerate(list(_scalars(select))):
             name = f"{HIDDEN}{number}"
             value = self._value(node, source.scope)
@@ -94,6 +97,14 @@ class ScalarBinder:
         for item in select.expressions:
             for node in _within(item):
                 raise self._fail("a subquery for a value beside aggregates", node, GROUPED_HINT)
+
+    def _refuse_time(self, select: exp.Select) -> None:
+        """The time of a row beside a value is that of the later of both."""
+        where = select.args.get("where")
+        for part in (*select.expressions, *((where.this,) if where is not None else ())):
+            for node in part.walk(prune=lambda n: isinstance(n, exp.Subquery | exp.Exists)):
+                if isinstance(node, exp.Column) and is_time(node.name):
+                    raise self._fail("ts beside a subquery for a value", node, TIME_HINT)
 
     # -- the subquery ----------------------------------------------------------------------------
 
