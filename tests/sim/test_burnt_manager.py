@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from managed_runs import random_run
 
-from millstream.control.manager.events import Drop, Joined, StartStreams, Submit
+from millstream.control.manager.events import Drop, Joined, RequestMove, StartStreams, Submit
+from millstream.control.moves.table import Phase
 from millstream.control.protocol.commands import HOME_TAKEN, Join, Report
 from millstream.control.protocol.envelope import Envelope
 from millstream.core.errors import RefusedError, UsageError
@@ -67,6 +68,24 @@ def test_an_old_backup_learns_what_came_and_what_went() -> None:
     cluster.run(60)
     assert sorted(cluster.state.queries) == ["one", "three"]
     cluster.run(120)
+    assert in_the_end(cluster) == []
+
+
+def test_a_move_that_only_its_new_owner_has_ended_comes_to_an_end() -> None:
+    """The word that a move is complete reached one of two, then the manager's home was gone."""
+    cluster = running()
+    source = cluster.state.operators["o:f"].processor
+    target = next(p for p in sorted(cluster.processors) if p != source)
+    cluster.feed(RequestMove(("o:f",), target, "a test"))
+    (move,) = cluster.state.moves
+    old, new = (cluster.processors[name].ownership for name in (source, target))
+    while (known := new.move(move)) is None or known.phase is not Phase.OWNED:
+        cluster.run(cluster.kernel.now + 0.05)
+        assert cluster.kernel.now < 60
+    cluster.processors[target].processor.new_owner.complete(move)
+    cluster.burn_manager(1.0)
+    cluster.run(90)
+    assert [o.move(move).phase for o in (old, new)] == [Phase.DONE, Phase.DONE]
     assert in_the_end(cluster) == []
 
 

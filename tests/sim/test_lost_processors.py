@@ -39,8 +39,8 @@ def running() -> ManagedCluster:
 
 def kept_for(cluster: ManagedCluster, name: str) -> list[str]:
     return [
-        stream for p in cluster.processors.values() for reader, stream in p.ledger.cursors
-        if reader == f"p:{name}"
+        stream for p in cluster.processors.values()
+        for stream in p.ledger.consumers_of("processor").get(name, ())
     ]  # fmt: skip
 
 
