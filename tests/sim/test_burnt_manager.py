@@ -71,6 +71,28 @@ def test_an_old_backup_learns_what_came_and_what_went() -> None:
     assert in_the_end(cluster) == []
 
 
+@pytest.mark.parametrize(("learned", "silent"), [(True, False), (False, True)])
+def test_a_dropped_query_does_not_come_back_with_an_old_backup(learned: bool, silent: bool) -> None:
+    """Neither one that this manager once found on processors, nor while somebody is silent."""
+    cluster = running()
+    if learned:
+        cluster.burn_manager(1.0)
+        cluster.run(23)
+        assert all(q.found for q in cluster.state.queries.values())
+    cluster.back_up()
+    place = cluster.state.operators["o:g"].processor
+    cluster.feed(Drop("two"))
+    cluster.run(35)
+    assert sorted(cluster.state.queries) == ["one"]
+    cluster.burn_manager(1.0, restored=True)
+    if silent:
+        cluster.pause(next(p for p in sorted(cluster.processors) if p != place), 15.0)
+    cluster.run(48)
+    assert sorted(cluster.state.queries) == ["one"]
+    cluster.run(100)
+    assert in_the_end(cluster) == []
+
+
 def test_a_move_that_only_its_new_owner_has_ended_comes_to_an_end() -> None:
     """The word that a move is complete reached one of two, then the manager's home was gone."""
     cluster = running()
@@ -137,7 +159,7 @@ def test_a_home_in_the_place_of_another_is_not_taken_for_it() -> None:
     assert in_the_end(cluster) == []
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(20), 65, 82, 167, 179])
 def test_managers_burn_while_everything_else_goes_wrong(seed: int) -> None:
     cluster = random_run(seed, burning=True)
     assert in_the_end(cluster) == [], f"random_run({seed}, burning=True)"
