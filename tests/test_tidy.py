@@ -22,9 +22,10 @@ ROOMS = (
     ("control",),
     ("store",),
     ("engine",),
-    ("spark", "sim"),
+    ("spark",),
     ("client",),
     ("edge",),
+    ("sim",),
     ("app",),
     ("testing", "datasource"),
 )

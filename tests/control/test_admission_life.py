@@ -28,7 +28,7 @@ def test_a_dry_run_changes_nothing() -> None:
     assert set(told["places"]) == {"o:f", "o:j", "o:r"}
     assert not cluster.state.queries
     assert not cluster.state.operators
-    assert not any(p.ledger.queries for p in cluster.processors.values())
+    assert not any(p.ownership.hosted() for p in cluster.processors.values())
 
 
 def test_a_text_that_names_a_query_is_compiled_with_its_definition() -> None:

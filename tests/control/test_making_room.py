@@ -8,7 +8,7 @@ import pytest
 from millstream.control.admission.planning_state import HEADROOM
 from millstream.control.manager.events import Change, DeclareStream, Drop, Submit
 from millstream.control.protocol.replies import Compiled, CompiledOperator
-from millstream.sim.managed.managed_cluster import QUICK, ManagedCluster
+from millstream.sim.managed.managed_cluster import QUICK, ManagedCluster, table
 from sim.managed_checkers import in_the_end
 
 # By the catalog of estimates: a map of 0.02 + 2e-6 a row, a join of 0.02 + 2e-5 a row, in CPU.
@@ -41,7 +41,7 @@ def cluster_of(p1: float, p2: float, *more: str, **settings: Any) -> ManagedClus
     cluster.run(0.5)
     for name in ("a", "b"):
         cluster.sources[name] = 30
-        cluster.feed(DeclareStream({"name": name, "rate": RATE}, "p1"))
+        cluster.feed(DeclareStream(table(name, rate=RATE), "p1"))
     offer(cluster, p1=p1, p2=p2)
     return cluster
 

@@ -27,7 +27,7 @@ def place(cluster: ManagedCluster, operator: str) -> str:
 
 
 def goals(cluster: ManagedCluster) -> dict[str, dict[str, object]]:
-    return {name: p.quality for name, p in cluster.processors.items()}
+    return {name: p.connections.quality for name, p in cluster.processors.items()}
 
 
 def test_goals_go_where_the_query_runs_and_move_with_it() -> None:
@@ -58,10 +58,10 @@ def test_goals_outlive_the_manager_and_a_processor() -> None:
     cluster.kill_manager(1.0)
     cluster.kill(home.name, 2.0)
     cluster.run(14)
-    assert home.quality == {}, "a home does not keep it"
+    assert home.connections.quality == {}, "a home does not keep it"
     cluster.run(60)
-    assert home.quality == {"queries": {"two": FRESH}}
-    assert home.schedule == {"algorithm": "chain"}
+    assert home.connections.quality == {"queries": {"two": FRESH}}
+    assert home.connections.schedule == {"algorithm": "chain"}
     said = {name: p.carried_out.count("configure") for name, p in cluster.processors.items()}
     cluster.run(120)
     later = {name: p.carried_out.count("configure") for name, p in cluster.processors.items()}

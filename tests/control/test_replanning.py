@@ -14,7 +14,7 @@ from millstream.sim.managed.virtual_processor import VirtualProcessor
 from sim.managed_checkers import in_the_end
 
 REASON = "cpu of p1 is exceeded"
-UNMEASURED = VirtualProcessor._report  # what nobody has measured is a guess
+UNMEASURED = VirtualProcessor.report  # what nobody has measured is a guess
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +24,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     def report(self: VirtualProcessor, command: c.Report) -> r.Reported:
         self.version = max(self.version, command.since) + 1
         line = {"fixed_s": 0.1, "row_s": 2e-6, "rows_in": 2_000.0, "rows_out": 1_000.0}
-        return r.Reported(self.version, dict.fromkeys(self.ledger.operators(), line), {}, {}, {})
+        return r.Reported(self.version, dict.fromkeys(self.operators(), line), {}, {}, {})
 
-    monkeypatch.setattr(VirtualProcessor, "_report", report)
+    monkeypatch.setattr(VirtualProcessor, "report", report)
 
 
 def at_rate(cluster: ManagedCluster, rows: float, **table: Any) -> None:
@@ -105,7 +105,7 @@ def test_a_dropped_query_lets_others_come_nearer() -> None:
 
 
 def test_nothing_moves_to_save_what_was_only_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(VirtualProcessor, "_report", UNMEASURED)
+    monkeypatch.setattr(VirtualProcessor, "report", UNMEASURED)
     cluster = cluster_of(0.025, 0.05, replan_s=5.0, weight_network=50.0)
     cluster.feed(Submit("other", "other"))
     cluster.run(10)

@@ -61,7 +61,7 @@ def test_a_system_stream_is_there_while_a_query_reads_it() -> None:
     go(cluster, 6)
     assert sorted(cluster.state.streams) == ["a", "b"]
     for processor in cluster.processors.values():
-        assert sorted(processor.ledger.declared) == ["a", "b"]
+        assert sorted(processor.ownership.declared()) == ["a", "b"]
     cluster.feed(Submit("watch", "watch"))
     go(cluster, 6)
     assert cluster.state.queries["watch"].phase == "running"

@@ -15,8 +15,8 @@ from millstream.core.errors import StateError, UsageError
 from millstream.edge.http.kept_port import KeptPort
 from millstream.edge.manager.settings import ManagerSettings
 from millstream.edge.peers.local_cluster import LAUNCH
-from millstream.sim.managed.managed_cluster import tree
-from millstream_bench.cluster.virtual_endpoint import HttpProcessor, World
+from millstream.sim.managed.managed_cluster import table, tree
+from millstream_bench.cluster.plan_processor import HttpProcessor, World
 
 PLANS = {
     "one": tree("one", ("o:f", "s:a"), ("o:j", "o:f", "s:b"), ("o:r", "o:j")),
@@ -88,8 +88,7 @@ def world() -> Iterator[World]:
     for name in ("p1", "p2", "p3"):
         HttpProcessor(name, found)
     yield found
-    for processor in found.processors.values():
-        processor.close()
+    found.close()
 
 
 def join_all(manager: Process, world: World) -> None:
@@ -114,7 +113,7 @@ def manager(tmp_path: Path, world: World) -> Iterator[Process]:
 
 def submit_both(manager: Process, *, start: bool = True) -> None:
     for name in ("a", "b"):
-        manager.client.declare({"name": name})
+        manager.client.declare(table(name))
     for name in ("one", "two"):
         told = manager.client.submit(name, name, from_beginning=True)
         assert told["state"] == "running"
@@ -134,9 +133,9 @@ def test_queries_live_through_a_kill_of_the_manager(manager: Process, world: Wor
     after = manager.client.placement()["operators"]
     assert {o["id"]: o["processor"] for o in after} == {o["id"]: o["processor"] for o in before}
     assert {q["state"] for q in manager.client.queries()} == {"running"}
-    hosted = [p.virtual.carried_out.count("host") for p in world.processors.values()]
+    hosted = [p.connections.carried_out.count("host") for p in world.processors.values()]
     time.sleep(0.7)
-    assert hosted == [p.virtual.carried_out.count("host") for p in world.processors.values()]
+    assert hosted == [p.connections.carried_out.count("host") for p in world.processors.values()]
     assert manager.stop() == 0
 
 
@@ -149,7 +148,7 @@ def test_moves_drains_and_drops(manager: Process, world: World) -> None:
     assert "would go" in dry["sentence"]
     done = manager.client.move("j", target, wait_s=20.0)
     assert [m["phase"] for m in done["moves"]] in (["owned"], ["done"])
-    assert "o:j" in world.processors[target].virtual.ledger.operators()
+    assert "o:j" in world.processors[target].hosted()
     told = manager.client.drain(target, wait_s=20.0)
     assert told["processor"]["operators"] == 0
     with pytest.raises(UsageError, match="no operator"):
@@ -175,10 +174,10 @@ def test_streams_about_the_system_are_fed_while_they_are_read(
     assert sorted(entered) == ["sys.admissions", "sys.operators"]
 
     def rows(stream: str) -> list[dict[str, str]]:
-        batches = world.processors[entered[stream]].batches.get(stream, [])
-        return [row for batch in list(batches) for row in batch]
+        return list(world.processors[entered[stream]].entered.get(stream, ()))
 
-    places = {o["id"]: o["processor"] for o in manager.client.placement()["operators"]}
+    placed = {o["id"]: o["processor"] for o in manager.client.placement()["operators"]}
+    places = {o: p for o, p in placed.items() if o not in ("o:w", "o:t")}  # who watches is left out
     wait(lambda: {(r["operator"], r["processor"]) for r in rows("sys.operators")} >= set(
         places.items()))  # fmt: skip
     wait(lambda: {r["query"] for r in rows("sys.admissions")} == {"one", "two", "watch", "taken"})
@@ -199,7 +198,7 @@ def test_streams_about_the_system_are_fed_while_they_are_read(
 
 
 def test_refusals_come_with_reasons(manager: Process) -> None:
-    manager.client.declare({"name": "a"})
+    manager.client.declare(table("a"))
     with pytest.raises(UsageError, match="no such text"):
         manager.client.submit("bad", "SELECT nonsense")
     assert manager.client.queries() == []
@@ -295,9 +294,9 @@ def test_goals_reach_the_processors_that_they_concern(
     assert run(["qos", url, "delay <= 2s", "--query", "nobody"]) == 2
     assert run(["qos", url, "delay <= 2s", "--query", "two", "--schedule", "x.toml"]) == 2
     place = manager.client.query("two")["processor"]
-    here = world.processors[place].virtual
+    here = world.processors[place].connections
     wait(lambda: "two" in here.quality.get("queries", {}))
-    wait(lambda: all(p.virtual.quality.get("goals") for p in world.processors.values()))
+    wait(lambda: all(p.connections.quality.get("goals") for p in world.processors.values()))
     manager.kill()
     capsys.readouterr()
     here.quality = {}
@@ -323,7 +322,7 @@ def test_a_cluster_schedules_as_a_job_file_says(
     assert "no [schedule]" in capsys.readouterr().err
     job.write_text(text + '[schedule]\nalgorithm = "chain"\n')
     assert run(["qos", manager.client.url, "--schedule", str(job)]) == 0
-    wait(lambda: all(p.virtual.schedule == {"algorithm": "chain"} for p in
+    wait(lambda: all(p.connections.schedule == {"algorithm": "chain"} for p in
                      world.processors.values()))  # fmt: skip
 
 

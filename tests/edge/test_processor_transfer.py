@@ -23,7 +23,7 @@ from millstream.control.protocol.commands import (
     TakeInventory,
 )
 from millstream.core.errors import ResourceError
-from millstream.edge.peers.peers import PeerDirectory
+from millstream.edge.peers.peers import HttpPeers
 from millstream.edge.processor import execution_engine, stream_receiver
 from millstream.edge.processor.app import ProcessorServer, ProcessorSettings
 from millstream.store.consumers import remote
@@ -146,7 +146,7 @@ def test_a_relay_is_a_copy_that_is_copied(pair: Pair) -> None:
 
 
 def test_who_waits_hears_at_once(pair: Pair) -> None:
-    peer = PeerDirectory()
+    peer = HttpPeers()
     asked = peer(Place("p0", pair.servers[0].url))
     threading.Timer(0.3, lambda: pair.publish(10, 1)).start()
     clock = time.monotonic()
@@ -158,7 +158,7 @@ def test_who_waits_hears_at_once(pair: Pair) -> None:
 
 
 def test_refusals_and_absence_are_told_apart(pair: Pair) -> None:
-    peers = PeerDirectory()
+    peers = HttpPeers()
     here = peers(Place("p0", pair.servers[0].url))
     with pytest.raises(RefusedError) as refused:
         here.page(STREAM, 1, "x", 9, 0.0)

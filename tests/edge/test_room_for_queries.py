@@ -11,8 +11,8 @@ from millstream.app.cli import run
 from millstream.control.admission.planning_state import HEADROOM
 from millstream.control.protocol.replies import Compiled, CompiledOperator
 from millstream.core.errors import StateError
-from millstream.sim.managed.managed_cluster import tree
-from millstream_bench.cluster.virtual_endpoint import HttpProcessor, World
+from millstream.sim.managed.managed_cluster import table, tree
+from millstream_bench.cluster.plan_processor import HttpProcessor, World
 
 JOIN = CompiledOperator("o:large", "join", "large", ("s:a", "s:b"))
 PLANS = {
@@ -30,8 +30,7 @@ def world() -> Iterator[World]:
     for name in ("p1", "p2"):
         HttpProcessor(name, found)
     yield found
-    for processor in found.processors.values():
-        processor.close()
+    found.close()
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def manager(tmp_path: Path, world: World) -> Iterator[Process]:
             found.client.ask("POST", f"{found.client.url}/processors", joining)
         wait(lambda: all_up(found))
         for name in ("a", "b"):
-            found.client.declare({"name": name, "rate": 1000}, processor="p1")
+            found.client.declare(table(name, rate=1000), processor="p1")
         yield found
     finally:
         found.close()
@@ -54,14 +53,14 @@ def test_a_submission_moves_a_running_operator_and_says_why(
 ) -> None:
     client = manager.client
     assert client.submit("small", "small", from_beginning=True)["state"] == "running"
-    assert "o:small" in world.processors["p1"].virtual.ledger.operators()
+    assert "o:small" in world.processors["p1"].hosted()
     told = client.submit("large", "large", from_beginning=True, weight=2.0)
     assert told["state"] == "running"
     assert told["admission"]["weights"]["balance"] == 0.5
     assert told["weight"] == 2.0
-    assert "o:small" in world.processors["p2"].virtual.ledger.operators()
-    assert "o:small" not in world.processors["p1"].virtual.ledger.operators()
-    assert "o:large" in world.processors["p1"].virtual.ledger.operators()
+    assert "o:small" in world.processors["p2"].hosted()
+    assert "o:small" not in world.processors["p1"].hosted()
+    assert "o:large" in world.processors["p1"].hosted()
     decisions = {d["sentence"]: d["reason"] for d in client.decisions()}
     assert decisions["small/o:small goes from p1 to p2"] == "query large needs the room"
     assert run(["decisions", "--manager", client.url]) == 0

@@ -8,7 +8,7 @@ import itertools
 import json
 import random
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from engine_runner import arrived, rows_of
 from millstream.control.protocol.commands import Host, Prepare
 from millstream.control.protocol.records import Peer
 from millstream.core.codec import from_json, to_json
-from millstream.core.errors import MillstreamError
+from millstream.core.errors import AwayError, MillstreamError, RefusedError
 from millstream.engine.ports import DataPlane
 from millstream.engine.processor import Processor
 from millstream.engine.settings import EngineSettings
@@ -28,9 +28,10 @@ from millstream.language.plan.nodes import sources_of
 from millstream.language.plan.schema import Field
 from millstream.language.share.dataflow import Operator
 from millstream.language.share.join_orders import by_ways
+from millstream.sim.managed.direct_peer import DirectPeer
 from millstream.spark.plane import SparkPlane
 from millstream.store.moves.records import Extent, Place, SealedRecord
-from millstream.store.moves.transfer import Page, PeerAwayError, RefusedError
+from millstream.store.moves.transfer import Page
 from oracle.harness import files_of
 from oracle.model import Stream
 
@@ -63,61 +64,28 @@ class CrashPlan:
 
 
 def through_json(value: Any) -> Any:
-    return json.loads(json.dumps(value))
+    """A record as it arrives over HTTP."""
+    if not isinstance(value, Page | Extent | SealedRecord):
+        return value
+    return from_json(type(value), json.loads(json.dumps(to_json(value))))
 
 
-class LocalPeer:
+class LocalPeer(DirectPeer):
     """A processor as another one reaches it; one that crashes in an answer gives none."""
 
     def __init__(self, cluster: "Cluster", place: Place) -> None:
+        super().__init__(self._asked)
         self._cluster, self._name = cluster, place.processor
 
-    def _ask(self, question: Callable[[Processor], Any]) -> Any:
+    def _asked(self, question: Callable[[Processor], Any]) -> Any:
         target = self._cluster.alive.get(self._name)
         if target is None or self._cluster.unreachable(self._name):
-            raise PeerAwayError(f"{self._name} is away")
+            raise AwayError(f"{self._name} is away")
         try:
-            return question(target)
+            return through_json(question(target))
         except Crash:
             self._cluster.kill(self._name)
-            raise PeerAwayError(f"{self._name} is away") from None
-
-    def page(self, stream: str, after: int, consumer: str, epoch: int, wait: float) -> Page:
-        page = self._ask(lambda p: p.distributor.page(stream, after, consumer, epoch))
-        return from_json(Page, through_json(to_json(page)))
-
-    def fetch(self, stream: str, first: int, last: int) -> Iterator[bytes]:
-        with self._ask(lambda p: p.distributor.open(stream, first, last)) as file:
-            while chunk := file.read(1 << 16):
-                yield chunk
-
-    def acknowledge(self, stream: str, consumer: str, following: int) -> None:
-        self._ask(lambda p: p.distributor.acknowledge(stream, consumer, following))
-
-    def expect(self, stream: str, consumer: str) -> tuple[int, int]:
-        following, epoch = self._ask(lambda p: p.distributor.expect(stream, consumer))
-        return following, epoch
-
-    def unexpect(self, stream: str, consumer: str) -> Place | None:
-        further: Place | None = self._ask(lambda p: p.distributor.unexpect(stream, consumer))
-        return further
-
-    def needs(self, move: str, operators: tuple[str, ...], to: Place) -> Extent:
-        found = self._ask(lambda p: p.old_owner.needs(move, operators, to))
-        return from_json(Extent, through_json(to_json(found)))
-
-    def sealed(self, move: str, wait: float) -> SealedRecord | None:
-        found = self._ask(lambda p: p.old_owner.sealed(move))
-        return None if found is None else from_json(SealedRecord, through_json(to_json(found)))
-
-    def ready(self, move: str) -> None:
-        self._ask(lambda p: p.old_owner.ready(move))
-
-    def taken(self, move: str) -> None:
-        self._ask(lambda p: p.old_owner.taken(move))
-
-    def undo(self, move: str) -> None:
-        self._ask(lambda p: p.old_owner.undo(move))
+            raise AwayError(f"{self._name} is away") from None
 
 
 class Cluster:

@@ -172,3 +172,18 @@ def test_what_the_new_owner_says_to_the_old_one(
         [("preparing", "p1"), ("ready", "p1"), ("sealed", "p0"), ("owned", "p1")],
         [("preparing", "p0"), ("ready", "p1"), ("sealed", "p0"), ("owned", "p1")],
     ]
+
+
+@pytest.mark.parametrize("ended_before", [False, True])
+def test_rows_that_were_copied_go_with_an_undone_move(
+    ended_before: bool, cluster: PureCluster
+) -> None:
+    """Else an operator that begins here later would hand on rows of both lives."""
+    new, _ = prepared(cluster, "ready")
+    assert new.engine.ledger.segments("s:a")
+    if ended_before:
+        new.receiver.disconnect("s:a")
+        new.hosting.tidy("s:a")
+    new.new_owner.undo(MOVE, lost=True)
+    assert not new.engine.ledger.segments("s:a")
+    assert new.ownership.copy("s:a") is None

@@ -6,6 +6,7 @@ with them; they share no code with the manager. Each gives sentences, none where
 
 from collections.abc import Iterator
 
+from millstream.control.moves.table import UNDER_WAY
 from millstream.sim.managed.managed_cluster import ManagedCluster
 
 
@@ -28,9 +29,8 @@ def in_the_end(cluster: ManagedCluster) -> list[str]:
 def _owners(cluster: ManagedCluster) -> Iterator[str]:
     owners: dict[str, list[str]] = {}
     for name, processor in cluster.processors.items():
-        for stream, held in processor.ledger.streams.items():
-            if held.epoch:
-                owners.setdefault(stream, []).append(name)
+        for stream in processor.owned():
+            owners.setdefault(stream, []).append(name)
     for stream, names in owners.items():
         if len(names) > 1:
             yield f"{stream} is owned by {' and '.join(names)}"
@@ -41,8 +41,9 @@ def _moves_over(cluster: ManagedCluster) -> Iterator[str]:
         if not move.over:
             yield f"move {move.id} is still {move.phase}"
     for name, processor in cluster.processors.items():
-        for move_id, told in processor.ledger.moves.items():
-            yield f"{name} has move {move_id} as {told.role}, {told.phase}"
+        for role in ("old", "new"):
+            for known in processor.ownership.moves(role, UNDER_WAY):
+                yield f"{name} has move {known.id} as {role}, {known.phase}"
 
 
 def _places(cluster: ManagedCluster) -> Iterator[str]:
@@ -55,9 +56,8 @@ def _places(cluster: ManagedCluster) -> Iterator[str]:
             hosts = [
                 name
                 for name, p in cluster.processors.items()
-                if operator in p.ledger.operators() and query.name in p.ledger.queries
-                and operator in p.ledger.queries[query.name].operators
-            ]  # fmt: skip
+                if operator in p.ownership.hosted().get(query.name, ())
+            ]
             if hosts != [cluster.state.operators[operator].processor]:
                 believed = cluster.state.operators[operator].processor
                 yield f"{operator} of {query.name} is on {hosts}, believed on {believed}"
@@ -110,21 +110,20 @@ def _read(
 
 
 def _nothing_left(cluster: ManagedCluster) -> Iterator[str]:
-    """No hold, pointer, copy or operator that nobody needs."""
+    """No hold, file, copy or operator that nobody needs."""
     running = [q for q in cluster.state.queries.values() if q.phase == "running"]
     used = {o for q in running for o in q.operators}
     for name, processor in cluster.processors.items():
-        ledger = processor.ledger
-        for query in ledger.holds:
+        for query in processor.ledger.consumers_of("deployment"):
             yield f"{name} still holds streams for {query}"
-        for operator in ledger.operators() - used:
+        for operator in processor.operators() - used:
             yield f"{name} still hosts {operator}"
-        for stream in ledger.pointers:
-            yield f"{name} still has a pointer for {stream}"
+        if set(processor.processor.engine.store.files()) != processor.ledger.named_files():
+            yield f"{name} has other files than its ledger names"
         reads = {
             s for q in running for o in q.operators
             if cluster.state.operators[o].processor == name
             for s in cluster.state.operators[o].inputs
         }  # fmt: skip
-        for stream in ledger.pulls.keys() - reads:
+        for stream in {copy.stream for copy in processor.ownership.copies()} - reads:
             yield f"{name} still pulls {stream}"

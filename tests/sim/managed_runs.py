@@ -12,11 +12,11 @@ from millstream.control.manager.events import (
     Submit,
 )
 from millstream.control.protocol.replies import Compiled
-from millstream.sim.managed.managed_cluster import ManagedCluster, Trouble, tree
+from millstream.sim.managed.managed_cluster import ManagedCluster, Trouble, table, tree
 from sim.managed_checkers import always, in_the_end
 
 STREAMS = ("a", "b", "c")
-ROWS = 120
+ROWS = 36
 
 
 def random_plans(chance: Random, count: int) -> dict[str, Compiled]:
@@ -103,7 +103,7 @@ def random_run(
     if burning:  # of a stream that nobody had yet only the name is left: it is declared again
         cluster.run(cluster.kernel.now + 30.0)
         for name in STREAMS:
-            cluster.ask(DeclareStream({"name": name}))
+            cluster.ask(DeclareStream(table(name)))
     for _ in range(30):  # time enough for everything to end; mostly less
         cluster.run(cluster.kernel.now + 5.0)
         if not in_the_end(cluster):

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from managed_runs import random_run
 
-from millstream.control.manager.events import Drop, Joined, StartStreams, Submit
+from millstream.control.manager.events import Drop, Joined, RequestMove, StartStreams, Submit
+from millstream.control.moves.table import Phase
 from millstream.control.protocol.commands import HOME_TAKEN, Join, Report
 from millstream.control.protocol.envelope import Envelope
 from millstream.core.errors import RefusedError, UsageError
@@ -70,6 +71,46 @@ def test_an_old_backup_learns_what_came_and_what_went() -> None:
     assert in_the_end(cluster) == []
 
 
+@pytest.mark.parametrize(("learned", "silent"), [(True, False), (False, True)])
+def test_a_dropped_query_does_not_come_back_with_an_old_backup(learned: bool, silent: bool) -> None:
+    """Neither one that this manager once found on processors, nor while somebody is silent."""
+    cluster = running()
+    if learned:
+        cluster.burn_manager(1.0)
+        cluster.run(23)
+        assert all(q.found for q in cluster.state.queries.values())
+    cluster.back_up()
+    place = cluster.state.operators["o:g"].processor
+    cluster.feed(Drop("two"))
+    cluster.run(35)
+    assert sorted(cluster.state.queries) == ["one"]
+    cluster.burn_manager(1.0, restored=True)
+    if silent:
+        cluster.pause(next(p for p in sorted(cluster.processors) if p != place), 15.0)
+    cluster.run(48)
+    assert sorted(cluster.state.queries) == ["one"]
+    cluster.run(100)
+    assert in_the_end(cluster) == []
+
+
+def test_a_move_that_only_its_new_owner_has_ended_comes_to_an_end() -> None:
+    """The word that a move is complete reached one of two, then the manager's home was gone."""
+    cluster = running()
+    source = cluster.state.operators["o:f"].processor
+    target = next(p for p in sorted(cluster.processors) if p != source)
+    cluster.feed(RequestMove(("o:f",), target, "a test"))
+    (move,) = cluster.state.moves
+    old, new = (cluster.processors[name].ownership for name in (source, target))
+    while (known := new.move(move)) is None or known.phase is not Phase.OWNED:
+        cluster.run(cluster.kernel.now + 0.05)
+        assert cluster.kernel.now < 60
+    cluster.processors[target].processor.new_owner.complete(move)
+    cluster.burn_manager(1.0)
+    cluster.run(90)
+    assert [o.move(move).phase for o in (old, new)] == [Phase.DONE, Phase.DONE]
+    assert in_the_end(cluster) == []
+
+
 def test_of_two_managers_one_takes_effect() -> None:
     cluster = running()
     rival = ManagedCluster(
@@ -118,7 +159,7 @@ def test_a_home_in_the_place_of_another_is_not_taken_for_it() -> None:
     assert in_the_end(cluster) == []
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(20), 65, 82, 167, 179])
 def test_managers_burn_while_everything_else_goes_wrong(seed: int) -> None:
     cluster = random_run(seed, burning=True)
     assert in_the_end(cluster) == [], f"random_run({seed}, burning=True)"

@@ -6,7 +6,8 @@ from managed_runs import random_run
 from millstream.control.manager.events import Drain, Drop, Remove, RequestMove, StartStreams, Submit
 from millstream.control.protocol.commands import Command, Seal
 from millstream.sim.managed.managed_cluster import ManagedCluster, Trouble, tree
-from millstream.sim.managed.virtual_processor import VirtualProcessor
+from millstream.sim.managed.plain_plane import write
+from millstream.sim.managed.virtual_processor import Connections
 from sim.managed_checkers import always, in_the_end
 
 PLANS = {
@@ -73,13 +74,13 @@ def test_a_shared_operator_stays_while_a_query_uses_it() -> None:
     shared = cluster.state.operators["o:f"].processor
     cluster.feed(Drop("one"))
     cluster.run(20)
-    assert "o:f" in cluster.processors[shared].ledger.operators()
+    assert "o:f" in cluster.processors[shared].operators()
     assert "o:j" not in cluster.state.operators
     cluster.feed(Drop("two"))
     cluster.run(60)
     assert in_the_end(cluster) == []
     assert not cluster.state.operators
-    assert not any(p.ledger.operators() or p.ledger.pulls for p in cluster.processors.values())
+    assert not any(p.operators() or p.ownership.copies() for p in cluster.processors.values())
 
 
 def test_a_drained_processor_can_leave() -> None:
@@ -90,7 +91,7 @@ def test_a_drained_processor_can_leave() -> None:
     cluster.feed(Drain(name))
     cluster.run(60)
     assert in_the_end(cluster) == []
-    assert not cluster.processors[name].ledger.operators()
+    assert not cluster.processors[name].operators()
     said = cluster.ask(Remove(name))
     assert bool(said) == (name in entering)
 
@@ -149,17 +150,17 @@ def test_a_lost_answer_to_the_seal_is_found_out(monkeypatch: pytest.MonkeyPatch)
     """The seal took effect, its answer got lost, and the manager died: it asks, and goes on."""
     cluster = small(rows=90)
     cluster.run(6)
-    carry_out = VirtualProcessor._carry_out
+    carry_out = Connections.perform
     died: list[bool] = []
 
-    def dying(self: VirtualProcessor, command: Command) -> object:
+    def dying(self: Connections, command: Command) -> object:
         reply = carry_out(self, command)
         if isinstance(command, Seal) and not died:
             died.append(True)
             cluster.kill_manager(5.0)
         return reply
 
-    monkeypatch.setattr(VirtualProcessor, "_carry_out", dying)
+    monkeypatch.setattr(Connections, "perform", dying)
     cluster.feed(RequestMove(("o:j",), other_place(cluster, "o:j"), "a test"))
     cluster.run(90)
     assert died
@@ -172,9 +173,14 @@ def test_checkers_see_what_is_wrong() -> None:
     cluster = small()
     cluster.run(30)
     thief = cluster.processors[other_place(cluster, "o:r")]
-    thief.ledger.stream("o:r").epoch = 9
+    engine = thief.processor.engine
+    with thief.ledger.transaction() as ledger:
+        ledger.add_stream("o:r", "map")
+        thief.ownership.own("o:r", 9, 5)
     assert any("owned by" in said for said in always(cluster))
-    thief._publish("o:r", ("again",))
+    with thief.ledger.transaction() as ledger:
+        ledger.set_head("o:r", 5, 0, 0, 0)
+        ledger.publish("o:r", [write(engine.store, [(1, "again")])], 1)
     assert any("number" in said for said in always(cluster))
 
 

@@ -9,7 +9,7 @@ from millstream.control.admission.replacement import proposals
 from millstream.control.manager.events import Change, DeclareStream, RequestMove, Submit
 from millstream.control.protocol import commands as c
 from millstream.control.protocol import replies as r
-from millstream.sim.managed.managed_cluster import QUICK, ManagedCluster, tree
+from millstream.sim.managed.managed_cluster import QUICK, ManagedCluster, table, tree
 from millstream.sim.managed.virtual_processor import VirtualProcessor
 
 NAMES = ("p1", "p2", "p3")
@@ -44,11 +44,11 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     def report(self: VirtualProcessor, command: c.Report) -> r.Reported:
         self.version = max(self.version, command.since) + 1
         now = self.around.kernel.now  # type: ignore[attr-defined]
-        owned = [s for s in known.rows if self.ledger.owns(s)]
+        owned = [s for s in known.rows if s in self.owned()]
         totals = {s: known.total(s, now) for s in owned}
         streams = {s: {"rows": n, "bytes": 100 * n, "held_rows": n} for s, n in totals.items()}
         operators = {}
-        for o in self.ledger.operators():
+        for o in self.operators():
             rows_in = sum(known.seen.get(i, (0.0, 0.0))[0] for i in inputs[o])
             operators[o] = {
                 "rows_in": rows_in, "rows_out": totals.get(o, 0.0), "steps": now,
@@ -61,7 +61,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
         }
         return r.Reported(self.version, operators, streams, {}, {"load": 0.1, **far})
 
-    monkeypatch.setattr(VirtualProcessor, "_report", report)
+    monkeypatch.setattr(VirtualProcessor, "report", report)
     return known
 
 
@@ -70,8 +70,8 @@ def cluster_of(**more: object) -> ManagedCluster:
     cluster = ManagedCluster(1, NAMES, PLANS, settings=settings)
     cluster.run(0.5)
     for name, place in (("a", "p1"), ("b", "p2")):
-        cluster.sources[name] = 10**9
-        cluster.feed(DeclareStream({"name": name}, place, start=True))
+        cluster.sources[name] = 60
+        cluster.feed(DeclareStream(table(name), place, start=True))
     cluster.feed(Submit("q", "join", deliver_to="p3"))
     cluster.run(12)
     assert cluster.state.queries["q"].phase == "running"

@@ -12,7 +12,7 @@ from millstream.control.manager.events import (
     Submit,
 )
 from millstream.core.errors import UsageError
-from millstream.sim.managed.managed_cluster import Trouble, tree
+from millstream.sim.managed.managed_cluster import Trouble, table, tree
 from sim.tiered_cluster import TieredCluster
 
 PLANS = {
@@ -29,7 +29,7 @@ def tiered(seed: int, trouble: Trouble | None = None) -> TieredCluster:
     cluster.run(2.0)
     for name in ("a", "b"):
         cluster.sources[name] = ROWS
-        say(cluster, DeclareStream({"name": name}))
+        say(cluster, DeclareStream(table(name)))
     for name in ("one", "two"):
         say(cluster, Submit(name, name, from_beginning=True))
     say(cluster, StartStreams())
@@ -59,7 +59,7 @@ def test_a_query_runs_across_managers() -> None:
     assert cluster.problems() == []
     hosted = {
         o for m in cluster.lower.values() for p in m.processors.values()
-        for o in p.ledger.operators()
+        for o in p.operators()
     }  # fmt: skip
     assert hosted == {"o:f", "o:g"}
 

@@ -5,34 +5,53 @@ one network and one log of commits, so that the checkers judge rows across all t
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
+from typing import Any, cast
 
 from millstream.control.manager import tiers
 from millstream.control.manager.events import Event, FromAbove, Introduced, Joined
-from millstream.control.protocol.commands import Compile, Expect
+from millstream.control.protocol.commands import Compile
 from millstream.control.protocol.envelope import Envelope
 from millstream.control.protocol.records import Peer
 from millstream.control.protocol.replies import Compiled, Refusal, Reply
+from millstream.core.errors import MillstreamError, RefusedError
+from millstream.engine.processor import Processor
 from millstream.sim.managed.managed_cluster import ManagedCluster, Target, Trouble
-from millstream.sim.managed.virtual_processor import VirtualProcessor
-from millstream.sim.managed.virtual_work import VirtualWork
+from millstream.store.moves.ownership import Handed
+from millstream.store.moves.records import Place
+from millstream.store.moves.transfer import Page
 
 LOOK_S = 0.1
 EVERYTHING = 1 << 60  # acknowledged: nothing is kept for the manager itself
 PATIENCE_S = 2.0  # after which a command that takes long is answered with "ask again"
 
 
-class Pointing(VirtualWork):
-    """A manager that is asked for rows: it says who has them."""
+class Pointing:
+    """A manager that is asked for rows: it says who has them, and hands on what concerns them."""
 
     def __init__(self, manager: "LowerManager") -> None:
-        super().__init__(manager.name, manager)
-        self._manager = manager
+        self._manager, self.distributor = manager, self
 
-    def serve(self, name: str, consumer: str, following: int) -> Peer | None:
-        found = tiers.whereabouts(self._manager.state, name)
-        # one more than the epoch there: a pointer is followed only to a later owner
-        return Peer(found[0], found[1], found[2] + 1) if found else None
+    def page(self, stream: str, after: int, _: str, __: int) -> Page:
+        name, url, epoch = self._where(stream)
+        moved = Handed(stream, after, epoch, Place(name, url))
+        return Page(stream, epoch, home_epoch=0, moved=moved)
+
+    def _where(self, stream: str) -> tuple[str, str, int]:
+        found = tiers.whereabouts(self._manager.state, stream)
+        if found is None:
+            raise RefusedError("not_owner", f"stream {stream} is not made below this manager")
+        return found
+
+    def __getattr__(self, word: str) -> Callable[..., Any]:
+        """`expect`, `acknowledge`, `unexpect`."""
+
+        def hand_on(stream: str, *told: Any) -> Any:
+            owner = self._manager.peer(self._manager.name, self._where(stream)[1])
+            return getattr(owner.distributor, word)(stream, *told)
+
+        return hand_on
 
 
 class LowerManager(ManagedCluster):
@@ -54,9 +73,9 @@ class LowerManager(ManagedCluster):
     def up(self) -> bool:
         return self.manager_up
 
-    def at(self, url: str) -> VirtualWork | None:
+    def at(self, url: str) -> Processor | None:
         if url == self.url:
-            return Pointing(self) if self.manager_up else None
+            return cast("Processor", Pointing(self)) if self.manager_up else None
         return super().at(url)
 
     def _join(self) -> None:
@@ -77,23 +96,12 @@ class LowerManager(ManagedCluster):
         """The owner keeps a stream for one of our processors, and with the last of them no more for
         this manager."""
         self._introducing.discard((stream, consumer))
-        owner = self._owner(source.url, stream)
-        if owner is None:
-            return  # tried again with the next event
-        owner.control_stream(Expect(stream, consumer))
-        self.feed(Introduced(stream, consumer))
-        if tiers.all_introduced(self.state, stream):
-            owner.ledger.cursors[f"p:{self.name}", stream] = EVERYTHING
-
-    def _owner(self, url: str, stream: str) -> "VirtualProcessor | None":
-        for cluster in self.world:
-            if isinstance(cluster, LowerManager) and cluster.url == url:
-                found = tiers.whereabouts(cluster.state, stream)
-                return self._owner(found[1], stream) if found else None
-            known = cluster.at(url)
-            if isinstance(known, VirtualProcessor):
-                return known
-        return None
+        with suppress(MillstreamError):  # tried again with the next event
+            owner = self.peer(self.name, source.url).distributor
+            owner.expect(stream, consumer)
+            self.feed(Introduced(stream, consumer))
+            if tiers.all_introduced(self.state, stream):
+                owner.acknowledge(stream, self.name, EVERYTHING)
 
     def take(self, envelope: Envelope, told: Callable[[tuple[Reply, ...]], None]) -> None:
         """A message from above; its answer comes when everything in it is known."""
@@ -145,9 +153,8 @@ class TieredCluster(ManagedCluster):
         owners: dict[str, list[str]] = {}
         for cluster in self.lower.values():
             for name, processor in cluster.processors.items():
-                for stream, held in processor.ledger.streams.items():
-                    if held.epoch:
-                        owners.setdefault(stream, []).append(name)
+                for stream in processor.owned():
+                    owners.setdefault(stream, []).append(name)
         found = [f"{s} is owned by {' and '.join(n)}" for s, n in owners.items() if len(n) > 1]
         found += self.truth.faults
         for query in self.state.queries.values():

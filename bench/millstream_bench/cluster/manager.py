@@ -19,8 +19,8 @@ from millstream.client.manager_client import ManagerAwayError, ManagerClient
 from millstream.control.protocol.replies import Compiled
 from millstream.edge.http.kept_port import KeptPort
 from millstream.edge.peers.local_cluster import LAUNCH
-from millstream.sim.managed.managed_cluster import tree
-from millstream_bench.cluster.virtual_endpoint import HttpProcessor, World
+from millstream.sim.managed.managed_cluster import table, tree
+from millstream_bench.cluster.plan_processor import HttpProcessor, World
 
 LIMITS = {"bytes_per_s": 1000.0, "resident_mb": 150.0, "kb_a_query": 20.0}
 STREAMS = ("a", "b", "c", "d")
@@ -110,7 +110,7 @@ def run(quick: bool = False, progress: Callable[[str], None] = print) -> dict[st
             for processor in processors:
                 manager.client.ask("POST", f"{manager.client.url}/processors", processor.join())
             for name in STREAMS:
-                manager.client.declare({"name": name, "columns": {"k": "int", "x": "double"}})
+                manager.client.declare(table(name))
             figures["resident_mb_empty"] = round(manager.resident_mb(), 1)
             submitted = 0
             for size in sizes:
@@ -139,6 +139,5 @@ def run(quick: bool = False, progress: Callable[[str], None] = print) -> dict[st
             progress(f"{figures['kb_a_query']:.1f} kB more a query")
         finally:
             manager.close()
-            for processor in processors:
-                processor.close()
+            world.close()
     return figures

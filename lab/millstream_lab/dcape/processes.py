@@ -15,7 +15,7 @@ from typing import Any
 from millstream.client.manager_client import ManagerClient
 from millstream.core.errors import MillstreamError
 from millstream.edge.peers.local_cluster import LocalCluster
-from millstream.edge.peers.peers import PeerDirectory
+from millstream.edge.peers.peers import HttpPeers
 from millstream.sim.plotting import mark_claim, mark_seed
 from millstream.store.moves.records import Place
 from millstream_lab.claims import Bound, Claim, Row, Rows, at_least, at_most, change, mean, numbers
@@ -128,7 +128,7 @@ def waiting(seed: int, quick: bool, progress: Progress) -> list[Row]:  # noqa: A
         write_rows(made.folder / "s.parquet", 1000, 1)
         made.client.declare(stream_table("s", made.folder / "s.parquet", rate=1.0), start=True)
         pid = member.process.pid if member.process else 0
-        peers = PeerDirectory()
+        peers = HttpPeers()
         peer = peers(Place("p1", member.url))
         progress("until it has calmed down")
         _calm(pid)
@@ -205,7 +205,7 @@ def connections(seed: int, quick: bool, progress: Progress) -> list[Row]:
 
 def _fetch_all(url: str, stream: str, consumer: str, stop: threading.Event) -> None:
     """What a consuming processor does: asks for segments, fetches, acknowledges."""
-    peers = PeerDirectory()
+    peers = HttpPeers()
     peer = peers(Place("p1", url))
     following = None
     while not stop.is_set():

@@ -49,7 +49,8 @@ class Engine(Dataflow):
         self, home: Path, plane: DataPlane, settings: EngineSettings | None = None
     ) -> None:
         settings = settings or EngineSettings()
-        super().__init__(Streams(home, local_disk=settings.local_disk), settings)
+        streams = Streams(home, local_disk=settings.local_disk, files=plane.files)
+        super().__init__(streams, settings)
         self.plane, self.compiler = plane, plane.compiler
         self.evaluator = plane.evaluator(self.store)
         self.runner = StepRunner(

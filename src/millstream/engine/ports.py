@@ -291,6 +291,11 @@ class DataPlane(Protocol):
     @property
     def machine(self) -> Machine | None: ...
 
+    @property
+    def files(self) -> type[SegmentStore]:
+        """What segments look like in files: those that the evaluator reads."""
+        ...
+
     def evaluator(self, files: SegmentStore) -> Evaluator:
         """One that reads and writes the segments of a folder."""
         ...

@@ -72,6 +72,18 @@ class Processor:
     def close(self) -> None:
         self.engine.close()
 
+    def reset(self) -> None:
+        """Forgets all queries, streams and rows."""
+        for query, operators in self.ownership.hosted().items():
+            self.hosting.unhost(query, operators)
+        for copy in self.ownership.copies():
+            self.receiver.disconnect(copy.stream)
+        for name in self.ownership.declared():
+            self.hosting.forget(name)
+        with self.engine.ledger.transaction() as ledger:
+            for table in ("moves", "handed", "last_rows", "counters"):
+                ledger.change(f"DELETE FROM {table}")
+
     def _quiesce(self, operators: frozenset[str]) -> None:
         if self.quiesce is not None:
             self.quiesce(operators)

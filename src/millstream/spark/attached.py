@@ -66,6 +66,8 @@ def inside(spark: SparkSession) -> Iterator[None]:
 class AttachedPlane:
     """`engine.ports.DataPlane` in the user's Spark, over a session of ours."""
 
+    files = SegmentStore
+
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._plane = SparkPlane(spark, foreign=True)

@@ -28,6 +28,8 @@ from millstream.store.segments import SegmentStore
 class SparkPlane:
     """`engine.ports.DataPlane` over one Spark session."""
 
+    files = SegmentStore
+
     def __init__(
         self, spark: SparkSession, *, prepared: bool = True, foreign: bool = False
     ) -> None:

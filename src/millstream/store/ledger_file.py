@@ -159,6 +159,11 @@ class LedgerFile:
     def _forget(self) -> None:
         """Called first, and whenever a change was taken back: nothing kept in memory is true."""
 
+    @property
+    def changes(self) -> int:
+        """How many commits have changed something."""
+        return self._seal.changes
+
     # -- transactions ---------------------------------------------------------------------------
 
     @contextmanager

@@ -94,7 +94,7 @@ class SegmentStore:
         folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, file: str) -> str:
-        return str(self.folder / file)
+        return os.path.join(self.folder, file)
 
     def new_name(self) -> str:
         return f"{uuid.uuid4().hex}.parquet"
@@ -121,7 +121,7 @@ class SegmentStore:
         found: dict[str, list[Written]] = {stream: [] for stream in places}
         for part in self.adopt_spark_output(folder):
             assert part.file is not None
-            table = pq.read_table(self.path(part.file))
+            table = self.decoded(part.file)
             file = WholeFile(part.file, part.size, part.digest)
             for stream, written in describe_wide(table, file, places).items():
                 if written.rows:
@@ -132,21 +132,36 @@ class SegmentStore:
         name = self.new_name()
         path = self.path(name)
         with disk_errors():
-            content = pa.BufferOutputStream()
-            pq.write_table(
-                table,
-                content,
-                compression="zstd",
-                row_group_size=ROW_GROUP_ROWS,
-                use_dictionary=repeating(table.schema),
-                write_statistics=_counted(table.schema),
-            )
-            data = memoryview(content.getvalue())
+            data = self.encoded(table)
             with open(path, "wb") as file:
                 file.write(data)
             sync(path)
         self._checked.written(path)
         return WholeFile(name, len(data), digest_of(data))
+
+    def encoded(self, table: pa.Table) -> memoryview:
+        """Rows as the content of a file."""
+        content = pa.BufferOutputStream()
+        pq.write_table(
+            table,
+            content,
+            compression="zstd",
+            row_group_size=ROW_GROUP_ROWS,
+            use_dictionary=repeating(table.schema),
+            write_statistics=_counted(table.schema),
+        )
+        return memoryview(content.getvalue())
+
+    def decoded(self, file: str) -> pa.Table:
+        """The rows of a file."""
+        return pq.read_table(self.path(file))
+
+    def rows_in(self, file: str) -> int:
+        """How many they are; -1 where it is no such file."""
+        try:
+            return int(pq.read_metadata(self.path(file)).num_rows)
+        except (pa.ArrowInvalid, OSError):
+            return -1
 
     def adopt_spark_output(self, folder: str) -> list[Written]:
         """Takes the files that Spark's executors wrote into a folder of this store."""
@@ -190,7 +205,7 @@ class SegmentStore:
             if table is not None:
                 return table
             self.check([segment])
-            return pq.read_table(self.path(segment.file))
+            return self.decoded(segment.file)
         return rows_of(self.read_wide(segment), self.layouts(segment.tag)[segment.stream])
 
     def read_wide(self, segment: Segment) -> pa.Table:
@@ -200,7 +215,7 @@ class SegmentStore:
         table = self._recently(file)
         if table is None:
             self.check([segment])
-            table = pq.read_table(self.path(file))
+            table = self.decoded(file)
             self._remember(file, table)
         return table
 

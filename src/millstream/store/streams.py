@@ -19,12 +19,14 @@ from millstream.store.segments import Segment, SegmentStore
 class Streams:
     """Opening a home sets aside what a crash has left in it."""
 
-    def __init__(self, home: Path, *, local_disk: bool = True) -> None:
+    def __init__(
+        self, home: Path, *, local_disk: bool = True, files: type[SegmentStore] = SegmentStore
+    ) -> None:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)  # rows and sources: its owner's
         self.home = home
         self.ledger = Ledger(home / "ledger.db", local_disk=local_disk)
         self.layouts = Layouts(self.ledger)
-        self.files = SegmentStore(home / "segments", self.layouts.places)
+        self.files = files(home / "segments", self.layouts.places)
         self.removals = Removals()
         self.set_aside = SetAside(home)
         self._sweep_orphans()

@@ -234,7 +234,11 @@ def _note(turn: Turn, processor: str, command: Command, reply: Reply) -> None:
         case Compile(), _:
             plans.compiled(turn, command, reply)
         case _ if isinstance(command, MOVE_COMMANDS):
-            migration.note(turn, processor, command, reply)
+            move = turn.state.moves.get(command.move)
+            if isinstance(reply, Refusal) and (move is None or move.over):
+                _refused(turn, processor, command, reply)  # it still has what is no more
+            else:
+                migration.note(turn, processor, command, reply)
         case Configure(), _:
             quality.note(turn, processor, command, reply)
         case Reset(), _:

@@ -174,8 +174,11 @@ def note(turn: Turn, processor: str, command: Command, reply: Reply) -> None:
                 undo(turn, move, f"{move.target} cannot take it: {reply.message}")
         case Seal() if move.phase is Phase.READY:
             _note_seal(turn, move, reply)
-        case TakeOver(_, old) if move.phase is Phase.SEALED and isinstance(reply, Done):
-            if old is not None and _current(turn.state, (old,)):
+        case TakeOver(_, old) if move.phase is Phase.SEALED:
+            # who knows of no such move may have ended it, led by a manager whose memory is lost
+            ended = isinstance(reply, Refusal) and reply.code == "unknown"
+            heard = isinstance(reply, Done) and old is not None and _current(turn.state, (old,))
+            if ended or heard:
                 turn.move(move.id, told=move.told | {"new"}, asked_s=turn.now_s)
         case Progress() if isinstance(reply, Progressed):
             _note_progress(turn, move, processor, reply)

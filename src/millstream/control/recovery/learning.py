@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from millstream.control.admission.rules import answers
 from millstream.control.manager import monitor, reconciliation
+from millstream.control.manager.connections import owner_of
 from millstream.control.manager.events import Send
 from millstream.control.manager.state import (
     LIVES_KEPT,
@@ -104,6 +105,9 @@ def begin(turn: Turn) -> None:
     """Nothing is told to anybody before those who are there have said what they have."""
     if not turn.state.learning_until_s:
         turn.set(remembered=frozenset(turn.state.streams))
+        for query in list(turn.state.queries.values()):
+            if query.found and query.phase == "running":
+                turn.query(query.name, found=False)  # that was another time: now it is remembered
     until_s = turn.now_s + LEARN_BEATS * turn.state.settings.beat_s
     turn.set(learning_until_s=max(turn.state.learning_until_s, until_s))
 
@@ -216,6 +220,8 @@ def advance(turn: Turn) -> bool:
     """Whether the manager may tell processors what to do; ends the learning when all have said."""
     state = turn.state
     if not state.learning_until_s:
+        if any(q.found and q.phase == "deploying" for q in state.queries.values()):
+            _place_the_rest(turn)  # who was silent may have said that it has nothing of it
         return True
     _learn_places(turn)
     asked = any(v.state != "silent" and v.actual is None for v in state.live.values())
@@ -267,9 +273,11 @@ def _learn_moves(turn: Turn) -> None:
 
 
 def _place_the_rest(turn: Turn) -> None:
-    """Operators that nobody has: of a query that was being deployed they are placed; else their
-    processor has not joined yet."""
+    """Operators that nobody has: of a query that was being deployed they are placed, once all have
+    been heard; else their processor has not joined yet. That something is held for a query alone
+    says little: who was away when it was to be released holds it still."""
     state = turn.state
+    silent = any(live.state == "silent" for live in state.live.values())
     moving = {o for m in state.moves.values() if not m.over for o in m.operators}
     held = {q for v in state.live.values() if v.actual is not None for q in v.actual.holds}
     for query in list(state.queries.values()):
@@ -279,19 +287,19 @@ def _place_the_rest(turn: Turn) -> None:
         ]  # fmt: skip
         if not query.found or query.phase != "deploying" or not lacking:
             continue
-        if query.name in held:
+        if query.name in held and not silent:
             turn.query(query.name, phase="holding", shared=(), reason="")
         else:
-            label = state.operators[lacking[0]].label
-            turn.query(query.name, reason=f"no processor that has joined runs {label}")
+            reason = f"no processor that has joined runs {state.operators[lacking[0]].label}"
+            if query.reason != reason:
+                turn.query(query.name, reason=reason)
 
 
 def _forget_the_gone(turn: Turn) -> None:
-    """What was remembered and no processor has was dropped since; who is silent may still have it,
-    and then it stays."""
+    """What was remembered and no processor has was dropped since. Who is silent may still have it,
+    and then it stays; not so what another has let go of without handing it on."""
     state = turn.state
-    if any(live.actual is None for live in state.live.values()):
-        return
+    silent = {name for name, live in state.live.items() if live.actual is None}
     have = [live.actual for live in state.live.values() if live.actual is not None]
     there = {
         (name, o) for one in have for name, told in one.queries.items() for o in told.operators
@@ -299,13 +307,19 @@ def _forget_the_gone(turn: Turn) -> None:
     going = {o for one in have for o in one.handed}
     going |= {o for one in have for told in one.moves.values() for o in told.operators}
     for query in list(state.queries.values()):
-        gone = [o for o in query.operators if (query.name, o) not in there and o not in going]
+        gone = [
+            o for o in query.operators
+            if (query.name, o) not in there and o not in going
+            and not (silent and owner_of(state, o) not in state.live.keys() - silent)
+        ]  # fmt: skip
         if query.phase == "running" and not query.found and gone:
             turn.remove("queries", query.name)
             turn.decide(
                 "notice", f"query {query.name} is forgotten",
                 f"no processor runs {gone[0]} of it: it was dropped", about=("query", query.name),
             )  # fmt: skip
+    if silent:
+        return
     declared = {name for one in have for name in one.declared}
     used = {s for q in turn.state.queries.values() for s in q.sources}
     for stream in list(state.streams.values()):

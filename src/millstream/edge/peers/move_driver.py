@@ -7,17 +7,17 @@ everything. A manager is not needed for any of it.
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from millstream.control.moves.table import ARRIVING, Phase
-from millstream.core.errors import MillstreamError
-from millstream.store.moves.transfer import PeerAwayError, RefusedError
+from millstream.core.errors import AwayError, MillstreamError, RefusedError
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
 
 WAIT_SECONDS = 20.0
 PATIENCE_SECONDS = (0.02, 2.0)
+Turn = Literal["over", "on", "asked", "waiting", "away", "trouble"]
 
 
 class MoveDriver:
@@ -53,35 +53,51 @@ class MoveDriver:
         self._changed.set()
 
     def _run(self, move: str) -> None:
-        patience = PATIENCE_SECONDS[0]
+        patience, longest = PATIENCE_SECONDS
         while not self._stopping.is_set():
-            known = self.processor.ownership.move(move)
-            if known is None or known.phase not in ARRIVING:
-                self.failures.pop(move, None)
-                return
-            try:
-                if self.processor.new_owner.advance(move, WAIT_SECONDS):
+            match self.turn(move, WAIT_SECONDS):
+                case "over":
+                    return
+                case "on":
                     patience = PATIENCE_SECONDS[0]
-                    self._copies()
-                elif known.phase is not Phase.READY:
+                case "waiting":
                     self._changed.wait(patience)
-                    patience = min(patience * 1.5, PATIENCE_SECONDS[1])
-                self.failures.pop(move, None)
-            except PeerAwayError:
-                self._changed.wait(patience)
-                patience = min(patience * 2, PATIENCE_SECONDS[1])
-            except RefusedError as refusal:
-                if refusal.code in ("unknown", "undone", "done", "not_owner"):
-                    self.failures[move] = refusal.message  # the manager decides what becomes of it
-                self._changed.wait(PATIENCE_SECONDS[1])
-            except MillstreamError as error:
-                self.failures[move] = error.message
-                self._say(f"move {move} cannot go on: {error.message}")
-                self._changed.wait(PATIENCE_SECONDS[1])
-            except Exception as error:
-                if self._stopping.is_set():
-                    return  # ledger and client are closed by now
-                first = (str(error).strip().splitlines() or [""])[0][:300]
-                self.failures[move] = f"{type(error).__name__}: {first}"
-                self._say(f"move {move} cannot go on: {self.failures[move]}")
-                self._changed.wait(PATIENCE_SECONDS[1])
+                    patience = min(patience * 1.5, longest)
+                case "away":
+                    self._changed.wait(patience)
+                    patience = min(patience * 2, longest)
+                case "trouble":
+                    self._changed.wait(longest)
+
+    def turn(self, move: str, wait: float = 0.0) -> Turn:
+        """Does once what a move can do now; at most as long as that it waits for the seal."""
+        known = self.processor.ownership.move(move)
+        if known is None or known.phase not in ARRIVING:
+            self.failures.pop(move, None)
+            return "over"
+        try:
+            advanced = self.processor.new_owner.advance(move, wait)
+        except AwayError:
+            return "away"
+        except RefusedError as refusal:
+            if refusal.code in ("unknown", "undone", "done", "not_owner"):
+                self.failures[move] = refusal.message  # the manager decides what becomes of it
+            return "trouble"
+        except Exception as error:
+            if self._stopping.is_set():
+                return "over"  # ledger and client are closed by now
+            self.failures[move] = _words(error)
+            self._say(f"move {move} cannot go on: {self.failures[move]}")
+            return "trouble"
+        self.failures.pop(move, None)
+        if advanced:
+            self._copies()
+            return "on"
+        return "asked" if known.phase is Phase.READY else "waiting"
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, MillstreamError):
+        return error.message
+    first = (str(error).strip().splitlines() or [""])[0][:300]
+    return f"{type(error).__name__}: {first}"

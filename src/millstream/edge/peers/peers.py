@@ -6,8 +6,9 @@ a processor that was started again may be elsewhere.
 """
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from millstream.client.http import HttpClient
 from millstream.core.codec import from_json
 from millstream.core.errors import AwayError, MillstreamError, RefusedError, UsageError
 from millstream.store.moves.records import Extent, Place, SealedRecord
-from millstream.store.moves.transfer import Page
+from millstream.store.moves.transfer import Page, Peer
 
 CONNECT_SECONDS = 3.0
 
@@ -23,8 +24,9 @@ CONNECT_SECONDS = 3.0
 class PeerDirectory:
     """Gives the processor of a place; remembers where each was last said to be."""
 
-    def __init__(self, token: str | None = None, verify: str | bool = True) -> None:
-        self._client = HttpClient(token, verify, connect_s=CONNECT_SECONDS)
+    def __init__(self, reach: Callable[[str, str], Peer]) -> None:
+        """`reach` gives the processor at an address, by its name."""
+        self._reach = reach
         self._urls: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -33,12 +35,20 @@ class PeerDirectory:
             with self._lock:
                 self._urls[processor] = url
 
-    def __call__(self, place: Place) -> "HttpPeer":
+    def __call__(self, place: Place) -> Peer:
         with self._lock:
             url = self._urls.get(place.processor) or place.url
         if not url:
             raise AwayError(f"where processor {place.processor} is, nobody has said yet")
-        return HttpPeer(self._client, url.rstrip("/"), place.processor)
+        return self._reach(url.rstrip("/"), place.processor)
+
+
+class HttpPeers(PeerDirectory):
+    """All processors over one client."""
+
+    def __init__(self, token: str | None = None, verify: str | bool = True) -> None:
+        self._client = HttpClient(token, verify, connect_s=CONNECT_SECONDS)
+        super().__init__(partial(HttpPeer, self._client))
 
     def close(self) -> None:
         self._client.close()

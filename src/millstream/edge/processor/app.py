@@ -46,8 +46,9 @@ from millstream.edge.peers.distance_watch import DistanceWatch
 from millstream.edge.peers.gossip import Gossiping
 from millstream.edge.peers.member_api import add_member_routes
 from millstream.edge.peers.member_desk import MemberDesk
+from millstream.edge.peers.move_driver import MoveDriver
 from millstream.edge.peers.peer_book import PeerBook
-from millstream.edge.peers.peers import PeerDirectory
+from millstream.edge.peers.peers import HttpPeers
 from millstream.edge.peers.placement_coordinator import PlacementCoordinator
 from millstream.edge.peers.unfinished import Unfinished
 from millstream.edge.processor.capacity import capacity
@@ -117,7 +118,7 @@ class ProcessorServer:
         say: Callable[[str], None] = lambda text: None,  # noqa: ARG005
     ) -> None:
         self.settings, self._say = settings, say
-        self.peers = PeerDirectory(settings.token, settings.verify)
+        self.peers = HttpPeers(settings.token, settings.verify)
         self.processor = Processor(name, home, plane, self.peers, engine_settings)
         self.engine = ExecutionEngine(self.processor, self.notice)
         self.statistics = StatisticsGatherer(self.processor, self.engine)
@@ -128,15 +129,15 @@ class ProcessorServer:
         self.stopping = threading.Event()
         # set by a signal's handler: an event's lock may be held by the very thread it interrupts
         self.asked_to_stop = False
-        self.connections = ConnectionManager(
+        self.connections = self._connected(
             Parts(
                 self.processor,
                 self.engine,
                 self.statistics,
                 self.receiver,
                 self.peers,
+                MoveDriver(self.processor, self.statistics.notice, self.receiver.look),
                 self.stopping.set,
-                self._reset,
                 self._place,
             )
         )
@@ -225,6 +226,9 @@ class ProcessorServer:
                 return "the manager knows a later process of this home"
         return ""
 
+    def _connected(self, parts: Parts) -> ConnectionManager:
+        return ConnectionManager(parts)
+
     def _registration(self) -> Registration | None:
         if self.settings.manager is None:
             return None
@@ -308,19 +312,6 @@ class ProcessorServer:
     def _place(self, asked: PlaceTree) -> Reply:
         return self.coordinator.place(asked)
 
-    def _reset(self) -> None:
-        """Forgets all queries, streams and rows."""
-        hosting, ownership = self.processor.hosting, self.processor.ownership
-        for query, operators in ownership.hosted().items():
-            hosting.unhost(query, operators)
-        for copy in ownership.copies():
-            self.processor.receiver.disconnect(copy.stream)
-        for name in ownership.declared():
-            hosting.forget(name)
-        with self.processor.engine.ledger.transaction() as ledger:
-            for table in ("moves", "handed", "last_rows", "counters"):
-                ledger.change(f"DELETE FROM {table}")
-
     # -- HTTP -----------------------------------------------------------------------------------
 
     def app(self) -> Application:
@@ -353,8 +344,8 @@ class ProcessorServer:
         view.add_route(app)
         if self.member is not None:
             add_member_routes(app, self.member, self.settings)
-        system = SystemView(self.processor.id, self.processor.engine)
-        system.add_route(app)
+        self.system = SystemView(self.processor.id, self.processor.engine)
+        self.system.add_route(app)
         app.mount("/", self._rows_app())
         return app
 

@@ -61,7 +61,6 @@ from millstream.control.protocol.replies import (
 from millstream.core.errors import MillstreamError, UsageError
 from millstream.decide.schedule.settings import ScheduleSettings
 from millstream.edge.http.access import refusal
-from millstream.edge.peers.move_driver import MoveDriver
 from millstream.edge.processor.engine_records import (
     compiled_operator,
     definition_of,
@@ -74,6 +73,7 @@ from millstream.store.moves.old_owner import not_under_way
 from millstream.store.moves.records import Place
 
 if TYPE_CHECKING:
+    from millstream.edge.peers.move_driver import MoveDriver
     from millstream.edge.peers.peers import PeerDirectory
     from millstream.edge.processor.execution_engine import ExecutionEngine
     from millstream.edge.processor.statistics_gatherer import StatisticsGatherer
@@ -99,16 +99,17 @@ class Parts:
     statistics: "StatisticsGatherer"
     receiver: "StreamReceiver"
     peers: "PeerDirectory"
+    moves: "MoveDriver"
     stop: Callable[[], None]
-    reset: Callable[[], None]
     place: Callable[[PlaceTree], Reply]
+    clock: Callable[[], float] = time.monotonic
 
 
 class ConnectionManager:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.processor = parts.processor
-        self.moves = MoveDriver(parts.processor, parts.statistics.notice, parts.receiver.look)
+        self.moves = parts.moves
         self.properties: dict[str, Any] = {}
         self._started_with = parts.processor.engine.settings.schedule
         self._goals = False  # whether a manager has any for what runs here
@@ -131,7 +132,7 @@ class ConnectionManager:
         """
         if envelope.sender == MANAGER:
             self.heard.set()
-            self.heard_s = time.monotonic()
+            self.heard_s = self.parts.clock()
         if envelope.to != self.processor.id:
             refused = Refusal("not_me", f"this is processor {self.processor.id}")
             return [refused for _ in envelope.messages]
@@ -166,13 +167,13 @@ class ConnectionManager:
         if not lineage or envelope.sender != MANAGER:
             return
         self._heard_from.pop(lineage, None)
-        self._heard_from[lineage] = time.monotonic()
+        self._heard_from[lineage] = self.parts.clock()
         while len(self._heard_from) > OTHERS_MAX:
             del self._heard_from[next(iter(self._heard_from))]
 
     def _stale(self, envelope: Envelope) -> Refusal:
         others = [at for name, at in list(self._heard_from.items()) if name != envelope.lineage]
-        ago = time.monotonic() - max(others) if others else None
+        ago = self.parts.clock() - max(others) if others else None
         return Refusal(
             "stale", "a later message of a manager has been here", epoch=self._seen()[0],
             other_s=ago,
@@ -268,7 +269,7 @@ class ConnectionManager:
             case TakeInventory():
                 return self._inventory(self._led_by()[0])
             case Reset():
-                self.parts.reset()
+                self.processor.reset()
             case PlaceTree():
                 return self.parts.place(command)
             case Stop():

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from random import Random
-from typing import Protocol
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
 
 from millstream.control.manager.events import (
     DeclareStream,
@@ -26,12 +28,16 @@ from millstream.control.manager.manager import step
 from millstream.control.manager.state import ManagerState, Settings, started_again
 from millstream.control.protocol.envelope import Envelope
 from millstream.control.protocol.replies import Compiled, CompiledOperator, Reply
-from millstream.core.errors import MillstreamError
+from millstream.core.errors import AwayError, MillstreamError
+from millstream.engine.processor import Processor
 from millstream.sim.kernel import Kernel
-from millstream.sim.managed.virtual_ledger import Rows
-from millstream.sim.managed.virtual_processor import VirtualProcessor
-from millstream.sim.managed.virtual_work import VirtualWork
+from millstream.sim.managed.plain_plane import read
+from millstream.sim.managed.plan_plane import PlanPlane
+from millstream.sim.managed.virtual_processor import Rows, VirtualProcessor
+from millstream.store.consumers import subscriber
 
+MEMORY = Path("/dev/shm")  # homes that need no disk, where there is such a file system
+OPEN: list["ManagedCluster"] = []  # that nobody has closed
 QUICK = Settings(
     beat_s=1.0, silent_after_s=4.0, patience_s=3.0, prepare_s_max=40.0, attempts_max=1000
 )
@@ -105,12 +111,15 @@ class ManagedCluster:
         beside: "ManagedCluster | None" = None,  # shares its time, its network and its log
     ) -> None:
         self.kernel: Kernel = beside.kernel if beside else Kernel(seed)
-        self.plans = plans
+        self.plans, self.plane = plans, PlanPlane(plans)
+        self._homes = TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
+        self.folder = Path(self._homes.name)
         self.trouble = trouble or Trouble()
         self.truth: Truth = beside.truth if beside else Truth()
         self.world: list[ManagedCluster] = beside.world if beside else []
         self.world.append(self)
         self.sources: dict[str, int] = {}
+        self._disturbed = 0  # how often somebody came, went, paused or went on
         self.processors = {name: VirtualProcessor(name, self) for name in names}
         self.paused: set[str] = set()
         self.dead: dict[str, VirtualProcessor] = {}  # with their homes, for good
@@ -129,24 +138,41 @@ class ManagedCluster:
         self.kernel.every(0.25, lambda: self.feed(Tick()))
         self.kernel.every(0.6, self._subscribe)
         self._plan_faults()
+        OPEN.append(self)
+
+    def close(self) -> None:
+        """Nothing is left of its homes."""
+        for processor in (*self.processors.values(), *self.dead.values()):
+            processor.close()
+        self._homes.cleanup()
 
     def _random(self, name: str) -> Random:
         return self.kernel.random(name)
 
     # -- surroundings ---------------------------------------------------------------------------
 
-    def peer(self, me: str, url: str) -> VirtualWork | None:
-        found = next((w for c in self.world if (w := c.at(url)) is not None), None)
-        if found is None or me in self.paused:
-            return None
-        if self._troubled and self._random("cut").random() < self.trouble.cut:
-            return None
+    def peer(self, me: str, url: str) -> Processor:
+        found = next((p for c in self.world if (p := c.at(url)) is not None), None)
+        cut = self._troubled and self._random("cut").random() < self.trouble.cut
+        if found is None or me in self.paused or cut:
+            raise AwayError(f"nobody answers at {url}")
         return found
 
-    def at(self, url: str) -> VirtualWork | None:
+    def at(self, url: str) -> Processor | None:
         """Who answers at an address of this cluster."""
         found = next((p for p in self.processors.values() if p.url == url), None)
-        return found if found is not None and self._reachable(found.name) else None
+        return found.processor if found is not None and self._reachable(found.name) else None
+
+    def changes(self) -> int:
+        return sum(
+            c._disturbed + sum(p.ledger.changes for p in c.processors.values()) for c in self.world
+        )
+
+    def changes_at(self, processor: str) -> int:
+        for cluster in self.world:
+            if processor in cluster.processors:
+                return cluster.processors[processor].ledger.changes
+        return self.changes()
 
     def gap(self, what: str) -> None:
         self.truth.faults.append(what)
@@ -180,7 +206,7 @@ class ManagedCluster:
         """Base streams whose sources have so many rows."""
         for name in names:
             self.sources[name] = rows
-            self.feed(DeclareStream({"name": name}))
+            self.feed(DeclareStream(table(name)))
 
     def ask(self, event: Event) -> str:
         """A user's wish; gives what was wrong with it."""
@@ -219,21 +245,29 @@ class ManagedCluster:
         for processor in self.processors.values():
             if not self._reachable(processor.name):
                 continue
-            ledger = processor.ledger
-            for (reader, stream), number in list(ledger.cursors.items()):
-                if not reader.startswith("q:"):
-                    continue
-                life = len(self.truth.logs.get(stream, ()))
-                if self._reading.setdefault(reader[2:], life) != life:
-                    self.received.pop(reader[2:], None)  # begun again: other rows, from the first
-                    self._reading[reader[2:]] = life
-                got = self.received.setdefault(reader[2:], {})
-                following = max(got, default=number - 1) + 1
-                held = ledger.stream(stream).segments
-                while following >= number and following in held:
-                    got[following] = held[following]
-                    following += 1
-                ledger.cursors[reader, stream] = max(number, following)
+            for query, streams in processor.ledger.consumers_of("subscriber").items():
+                for stream in streams:
+                    self._take(query, stream, processor)
+
+    def _take(self, query: str, stream: str, processor: VirtualProcessor) -> None:
+        """What follows of a result is taken, and need not be kept any longer."""
+        life = len(self.truth.logs.get(stream, ()))
+        if self._reading.setdefault(query, life) != life:
+            self.received.pop(query, None)  # begun again: other rows, from the first
+            self._reading[query] = life
+        got = self.received.setdefault(query, {})
+        ledger, engine = processor.ledger, processor.processor.engine
+        number, watermark = ledger.cursor(subscriber(query), stream)
+        following = max(got, default=number - 1) + 1
+        for segment in ledger.segments(stream, following) if following >= number else ():
+            if segment.first != following:
+                break
+            got[following] = tuple(row for _, row in read(engine.store, [segment]))
+            following += 1
+        if following > number:
+            with ledger.transaction():
+                ledger.set_cursor(subscriber(query), stream, following, watermark)
+            engine.maintenance.retain([stream])
 
     # -- messages -------------------------------------------------------------------------------
 
@@ -290,9 +324,10 @@ class ManagedCluster:
         """A processor and its home are gone for good; what it owned begins anew elsewhere."""
         gone = self.processors.pop(name)
         gone.up = False
+        self._disturbed += 1
         self.dead[name] = gone
-        for stream, held in gone.ledger.streams.items():
-            if held.epoch and stream.startswith("s:"):
+        for stream in gone.owned():
+            if stream.startswith("s:"):
                 self.truth.begin(stream)
 
     def kill(self, name: str, down_s: float, *, moved: bool = False) -> None:
@@ -300,11 +335,13 @@ class ManagedCluster:
         if processor is None or not processor.up:
             return
         processor.up = False
+        self._disturbed += 1
 
         def back() -> None:
             if name in self.dead:
                 return
             processor.restart(moved=moved)
+            self._disturbed += 1
             self._announce_until_heard(name)
 
         self.kernel.after(down_s, back)
@@ -366,8 +403,14 @@ class ManagedCluster:
     def pause(self, name: str, seconds: float) -> None:
         if name in self.dead:
             return
+
+        def go_on() -> None:
+            self.paused.discard(name)
+            self._disturbed += 1
+
         self.paused.add(name)
-        self.kernel.after(seconds, lambda: self.paused.discard(name))
+        self._disturbed += 1
+        self.kernel.after(seconds, go_on)
 
     def _plan_faults(self) -> None:
         trouble, chance = self.trouble, self._random("faults")
@@ -396,6 +439,11 @@ def _times(chance: Random, mean_s: float, until_s: float) -> Iterator[float]:
     while at < until_s:
         yield at
         at += chance.expovariate(1 / mean_s)
+
+
+def table(name: str, **more: Any) -> dict[str, Any]:
+    """The declaration of a stream of rows."""
+    return {"name": name, "source": "push", "columns": {"row": "string"}, "time": "row", **more}
 
 
 def tree(name: str, *operators: tuple[str, ...]) -> Compiled:

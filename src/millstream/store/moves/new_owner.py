@@ -261,8 +261,10 @@ class NewOwner:
                 known = replace(known, story=Story())
             ledger.drop_consumer(holder(move))
             for stream in known.copied:
-                copy = self.ownership.copy(stream)
-                if copy is not None and not copy.kept and self.hosting.unread(stream):
+                copy = self.ownership.copy(stream)  # none where it was ended since: its rows stayed
+                wanted = copy is not None and copy.kept
+                made_here = self.ownership.owned(stream) is not None
+                if not wanted and not made_here and self.hosting.unread(stream):
                     self.ownership.drop_copy(stream)
                     gone += self.hosting.reset_stream(stream)
             for text in known.request.hosts if known.request is not None else ():

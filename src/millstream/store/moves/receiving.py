@@ -12,9 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from millstream.control.moves.table import ARRIVING
 from millstream.core.errors import MillstreamError
 from millstream.store import faults
@@ -257,7 +254,7 @@ class Receiver:
             )
             if digest is None or digest != (segment.digest or digest):
                 raise RefusedError("broken", f"a file of {segment.stream} was damaged on its way")
-            if _rows_in(path) != segment.rows:
+            if self._files.rows_in(name) != segment.rows:
                 raise RefusedError("broken", f"a file of {segment.stream} came incomplete")
         except Exception:
             self._files.remove(name)
@@ -278,11 +275,3 @@ class Receiver:
             sync(path)
         found = digest.hexdigest()[:LENGTH]
         return size, found if held == found.encode() else None
-
-
-def _rows_in(path: str) -> int:
-    """Rows of a Parquet file; -1 where it is none."""
-    try:
-        return int(pq.read_metadata(path).num_rows)
-    except (pa.ArrowInvalid, OSError):
-        return -1
