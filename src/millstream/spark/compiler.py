@@ -23,7 +23,8 @@ from millstream.engine.ports import Step as PlannedStep
 from millstream.language.cql.binding.binder import bind
 from millstream.language.cql.catalog import Catalog, StreamDefinition
 from millstream.language.cql.parsing.parser import parse_query
-from millstream.language.plan.rewrite import read_by
+from millstream.language.plan.nodes import Plan
+from millstream.language.plan.rewrite import read_by, starting_at
 from millstream.language.plan.windows import BEGINNING, FOREVER
 from millstream.language.share.dataflow import Operator, compile_plan, result_stream
 from millstream.language.share.shapes import shape_of
@@ -34,6 +35,7 @@ from millstream.spark.reading import Schemas, SegmentReader
 from millstream.store.segments import Segment
 
 SHAPES_KEPT_MAX = 10_000
+PLANS_KEPT_MAX = 1_000
 
 
 class SparkCompiler:
@@ -46,17 +48,29 @@ class SparkCompiler:
         self.analyzer = SparkAnalyzer(spark)
         self._schemas = Schemas()
         self._lock = threading.RLock()  # what is known of types is forgotten between two questions
+        self._catalog: Catalog | None = None  # with which the plans were bound
+        self._plans: dict[str, Plan] = {}  # by text, over all rows
         self._made: dict[tuple[str, ...], tuple[MadeStream, ...]] = {}
 
     def compile(self, cql: str, catalog: Catalog, start: int, reader: str = "") -> CompiledQuery:
         with self._lock:
-            plan = bind(parse_query(cql), catalog, self.analyzer, start=start)
+            whole = self._whole(cql, catalog)
+        plan = replace(whole, root=starting_at(whole.root, start))
         if reader:
             plan = replace(plan, root=read_by(plan.root, reader))
         return CompiledQuery(plan, compile_plan(plan), result_stream(plan))
 
+    def _whole(self, cql: str, catalog: Catalog) -> Plan:
+        """A query over all rows. A text is read once: its start is known only afterwards."""
+        if self._catalog is not catalog or len(self._plans) > PLANS_KEPT_MAX:
+            self._catalog, self._plans = catalog, {}
+        if cql not in self._plans:
+            self._plans[cql] = bind(parse_query(cql), catalog, self.analyzer)
+        return self._plans[cql]
+
     def functions_changed(self) -> None:
         with self._lock:
+            self._plans.clear()
             self.analyzer.forget()
         self._on_functions()
 

@@ -156,6 +156,11 @@ def _before_a_multiple(operator: Operator, segment: Segment, at: Marks) -> bool:
     return -(-segment.ts_max // slide) * slide >= min(at.values())
 
 
+def _beside(operator: Operator, segment: Segment, at: Marks) -> bool:  # noqa: ARG001
+    """Rules are read at every step; rows come by once."""
+    return segment.stream in operator.sides
+
+
 REACHES: dict[Kind, Callable[[Operator, Segment, Marks], bool]] = {
     "map": _never,
     "join": _joined,
@@ -168,6 +173,7 @@ REACHES: dict[Kind, Callable[[Operator, Segment, Marks], bool]] = {
     "running_emit": _before_a_multiple,
     "session": _never,
     "rank": _undecided,
+    "rules": _beside,
 }
 
 

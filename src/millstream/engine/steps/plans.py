@@ -80,8 +80,12 @@ class StepPlanner:
             tail = tuple(
                 s for s in segments if s.last < following and s.file and reachable(operator, s, at)
             )
-            stop = FOREVER if limits is None else limits[stream]
-            new = _limited([s for s in segments if following <= s.last < stop], rows_max)
+            # inputs that stand beside come last, and whole: what they hold for the rows just
+            # taken was there before these
+            side = stream in operator.sides
+            stop = FOREVER if limits is None or side else limits[stream]
+            waiting = [s for s in segments if following <= s.last < stop]
+            new = tuple(waiting) if side else _limited(waiting, rows_max)
             after = new[-1].watermark if new else before
             anything = anything or bool(new)
             inputs[stream] = Input(stream, tail, new, before, max(before, after))

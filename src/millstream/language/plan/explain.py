@@ -30,6 +30,7 @@ from millstream.language.plan.nodes import (
     Plan,
     Project,
     Ranked,
+    Ruled,
     Semijoin,
     Source,
     Union,
@@ -38,7 +39,8 @@ from millstream.language.plan.nodes import (
     inputs_of,
     windows_of,
 )
-from millstream.language.plan.schema import Schema
+from millstream.language.plan.rule_index import rule_index
+from millstream.language.plan.schema import Field, Schema
 from millstream.language.plan.sql_text import DATED, sql
 from millstream.language.plan.windows import (
     BEGINNING,
@@ -209,6 +211,10 @@ def describe(node: Node) -> tuple[str, str]:
             names = ", ".join(f.name for f in fields)
             kind = ", outer" if node.outer else ""
             return "unnest", f"{readable(array, inner.schema)} as {names}{kind}"
+        case Ruled(input=inner, rules=rules, predicate=predicate):
+            named = (*inner.schema, *(Field(f":{f.name}", f.type) for f in rules.schema))
+            asked = f" on {condition(predicate, named)}" if predicate else ""
+            return "rules", f"each row with every rule that holds{asked}; {_found_by(node, named)}"
         case Windowed(input=inner, window=window):
             return "window", window_text(window, inner.schema)
         case Join(predicate=predicate):
@@ -229,6 +235,15 @@ def describe(node: Node) -> tuple[str, str]:
             return kind, f"every {duration(slide)}" if kind == "rstream" else ""
         case _:
             raise TypeError(f"not a plan node: {node!r}")
+
+
+def _found_by(node: Ruled, schema: Schema) -> str:
+    """How the rules of a row are found."""
+    index = rule_index(node)
+    ways = [f"by {condition(key, schema)}" for key in index.keys]
+    if index.line is not None:
+        ways.append(f"by the order of {readable(index.line.value, schema)}")
+    return f"found {', then '.join(ways)}" if ways else "every rule is asked"
 
 
 def _named(name: str, text: str) -> str:

@@ -23,6 +23,7 @@ from millstream.language.plan.nodes import (
     Plan,
     Project,
     Ranked,
+    Ruled,
     Semijoin,
     Source,
     Union,
@@ -56,6 +57,7 @@ Kind = OneOf[
     "running_emit",
     "session",
     "rank",
+    "rules",
 ]
 REJECTED_NAMES = ("reason", "record", "file", "row")  # columns of a stream's malformed rows
 
@@ -69,6 +71,11 @@ class Operator:
     node: Node
     core: Node | None
     inputs: tuple[str, ...]  # streams, each once
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Inputs that are read whole at every step and hold no result back."""
+        return (stream_of(self.core.rules),) if isinstance(self.core, Ruled) else ()
 
     @property
     def label(self) -> str:
@@ -140,7 +147,7 @@ def pane_length(node: Aggregate) -> int:
 def is_core(node: Node) -> bool:
     """Whether a node needs more than the row at hand."""
     match node:
-        case Join() | Semijoin() | Aggregate() | Distinct() | Ranked():
+        case Join() | Semijoin() | Aggregate() | Distinct() | Ranked() | Ruled():
             return True
         case Emit():
             return node.kind != "istream" or has_rows(node.input) or is_relation(node.input)
@@ -388,6 +395,8 @@ def _kind(core: Node) -> Kind:
             return "interval"
         case Ranked():
             return "rank"
+        case Ruled():
+            return "rules"
         case Emit() if is_relation(core.input):
             return "running_emit"
         case _:

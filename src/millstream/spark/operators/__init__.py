@@ -8,6 +8,7 @@ from millstream.spark.operators.joining import JoinLogic
 from millstream.spark.operators.mapping import MapLogic
 from millstream.spark.operators.panes import CombineLogic, PartialLogic
 from millstream.spark.operators.ranking import RankLogic
+from millstream.spark.operators.rules.matching import RulesLogic
 from millstream.spark.operators.running import RunningLogic
 from millstream.spark.operators.running_emit import RunningEmitLogic
 from millstream.spark.operators.semijoins import SemijoinLogic
@@ -25,6 +26,7 @@ LOGIC: dict[Kind, Logic] = {
     "running_emit": RunningEmitLogic(),
     "session": SessionLogic(),
     "rank": RankLogic(),
+    "rules": RulesLogic(),
 }
 
 __all__ = ["LOGIC", "Logic"]

@@ -22,6 +22,7 @@ from millstream.language.plan.nodes import (
     Node,
     Project,
     Ranked,
+    Ruled,
     Semijoin,
     Source,
     Union,
@@ -87,7 +88,7 @@ def without_windows(node: Node) -> Node | None:
     gives the rows back. Windows of rows hide some rows, joins and DISTINCT need the intervals.
     """
     match node:
-        case Source() | Aggregate() | Emit() | Ranked() | Semijoin():
+        case Source() | Aggregate() | Emit() | Ranked() | Semijoin() | Ruled():
             return node
         case Windowed(input=inner, window=window):
             return None if isinstance(window, Rows) else without_windows(inner)

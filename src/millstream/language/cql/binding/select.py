@@ -22,6 +22,7 @@ from millstream.language.cql.binding.ranking.clauses import ranking_of
 from millstream.language.cql.binding.ranking.top_n import with_ranks
 from millstream.language.cql.binding.relations import Bound, Lifetime
 from millstream.language.cql.binding.resolution import Positioned, resolver, with_positions
+from millstream.language.cql.binding.rows.rules import AGGREGATE_HINT
 from millstream.language.cql.binding.scope import Named, is_time, spelt
 from millstream.language.cql.binding.storing import refuse_incomparable, refuse_unwritable
 from millstream.language.cql.catalog import TIME, Catalog, lookup
@@ -85,6 +86,12 @@ class SelectBinder:
         self._refuse_quoted(select, source, outputs)
         found = [f for o in outputs for f in find(o.node)]
         having = select.args.get("having")
+        if "rules" in select.meta:
+            if found or select.args.get("group") or having is not None:
+                raise self._text.error(
+                    "an aggregate with parameters", select.meta["rules"].span, AGGREGATE_HINT
+                )
+            outputs = [_rule_name(select, source), *outputs]
         if found or select.args.get("group") or (having is not None and find(having.this)):
             if source.outer:
                 raise self._fail(
@@ -160,7 +167,7 @@ class SelectBinder:
         return _renamed(outputs)
 
     def _star(self, node: exp.Expr, source: From) -> list[Output]:
-        members = tuple(m for m in source.scope.members if m.name != LISTED)
+        members = tuple(m for m in source.scope.members if m.name != LISTED and not m.unnamed)
         if isinstance(node, exp.Column):
             parts = [part.name for part in node.parts[:-1]]
             member = source.scope.member(parts[-1])
@@ -356,6 +363,18 @@ class SelectBinder:
         if single and not source.scope.knows(node.name) and not is_time(node.name):
             return _aliased(node, outputs) or node
         return node
+
+
+def _rule_name(select: exp.Select, source: From) -> Output:
+    """The first column of a rule set's result: which rule a row is for."""
+    member = source.scope.members[-1]
+    first, span = member.columns[0], select.meta["rules"].span
+    node = exp.Column(
+        this=exp.to_identifier(first.name), table=exp.to_identifier(member.name, quoted=True)
+    )
+    for part in node.walk():
+        part.meta.update(start=span.start, end=span.end)
+    return Output(first.name, node, True)
 
 
 def _is_own_time(node: exp.Expr, source: From) -> bool:

@@ -52,6 +52,14 @@ class RefinementSyntax:
 
 
 @dataclass(frozen=True, slots=True)
+class RulesSyntax:
+    """FOR EACH table, or CREATE RULES name FROM table: a query with parameters, a row a rule."""
+
+    table: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class EmitSyntax:
     kind: str  # istream, dstream, rstream
     span: Span
@@ -59,7 +67,7 @@ class EmitSyntax:
 
 @dataclass(frozen=True, slots=True)
 class CreateSyntax:
-    """CREATE STREAM, CREATE QUERY or CREATE VIEW, as written."""
+    """CREATE STREAM, CREATE QUERY, CREATE RULES or CREATE VIEW, as written."""
 
     kind: str  # stream, query, view
     name: str
@@ -69,6 +77,7 @@ class CreateSyntax:
     query: exp.Expr | None = None
     from_beginning: bool = False
     body: Span | None = None  # of the query
+    rules: RulesSyntax | None = None  # of CREATE RULES
 
 
 class CqlSyntaxError(ParseError):
