@@ -28,16 +28,8 @@ import millstream
 from millstream.app.session.query import QueryHandle
 from millstream.spark.session import session as spark_session
 from millstream_bench.rules.comparison import Database
-from millstream_bench.rules.workload import (
-    COLUMNS,
-    STREAMS,
-    Producer,
-    constant_of,
-    cql,
-    duckdb_sql,
-    limits,
-)
-from millstream_bench.throughput.live import Delays, known
+from millstream_bench.rules.workload import Producer, duckdb_sql, limits
+from millstream_bench.throughput.live import COLUMNS, STREAMS, Delays, constant_of, cql, known
 from millstream_bench.throughput.resources import Meter
 
 PARTS = ("registration", "sc1", "sc2", "rules")

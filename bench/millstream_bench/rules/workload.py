@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-TICK_S = 0.1
-SENSORS, SITES = 5_000, 100
-COLUMNS = {"at": "timestamp", "k": "int", "g": "int", "v": "double", "sent": "double"}
-STREAMS = ("a", "b")
+from millstream_bench.throughput.live import SENSORS, SITES, TICK_S
+
 MATCHES_A_ROW = 1.0  # of a rule set, on average
 Push = Callable[[str, pa.Table], Any]
 
@@ -87,26 +85,8 @@ class Producer:
         return sum(t.num_rows for tables in self.sent.values() for t in tables)
 
 
-def cql(number: int, constant: float) -> str:
-    """One of the queries, by its number."""
-    match number % 3:
-        case 0:
-            return f"SELECT k, v, sent FROM a WHERE v > {constant}D"
-        case 1:
-            return (
-                "SELECT g, avg(v) AS mean FROM a [RANGE 2 SECONDS SLIDE 1 SECOND]"
-                f" WHERE v > {constant}D GROUP BY g"
-            )
-        case _:
-            return (
-                "SELECT x.k, x.v, y.v AS w, greatest(x.sent, y.sent) AS sent FROM a AS x"
-                " [RANGE 5 SECONDS] JOIN b AS y [RANGE 5 SECONDS] ON x.k = y.k"
-                f" WHERE x.v > {constant}D"
-            )
-
-
 def duckdb_sql(number: int, constant: float, start_us: int) -> str:
-    """The same over tables a and b, for rows from a start on; the time comes last."""
+    """A live query over tables a and b, for rows from a start on; the time comes last."""
     start = f"make_timestamptz({start_us})"
     match number % 3:
         case 0:
@@ -126,10 +106,6 @@ def duckdb_sql(number: int, constant: float, start_us: int) -> str:
                 " AND greatest(x.t, y.t) <= least(x.t, y.t) + INTERVAL 5 SECOND"
                 f" WHERE x.v > {constant} AND x.t >= {start} AND y.t >= {start}"
             )
-
-
-def constant_of(number: int, count: int) -> float:
-    return round(10 + 80 * (number + 0.5) / count, 3)
 
 
 def limits(random: np.random.Generator, count: int, rules: int) -> list[float]:
