@@ -15,6 +15,7 @@ from typing import Any
 
 import millstream
 from millstream.app.session.query import QueryHandle
+from millstream.app.session.rules import RuleSet
 
 PAGE = Path(__file__).parents[1] / "docs" / "API.md"
 HEAD = """\
@@ -32,6 +33,7 @@ def page() -> str:
     found: list[tuple[str, Any]] = [
         ("millstream.Session", millstream.Session),
         ("QueryHandle", QueryHandle),
+        ("RuleSet", RuleSet),
         ("millstream.dashboard", millstream.dashboard),
         ("millstream.MillstreamError", millstream.MillstreamError),
         ("millstream.CqlError", millstream.CqlError),

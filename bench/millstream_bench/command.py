@@ -32,6 +32,11 @@ BENCHMARKS = {
         "run",
         "rows as they come: delay and pace, plain Structured Streaming and ours",
     ),
+    "rules": (
+        "millstream_bench.rules.bench",
+        "run",
+        "queries that come and go, and ten thousand rules, over live rows",
+    ),
     "scheduling": (
         "millstream_bench.throughput.scheduling",
         "run",
@@ -122,7 +127,8 @@ def bench(
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of generated input.")] = 1,
     queries: Annotated[
-        str | None, typer.Option(help="Numbers of queries to try, for sharing: 3,12,30,100.")
+        str | None,
+        typer.Option(help="Numbers of queries to try: 3,12,30,100."),
     ] = None,
     peer: Annotated[
         str | None,
@@ -130,7 +136,10 @@ def bench(
     ] = None,
     parts: Annotated[
         str | None,
-        typer.Option(help="Parts of planning to run: tight,literal,large,links,milp."),
+        typer.Option(
+            help="Parts to run; planning: tight,literal,large,links,milp; "
+            "rules: registration,sc1,sc2,rules."
+        ),
     ] = None,
 ) -> None:
     """Run a benchmark and print both sides and the ratio."""

@@ -122,7 +122,7 @@ def _produce(seconds: float, seed: int, send: Callable[[str, pa.Table], None]) -
     return sent, int(seconds / TICK_S) * rows * len(STREAMS)
 
 
-def _constant(number: int, count: int) -> float:
+def constant_of(number: int, count: int) -> float:
     return round(10 + 80 * (number + 0.5) / count, 3)
 
 
@@ -137,8 +137,8 @@ def _ours(count: int, seconds: float, seed: int) -> dict[str, Any]:
             session.stream(stream, columns=COLUMNS, time="at")
         began = time.perf_counter()
         for number in range(count):
-            query = session.query(_cql(number, _constant(number, count)), f"q{number}")
-            query.on_batch(lambda table, _: delays.take(_known(table)))
+            query = session.query(cql(number, constant_of(number, count)), f"q{number}")
+            query.on_batch(lambda table, _: delays.take(known(table)))
         registered_s = time.perf_counter() - began
 
         def push(stream: str, rows: pa.Table) -> None:
@@ -162,14 +162,14 @@ def _ours(count: int, seconds: float, seed: int) -> dict[str, Any]:
     }
 
 
-def _known(rows: pa.Table) -> pa.ChunkedArray:
+def known(rows: pa.Table) -> pa.ChunkedArray:
     """When all that a result needs was there, in seconds."""
     if "sent" in rows.column_names:
         return rows["sent"]
     return pc.divide(pc.cast(pc.cast(rows["ts"], pa.int64()), pa.float64()), 1e6)
 
 
-def _cql(number: int, constant: float) -> str:
+def cql(number: int, constant: float) -> str:
     match number % 3:
         case 0:
             return f"SELECT k, v, sent FROM a WHERE v > {constant}D"
@@ -195,7 +195,7 @@ def _plain(count: int, seconds: float, seed: int) -> dict[str, Any]:
     for stream in STREAMS:
         (home / stream).mkdir()
     queries = [
-        _started(spark, home, number, _constant(number, count), delays) for number in range(count)
+        _started(spark, home, number, constant_of(number, count), delays) for number in range(count)
     ]
     written = 0
 

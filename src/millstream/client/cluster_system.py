@@ -26,6 +26,7 @@ from millstream.control.definitions.stream_table import table_of
 from millstream.core.errors import StateError, UsageError
 from millstream.decide.schedule.quality import Specification
 from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.rule_tables import is_rule_table
 from millstream.language.cql.system_streams import PREFIX
 from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import BEGINNING
@@ -81,6 +82,11 @@ class ClusterSystem:
     # -- streams --------------------------------------------------------------------------------
 
     def declare(self, stream: StreamDefinition) -> None:
+        if is_rule_table(stream.source):
+            raise UsageError(
+                f"stream {stream.name} is a rule table, which a cluster does not have",
+                hint="a Session without manager has rules; here, register a query for each",
+            )
         self.client.declare(table_of(stream))
         self._definitions[stream.name] = stream
         self._waiting.add(stream.name)

@@ -15,6 +15,7 @@ from millstream.engine.sources.file_ingest import FileIngest
 from millstream.engine.sources.kinds import SOURCES, Opening, kind_of
 from millstream.engine.sources.push_source import position_key
 from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.rule_tables import is_rule_table
 from millstream.language.share.dataflow import base_stream
 from millstream.store.arrivals.appending import Appender
 from millstream.store.consumers import Consumer
@@ -94,6 +95,11 @@ class Declarations:
 
     def declare(self, definition: StreamDefinition, *, ingest: bool) -> None:
         """Makes a base stream known; with `ingest` its source is opened here and waits."""
+        if is_rule_table(definition.source):
+            raise UsageError(
+                f"stream {definition.name} is a rule table, which a cluster does not have",
+                hint="register a query for each rule, or use an engine of its own",
+            )
         with self.engine.lock:
             known = self.ownership.declared().get(definition.name)
             if known is not None:

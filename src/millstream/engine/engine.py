@@ -27,7 +27,7 @@ from millstream.engine.steps.runner import StepRunner
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.system_streams import PREFIX
 from millstream.language.cql.views import whole_text
-from millstream.language.plan.nodes import Plan, sources_of
+from millstream.language.plan.nodes import Plan, rule_tables_of, sources_of
 from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import BEGINNING
 from millstream.language.share.dataflow import (
@@ -82,9 +82,13 @@ class Engine(Dataflow):
 
     def whole_text(self, cql: str, name: str = "") -> str:
         """A text with the definitions of the registered queries that it reads by name."""
-        known = {r["name"]: str(r["cql"]) for r in self.ledger.queries() if r["name"] != name}
         streams = {s.name for s in self.catalog.streams}
-        return whole_text(cql, lambda n: None if n in streams else known.get(n))
+
+        def find(read: str) -> str | None:
+            row = None if read in streams or read == name else self.ledger.query(read)
+            return None if row is None else str(row["cql"])
+
+        return whole_text(cql, find)
 
     def add_query(self, name: str, cql: str, *, from_beginning: bool = False) -> Query:
         """Registers a query and hosts all of it; its start is durable and the same when it is
@@ -93,7 +97,7 @@ class Engine(Dataflow):
             if name in self.queries:
                 raise UsageError(f"query {name} exists already", hint="drop it first")
             cql = self.whole_text(cql, name)
-            known = {r["name"]: r for r in self.ledger.queries()}.get(name)
+            known = self.ledger.query(name)
             if known is not None and known["cql"] != cql:
                 raise UsageError(
                     f"query {name} is registered with another text",
@@ -152,10 +156,11 @@ class Engine(Dataflow):
         of them are wholly retained. First the streams are held, so that what lies after it stays
         until the query's operators hold it themselves."""
         streams = {base_stream(s.stream) for s in sources_of(plan.root)}
+        timed = streams - {base_stream(s.stream) for s in rule_tables_of(plan.root)}
         with self.ledger.transaction() as ledger:
             for stream in streams:
                 self.streams.hold(hold_of(name), stream)
-            rows = [row for s in streams if (row := ledger.stream(s)) is not None]
+            rows = [row for s in timed if (row := ledger.stream(s)) is not None]
         column = "retained_from" if from_beginning else "watermark"
         start = max((int(row[column]) for row in rows), default=BEGINNING)
         finite = [int(row["ts_max"]) + 1 for row in rows]

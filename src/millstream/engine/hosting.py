@@ -102,7 +102,7 @@ class Hosting(Declarations):
         compiled = self._compile(text)
         for operator in self.meant(text).values():
             self._runner.install(operator)
-        if text.query not in {row["name"] for row in self.ledger.queries()}:
+        if self.ledger.query(text.query) is None:
             self.ledger.add_query(text.query, text.cql, text.start, compiled.stream)
             if text.failed:  # it comes from elsewhere
                 self.ledger.set_query_state(text.query, "failed", text.failed)
@@ -129,7 +129,7 @@ class Hosting(Declarations):
         if text.restarts <= restarted(self.ledger, text.query):
             return
         self.ledger.set_meta(restarted_of(text.query), str(text.restarts))
-        row = next((r for r in self.ledger.queries() if r["name"] == text.query), None)
+        row = self.ledger.query(text.query)
         if row is not None and row["state"] == "failed" and self._keeps_place(text.query):
             self.ledger.set_query_state(text.query, "running")
             self.ledger.drop_meta(culprits_of(text.query))
@@ -141,10 +141,10 @@ class Hosting(Declarations):
         """
         if self.ledger.meta(given_up_of(query)) is not None:
             return False
-        row = next((r for r in self.ledger.queries() if r["name"] == query), None)
+        row = self.ledger.query(query)
         if row is None or row["state"] != "failed":
             return True
-        return all(self.ledger.cursors(o) for o in self.ownership.hosted().get(query, ()))
+        return all(self.ledger.cursors(o) for o in self.ownership.hosted_for(query))
 
     def register(self, text: Host) -> None:
         """Notes which operators of a query are here (inside a transaction)."""
@@ -161,10 +161,11 @@ class Hosting(Declarations):
     def run(self, text: Host) -> None:
         """Lets the loop see the operators of a query that the ledger says are here."""
         compiled = self._compile(text)
-        hosted = self.ownership.hosted().get(text.query, ())
+        hosted = self.ownership.hosted_for(text.query)
         present = Host(text.query, text.cql, text.start, hosted, ways=text.ways)
         here = tuple(o for o in self.meant(present) if o in hosted)
-        row = next(r for r in self.ledger.queries() if r["name"] == text.query)
+        row = self.ledger.query(text.query)
+        assert row is not None
         query = Query(text.query, text.cql, compiled.plan, text.start, compiled.stream, here)
         query.state, query.reason = row["state"], row["reason"]
         query.culprits = json.loads(self.ledger.meta(culprits_of(text.query)) or "[]")
@@ -177,13 +178,13 @@ class Hosting(Declarations):
             self.engine.pause_operators()
 
     def _check_text(self, text: Host) -> None:
-        for row in self.ledger.queries():
-            if row["name"] == text.query and (row["cql"], row["start"]) != (text.cql, text.start):
-                raise UsageError(
-                    f"query {text.query} is hosted here with another text or start",
-                    detail=row["cql"],
-                    hint="drop it first, or choose another name",
-                )
+        row = self.ledger.query(text.query)
+        if row is not None and (row["cql"], row["start"]) != (text.cql, text.start):
+            raise UsageError(
+                f"query {text.query} is hosted here with another text or start",
+                detail=row["cql"],
+                hint="drop it first, or choose another name",
+            )
 
     def _check_inputs(self, operators: Sequence[Operator]) -> None:
         here = {o.id for o in operators}
@@ -219,7 +220,7 @@ class Hosting(Declarations):
         gone: list[str] = []
         with self.engine.lock:
             with self.ledger.transaction():
-                mine = self.ownership.hosted().get(query, ())
+                mine = self.ownership.hosted_for(query)
                 leaving = [o for o in operators if o in mine]
                 for operator in leaving:
                     self.ownership.unhost(query, operator)
@@ -292,7 +293,7 @@ class Hosting(Declarations):
 
     def leave(self, query: str) -> None:
         """Forgets a query of which nothing is left here (inside a transaction)."""
-        if self.ownership.hosted().get(query):
+        if self.ownership.hosted_for(query):
             return
         self.ledger.drop_query(query)
         self.ledger.drop_meta(culprits_of(query))
@@ -306,7 +307,7 @@ class Hosting(Declarations):
     def refresh(self, query: str) -> None:
         """Brings what the loop sees of a query in line with the ledger."""
         known = self.engine.queries.get(query)
-        here = self.ownership.hosted().get(query, ())
+        here = self.ownership.hosted_for(query)
         with self.engine.lock:
             if known is not None and here:
                 known.operators = tuple(o for o in known.operators if o in here)

@@ -46,7 +46,8 @@ class Maintenance(Retention):
         row = self.ledger.stream(stream)
         if row is None or not self._windowed(stream):
             return []
-        passed = min((n for n, _ in self.ledger.consumers(stream).values()), default=0)
+        readers = self.ledger.consumers(stream).items()
+        passed = min((at.next for who, at in readers if who.kind != "rules"), default=0)
         run: list[Segment] = []
         best: list[Segment] = []
         for segment in self.ledger.segments(stream):

@@ -110,14 +110,20 @@ class Step:
     states: Mapping[int, tuple[Segment, ...]]  # its state streams
     own: tuple[Segment, ...]  # its own output, for those that read it back
     last_row: int  # greatest time of a row in the base streams, as far as consumed
+    bounds: tuple[str, ...] = field(default=(), kw_only=True)  # of rules, for quickness alone
 
     @property
     def before(self) -> int:
-        return min(i.before for i in self.inputs.values())
+        return min(i.before for i in self._leading())
 
     @property
     def after(self) -> int:
-        return min(i.after for i in self.inputs.values())
+        return min(i.after for i in self._leading())
+
+    def _leading(self) -> Iterator[Input]:
+        """Inputs whose watermarks count."""
+        sides = self.operator.sides
+        return (i for s, i in self.inputs.items() if s not in sides)
 
     @property
     def new(self) -> list[Segment]:

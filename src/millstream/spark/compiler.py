@@ -23,8 +23,9 @@ from millstream.engine.ports import Step as PlannedStep
 from millstream.language.cql.binding.binder import bind
 from millstream.language.cql.binding.joins.products import crosses, unasked_product
 from millstream.language.cql.catalog import Catalog, StreamDefinition
-from millstream.language.cql.parsing.parser import parse_query
-from millstream.language.plan.rewrite import read_by
+from millstream.language.cql.parsing.parser import SelectStatement, parse_query
+from millstream.language.plan.nodes import Plan
+from millstream.language.plan.rewrite import read_by, starting_at
 from millstream.language.plan.windows import BEGINNING, FOREVER
 from millstream.language.share.dataflow import Operator, compile_plan, result_stream
 from millstream.language.share.shapes import shape_of
@@ -35,6 +36,7 @@ from millstream.spark.reading import Schemas, SegmentReader
 from millstream.store.segments import Segment
 
 SHAPES_KEPT_MAX = 10_000
+PLANS_KEPT_MAX = 1_000
 
 
 class SparkCompiler:
@@ -47,19 +49,31 @@ class SparkCompiler:
         self.analyzer = SparkAnalyzer(spark)
         self._schemas = Schemas()
         self._lock = threading.RLock()  # what is known of types is forgotten between two questions
+        self._catalog: Catalog | None = None  # with which the plans were bound
+        self._plans: dict[str, tuple[SelectStatement, Plan]] = {}  # by text, over all rows
         self._made: dict[tuple[str, ...], tuple[MadeStream, ...]] = {}
 
     def compile(self, cql: str, catalog: Catalog, start: int, reader: str = "") -> CompiledQuery:
-        statement = parse_query(cql)
         with self._lock:
-            plan = bind(statement, catalog, self.analyzer, start=start)
+            statement, whole = self._whole(cql, catalog)
+        plan = replace(whole, root=starting_at(whole.root, start))
         if reader:
             plan = replace(plan, root=read_by(plan.root, reader))
         refusal, crossed = unasked_product(statement, plan), crosses(statement)
         return CompiledQuery(plan, compile_plan(plan), result_stream(plan), refusal, crossed)
 
+    def _whole(self, cql: str, catalog: Catalog) -> tuple[SelectStatement, Plan]:
+        """A query over all rows. A text is read once: its start is known only afterwards."""
+        if self._catalog is not catalog or len(self._plans) > PLANS_KEPT_MAX:
+            self._catalog, self._plans = catalog, {}
+        if cql not in self._plans:
+            statement = parse_query(cql)
+            self._plans[cql] = (statement, bind(statement, catalog, self.analyzer))
+        return self._plans[cql]
+
     def functions_changed(self) -> None:
         with self._lock:
+            self._plans.clear()
             self.analyzer.forget()
         self._on_functions()
 

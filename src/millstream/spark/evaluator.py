@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from millstream.spark.failures import data_error
 from millstream.spark.frames import Frame
 from millstream.spark.operators import LOGIC
 from millstream.spark.operators.base import Output, Step
+from millstream.spark.operators.rules.bounds import RuleBounds
 from millstream.spark.operators.running import present
 from millstream.spark.operators.running import table as present_table
 from millstream.spark.operators.shared import evaluate_together
@@ -56,10 +58,14 @@ class SparkEvaluator:
         self._spark, self._files, self._schemas = spark, files, schemas
         self._prepared, self._counted = prepared, counted
         self._deadlines = Deadlines(spark.sparkContext, java)
+        self._bounds = RuleBounds(files.read)
 
     # -- steps ----------------------------------------------------------------------------------
 
     def evaluate(self, job: TrainStep) -> StepResult:
+        if job.steps[0].operator.sides:
+            steps = tuple(replace(step, bounds=self._bounds.of(step)) for step in job.steps)
+            job = replace(job, steps=steps)
         with self._deadlines.within(job.seconds_max):
             computed = None if self._prepared is None else self._prepared.compute(job)
             if computed is not None:

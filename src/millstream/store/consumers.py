@@ -17,6 +17,7 @@ Kind = Literal[
     "registration",  # holds streams while a query is being registered in this process
     "deployment",  # holds streams while a manager deploys a query
     "move",  # holds streams until a move has ended
+    "rules",  # keeps all rows of a rule table, read or not
 ]
 
 CLIENT = "run"  # the name under which clients of a cluster read streams that are kept for them
@@ -53,6 +54,11 @@ def subscriber(query: str) -> Consumer:
 def holder(move: str) -> Consumer:
     """The consumer that holds streams for a move."""
     return Consumer("move", move)
+
+
+def keeper(table: str) -> Consumer:
+    """The consumer that keeps the rows of a rule table."""
+    return Consumer("rules", table)
 
 
 def hold_of(query: str) -> Consumer:

@@ -362,6 +362,10 @@ class Ledger(LedgerFile):
     def drop_query(self, name: str) -> None:
         self._db.execute("DELETE FROM queries WHERE name = ?", (name,))
 
+    def query(self, name: str) -> sqlite3.Row | None:
+        rows = self._rows("SELECT * FROM queries WHERE name = ?", (name,))
+        return rows[0] if rows else None
+
     def queries(self) -> list[sqlite3.Row]:
         return self._rows("SELECT * FROM queries ORDER BY registered, name")
 

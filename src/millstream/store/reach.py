@@ -182,6 +182,11 @@ def _before_a_multiple(operator: Operator, segment: Segment, at: Marks) -> bool:
     return -(-segment.ts_max // slide) * slide >= min(at.values())
 
 
+def _beside(operator: Operator, segment: Segment, at: Marks) -> bool:  # noqa: ARG001
+    """Rules are read at every step; rows come by once."""
+    return segment.stream in operator.sides
+
+
 REACHES: dict[Kind, Callable[[Operator, Segment, Marks], bool]] = {
     "map": _never,
     "join": _joined,
@@ -200,6 +205,7 @@ REACHES: dict[Kind, Callable[[Operator, Segment, Marks], bool]] = {
     "table_join": _always,
     "table_semijoin": _always,
     "table_rank": _of_a_ranking,
+    "rules": _beside,
 }
 
 

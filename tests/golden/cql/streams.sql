@@ -12,4 +12,5 @@ CREATE STREAM readings (
 ) WITH (time = 'at');
 CREATE STREAM `order` (`select` INT, `from` STRING, `group` LONG, at TIMESTAMP) WITH (time = 'at');
 CREATE STREAM `Straßen` (`Größe` DOUBLE, `名前` STRING, at TIMESTAMP) WITH (time = 'at');
-CREATE STREAM epochs (ts LONG, v INT) WITH (time = 'timestamp_seconds(ts)')
+CREATE STREAM epochs (ts LONG, v INT) WITH (time = 'timestamp_seconds(ts)');
+CREATE STREAM limits (rule STRING, least INT, most INT, who STRING) WITH (source = 'rules')

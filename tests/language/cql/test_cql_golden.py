@@ -18,9 +18,11 @@ from millstream.language.cql.catalog import Catalog, UserFunction
 from millstream.language.cql.parsing.parser import CreateStream, parse, parse_query
 from millstream.language.plan.explain import explain
 from millstream.language.plan.nodes import Plan
+from millstream.language.plan.rewrite import starting_at
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "cql"
 FILES = sorted(GOLDEN.glob("*.cql"))
+START = 1_700_000_000_000_000
 DIRECTIVES = ("explain", "error", "same", "differ")
 
 
@@ -90,3 +92,17 @@ def test_golden(path: Path, catalog: Catalog, analyzer: Analyzer) -> None:
         return
     for block, text in zip(found, got, strict=True):
         assert text == block.expected, block.text
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_a_plan_with_a_start_is_the_plan_started_there(
+    path: Path, catalog: Catalog, analyzer: Analyzer
+) -> None:
+    """Whoever has the plan of all rows need not read the text again for those from a start on."""
+    for block in blocks(path.read_text()):
+        if block.directive == "explain":
+            query = parse_query(block.text)
+            whole = bind(query, catalog, analyzer)
+            started = bind(parse_query(block.text), catalog, analyzer, start=START)
+            assert starting_at(whole.root, START) == started.root, block.text

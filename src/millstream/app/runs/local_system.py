@@ -27,7 +27,9 @@ from millstream.engine.scheduling.figures import scheduling_figures
 from millstream.engine.scheduling.goals import change_goals
 from millstream.engine.settings import EngineSettings
 from millstream.engine.sources.push_source import PushSource
+from millstream.engine.sources.rule_source import RuleSource
 from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.rule_tables import TABLE_HINT
 from millstream.language.plan.nodes import sources_of
 from millstream.language.plan.windows import BEGINNING
 from millstream.spark.attached import AttachedPlane, attached_session, inside
@@ -168,6 +170,13 @@ class LocalSystem:
                 hint='declare it with source="push" to push rows',
             )
         return source
+
+    def rules(self, table: str) -> list[dict[str, Any]]:
+        """The rules of a table that hold now."""
+        source = self._pushed(table)
+        if not isinstance(source, RuleSource):
+            raise UsageError(f"stream {table} is no rule table", hint=TABLE_HINT)
+        return list(source.present().values())
 
     def forget(self, stream: str) -> None:
         """Streams end with the engine."""

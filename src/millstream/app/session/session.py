@@ -23,6 +23,13 @@ from millstream.app.session.arguments import (
 )
 from millstream.app.session.query import QueryHandle
 from millstream.app.session.rows import as_given
+from millstream.app.session.rules import (
+    RuleSet,
+    for_each,
+    refuse_tableless,
+    rule_table,
+    table_named,
+)
 from millstream.app.session.user_aggregates import UserAggregate
 from millstream.client.cluster_system import ClusterSystem
 from millstream.client.system import Submission, System
@@ -202,6 +209,43 @@ class Session:
         cql = whole_text(cql, self._views.get)
         self.system.submit(Submission(chosen, cql, from_beginning or beginning))
         return QueryHandle(self, chosen)
+
+    def rules(
+        self,
+        cql: str,
+        name: str | None = None,
+        *,
+        parameters: Columns | None = None,
+        rows: Any = (),
+        from_beginning: bool = False,
+    ) -> RuleSet:
+        """Registers one query for many rules: `WHERE value > :limit`, and a row a rule.
+
+        `parameters` are the columns of the rules with their types, beside `rule`, which names
+        one; the session makes a table of them. A text that names a table of its own (CREATE RULES
+        name FROM table AS ...) does without. Rules that are given here hold from the query's
+        start, others from when they are added.
+        """
+        given, beginning = naming_of(cql)
+        chosen = name or given or self.system.free_name()
+        table = table_named(cql)
+        if not table:
+            if parameters is None:
+                raise refuse_tableless(cql)
+            table = f"{chosen}_rules"
+            self._declare(rule_table(table, parameters))
+            cql = for_each(cql, table)
+        listed = list(rows) if not hasattr(rows, "columns") else rows
+        if len(listed):
+            made = RuleSet(self, chosen, table, self._producer)
+            made.add(listed)
+        cql = whole_text(cql, self._views.get)
+        self.system.submit(Submission(chosen, cql, from_beginning or beginning))
+        return RuleSet(self, chosen, table, self._producer)
+
+    def present_rules(self, table: str) -> list[dict[str, Any]]:
+        """The rules of a table that hold now."""
+        return self.here("a rule table").rules(table)
 
     def explain(self, cql: str) -> str:
         """What a query means, what it would share with those that run, and what that costs."""

@@ -18,6 +18,7 @@ from millstream.core.errors import UsageError
 from millstream.core.suggestions import did_you_mean
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.change_data import DEBEZIUM, ENVELOPE_TIME
+from millstream.language.cql.rule_tables import SOURCE as RULES
 from millstream.language.cql.types import canonical
 from millstream.language.plan.schema import Field
 
@@ -28,7 +29,7 @@ KEYS = (
 )  # fmt: skip
 # Keys of the table for options of Spark's readers, by the name that Spark has for them.
 SHORT_OPTIONS = {"separator": "sep", "encoding": "encoding", "header": "header"}
-SOURCES = ("file", "spark", "kafka", "mqtt", "nats", "http", "push")
+SOURCES = ("file", "spark", "kafka", "mqtt", "nats", "http", "push", RULES)
 RATE_MAX = 1e12  # rows a second: beyond any disk, and rows due since the start remain countable
 TRIGGERS = ("available_now",)
 STARTS = ("earliest", "latest")  # of a topic whose messages the broker keeps
@@ -126,6 +127,8 @@ class StreamReader:
             source |= change_source(self.table, columns, self._note)
             columns = stored_columns(self.table, columns)
         time = self._text("time") or self._implied_time
+        if time is None and kind == RULES:
+            time = ""  # the system's to add
         if time is None and wrapped(self.table):
             time = ENVELOPE_TIME
         elif time is None and "time" not in self.table:
@@ -198,16 +201,26 @@ class StreamReader:
                     self._note((key,), f"{key} is for files", f"remove {key}", value=False)
         elif kind in BROKERS:
             source |= self._broker_source(kind, options)
+        elif kind == RULES and "path" in self.table:
+            source |= self._rule_file(format_)
         for key, kinds in (
             ("trigger", ("spark", *REPLAYED)), ("topic", BROKERS), ("start", REPLAYED)
         ):  # fmt: skip
             if kind not in kinds and key in self.table:
                 self._note((key,), f"{key} is for sources {_listed(tuple(kinds))}", value=False)
-        if kind != "file" and "path" in self.table:
+        if kind not in ("file", RULES) and "path" in self.table:
             if kind == "spark":
                 source["options"] = {**options, "path": str(self.base / str(self.table["path"]))}
             else:
                 self._note(("path",), f"a stream of source {kind} has no path", value=False)
+        return source
+
+    def _rule_file(self, format_: str | None) -> dict[str, Any]:
+        """One file, read again whenever it changes."""
+        source = {k: v for k, v in self._file_source(format_).items() if k in ("path", "format")}
+        if Path(source.get("path", "")).is_dir() or source.get("format") == "text":
+            hint = 'path = "limits.csv", with a header; also JSON lines and Parquet'
+            self._note(("path",), "the rules of a table are one file of rows", hint)
         return source
 
     def _broker_source(self, kind: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from millstream.engine.sources.kafka_source import KafkaSource
 from millstream.engine.sources.mqtt_source import MqttSource
 from millstream.engine.sources.nats_source import NatsSource
 from millstream.engine.sources.push_source import PushSource
+from millstream.engine.sources.rule_source import RuleSource
 from millstream.engine.sources.system_rows import about_the_system, posted_rows
 from millstream.engine.sources.system_source import SystemSource
 from millstream.language.cql.catalog import StreamDefinition
@@ -76,6 +77,13 @@ for _kind in (KafkaSource, MqttSource, NatsSource):
 def _system(opening: Opening) -> Opened:
     arrived = opening.setting.arrived
     return SystemSource(opening.definition, opening.appender, opening.flow, arrived)
+
+
+@SOURCES.member("rules")
+def _rules(opening: Opening) -> Opened:
+    definition = opening.definition
+    parse = opening.plane.row_parser(definition)
+    return RuleSource(definition, opening.appender, parse, opening.flow, opening.setting)
 
 
 @SOURCES.member("push")

@@ -91,9 +91,13 @@ class StepPlanner:
             tail = tuple(
                 s for s in segments if s.last < following and s.file and reachable(operator, s, at)
             )
-            stop = FOREVER if limits is None else limits[stream]
+            # inputs that stand beside come last, and whole: what they hold for the rows just
+            # taken was there before these
+            side = stream in operator.sides
+            stop = FOREVER if limits is None or side else limits[stream]
             waiting = [s for s in segments if following <= s.last < stop]
-            new = _limited([useful.of(s) for s in waiting], rows_max)
+            kept = [useful.of(s) for s in waiting]
+            new = tuple(waiting) if side else _limited(kept, rows_max)
             shed_rows = sum(s.rows for s in waiting[: len(new)]) - sum(s.rows for s in new)
             after = new[-1].watermark if new else before
             anything = anything or bool(new)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from millstream.core.errors import UsageError
 from millstream.core.names import problem_of
 from millstream.core.suggestions import did_you_mean
+from millstream.language.cql.rule_tables import is_rule_table, with_validity
 from millstream.language.cql.system_streams import IDLE_US, SOURCE, columns_of
 from millstream.language.cql.types import canonical
 from millstream.language.plan.schema import Field, Schema
@@ -34,6 +35,9 @@ class StreamDefinition:
 
     def __post_init__(self) -> None:
         columns = tuple(Field(f.name, canonical(f.type)) for f in self.columns)
+        if is_rule_table(self.source) and columns:
+            columns, time = with_validity(self.name, columns, self.time)
+            object.__setattr__(self, "time", time)
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "source", MappingProxyType(dict(self.source)))
         if not self.name:

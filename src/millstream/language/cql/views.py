@@ -110,5 +110,7 @@ def body_of(piece: str) -> str:
     if isinstance(statement, CreateQuery | CreateView):
         span = statement.select.span
         assert span is not None
-        return piece[span.start : span.end + 1]
+        body = piece[span.start : span.end + 1]
+        rules = statement.rules if isinstance(statement, CreateQuery) else ""
+        return f"{body} FOR EACH {quoted(rules)}" if rules else body
     return piece.strip()

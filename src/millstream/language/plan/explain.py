@@ -32,6 +32,7 @@ from millstream.language.plan.nodes import (
     Plan,
     Project,
     Ranked,
+    Ruled,
     Semijoin,
     Source,
     Union,
@@ -41,7 +42,8 @@ from millstream.language.plan.nodes import (
     windows_of,
 )
 from millstream.language.plan.row_patterns import written
-from millstream.language.plan.schema import Schema
+from millstream.language.plan.rule_index import rule_index
+from millstream.language.plan.schema import Field, Schema
 from millstream.language.plan.sql_text import DATED, sql
 from millstream.language.plan.windows import (
     BEGINNING,
@@ -219,6 +221,10 @@ def describe(node: Node) -> tuple[str, str]:
             names = ", ".join(f.name for f in fields)
             kind = ", outer" if node.outer else ""
             return "unnest", f"{readable(array, inner.schema)} as {names}{kind}"
+        case Ruled(input=inner, rules=rules, predicate=predicate):
+            named = (*inner.schema, *(Field(f":{f.name}", f.type) for f in rules.schema))
+            asked = f" on {condition(predicate, named)}" if predicate else ""
+            return "rules", f"each row with every rule that holds{asked}; {_found_by(node, named)}"
         case Windowed(input=inner, window=window):
             return "window", window_text(window, inner.schema)
         case Join(predicate=predicate):
@@ -254,6 +260,15 @@ def _matched(node: Matched) -> str:
     within = "" if spec.within is None else f" within {duration(spec.within)}"
     after = " ".join((spec.skip.kind, spec.skip.variable)).strip()
     return f"({written(spec.pattern)}){by}{within}, then {after}"
+
+
+def _found_by(node: Ruled, schema: Schema) -> str:
+    """How the rules of a row are found."""
+    index = rule_index(node)
+    ways = [f"by {condition(key, schema)}" for key in index.keys]
+    if index.line is not None:
+        ways.append(f"by the order of {readable(index.line.value, schema)}")
+    return f"found {', then '.join(ways)}" if ways else "every rule is asked"
 
 
 def _named(name: str, text: str) -> str:

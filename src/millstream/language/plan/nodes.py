@@ -121,6 +121,22 @@ class Unnest(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Ruled(Node):
+    """Each row once for every rule that holds at its time and for which the predicate is true.
+
+    Columns are those of the row, then those of the rule table. Time and interval are the row's.
+    The rules are a stream from its beginning on: no start of a query cuts them.
+    """
+
+    input: Node
+    rules: Source
+    predicate: Expr | None
+
+    def __post_init__(self) -> None:
+        self._seal((*self.input.schema, *self.rules.schema))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Union(Node):
     """All rows of all inputs."""
 
@@ -320,6 +336,8 @@ def inputs_of(node: Node) -> tuple[Node, ...]:
             return ()
         case Union(inputs) | Join(inputs, _) | Semijoin(inputs, _, _):
             return inputs
+        case Ruled():
+            return (node.input, node.rules)
         case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
             return (node.input,)
         case Ranked() | Unnest() | Over() | Matched():
@@ -342,6 +360,10 @@ def with_inputs(node: Node, change: Callable[[Node], Node]) -> Node:
         case Semijoin():
             left, right = new
             return replace(node, inputs=(left, right))
+        case Ruled():
+            changed, rules = new
+            assert isinstance(rules, Source)
+            return replace(node, input=changed, rules=rules)
         case Filter() | Project() | Windowed() | Aggregate() | Distinct() | Emit():
             return replace(node, input=new[0])
         case Ranked() | Unnest() | Over() | Matched():
@@ -360,6 +382,12 @@ def sources_of(node: Node) -> tuple[Source, ...]:
             found[here.fingerprint] = here
         stack.extend(inputs_of(here))
     return tuple(sorted(found.values(), key=lambda s: (s.stream, s.start)))
+
+
+def rule_tables_of(node: Node) -> tuple[Source, ...]:
+    """The rule tables under a node: they say nothing about how far its rows have come."""
+    found = (node.rules,) if isinstance(node, Ruled) else ()
+    return (*found, *(table for below in inputs_of(node) for table in rule_tables_of(below)))
 
 
 def windows_of(node: Node) -> Iterator[Window]:
@@ -389,6 +417,8 @@ def is_relation(node: Node) -> bool:
 
 def start_of(node: Node) -> int | None:
     """The one start of all that a node reads; None where its parts have several."""
+    if isinstance(node, Ruled):
+        return node.input.start_of_all
     starts = {child.start_of_all for child in inputs_of(node)}
     if isinstance(node, Source | Aggregate):
         starts.add(node.start)
@@ -421,6 +451,9 @@ def shape(node: Node) -> str:
         case Unnest():
             kind = f"{len(node.fields)}|{node.outer}"
             return digest("unnest", _key(node, node.input), expression_key(node.array), kind)
+        case Ruled():
+            rows = _key(node, node.input)
+            return digest("rules", rows, node.rules.shape, predicate_key(node.predicate))
         case Union():
             return digest("union", *sorted(_key(node, i) for i in node.inputs))
         case Windowed():
@@ -553,6 +586,7 @@ __all__ = [
     "Plan",
     "Project",
     "Ranked",
+    "Ruled",
     "Semijoin",
     "Source",
     "Union",
@@ -561,6 +595,7 @@ __all__ = [
     "canonical_order",
     "inputs_of",
     "is_relation",
+    "rule_tables_of",
     "sources_of",
     "starting",
     "symmetries",

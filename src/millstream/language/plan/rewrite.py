@@ -30,6 +30,7 @@ from millstream.language.plan.nodes import (
     Node,
     Over,
     Project,
+    Ruled,
     Semijoin,
     Source,
     Union,
@@ -94,6 +95,24 @@ def push_filter_into_join(node: Node) -> Node:
         return node
     terms = conjuncts(join.predicate) + conjuncts(node.predicate)
     return _with_predicate(join, terms) or node
+
+
+def push_filter_into_rules(node: Node) -> Node:
+    """Conjuncts over the row alone run before rules are looked for; others choose the rules.
+
+    One that can raise moves below only if all before it did.
+    """
+    if not (isinstance(node, Filter) and isinstance(node.input, Ruled)):
+        return node
+    ruled = node.input
+    width = len(ruled.input.schema)
+    below: list[Expr] = []
+    kept: list[Expr] = list(conjuncts(ruled.predicate))
+    for term in conjuncts(node.predicate):
+        of_row = all(c < width for c in columns_of(term))
+        (below if of_row and (total(term) or not kept) else kept).append(term)
+    rows = settle_filter(_filtered(ruled.input, below)) if below else ruled.input
+    return Ruled(rows, ruled.rules, conjunction(tuple(kept)))
 
 
 def settle_join_predicate(node: Node) -> Node:
@@ -357,6 +376,7 @@ FILTER_RULES: tuple[Rule, ...] = (
     push_filter_through_project,
     push_filter_through_window,
     push_filter_into_join,
+    push_filter_into_rules,
     push_filter_into_union,
 )
 RULES: tuple[Rule, ...] = (
@@ -407,6 +427,19 @@ def _once(node: Node) -> Node:
             raise InternalError(f"rewrite rule {rule.__name__} changed the types of a plan")
         node = changed
     return node
+
+
+def starting_at(node: Node, start: int) -> Node:
+    """The same plan over rows from a start on; rules are never cut."""
+    match node:
+        case Source():
+            return replace(node, start=start)
+        case Ruled():
+            return replace(node, input=starting_at(node.input, start))
+        case Aggregate():
+            return replace(node, input=starting_at(node.input, start), start=start)
+        case _:
+            return with_inputs(node, lambda below: starting_at(below, start))
 
 
 def read_by(node: Node, reader: str) -> Node:

@@ -25,6 +25,7 @@ from millstream.language.plan.nodes import (
     Plan,
     Project,
     Ranked,
+    Ruled,
     Semijoin,
     Source,
     Union,
@@ -65,6 +66,7 @@ Kind = OneOf[
     "table_join",
     "table_semijoin",
     "table_rank",
+    "rules",
 ]
 REJECTED_NAMES = ("reason", "record", "file", "row")  # columns of a stream's malformed rows
 
@@ -78,6 +80,11 @@ class Operator:
     node: Node
     core: Node | None
     inputs: tuple[str, ...]  # streams, each once
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Inputs that are read whole at every step and hold no result back."""
+        return (stream_of(self.core.rules),) if isinstance(self.core, Ruled) else ()
 
     @property
     def label(self) -> str:
@@ -149,7 +156,9 @@ def pane_length(node: Aggregate) -> int:
 def is_core(node: Node) -> bool:
     """Whether a node needs more than the row at hand."""
     match node:
-        case Join() | Semijoin() | Aggregate() | Distinct() | Ranked() | Over() | Matched():
+        case (
+            Join() | Semijoin() | Aggregate() | Distinct() | Ranked() | Over() | Matched() | Ruled()
+        ):
             return True
         case Emit():
             return node.kind != "istream" or has_rows(node.input) or is_relation(node.input)
@@ -410,6 +419,8 @@ def _kind(core: Node) -> Kind:
             return "over"
         case Matched():
             return "match"
+        case Ruled():
+            return "rules"
         case Emit() if is_relation(core.input):
             return "running_emit"
         case _:

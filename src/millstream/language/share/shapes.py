@@ -18,6 +18,7 @@ from millstream.language.plan.nodes import (
     Over,
     Project,
     Ranked,
+    Ruled,
     Semijoin,
     Source,
     Union,
@@ -54,6 +55,8 @@ def _own(node: Node) -> tuple[str, ...]:
             return (expression_key(_blank(node.array)), str(node.outer))
         case Windowed():
             return (window_key(node.window),)
+        case Ruled():
+            return (node.rules.stream, predicate_key(node.predicate))
         case Join():
             return (predicate_key(_blank(node.predicate)) if node.predicate else "",)
         case Semijoin():

@@ -11,6 +11,7 @@ from millstream.spark.operators.matching.logic import MatchLogic
 from millstream.spark.operators.over.neighbours import OverLogic
 from millstream.spark.operators.panes import CombineLogic, PartialLogic
 from millstream.spark.operators.ranking import RankLogic
+from millstream.spark.operators.rules.matching import RulesLogic
 from millstream.spark.operators.running import RunningLogic
 from millstream.spark.operators.running_emit import RunningEmitLogic
 from millstream.spark.operators.semijoins import SemijoinLogic
@@ -37,6 +38,7 @@ LOGIC: dict[Kind, Logic] = {
     "table_join": TableJoinLogic(),
     "table_semijoin": TableSemijoinLogic(),
     "table_rank": TableRankLogic(),
+    "rules": RulesLogic(),
 }
 
 __all__ = ["LOGIC", "Logic"]

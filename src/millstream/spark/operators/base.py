@@ -40,6 +40,7 @@ class Step(PlannedStep):
             planned.last_row,
             read,
             prepared,
+            bounds=planned.bounds,
         )
 
 

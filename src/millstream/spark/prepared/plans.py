@@ -31,7 +31,7 @@ from millstream.spark.versions import arrow_schema
 from millstream.store.reach import window_of
 from millstream.store.segments import Segment, SegmentStore
 
-KINDS = ("map", "partial", "combine", "join")
+KINDS = ("map", "partial", "combine", "join", "rules")
 ROWS_MAX = 100_000  # that a step reads; of more of them, planning is the smaller part
 BYTES_MAX = 8 << 20
 THROUGH_GATEWAY_MAX = 1 << 18  # bytes of a result: more of them come through a socket
@@ -75,12 +75,14 @@ def small(job: TrainStep) -> bool:
     if job.steps[0].operator.kind == "combine":
         ended = any(step.after == FOREVER for step in job.steps)
         return not ended and bool(_layouts(job) if job.members else read)
-    return any(i.fresh for i in job.steps[0].inputs.values())
+    sides = job.steps[0].operator.sides
+    return any(i.fresh for s, i in job.steps[0].inputs.items() if s not in sides)
 
 
 def key_of(job: TrainStep) -> Key:
     """Steps with the same key have the same plan but for rows and numbers."""
-    return tuple(s.operator.id for s in job.steps), bool(job.members), _layouts(job)
+    ids, bounds = tuple(s.operator.id for s in job.steps), job.steps[0].bounds
+    return ids, bool(job.members), _layouts(job), bounds
 
 
 def _layouts(job: TrainStep) -> tuple[int, ...]:

@@ -101,6 +101,13 @@ class Ownership:
             found.setdefault(row["query"], []).append(row["operator"])
         return {query: tuple(operators) for query, operators in found.items()}
 
+    def hosted_for(self, query: str) -> tuple[str, ...]:
+        """The operators of one query that run here."""
+        rows = self.ledger.rows(
+            "SELECT operator FROM hosted WHERE query = ? ORDER BY operator", (query,)
+        )
+        return tuple(r["operator"] for r in rows)
+
     def users(self, operator: str) -> tuple[str, ...]:
         """The queries for which an operator runs here."""
         rows = self.ledger.rows(

@@ -21,6 +21,7 @@ from millstream.language.plan.nodes import (
     Over,
     Project,
     Ranked,
+    Ruled,
     Semijoin,
     Source,
     Union,
@@ -68,7 +69,7 @@ class _Maker:
                 return below, self._window_s(node)
             case Emit():
                 return self.visit(node.input)
-            case Filter() | Project() | Unnest():
+            case Filter() | Project() | Unnest() | Ruled():
                 below, window_s = self.visit(node.input)
                 return self._add(node, (below,), 0.0), window_s
             case Aggregate() | Distinct() | Ranked() | Over() | Matched():

@@ -25,6 +25,7 @@ from millstream.language.cql.functions import (
 )
 from millstream.language.cql.literals import ConstantError, cast, interval, negated, number, string
 from millstream.language.cql.parsing.parser import Text
+from millstream.language.cql.parsing.rules import HINT as RULES_HINT
 from millstream.language.cql.parsing.syntax import Span, span_of
 from millstream.language.cql.spark_functions import CALLABLE
 from millstream.language.cql.types import canonical
@@ -363,6 +364,8 @@ def _kind(node: exp.Expr) -> str:
 def _hint(node: exp.Expr) -> str:
     if isinstance(node, exp.Subquery | exp.Select | exp.Exists | exp.Any | exp.All):
         return SUBQUERY_HINT
+    if isinstance(node, exp.Placeholder):
+        return f"a parameter belongs to a table of rules: {RULES_HINT}"
     if isinstance(node, exp.Window):
         return "OVER stands in SELECT and QUALIFY: QUALIFY v > LAG(v) OVER (ORDER BY ts)"
     return ""

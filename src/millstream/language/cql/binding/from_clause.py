@@ -31,6 +31,7 @@ from millstream.language.cql.binding.relations import (
     join_input,
 )
 from millstream.language.cql.binding.resolution import resolver
+from millstream.language.cql.binding.rows.rules import ITEM_HINT, ruled
 from millstream.language.cql.binding.rows.unnest import unnested
 from millstream.language.cql.binding.scope import Member, Scope, is_time
 from millstream.language.cql.binding.tables.forms import Beside
@@ -38,6 +39,7 @@ from millstream.language.cql.binding.tables.joins import joined_tables
 from millstream.language.cql.binding.tables.system_time import as_instants, refuse_without_version
 from millstream.language.cql.catalog import Catalog
 from millstream.language.cql.parsing.parser import Text
+from millstream.language.cql.parsing.syntax import RulesSyntax
 from millstream.language.cql.parsing.unnesting import UnnestSyntax
 from millstream.language.plan.expressions import Call, Column, Expr, conjunction
 from millstream.language.plan.nodes import (
@@ -106,6 +108,9 @@ class FromBinder:
         self._refuse_equal_names(items)
         refuse_without_version(self._text, items)
         unnests: list[UnnestSyntax] = select.meta.get("unnests", [])
+        rules: RulesSyntax | None = select.meta.get("rules")
+        if rules is not None:
+            return self._with_rules(items, unnests, rules)
         if unnests:
             return self._with_elements(items, unnests)
         if any(isinstance(item.rows, Constants) for item in items) and len(items) > 1:
@@ -184,6 +189,19 @@ class FromBinder:
         rows, members = unnested(self._text, item.rows, (member,), unnests, typed)
         found = self._single(replace(item, rows=rows))
         return replace(found, scope=Scope(members, found.rows.schema))
+
+    def _with_rules(
+        self, items: list[Item], unnests: list[UnnestSyntax], rules: RulesSyntax
+    ) -> From:
+        """One item, and the rules that hold for its rows."""
+        item = items[0]
+        plain = item.window is None and item.lifetime is Lifetime.OPEN
+        if len(items) > 1 or unnests or not plain or isinstance(item.rows, Constants):
+            raise self._text.error("FOR EACH over more than the rows of a stream", rules.span,
+                                   ITEM_HINT)  # fmt: skip
+        rows, member = ruled(self._text, self._catalog, item.rows, rules)
+        found = self._single(replace(item, rows=rows))
+        return replace(found, scope=Scope((*found.scope.members, member), rows.schema))
 
     def _inputs(
         self, select: exp.Select, items: list[Item]

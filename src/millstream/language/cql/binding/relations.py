@@ -24,6 +24,7 @@ from millstream.language.plan.nodes import (
     Over,
     Project,
     Ranked,
+    Ruled,
     Semijoin,
     Source,
     Union,
@@ -89,7 +90,7 @@ def without_windows(node: Node) -> Node | None:
     gives the rows back. Windows of rows hide some rows, joins and DISTINCT need the intervals.
     """
     match node:
-        case Source() | Aggregate() | Emit() | Ranked() | Semijoin() | Over() | Matched():
+        case Source() | Aggregate() | Emit() | Ranked() | Semijoin() | Over() | Matched() | Ruled():
             return node
         case Windowed(input=inner, window=window):
             return None if isinstance(window, Rows) else without_windows(inner)

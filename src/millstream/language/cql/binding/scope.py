@@ -41,6 +41,7 @@ class Member:
     offset: int = 0
     time: Expr = ROW_TIME  # how its own time is read: the row's, or a column that carries it
     lateral: bool = False  # columns that were added to the rows of another item
+    unnamed: bool = False  # columns that only a qualified name means
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,16 @@ class Scope:
         return self.members[found[0]] if found else None
 
     def qualified(self, member: Member, name: str) -> Expr:
-        if is_time(name):
+        if is_time(name) and not member.unnamed:
             return member.time
         found = lookup(name, [c.name for c in member.columns])
         if not found:
             names = [c.name for c in member.columns]
+            if member.unnamed:
+                raise NameLookupError(
+                    f"unknown parameter :{name}{did_you_mean(name, names)}",
+                    f"parameters: {', '.join(f':{n}' for n in names)}",
+                )
             raise NameLookupError(
                 f"unknown column {member.name}.{name}{did_you_mean(name, [*names, TIME])}",
                 f"columns of {member.name}: {', '.join([*names, TIME])}",
@@ -81,7 +87,7 @@ class Scope:
         shared = lookup(name, [c.name for c in self.merged])
         if shared:
             return Column(self.merged[shared[0]].position)
-        everything = [(m, c) for m in self.members for c in m.columns]
+        everything = [(m, c) for m in self.members if not m.unnamed for c in m.columns]
         found = lookup(name, [c.name for _, c in everything])
         if not found:
             raise self._unknown(name)
@@ -93,11 +99,13 @@ class Scope:
         return Column(member.offset + column.position)
 
     def knows(self, name: str) -> bool:
-        return bool(lookup(name, [c.name for m in self.members for c in m.columns]))
+        named = (m for m in self.members if not m.unnamed)
+        return bool(lookup(name, [c.name for m in named for c in m.columns]))
 
     def _unknown(self, name: str) -> NameLookupError:
-        names = list(dict.fromkeys(c.name for m in self.members for c in m.columns))
-        aliases = [m.name for m in self.members if m.name]
+        named = [m for m in self.members if not m.unnamed]
+        names = list(dict.fromkeys(c.name for m in named for c in m.columns))
+        aliases = [m.name for m in named if m.name]
         if lookup(name, aliases):
             return NameLookupError(f"{name} is a stream, not a column", f"write {name}.column")
         hint = f"columns: {', '.join([*names, TIME])}" if len(names) <= 30 else ""

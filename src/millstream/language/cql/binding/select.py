@@ -30,6 +30,7 @@ from millstream.language.cql.binding.ranking.clauses import ranking_of
 from millstream.language.cql.binding.ranking.top_n import with_ranks
 from millstream.language.cql.binding.relations import Bound, Lifetime, as_stream
 from millstream.language.cql.binding.resolution import Positioned, resolver, with_positions
+from millstream.language.cql.binding.rows.rules import AGGREGATE_HINT
 from millstream.language.cql.binding.scope import Member, Named, is_time, spelt
 from millstream.language.cql.binding.storing import refuse_incomparable, refuse_unwritable
 from millstream.language.cql.binding.tables.scalars import HIDDEN, ScalarBinder
@@ -100,6 +101,12 @@ class SelectBinder:
         near = [part for o in outputs for w in overs(o.node) for part in parts_of(w)]
         found = [f for node in (*(o.node for o in outputs), *near) for f in find(node)]
         having = select.args.get("having")
+        if "rules" in select.meta:
+            if found or select.args.get("group") or having is not None:
+                raise self._text.error(
+                    "an aggregate with parameters", select.meta["rules"].span, AGGREGATE_HINT
+                )
+            outputs = [_rule_name(select, source), *outputs]
         if found or select.args.get("group") or (having is not None and find(having.this)):
             if source.outer:
                 raise self._fail(
@@ -172,7 +179,7 @@ class SelectBinder:
         return _renamed(outputs)
 
     def _star(self, node: exp.Expr, source: From) -> list[Output]:
-        members = tuple(m for m in source.scope.members if not _unnamed(m))
+        members = tuple(m for m in source.scope.members if not _unnamed(m) and not m.unnamed)
         if isinstance(node, exp.Column):
             parts = [part.name for part in node.parts[:-1]]
             member = source.scope.member(parts[-1])
@@ -406,6 +413,18 @@ def _lifetime(chosen: Chosen) -> Lifetime:
 def _unnamed(member: Member) -> bool:
     """An item that the text does not name, so that `*` has nothing of it."""
     return member.name == LISTED or (member.name or "").startswith(HIDDEN)
+
+
+def _rule_name(select: exp.Select, source: From) -> Output:
+    """The first column of a rule set's result: which rule a row is for."""
+    member = source.scope.members[-1]
+    first, span = member.columns[0], select.meta["rules"].span
+    node = exp.Column(
+        this=exp.to_identifier(first.name), table=exp.to_identifier(member.name, quoted=True)
+    )
+    for part in node.walk():
+        part.meta.update(start=span.start, end=span.end)
+    return Output(first.name, node, True)
 
 
 def _is_own_time(node: exp.Expr, source: From) -> bool:

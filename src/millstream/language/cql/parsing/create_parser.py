@@ -1,16 +1,22 @@
-"""CREATE STREAM, CREATE QUERY and CREATE VIEW."""
+"""CREATE STREAM, CREATE QUERY, CREATE RULES and CREATE VIEW."""
 
 from typing import Any
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from millstream.language.cql.parsing.syntax import CqlSyntaxError, CreateSyntax, Span
+from millstream.language.cql.parsing.rules import mark_rules
+from millstream.language.cql.parsing.syntax import (
+    CqlSyntaxError,
+    CreateSyntax,
+    RulesSyntax,
+    Span,
+)
 from millstream.language.cql.parsing.window_parser import WindowParser
 
 CREATE_HINT = (
     "CREATE STREAM name (columns) WITH (...), CREATE QUERY name AS SELECT ..., "
-    "or CREATE VIEW name AS SELECT ..."
+    "CREATE RULES name FROM table AS SELECT ..., or CREATE VIEW name AS SELECT ..."
 )
 TABLE_HINT = (
     "a stream: CREATE STREAM name (columns) WITH (...); a table of constants: "
@@ -30,6 +36,8 @@ class CreateParser(WindowParser):
             syntax = self._parse_create_stream(create)
         elif self._match_text_seq("QUERY"):
             syntax = self._parse_create_query(create)
+        elif self._match_text_seq("RULES"):
+            syntax = self._parse_create_rules(create)
         elif self._match_text_seq("VIEW"):
             syntax = self._parse_create_view(create)
         else:
@@ -57,6 +65,23 @@ class CreateParser(WindowParser):
         return CreateSyntax(
             "query", name.name, span, query=query, from_beginning=beginning, body=body
         )
+
+    def _parse_create_rules(self, create: Token) -> CreateSyntax:
+        """`CREATE RULES name FROM table [FROM BEGINNING] AS query`."""
+        name = self._name("rule set")
+        if not self._match(TokenType.FROM):
+            self.raise_error("expected FROM and a rule table")
+        first = self._curr
+        table = self._name("rule table")
+        rules = RulesSyntax(table.name, Span(first.start, self._prev.end))
+        beginning = self._match_text_seq("FROM", "BEGINNING")
+        query, body = self._parse_body()
+        mark_rules(query, rules)
+        span = Span(create.start, body.end)
+        return CreateSyntax(
+            "query", name.name, span, query=query, from_beginning=bool(beginning), body=body,
+            rules=rules,
+        )  # fmt: skip
 
     def _parse_create_view(self, create: Token) -> CreateSyntax:
         name = self._name("view")

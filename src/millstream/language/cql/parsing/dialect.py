@@ -14,7 +14,8 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from millstream.language.cql.parsing.match_parser import MatchParser
-from millstream.language.cql.parsing.syntax import CqlSyntaxError, EmitSyntax, Span
+from millstream.language.cql.parsing.rules import mark_rules
+from millstream.language.cql.parsing.syntax import CqlSyntaxError, EmitSyntax, RulesSyntax, Span
 from millstream.language.cql.parsing.table_parser import TableParser
 from millstream.language.cql.parsing.unnesting import FUNCTIONS, UnnestSyntax
 
@@ -62,7 +63,19 @@ class CqlParser(MatchParser, TableParser):
         refinement = self._parse_refinement()
         if refinement is not None:
             result.meta["refinement"] = refinement
+        self._parse_for_each(result)
         return result
+
+    def _parse_for_each(self, query: exp.Expr) -> None:
+        """`FOR EACH table` behind a query with parameters."""
+        if not self._match_text_seq("FOR", "EACH"):
+            return
+        first = self._curr
+        name = self._parse_id_var(any_token=False) if first else None
+        if not isinstance(name, exp.Identifier):
+            self.raise_error("expected a rule table after FOR EACH")
+        assert isinstance(name, exp.Identifier)
+        mark_rules(query, RulesSyntax(name.name, Span(first.start, self._prev.end)))
 
     def _parse_emitted(self) -> exp.Expr | None:
         """`ISTREAM (SELECT ...)`."""

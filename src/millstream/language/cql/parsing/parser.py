@@ -1,4 +1,4 @@
-"""Text to statements: CREATE STREAM, CREATE QUERY, CREATE VIEW, or a query by itself.
+"""Text to statements: CREATE STREAM, QUERY, RULES or VIEW, or a query by itself.
 
 Only the shape of the text is judged here; names and types are the binder's.
 """
@@ -67,11 +67,12 @@ class SelectStatement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CreateQuery:
-    """CREATE QUERY name [FROM BEGINNING] AS query."""
+    """CREATE QUERY name [FROM BEGINNING] AS query; with `rules`, CREATE RULES name FROM rules."""
 
     name: str
     select: SelectStatement
     from_beginning: bool = False
+    rules: str = ""  # the rule table, where it stands before the query
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -238,7 +239,8 @@ def _statement(text: Text, tree: exp.Expr) -> Statement:
         select = SelectStatement(text, syntax.query, span=syntax.body)
         if syntax.kind == "view":
             return CreateView(syntax.name, select, syntax.span)
-        return CreateQuery(syntax.name, select, syntax.from_beginning)
+        rules = "" if syntax.rules is None else syntax.rules.table
+        return CreateQuery(syntax.name, select, syntax.from_beginning, rules)
     return CreateStream(_definition(text, syntax))
 
 
@@ -264,9 +266,10 @@ def _definition(text: Text, syntax: CreateSyntax) -> StreamDefinition:
         else:
             options[name] = _length(text, name, value, span)
     try:
-        bare = StreamDefinition(syntax.name, tuple(columns), str(options.pop("time", "")))
-        return replace(
-            bare,
+        return StreamDefinition(
+            syntax.name,
+            tuple(columns),
+            str(options.pop("time", "")),
             lateness_us=options.pop("lateness", 0),
             idle_us=options.pop("idle", None),
             max_ahead_us=options.pop("max_ahead", None),

@@ -75,6 +75,14 @@ class PivotSyntax:
 
 
 @dataclass(frozen=True, slots=True)
+class RulesSyntax:
+    """FOR EACH table, or CREATE RULES name FROM table: a query with parameters, a row a rule."""
+
+    table: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class EmitSyntax:
     kind: str  # istream, dstream, rstream
     span: Span
@@ -82,7 +90,7 @@ class EmitSyntax:
 
 @dataclass(frozen=True, slots=True)
 class CreateSyntax:
-    """CREATE STREAM, CREATE QUERY or CREATE VIEW, as written."""
+    """CREATE STREAM, CREATE QUERY, CREATE RULES or CREATE VIEW, as written."""
 
     kind: str  # stream, query, view
     name: str
@@ -92,6 +100,7 @@ class CreateSyntax:
     query: exp.Expr | None = None
     from_beginning: bool = False
     body: Span | None = None  # of the query
+    rules: RulesSyntax | None = None  # of CREATE RULES
 
 
 class CqlSyntaxError(ParseError):

@@ -1,0 +1,1 @@
+"""Many rules over live rows: registered, changed and dropped while data flows."""

@@ -1,0 +1,1 @@
+"""Rows beside rules: which rules hold for each row."""
