@@ -69,7 +69,7 @@ def test_a_manager_without_memory_learns_the_way_from_who_runs_it() -> None:
     learning._learn_queries(turn, replace(NOTHING, queries={"q": other}))
     plans.compiled(turn, Compile(CQL), MEANING)
     assert turn.state.queries["q"].operators == ("o:abc",), "nobody has told otherwise yet"
-    told = HostedQuery(CQL, 7, ("o:abc",), True, WAYS)
+    told = HostedQuery(CQL, 7, ("o:abc",), True, ways=WAYS)
     learning._learn_queries(turn, replace(NOTHING, queries={"q": told}))
     assert turn.state.queries["q"].phase == "compiling", "what it has is asked again"
     plans.compiled(turn, Compile(CQL), MEANING)

@@ -27,8 +27,9 @@ from millstream.engine.steps.runner import StepRunner
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.system_streams import PREFIX
 from millstream.language.cql.views import whole_text
-from millstream.language.plan.nodes import Plan, rule_tables_of, sources_of
+from millstream.language.plan.nodes import Plan, sources_of
 from millstream.language.plan.schema import Field
+from millstream.language.plan.walks import rule_tables_of
 from millstream.language.plan.windows import BEGINNING
 from millstream.language.share.dataflow import (
     REJECTED_NAMES,

@@ -18,7 +18,7 @@ from millstream.app.shell.words import COMMANDS, at_prompt
 from millstream.control.snapshot.model import DecisionSnapshot, Results, Snapshot, known_names
 from millstream.core.errors import CqlError, UsageError
 from millstream.edge.dashboard.serving import DashboardServer
-from millstream.language.cql.completion import Known
+from millstream.language.cql.parsing.completion import Known
 from millstream_bench.pages.synthetic_system import SyntheticSystem
 
 KNOWN = Known(

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from millstream.language.cql.completion import Known, candidates, fitting
+from millstream.language.cql.parsing.completion import Known, candidates, fitting
 
 COMMANDS: Mapping[str, str] = {
     r"\d": "streams and queries; \\d NAME tells of one",

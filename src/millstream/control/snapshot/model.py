@@ -26,7 +26,7 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import PlainSerializer
 
-from millstream.language.cql.completion import Known
+from millstream.language.cql.parsing.completion import Known
 
 VERSION = 1  # of this contract; grows with a change that an older reader would misunderstand
 

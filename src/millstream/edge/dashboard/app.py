@@ -52,7 +52,7 @@ from millstream.edge.http.browsers import Browsers
 from millstream.edge.http.roles import asker, for_all, reads, submits
 from millstream.edge.http.serving import Application, Header
 from millstream.edge.views.readiness import add_readiness, told
-from millstream.language.cql.completion import Known, candidates
+from millstream.language.cql.parsing.completion import Known, candidates
 
 STATIC = Path(__file__).parent / "static"
 BODY_BYTES_MAX = 256 << 10

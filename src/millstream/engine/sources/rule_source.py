@@ -21,7 +21,8 @@ from millstream.engine.sources.push_source import PushSource
 from millstream.engine.sources.rule_file import changes, rules_in
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.rule_tables import REMOVED, SINCE, parameters_of
-from millstream.language.plan.nodes import rule_tables_of, sources_of
+from millstream.language.plan.nodes import sources_of
+from millstream.language.plan.walks import rule_tables_of
 from millstream.language.plan.windows import BEGINNING
 from millstream.language.share.dataflow import base_stream
 from millstream.store.arrivals.appending import TIME_MIN, Appended, Appender, Rows

@@ -39,12 +39,12 @@ from millstream.language.plan.nodes import (
     Unnest,
     Windowed,
     inputs_of,
-    windows_of,
 )
 from millstream.language.plan.row_patterns import written
 from millstream.language.plan.rule_index import rule_index
 from millstream.language.plan.schema import Field, Schema
 from millstream.language.plan.sql_text import DATED, sql
+from millstream.language.plan.walks import windows_of
 from millstream.language.plan.windows import (
     BEGINNING,
     Calendar,

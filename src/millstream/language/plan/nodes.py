@@ -384,24 +384,6 @@ def sources_of(node: Node) -> tuple[Source, ...]:
     return tuple(sorted(found.values(), key=lambda s: (s.stream, s.start)))
 
 
-def rule_tables_of(node: Node) -> tuple[Source, ...]:
-    """The rule tables under a node: they say nothing about how far its rows have come."""
-    found = (node.rules,) if isinstance(node, Ruled) else ()
-    return (*found, *(table for below in inputs_of(node) for table in rule_tables_of(below)))
-
-
-def windows_of(node: Node) -> Iterator[Window]:
-    """The windows that the intervals of a node's rows come from."""
-    match node:
-        case Windowed(window=window):
-            yield window
-        case Filter() | Project() | Join() | Union():
-            for below in inputs_of(node):
-                yield from windows_of(below)
-        case _:
-            pass
-
-
 def is_relation(node: Node) -> bool:
     """Whether rows of this node are changes (`+`, `-`) of a table."""
     match node:
@@ -595,10 +577,8 @@ __all__ = [
     "canonical_order",
     "inputs_of",
     "is_relation",
-    "rule_tables_of",
     "sources_of",
     "starting",
     "symmetries",
-    "windows_of",
     "with_inputs",
 ]

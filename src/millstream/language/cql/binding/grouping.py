@@ -14,7 +14,8 @@ from millstream.language.cql.literals import interval
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.syntax import Span
 from millstream.language.plan.expressions import Call, Column, Expr, Time, columns_of
-from millstream.language.plan.nodes import Filter, Join, Node, Project, Union, Windowed, windows_of
+from millstream.language.plan.nodes import Filter, Join, Node, Project, Union, Windowed
+from millstream.language.plan.walks import windows_of
 from millstream.language.plan.windows import (
     Calendar,
     Change,
