@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from millstream.client.manager_client import ManagerAwayError, ManagerClient
+from millstream.client.manager_client import ManagerClient
 from millstream.control.admission.estimates import CYCLE_S
 from millstream.control.admission.planning_state import HEADROOM
+from millstream.core.errors import AwayError
 from millstream.decide.schedule import costs
 from millstream.edge.http.kept_port import keep_port
 from millstream.edge.peers.local_cluster import LAUNCH
@@ -69,7 +70,7 @@ def until(look: Any) -> Any:
 def answers(client: ManagerClient) -> bool:
     try:
         told = client.status()["processors"]
-    except ManagerAwayError:
+    except AwayError:
         return False
     return bool(told.get("p1", {}).get("state") == "up")
 

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from millstream.client import arrow_types, relation
-from millstream.client.manager_client import ManagerAwayError, ManagerClient
+from millstream.client.manager_client import ManagerClient
 from millstream.client.results import ResultReader
 from millstream.client.system import ResultPage
 from millstream.control.definitions import stream_table
-from millstream.core.errors import ResourceError, StateError, UsageError
+from millstream.core.errors import AwayError, ResourceError, StateError, UsageError
 from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import FOREVER
 from millstream.store.delivery import Result
@@ -151,7 +151,7 @@ def test_a_gap_is_never_passed_over() -> None:
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(400, UsageError), (401, UsageError), (409, StateError), (503, ManagerAwayError),
+    [(400, UsageError), (401, UsageError), (409, StateError), (503, AwayError),
      (507, ResourceError)],
 )  # fmt: skip
 def test_errors_come_back_as_what_they_are(status: int, kind: type[Exception]) -> None:

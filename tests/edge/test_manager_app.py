@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from millstream.app.cli import run
-from millstream.client.manager_client import ManagerAwayError, ManagerClient, manager_url
-from millstream.core.errors import StateError, UsageError
+from millstream.client.manager_client import ManagerClient, manager_url
+from millstream.core.errors import AwayError, StateError, UsageError
 from millstream.edge.http.kept_port import KeptPort
 from millstream.edge.manager.settings import ManagerSettings
 from millstream.edge.peers.local_cluster import LAUNCH
@@ -55,7 +55,7 @@ class Process:
         assert self.process.poll() is None, self.process.communicate()[1]
         try:
             self.client.status()
-        except ManagerAwayError:
+        except AwayError:
             return False
         return True
 
@@ -125,7 +125,7 @@ def test_queries_live_through_a_kill_of_the_manager(manager: Process, world: Wor
     submit_both(manager)
     before = manager.client.placement()["operators"]
     manager.kill()
-    with pytest.raises(ManagerAwayError):
+    with pytest.raises(AwayError):
         manager.client.status()
     manager.start()
     wait(lambda: all_up(manager))

@@ -16,8 +16,8 @@ import pytest
 from control_calls import until
 
 from millstream.app.session import Session
-from millstream.client.manager_client import ManagerAwayError, ManagerClient
-from millstream.core.errors import StateError, UsageError
+from millstream.client.manager_client import ManagerClient
+from millstream.core.errors import AwayError, StateError, UsageError
 from millstream.edge.http.kept_port import KeptPort
 from millstream.edge.peers.local_cluster import LAUNCH
 from millstream.edge.processor.app import ProcessorServer, ProcessorSettings
@@ -70,7 +70,7 @@ def rows(first: int, count: int) -> list[dict[str, Any]]:
 def answers(client: ManagerClient) -> bool:
     try:
         return bool(client.status())
-    except ManagerAwayError:
+    except AwayError:
         return False
 
 

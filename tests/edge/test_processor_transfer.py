@@ -22,14 +22,14 @@ from millstream.control.protocol.commands import (
     Stop,
     TakeInventory,
 )
-from millstream.core.errors import ResourceError
+from millstream.core.errors import AwayError, ResourceError
 from millstream.edge.peers.peers import HttpPeers
 from millstream.edge.processor import execution_engine, stream_receiver
 from millstream.edge.processor.app import ProcessorServer, ProcessorSettings
 from millstream.store.consumers import remote
 from millstream.store.ledger_file import HomeTakenOverError
 from millstream.store.moves.records import Place
-from millstream.store.moves.transfer import PeerAwayError, RefusedError
+from millstream.store.moves.transfer import RefusedError
 from plain_plane import PlainPlane
 
 STREAM = "o:1"
@@ -168,9 +168,9 @@ def test_refusals_and_absence_are_told_apart(pair: Pair) -> None:
     assert gone.value.code == "gone"
     nobody = peers(Place("p9", "http://127.0.0.1:9"))
     for question in (lambda: nobody.ready("m"), lambda: list(nobody.fetch(STREAM, 1, 1))):
-        with pytest.raises(PeerAwayError):
+        with pytest.raises(AwayError):
             question()
-    with pytest.raises(PeerAwayError, match="nobody has said"):
+    with pytest.raises(AwayError, match="nobody has said"):
         peers(Place("p9"))
     peers.learn("p9", pair.servers[0].url)
     assert peers(Place("p9")).expect(STREAM, "x") == (1, 1)

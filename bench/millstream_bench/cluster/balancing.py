@@ -33,10 +33,9 @@ from millstream.control.protocol.commands import (
     StartStream,
     TakeInventory,
 )
-from millstream.core.errors import ResourceError
+from millstream.core.errors import AwayError, ResourceError
 from millstream.edge.http.kept_port import KeptPort
 from millstream.edge.processor.client import ProcessorClient
-from millstream.store.moves.transfer import PeerAwayError
 from millstream_bench.cluster.daemon import Daemon
 
 PROCESSORS = 3
@@ -324,6 +323,6 @@ def _rows(clients: list[ProcessorClient], query: str) -> list[dict[str, Any]]:
                 if answer["next"] == following or not answer["rows"]:
                     return found
                 following = answer["next"]
-        except PeerAwayError:
+        except AwayError:
             continue
     return []

@@ -8,10 +8,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from millstream.core.errors import ResourceError
+from millstream.core.errors import AwayError, ResourceError
 from millstream.edge.http.kept_port import KeptPort
 from millstream.edge.processor.client import ProcessorClient
-from millstream.store.moves.transfer import PeerAwayError
 
 START_SECONDS = 180.0
 STOP_SECONDS = 60.0
@@ -37,7 +36,7 @@ class Daemon:
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
                 self.client.get("/health")
-            except PeerAwayError:
+            except AwayError:
                 time.sleep(0.2)
             else:
                 return

@@ -15,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from millstream.client.manager_client import ManagerAwayError, ManagerClient
+from millstream.client.manager_client import ManagerClient
 from millstream.control.protocol.replies import Compiled
+from millstream.core.errors import AwayError
 from millstream.edge.http.kept_port import KeptPort
 from millstream.edge.peers.local_cluster import LAUNCH
 from millstream.sim.managed.managed_cluster import table, tree
@@ -60,7 +61,7 @@ class Manager:
         )  # fmt: skip
         self.client = ManagerClient(f"http://127.0.0.1:{self.port}")
         while True:
-            with suppress(ManagerAwayError):
+            with suppress(AwayError):
                 self.client.status()
                 break
             time.sleep(0.1)

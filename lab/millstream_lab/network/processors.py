@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from millstream.client.manager_client import ManagerAwayError, ManagerClient
+from millstream.client.manager_client import ManagerClient
 from millstream.client.results import ResultReader
-from millstream.core.errors import MillstreamError, ResourceError, StateError
+from millstream.core.errors import AwayError, MillstreamError, ResourceError, StateError
 from millstream.edge.peers.local_cluster import LAUNCH
 from millstream_lab.namespaces import PORT, Namespaces
 
@@ -178,7 +178,7 @@ def _start(network: Namespaces, folder: Path, heap: str) -> None:
 
 
 def _all_up(client: ManagerClient) -> bool:
-    with suppress(ManagerAwayError, OSError):
+    with suppress(AwayError, OSError):
         told = client.status()["processors"]
         return all(told.get(site, {}).get("state") == "up" for site in SITES)
     return False
@@ -339,6 +339,6 @@ class _Subscriber:
                             )
                             self.delays_ms += [now_ms - max(pair) for pair in sent]
                     reader.acknowledge()
-                except (ManagerAwayError, StateError, OSError):
+                except (AwayError, StateError, OSError):
                     reader = None
                     self._over.wait(0.5)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream.client.arrow_types import empty_table
-from millstream.client.manager_client import ManagerAwayError, ManagerClient, manager_url
+from millstream.client.manager_client import ManagerClient, manager_url
 from millstream.client.pulled_delivery import Positions, PulledDelivery
 from millstream.client.pushing import entrance, posted
 from millstream.client.relation import summed
@@ -23,7 +23,7 @@ from millstream.client.results import RejectReader, ResultReader
 from millstream.client.system import POLL_S, Figures, RegisteredQuery, Submission, tables_of
 from millstream.control.definitions.qos_table import specification_table
 from millstream.control.definitions.stream_table import table_of
-from millstream.core.errors import StateError, UsageError
+from millstream.core.errors import AwayError, StateError, UsageError
 from millstream.decide.schedule.quality import Specification
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.rule_tables import is_rule_table
@@ -259,7 +259,7 @@ class ClusterSystem:
 
     def look(self) -> None:
         """Queries that failed on their data end here."""
-        with suppress(ManagerAwayError):
+        with suppress(AwayError):
             if all(d.endless for d in self.results):
                 self._input_over = bool(self._definitions) and self._streams_ended()
             answers = {q["name"]: q for q in self.client.queries()}

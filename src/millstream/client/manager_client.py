@@ -11,10 +11,9 @@ from urllib.parse import quote
 
 from millstream.client.http import HttpClient, checked_url
 from millstream.client.keyring import TOKEN
-from millstream.core.errors import AwayError, StateError, UsageError
+from millstream.core.errors import StateError, UsageError
 
 MANAGER = "MILLSTREAM_MANAGER"
-ManagerAwayError = AwayError
 Answer = dict[str, Any]
 
 

@@ -17,9 +17,9 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millstream.client.manager_client import ManagerAwayError, ManagerClient
+from millstream.client.manager_client import ManagerClient
 from millstream.client.system import ResultPage
-from millstream.core.errors import MillstreamError, StateError
+from millstream.core.errors import AwayError, MillstreamError, StateError
 from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import FOREVER
 from millstream.store.delivery import Result
@@ -58,7 +58,7 @@ class StreamReader:
         self.idle = False
         try:
             page = self._page(wait_s)
-        except (ManagerAwayError, StateError):
+        except (AwayError, StateError):
             time.sleep(min(LOOK_AGAIN_S, wait_s))
             self.url = self.find()  # restarted elsewhere, or moved
             return
@@ -71,7 +71,7 @@ class StreamReader:
             self._refuse_gap(self.following, segment)
             try:
                 table = self._rows(segment) if segment["rows"] else None
-            except (ManagerAwayError, StateError) as error:
+            except (AwayError, StateError) as error:
                 self._look_again(error)
                 return
             self._vain = 0
@@ -103,14 +103,14 @@ class StreamReader:
                 hint="somebody else has read this result, or it was read before",
             )
 
-    def _look_again(self, error: ManagerAwayError | StateError) -> None:
+    def _look_again(self, error: AwayError | StateError) -> None:
         """Rows have moved or were merged since the page was made, or their processor went: the next
         page says where they are."""
         self._vain += 1
         if self._vain > VAIN_MAX:
             raise error
         time.sleep(min(LOOK_AGAIN_S, 0.05 * self._vain))
-        if isinstance(error, ManagerAwayError):
+        if isinstance(error, AwayError):
             self.url = self.find()
 
     def _page(self, wait_s: float, following: int | None = None) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class ResultReader(StreamReader):
     def find(self) -> str:
         try:
             told = self.manager.query(self.query)
-        except ManagerAwayError:
+        except AwayError:
             return self.url
         if told["result"] and told["result"] != self.stream:
             # begun again, because a processor was lost: numbers begin again too
@@ -191,7 +191,7 @@ class ResultReader(StreamReader):
         url = f"{self.url}/queries/{quote(self.query, safe='')}/ack"
         try:
             self.manager.ask("POST", url, {"next": self.following})
-        except (ManagerAwayError, StateError):
+        except (AwayError, StateError):
             return  # said with the next ones
 
 
@@ -212,7 +212,7 @@ class RejectReader(StreamReader):
         return f"{self.url}/streams/{self.stream}/{verb}"
 
     def find(self) -> str:
-        with suppress(ManagerAwayError, StateError):
+        with suppress(AwayError, StateError):
             return str(self.manager.entrance(self._base)["url"])
         return self.url
 

@@ -16,8 +16,8 @@ import pytest
 
 from millstream.app.cli import run
 from millstream.app.session import Session
-from millstream.client.manager_client import ManagerAwayError, ManagerClient
-from millstream.core.errors import MillstreamError, UsageError
+from millstream.client.manager_client import ManagerClient
+from millstream.core.errors import AwayError, MillstreamError, UsageError
 from millstream.edge.peers.local_cluster import LAUNCH, LocalCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
@@ -120,7 +120,7 @@ def wait(look: Callable[[], Any], what: str, seconds: float = 90.0) -> Any:
     while True:
         try:
             found = look()
-        except (ManagerAwayError, MillstreamError):
+        except (AwayError, MillstreamError):
             found = None
         if found:
             return found

@@ -29,9 +29,10 @@ from millstream.control.protocol.commands import (
     Stop,
     TakeOver,
 )
+from millstream.core.errors import AwayError
 from millstream.edge.http.kept_port import KeptPort
 from millstream.edge.processor.client import ProcessorClient
-from millstream.store.moves.transfer import PeerAwayError, RefusedError
+from millstream.store.moves.transfer import RefusedError
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 
@@ -69,7 +70,7 @@ class Daemon:
         while True:
             try:
                 self.client.get("/health")
-            except PeerAwayError:
+            except AwayError:
                 assert time.monotonic() < deadline, self.home.with_suffix(".log").read_text()
                 time.sleep(0.2)
             else:
@@ -114,7 +115,7 @@ def insist(daemon: Daemon, *commands: Any, seconds: float = 300) -> list[Any]:
         except RefusedError as error:
             if error.code != "busy" or time.monotonic() > deadline:
                 raise
-        except PeerAwayError:
+        except AwayError:
             if time.monotonic() > deadline:
                 raise
         time.sleep(0.1)

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from millstream.client.manager_client import ManagerAwayError, ManagerClient
-from millstream.core.errors import MillstreamError, ResourceError, UsageError
+from millstream.client.manager_client import ManagerClient
+from millstream.core.errors import AwayError, MillstreamError, ResourceError, UsageError
 from millstream.edge.http.kept_port import KeptPort, keep_port
 
 START_S = 120.0
@@ -143,12 +143,12 @@ class LocalCluster:
     def _manager_up(self) -> bool:
         try:
             self.client.status()
-        except ManagerAwayError:
+        except AwayError:
             return False
         return True
 
     def _all_up(self) -> bool:
-        with suppress(ManagerAwayError):
+        with suppress(AwayError):
             told = self.client.status()["processors"]
             return all(told.get(p.name, {}).get("state") == "up" for p in self.processors)
         return False

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from millstream.control.moves.table import Phase
-from millstream.core.errors import MillstreamError
+from millstream.core.errors import AwayError, MillstreamError
 from millstream.store.machine_failures import first_line
-from millstream.store.moves.transfer import PeerAwayError, RefusedError
+from millstream.store.moves.transfer import RefusedError
 
 if TYPE_CHECKING:
     from millstream.engine.processor import Processor
@@ -92,7 +92,7 @@ class StreamReceiver:
                 self.troubles.pop(stream, None)
                 if self._leads_here(stream):
                     self._stopping.wait(CROWDED_SECONDS)  # until this processor takes over
-            except PeerAwayError:
+            except AwayError:
                 self._changed.wait(patience)
                 patience = min(patience * 2, PATIENCE_SECONDS[1])
             except RefusedError as refusal:

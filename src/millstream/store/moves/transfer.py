@@ -23,7 +23,6 @@ from millstream.store.segments import Segment
 PAGE_SEGMENTS_MAX = 200
 PAGE_BYTES_MAX = 64 << 20
 CHUNK = 1 << 20
-PeerAwayError = errors.AwayError
 RefusedError = errors.RefusedError
 
 
@@ -51,7 +50,7 @@ class Page:
 
 
 class Peer(Protocol):
-    """Another processor. Every method may raise PeerAwayError or RefusedError."""
+    """Another processor. Every method may raise AwayError or RefusedError."""
 
     def page(self, stream: str, after: int, consumer: str, epoch: int, wait: float) -> Page: ...
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from millstream.store.moves.transfer import PeerAwayError
+from millstream.core.errors import AwayError
 
 SILENT_CODE = 3
 LINES = 5  # of what happened lately
@@ -50,7 +50,7 @@ def _asked(url: str) -> dict[str, Any] | None:
     client = ProcessorClient("", url)
     try:
         return client.get("/balance")
-    except PeerAwayError:
+    except AwayError:
         return None
     finally:
         client.close()
