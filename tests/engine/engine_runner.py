@@ -85,6 +85,7 @@ class EngineRunner:
         self._runs += 1
         home = self.folder / f"run-{self._runs}"
         engine = Engine(home, SparkPlane(self.spark, prepared=self.prepared), self.settings)
+        engine.check_new = lambda _: None  # type: ignore[method-assign]  # made-up joins may be products
         declare(engine, streams)
         for name, cql in queries.items():
             engine.add_query(name, cql)

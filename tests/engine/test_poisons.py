@@ -61,6 +61,7 @@ def check_outcome(outcome: dict[str, Any]) -> None:
     assert outcome["lives"] <= RESTARTS_MAX + 1, what
 
 
+@pytest.mark.soak
 def test_some_poisons_stop_nobody_else(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def test_mistakes_are_told_without_spark(
     assert "exclude each other" in capsys.readouterr().err
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_a_query_of_a_run_goes_on(
     spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -23,6 +23,7 @@ from millstream.app.runs.job_edits import JobEdits
 from millstream.control.definitions.qos_table import quality_of, specification_of, table_of
 from millstream.core.errors import MillstreamError, UsageError
 from millstream.core.json_files import read_json, write_whole
+from millstream.core.lock import locked
 from millstream.decide.schedule.goal_text import MAY_DROP
 from millstream.decide.schedule.quality import DEFAULT, Quality
 from millstream.engine.scheduling.figures import scheduling_figures
@@ -212,6 +213,26 @@ def leave_wish(home: Path, wish: Mapping[str, Any]) -> Path:
     name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
     write_whole(folder / f"{name}.wish", wish)
     return folder / f"{name}.answer"
+
+
+def answered(
+    home: Path, wish: Mapping[str, Any], seconds_max: float, *, keep: bool = False
+) -> dict[str, Any] | None:
+    """What a run that goes on answers to a wish; UsageError where it refuses. None where it does
+    not answer in time: with `keep`, the next run finds the wish."""
+    answer_file = leave_wish(home, wish)
+    deadline = time.monotonic() + seconds_max
+    while locked(home) and time.monotonic() < deadline:
+        answer = read_json(answer_file)
+        if answer is not None:
+            answer_file.unlink(missing_ok=True)
+            if "error" in answer:
+                raise UsageError(answer["error"], detail=answer["detail"], hint=answer["hint"])
+            return answer
+        time.sleep(0.1)
+    if not keep:
+        answer_file.with_suffix(".wish").unlink(missing_ok=True)
+    return None
 
 
 def live_figures(home: Path) -> dict[str, Any] | None:

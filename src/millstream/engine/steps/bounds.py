@@ -15,7 +15,7 @@ from millstream.core.errors import MillstreamError, UsageError
 from millstream.engine.ports import Step, TrainStep
 from millstream.language.plan.nodes import Join, Node, Plan, is_relation, sources_of
 from millstream.language.plan.products import endless_groups, joins_of, linked, outermost_window
-from millstream.language.plan.windows import FOREVER, reach
+from millstream.language.plan.windows import FOREVER, Rows, reach
 from millstream.language.share.dataflow import base_stream, leaves, stream_of
 from millstream.store.ledger import Ledger
 
@@ -59,7 +59,7 @@ def pairs(step: Step) -> int:
     if not isinstance(join, Join):
         return 0
     groups = linked(join)
-    if len(groups) < 2:
+    if len(groups) < 2 or any(_counted(member) for member in join.inputs):
         return 0
     everything = prod(_rows(step, join, group, new=True) for group in groups)
     new = everything - prod(_rows(step, join, group, new=False) for group in groups)
@@ -74,6 +74,12 @@ def _near(join: Join, groups: Sequence[Iterable[int]], span: int) -> float:
     """What part of all combinations lies near enough in time to meet."""
     lengths = [max(_length(join.inputs[m]) for m in group) for group in groups]
     return prod(min(1.0, (lengths[0] + length + 1) / span) for length in lengths[1:])
+
+
+def _counted(member: Node) -> int:
+    """How many rows a window of rows holds; 0 for one of time."""
+    window = outermost_window(member)
+    return window.window.count if window is not None and isinstance(window.window, Rows) else 0
 
 
 def _length(member: Node) -> int:
@@ -118,6 +124,8 @@ def _in_one_window(join: Join, ledger: Ledger) -> int:
 
 def _held(member: Node, ledger: Ledger) -> float:
     """Rows that the window of a join's input holds, as far as its streams tell; 0 where unknown."""
+    if rows := _counted(member):
+        return rows
     length = _length(member)
     streams = {base_stream(source.stream) for source in sources_of(member)}
     found = 0.0

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from millstream.language.plan.expressions import Call, columns_of, conjuncts
 from millstream.language.plan.nodes import Filter, Join, Node, Project, Windowed, inputs_of
-from millstream.language.plan.windows import FOREVER, reach
+from millstream.language.plan.windows import Unbounded
 
 
 def outermost_window(node: Node) -> Windowed | None:
@@ -24,9 +24,9 @@ def outermost_window(node: Node) -> Windowed | None:
 
 
 def endless(member: Node) -> bool:
-    """Whether rows of a join's input stay for ever, by its window."""
+    """Whether rows of a join's input stay for ever, by its window; those of [ROWS n] give way."""
     window = outermost_window(member)
-    return window is not None and reach(window.window) == FOREVER
+    return window is not None and isinstance(window.window, Unbounded)
 
 
 def linked(join: Join) -> list[set[int]]:

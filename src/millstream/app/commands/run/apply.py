@@ -5,7 +5,6 @@ Shows the difference, then does it. Exit codes: 0 done, or nothing to do; 1 it c
 """
 
 import json
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +15,6 @@ from millstream.app.config.job_changes import JobChanges, KnownQuery, changes_of
 from millstream.app.runs.folder import RunFolder
 from millstream.client.manager_client import ManagerClient, manager_url
 from millstream.core.errors import StateError, UsageError
-from millstream.core.json_files import read_json
 from millstream.core.lock import locked
 
 ANSWER_SECONDS_MAX = 120.0
@@ -109,22 +107,14 @@ def _on_run(job: Job, out: Path, *, dry_run: bool, quiet: bool) -> dict[str, Any
 
 def _asked(home: Path, job: Job) -> dict[str, Any]:
     """What the run answers to the wish for another job."""
-    from millstream.app.runs.live_run import APPLY, leave_wish  # noqa: PLC0415
+    from millstream.app.runs.live_run import APPLY, answered  # noqa: PLC0415
 
-    answer_file = leave_wish(home, {APPLY: str(job.path.absolute())})
-    deadline = time.monotonic() + ANSWER_SECONDS_MAX
-    while locked(home) and time.monotonic() < deadline:
-        answer = read_json(answer_file)
-        if answer is not None:
-            answer_file.unlink(missing_ok=True)
-            if "error" in answer:
-                raise UsageError(answer["error"], detail=answer["detail"], hint=answer["hint"])
-            return answer
-        time.sleep(0.1)
-    answer_file.with_suffix(".wish").unlink(missing_ok=True)
-    raise StateError(
-        "the run has not answered", hint="look at what it prints, then apply the file again"
-    )
+    answer = answered(home, {APPLY: str(job.path.absolute())}, ANSWER_SECONDS_MAX)
+    if answer is None:
+        raise StateError(
+            "the run has not answered", hint="look at what it prints, then apply the file again"
+        )
+    return answer
 
 
 # -- a cluster ------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ Exit codes: 0 done; 1 shown, and a limit is not met; 2 a mistake, or no such run
 
 import json
 import os
-import time
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,10 +15,9 @@ from rich.table import Table
 
 from millstream.app.config import load_job
 from millstream.app.runs.folder import STATE
-from millstream.app.runs.live_run import leave_wish, live_figures
+from millstream.app.runs.live_run import answered, live_figures
 from millstream.client.keyring import TOKEN
 from millstream.core.errors import StateError, UsageError
-from millstream.core.json_files import read_json
 from millstream.core.lock import locked
 from millstream.decide.schedule.goal_text import specification_from_text
 
@@ -103,17 +101,7 @@ def _by_folder(out: Path, wish: dict[str, Any]) -> dict[str, Any] | None:
             raise StateError(f"no run goes on in {out}", hint="start it, or try again in a second")
         found: dict[str, Any] = live["scheduling"]
         return found
-    answer_file = leave_wish(home, wish)
-    deadline = time.monotonic() + ANSWER_SECONDS_MAX
-    while locked(home) and time.monotonic() < deadline:
-        answer = read_json(answer_file)
-        if answer is not None:
-            answer_file.unlink(missing_ok=True)
-            if "error" in answer:
-                raise UsageError(answer["error"], detail=answer["detail"], hint=answer["hint"])
-            return answer
-        time.sleep(0.1)
-    return None
+    return answered(home, wish, ANSWER_SECONDS_MAX, keep=True)
 
 
 def show(figures: dict[str, Any], console: Console) -> None:

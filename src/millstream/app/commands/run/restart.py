@@ -6,18 +6,16 @@ or will; 1 nobody answers; 2 a mistake, or a query that cannot go on.
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from millstream.app.runs.folder import STATE, RunFolder
-from millstream.app.runs.live_run import RESTART, leave_wish
+from millstream.app.runs.live_run import RESTART, answered
 from millstream.client.keyring import TOKEN
 from millstream.client.manager_client import ManagerClient, manager_url
 from millstream.core.errors import StateError, UsageError
-from millstream.core.json_files import read_json
 from millstream.core.lock import locked
 
 ANSWER_SECONDS_MAX = 30.0
@@ -70,14 +68,7 @@ def _by_folder(out: Path, query: str) -> tuple[dict[str, Any], str]:
         return {"restarted": query, "later": told}, f"{query}: {told}"
     if not locked(home):
         raise StateError(f"no run goes on in {out}", hint="start it, with the same command")
-    answer_file = leave_wish(home, {RESTART: query})
-    deadline = time.monotonic() + ANSWER_SECONDS_MAX
-    while locked(home) and time.monotonic() < deadline:
-        answer = read_json(answer_file)
-        if answer is not None:
-            answer_file.unlink(missing_ok=True)
-            if "error" in answer:
-                raise UsageError(answer["error"], detail=answer["detail"], hint=answer["hint"])
-            return answer, f"{query} goes on"
-        time.sleep(0.1)
-    raise StateError(f"the run in {out} does not answer", hint="look whether it has ended")
+    answer = answered(home, {RESTART: query}, ANSWER_SECONDS_MAX)
+    if answer is None:
+        raise StateError(f"the run in {out} does not answer", hint="look whether it has ended")
+    return answer, f"{query} goes on"
