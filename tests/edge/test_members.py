@@ -161,6 +161,7 @@ def test_members_come_and_go_and_a_record_outlives_its_acceptor(tmp_path: Path) 
         cluster.until(lambda: cluster.up("p0") == ["p0"], 2.0)  # it said goodbye
 
 
+@pytest.mark.soak  # every point at which it may die: tests/control/test_leading.py
 def test_an_acceptor_that_dies_in_the_middle_leaves_nothing_half_done(tmp_path: Path) -> None:
     with members(tmp_path, 3) as cluster:
         declared(cluster)
@@ -201,7 +202,7 @@ def manager(folder: Path, joins: str) -> Iterator[ManagerClient]:
         process.wait()
 
 
-def test_a_manager_takes_over_what_runs_and_hands_it_back(tmp_path: Path) -> None:
+def test_a_manager_takes_over_what_runs_and_hands_back_what_is_then_drained(tmp_path: Path) -> None:
     with members(tmp_path, 2) as cluster:
         declared(cluster, "a", "b")
         cluster.clients["p1"].submit("q", "a+1 b+2", from_beginning=True, wait_s=40)
@@ -217,6 +218,12 @@ def test_a_manager_takes_over_what_runs_and_hands_it_back(tmp_path: Path) -> Non
         cluster.until(lambda: cluster.clients["p0"].submit("after", "b+9")["state"] == "running")
         names = {q["name"]: q["state"] for q in cluster.clients["p1"].queries()}
         assert names == dict.fromkeys(("q", "led", "after"), "running")
+        told = cli("status", "--to", cluster.url("p1"))
+        assert told.returncode == 0, told.stderr
+        assert "p0" in told.stdout
+        drained = cluster.clients["p1"].drain("p0", wait_s=60)
+        assert drained["entering"][0]["stream"] == "a", "where rows enter stays"
+        assert set(places(cluster, "p0", "q").values()) == {"p1"}
         fed(cluster, "p0", "ab")
         assert cluster.rows("p1", "q") == expected(a=1, b=2)
         assert cluster.rows("p1", "led") == expected(a=5, b=6)
@@ -288,20 +295,7 @@ def test_who_speaks_another_version_or_nonsense_is_told_and_nothing_is_stuck(
     three.clients["p1"].drop("still", 20)
 
 
-def test_a_member_is_drained_through_another_one(tmp_path: Path) -> None:
-    with members(tmp_path, 2) as cluster:
-        declared(cluster, "a", "b")
-        cluster.clients["p0"].submit("q", "a+1 b+2", from_beginning=True, wait_s=40)
-        told = cli("status", "--to", cluster.url("p1"))
-        assert told.returncode == 0, told.stderr
-        assert "p0" in told.stdout
-        drained = cluster.clients["p1"].drain("p0", wait_s=60)
-        assert drained["entering"][0]["stream"] == "a", "where rows enter stays"
-        assert set(places(cluster, "p0", "q").values()) == {"p1"}
-        fed(cluster, "p0", "ab")
-        assert cluster.rows("p1", "q") == expected(a=1, b=2)
-
-
+@pytest.mark.soak
 def test_an_address_that_is_no_member_is_told_once(tmp_path: Path) -> None:
     with (
         members(tmp_path, 1) as cluster,

@@ -27,7 +27,6 @@ from millstream.core.errors import RefusedError
 
 NUMBER_MAX = 1 << 50  # beyond it, what was told is no epoch and no beat
 STEP_MAX = 10**6  # by which another's epoch or beat may grow between two looks at it
-SEED = "seed:"  # before an address of which only that is known
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from millstream.client.http import AsyncHttpClient, json_of, told_error
@@ -44,6 +44,7 @@ DONE_S = 8.0  # to wait until everybody has done what was asked for
 LINGER_S = 0.5  # for the next wish of the same client
 BUSY_S = 10.0  # nobody waits any more, and something is still under way
 ASK_S = 3.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,20 @@ class MemberDriver(ManagerDriver):
             clock=clock,
         )  # fmt: skip
         self._leads, self._check, self._fed = leads, check, fed
+        self.ready = False  # it has learned, and acts
+
+    async def until(self, look: Callable[[ManagerState], T | None], wait_s: float) -> T | None:
+        """As any driver; who leads no more makes nobody wait."""
+
+        def unless_outdone(state: ManagerState) -> T | None:
+            if self.ready and state.superseded:
+                raise RefusedError(
+                    "led", "somebody else leads now", detail=state.superseded,
+                    hint="ask again in a moment; a manager, where there is one, knows what became",
+                )  # fmt: skip
+            return look(state)
+
+        return await super().until(unless_outdone, wait_s)
 
     def feed(self, event: Event) -> None:
         self._check(event)
@@ -190,6 +205,8 @@ class MemberDesk:
         """This member as the leader of all; several wishes at once share one time of leading."""
         self._loop = asyncio.get_running_loop()
         async with self._gate:
+            if self._lead is not None and self._lead.driver.state.superseded:
+                await self._end(self._lead)
             if self._lead is None or self._lead.over:
                 self._lead = await self._begun()
             lead = self._lead
@@ -197,11 +214,6 @@ class MemberDesk:
         try:
             yield lead.driver
             await lead.driver.until(leading.is_done, DONE_S)
-            if lead.driver.state.superseded:
-                raise RefusedError(
-                    "led", "somebody else leads now", detail=lead.driver.state.superseded,
-                    hint="ask again in a moment; a manager, where there is one, knows what became",
-                )  # fmt: skip
         finally:
             await self._record(lead.driver.state)
             lead.users -= 1
@@ -230,6 +242,7 @@ class MemberDesk:
                 "busy", driver.state.superseded or "other members do not tell what they have",
                 detail=", ".join(silent), hint="try again in a moment",
             )  # fmt: skip
+        driver.ready = True
         lead.keeping = asyncio.get_running_loop().create_task(self._keep(lead))
         return lead
 
@@ -300,6 +313,8 @@ class MemberDesk:
         lead.keeping = asyncio.get_running_loop().create_task(self._keep(lead))
 
     async def _end(self, lead: _Lead) -> None:
+        if lead.over:
+            return
         lead.over = True
         if lead.driver.state.live:
             self._state = leading.shown(
