@@ -16,12 +16,8 @@ from millstream.engine.settings import EngineSettings
 from plain_plane import PlainPlane, read
 
 QUERIES = (1, 2, 3)
-TABLE = {
-    "name": "a",
-    "columns": {"ts": "timestamp", "c0": "bigint"},
-    "time": "ts",
-    "source": "push",
-}
+COLUMNS = {"ts": "timestamp", "c0": "bigint"}
+TABLE = {"name": "a", "columns": COLUMNS, "time": "ts", "source": "push"}
 
 
 class Led(PlainCluster):
@@ -31,10 +27,13 @@ class Led(PlainCluster):
         self.manager = manager
         super().__init__(folder, 0, None)  # type: ignore[arg-type]
 
-    def open(self, name: str) -> ProcessorServer:
+    def server(self, name: str) -> ProcessorServer:
         settings = ProcessorSettings(manager=self.manager.client.url)
         plane = PlainPlane(compiled, compute)
-        server = ProcessorServer(name, self.folder / name, plane, settings, EngineSettings(slots=1))
+        return ProcessorServer(name, self.folder / name, plane, settings, EngineSettings(slots=1))
+
+    def open(self, name: str) -> ProcessorServer:
+        server = self.server(name)
         server.processor.new_owner.warm_rounds = 0
         server.start()
         self.alive[name] = server
