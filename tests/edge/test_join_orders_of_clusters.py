@@ -118,7 +118,11 @@ def test_what_was_joined_for_one_query_is_read_by_another(cluster: Joining) -> N
     client.start_streams()
     shared = set(told["dbca"]["admission"]["reused"])
     assert shared, "a part of the first is one of the second"
-    assert told["dbca"]["admission"]["ways"]
+    ways = told["dbca"]["admission"]["ways"]
+    assert any(stream in shared for inputs in ways.values() for stream in inputs)
+    running = [s.processor.engine.operators for s in cluster.alive.values()]
+    inputs = {o.id: list(o.inputs) for operators in running for o in operators.values()}
+    assert ways.items() <= inputs.items(), "what was chosen is what runs"
     cluster.push(slice(0, 8))
     part = min(shared)
     place = {o["id"]: o["processor"] for o in client.placement()["operators"]}[part]
