@@ -28,9 +28,15 @@ from millstream.language.plan.nodes import Filter, Node, Plan, Source, Union
 from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import BEGINNING
 from millstream.language.share.dataflow import Operator, result_stream, starting_at, state_stream
+from millstream.sim.managed.plain_plane import (
+    PlainCompiler,
+    PlainEvaluator,
+    PlainPlane,
+    read,
+    write,
+)
 from millstream.store import reach
 from millstream.store.segments import Segment
-from plain_plane import PlainCompiler, PlainEvaluator, PlainPlane, read, write
 
 COLUMNS = (Field("c0", "bigint"),)
 TIMING = Timing(gossip_s=0.2, silent_s=2.5)
