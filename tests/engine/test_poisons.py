@@ -32,7 +32,7 @@ from millstream.app.session.session import Session
 from millstream.engine import delivering
 
 pytestmark = pytest.mark.spark
-QUICK = ("cross", "wide", "nesting", "division", "cast", "gz", "hanging", "full")
+QUICK = ("cross", "wide", "nesting", "division", "cast", "hanging", "full")
 GOOD, GOOD_QUICK = 50, 6
 RESTARTS_MAX = 2  # for one poison
 
