@@ -334,6 +334,7 @@ def main(folder: Path, good: int, names: list[str]) -> None:
             note(folder, outcome)
         finish(life)
     except Exception as error:
+        time.sleep(2.0)  # Java may be on its way out
         machine = session.here("x").engine.plane.machine
         process = None if machine is None else machine.process()
         ended = process is not None and process.poll() is not None
