@@ -102,6 +102,7 @@ QUERIES: dict[str, Whole] = {
         "AuctionBids.endtime = MaxBids.endtime AND AuctionBids.num >= MaxBids.maxn",
         f"SELECT auction, num FROM (SELECT *, max(num) OVER (PARTITION BY e) AS most FROM "
         f"({COUNTED})) WHERE num >= most",
+        refused="a join with a table that changes",
     ),
     "q6": Whole(
         "SELECT Q.seller, AVG(Q.final) OVER (PARTITION BY Q.seller ORDER BY Q.date_time "

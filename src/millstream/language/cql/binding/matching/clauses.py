@@ -20,6 +20,7 @@ from millstream.language.cql.catalog import Catalog
 from millstream.language.cql.literals import string
 from millstream.language.cql.parsing.match_parser import MatchSyntax
 from millstream.language.cql.parsing.parser import Text
+from millstream.language.cql.user_aggregates import mark_aggregates
 from millstream.language.plan.expressions import (
     Call,
     Column,
@@ -55,6 +56,8 @@ class MatchBinder:
 
     def bind(self, syntax: MatchSyntax, source: Bound) -> Bound:
         self._refuse_source(syntax, source)
+        for clause in (*syntax.measures, *(d.condition for d in syntax.definitions)):
+            mark_aggregates(self._text, clause, self._catalog)
         scope = Scope((Member(None, source.columns),), source.node.schema)
         names = tuple(dict.fromkeys(variables_of(syntax.pattern)))
         self._refuse_names(syntax, names)
