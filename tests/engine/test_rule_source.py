@@ -152,8 +152,10 @@ def test_a_rule_needs_a_name_and_the_table_no_end(setting: Setting) -> None:
 
 
 def test_rules_are_kept_though_nobody_reads_them(setting: Setting) -> None:
+    setting.ask()
     for number in range(3):
         setting.add({"rule": f"r{number}", "low": 1.0})
+        setting.reading(1_000_000 * number)
     Retention(setting.streams, {}).retain(["s:limits"])
     assert len(setting.source.present()) == 3
 
