@@ -57,8 +57,6 @@ class Retention:
         if "#" in stream:  # state: replaced by its operator
             return None
         places = self.ledger.consumers(stream)
-        if any(consumer.kind == "rules" for consumer in places):
-            return None
         readers = [o for o in list(self.operators.values()) if stream in o.inputs]
         reached = {o.id: marks(self.ledger, o) for o in readers}
         starts = {o.id: self.ledger.cursor(o.id, stream)[0] for o in readers}
