@@ -29,6 +29,8 @@ IMPORTED_AS = {
     "prometheus-client": "prometheus_client",
     "prompt-toolkit": "prompt_toolkit",
     "confluent-kafka": "confluent_kafka",
+    "paho-mqtt": "paho",
+    "nats-py": "nats",
 }
 BROUGHT_ALONG = {
     "starlette": "fastapi",

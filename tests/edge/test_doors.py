@@ -32,7 +32,7 @@ OPEN = {"/health", "/live", "/ready"}
 READ = {
     "GET /", "GET /alarms", "GET /api/events", "GET /api/history",
     "GET /api/history/{kind}/{name:path}",
-    "GET /api/queries/{name}/results",
+    "GET /api/queries/{name}/results", "GET /api/settings",
     "GET /api/snapshot", "GET /balance", "GET /decisions", "GET /metrics", "GET /moves",
     "GET /members", "GET /placement", "GET /qos", "GET /queries", "GET /queries/{name}",
     "GET /queries/{query}/rows",

@@ -6,7 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_kafka_source import Home, awaited, rows
+from broker_home import awaited, rows
+from test_kafka_source import home_of
 from test_loop_without_spark import opened
 
 from kafka_broker import Broker
@@ -64,9 +65,10 @@ def test_pushed_rows_are_told_by_the_engine(told: list[str], tmp_path: Path) -> 
     engine.close()
 
 
-def test_messages_of_a_topic(kafka: Broker, told: list[str], tmp_path: Path) -> None:
-    home = Home(tmp_path / "home", kafka, "gains")
-    source = home.source(say=told.append)
+def test_messages_of_a_topic(kafka: Broker, tmp_path: Path) -> None:
+    home = home_of(tmp_path / "home", kafka, "gains")
+    told = home.notices
+    source = home.source()
     kafka.send("gains", rows(1))
     source.start()
     awaited(source, lambda: home.values().total() >= 1)
