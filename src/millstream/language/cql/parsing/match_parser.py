@@ -32,6 +32,8 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<name>[^\W\d]\w*)|(?P<count>\{\s*\d*\s*(?:,\s*\d*\s*)?\})|(?P<sign>\S))"
 )
 
+AFTER_MEASURES = ("ONE", "ALL", "AFTER", "PATTERN")  # how the clause behind them begins
+
 
 @dataclass(frozen=True, slots=True)
 class Definition:
@@ -115,13 +117,15 @@ class MatchParser(ForeignWindowParser):
             TokenType.DOT
         ):
             self._advance()
-        measure = self._parse_expression()
-        if not isinstance(measure, exp.Alias):
+        measure = self._parse_disjunction()
+        named = self._match(TokenType.ALIAS) or not self._match_texts(AFTER_MEASURES, advance=False)
+        name = self._parse_id_var(any_token=False) if named else None
+        if name is None:
             spot = self._prev
             raise CqlSyntaxError(
                 "a measure needs a name", Span(spot.start, spot.end), "LAST(A.x) AS x"
             )
-        return measure
+        return self.expression(exp.Alias(this=measure, alias=name))
 
     def _parse_rows_per_match(self) -> None:
         first = self._curr
