@@ -266,7 +266,9 @@ def _fix_start(turn: Turn, query: Query, reading: Mapping[str, set[str]]) -> Non
         s: max(marks[p, s].retained_from for p in where) for s, where in places.items() if where
     }
     # a part that began later is of no use to it; what its text says first would have its very id
-    others = [s for s in query.shared if s in retained and s not in query.operators]
+    compiled = query.compiled.operators if query.compiled is not None else ()
+    first = {*query.operators, *(o.id for o in compiled)}
+    others = [s for s in query.shared if s in retained and s not in first]
     avoided = tuple(s for s in others if retained[s] > (query.start or 0))
     kept = max((at for s, at in retained.items() if s not in avoided), default=0)
     if query.start is not None and (kept <= query.start or query.given):
