@@ -49,8 +49,17 @@ QUERIES = {
     " WINDOW w AS (PARTITION BY name ORDER BY ts)",
     "calendar": "SELECT name, count(*) AS c, window_start AS d FROM a"
     " [RANGE 1 DAY SLIDE 1 DAY IN 'Europe/Berlin'] GROUP BY name",
+    "match": "SELECT * FROM a MATCH_RECOGNIZE (PARTITION BY name ORDER BY ts MEASURES count(*) AS c"
+    ", LAST(UP.n) AS top PATTERN (UP{2,} DOWN) WITHIN INTERVAL '30' SECONDS"
+    " DEFINE UP AS n > PREV(n), DOWN AS n < FIRST(UP.n)) AS m",
+    "table_join": "SELECT x.name, x.c, y.c AS d FROM (SELECT name, count(*) AS c FROM a GROUP BY"
+    " name) x JOIN (SELECT name, count(*) AS c FROM b GROUP BY name) y ON x.name = y.name",
+    "table_semijoin": "SELECT name, c FROM (SELECT name, count(*) AS c FROM a GROUP BY name) x"
+    " WHERE name IN (SELECT name FROM b GROUP BY name)",
+    "table_rank": "SELECT name, count(*) AS c FROM a GROUP BY name ORDER BY c DESC, name LIMIT 2",
     "times": "SELECT ts AS t, n FROM a WHERE n < 5",
 }
+BY_HAND = {"rules"}  # somebody adds the rows of a rule table: test_rules.py
 
 
 def answers(
@@ -106,7 +115,7 @@ def test_collected_and_written_results_are_equal(spark: Any, here: Any, tmp_path
         assert written[name] == rows, name
     from millstream.spark.operators import LOGIC  # noqa: PLC0415
 
-    assert kinds == set(LOGIC), "every kind of operator has run"
+    assert kinds == set(LOGIC) - BY_HAND, "every kind of operator has run"
 
 
 CHOSEN = ("join", "combine", "running", "times")
