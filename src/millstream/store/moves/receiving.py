@@ -28,7 +28,7 @@ class Receiver:
 
     def __init__(self, me: str, streams: Streams, ownership: Ownership, peers: Peers) -> None:
         self.me, self.ownership, self.peers = me, ownership, peers
-        self.ledger, self._files, self._remove = streams.ledger, streams.files, streams.remove
+        self.ledger, self._files = streams.ledger, streams.files
         self.behind: dict[str, int] = {}  # rows that the source has and we do not, last known
         self._acknowledged: dict[str, int] = {}  # what this process has said
         self._leaving = threading.Lock()
@@ -163,15 +163,11 @@ class Receiver:
         if epoch < copy.epoch:
             raise RefusedError("stale", f"{copy.source.processor} has an old epoch")
         begun = replace(copy, next=position, epoch=epoch)
-        with self.ledger.transaction() as ledger:
+        with self.ledger.transaction():
             present = self.ownership.copy(copy.stream)
             if present != copy:
                 raise RefusedError("busy", f"the copy of {copy.stream} has changed meanwhile")
             self.ownership.set_copy(begun)
-            # of an earlier copy that somebody held: they come again
-            left = [s for s in ledger.segments(copy.stream) if s.first >= position]
-            gone = ledger.replace(left, None)
-        self._remove(gone)
         return begun
 
     def _believe(self, copy: Copy, page: Page) -> None:
