@@ -1,5 +1,6 @@
 """MQTT and NATS as sources: every message once, whoever is killed when; trouble is told."""
 
+import asyncio
 import json
 import signal
 from collections import Counter
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from broker_home import Home, awaited, cut_off_twenty_times, rows
+from nats.js import JetStreamContext
 
 from message_brokers import Process, mosquitto, nats_server, publish_mqtt, publish_nats
 from millstream.control.definitions.source_rules import SourceRules
@@ -127,7 +129,18 @@ def test_nats_twenty_kills_lose_and_double_no_message(nats: Process, tmp_path: P
     home.streams.close()
 
 
-def test_nats_what_is_there_and_then_the_end(nats: Process, tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked_after_s", [0, 0.5])
+def test_nats_what_is_there_and_then_the_end(
+    nats: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_after_s: float
+) -> None:
+    """Also where the server hands all of it over before it says how much there is."""
+    told = JetStreamContext.PushSubscription.consumer_info
+
+    async def told_late(reader: Any) -> Any:
+        await asyncio.sleep(asked_after_s)
+        return await told(reader)
+
+    monkeypatch.setattr(JetStreamContext.PushSubscription, "consumer_info", told_late)
     values = [*texts(*range(30)), "no JSON"]
     publish_nats(nats.port, "rooms.one", values, name="rooms", subjects=["rooms.>", "other"])
     publish_nats(nats.port, "other", texts(1000))

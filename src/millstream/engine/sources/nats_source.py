@@ -72,9 +72,12 @@ class NatsSource(BrokerSource):
             self._topic, stream=str(name), ordered_consumer=True, config=behind
         )
         finite = self.definition.source.get("trigger") == "available_now"
-        left = (await reader.consumer_info()).num_pending if finite else None
+        info = await reader.consumer_info()
+        # What the server has handed over already waits here: it is no longer pending, nor read.
+        handed = info.delivered.consumer_seq if info.delivered else 0
+        done = finite and not (info.num_pending or handed)
         while not self._stopped.is_set():
-            if left == 0:
+            if done:
                 self.appender.finish()
                 self._setting.arrived(self.definition.name)
                 return
@@ -86,7 +89,10 @@ class NatsSource(BrokerSource):
             messages = await self._taken(reader)
             if messages:
                 self._keep(messages)
-                left = messages[-1].metadata.num_pending if finite else None
+                about = messages[-1].metadata
+                done = finite and (
+                    not about.num_pending or about.sequence.stream >= (state.last_seq or 0)
+                )
 
     def _begin(self, first: int, last: int) -> int:
         """The number to go on with; where a stream begins is decided once."""
