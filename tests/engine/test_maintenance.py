@@ -92,6 +92,22 @@ def test_compaction_changes_no_result(
     merged.close()
 
 
+def test_nothing_goes_while_an_operator_comes(engine: Engine) -> None:
+    """An operator that has moved here is in the ledger before the loop sees it."""
+    engine.add_query("join", QUERIES["join"])
+    (operator,) = engine.operators
+    for number in range(6):
+        engine.appenders["a"].append(batch(number), {})
+        settle(engine)
+    held = engine.ledger.segments("s:a")
+    coming = engine.operators.pop(operator)
+    engine.maintenance.retain(["s:a"])
+    assert engine.ledger.segments("s:a") == held
+    engine.operators[operator] = coming
+    engine.maintenance.retain(["s:a"])
+    assert engine.ledger.segments("s:a") == held, "all of it was in reach"
+
+
 def test_rows_out_of_every_reach_go(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Maintenance, "compact", lambda self, stream: 0)
     engine.add_query("join", QUERIES["join"])

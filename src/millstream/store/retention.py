@@ -57,6 +57,8 @@ class Retention:
         if "#" in stream:  # state: replaced by its operator
             return None
         places = self.ledger.consumers(stream)
+        if any(who.kind == "operator" and who.name not in self.operators for who in places):
+            return None  # one that is just coming: how far its windows reach is not known yet
         readers = [o for o in list(self.operators.values()) if stream in o.inputs]
         reached = {o.id: marks(self.ledger, o) for o in readers}
         starts = {o.id: self.ledger.cursor(o.id, stream)[0] for o in readers}
