@@ -4,6 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 
 from millstream.app import cli
@@ -68,6 +71,30 @@ def test_a_stream_without_rows_is_told_and_no_failure(tmp_path: Path) -> None:
     assert told["cause"] == "orders.csv is empty"
     assert exit_code({"state": "finished", "warnings": [told]}) == 0
     assert exit_code({"state": "finished", "warnings": [told | {"severe": True}]}) == 4
+
+
+@pytest.mark.parametrize("format_", ["csv", "json", "parquet"])
+def test_a_file_that_breaks_off_is_told_though_it_is_one_row(tmp_path: Path, format_: str) -> None:
+    (tmp_path / "job.toml").write_text(WRONG.format(more=""))
+    (tmp_path / "orders.csv").write_text("2025-12-31 14:00:00,Ulm,1\n")
+    rejected = tmp_path / "orders.rejected"
+    rejected.mkdir()
+    reasons = ["cannot read 'x' as int (column n)", "the file breaks off after row 7: end of input"]
+    table = pa.table(
+        {"reason": reasons, "record": ["x", None], "file": ["a.gz"] * 2, "row": [3, 7]}
+    )
+    part = rejected / f"part-0000000001.{format_}"
+    if format_ == "parquet":
+        pq.write_table(table, part)
+    elif format_ == "csv":
+        pa.csv.write_csv(table, part)
+    else:
+        part.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    figures = {"orders": {"rows": 900, "late": 0, "rejected": 2}}
+    (told,) = warnings_of(load_job(tmp_path / "job.toml"), figures, tmp_path)
+    assert told["what"] == "file a.gz of orders is damaged or not whole"
+    assert told["cause"] == reasons[1]
+    assert exit_code({"state": "finished", "warnings": [told]}) == 4
 
 
 def test_a_few_bad_rows_are_no_warning(tmp_path: Path) -> None:

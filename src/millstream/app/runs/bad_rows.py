@@ -4,12 +4,14 @@ A run that puts most of a stream aside is done, but not what anybody wanted. The
 once more, as `millstream init` does, and what they tell is held against what the job declares.
 """
 
+import csv
 import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from millstream.language.plan.schema import Field
 
 MOST = 0.5  # of a stream's rows
 REASONS_READ = 1_000
+UNREADABLE = ("the file breaks off", "the file cannot be read")  # as the parser says it
+BROKEN_TOLD_MAX = 10  # files of one stream
 LOOK_S = 0.2
 REASON_S = 2.0  # for the reason of a rejected row to be written
 
@@ -38,6 +42,10 @@ def warnings_of(job: Job, streams: Mapping[str, Any], out: Path) -> list[dict[st
         if total == 0:
             what = f"stream {definition.name} had no rows"
             found.append(_warning(definition, what, *_why_empty(definition), severe=False))
+        for file, reason in _broken_files(out / f"{definition.name}.rejected"):
+            what = f"file {file} of {definition.name} is damaged or not whole"
+            change = "put a whole file in its place and choose an empty output folder"
+            found.append(_warning(definition, what, reason, change))
         if figures["rejected"] > MOST * total:
             what = f"{figures['rejected']:,} of {total:,} rows of {definition.name} were rejected"
             cause = f"most often: {_commonest(out / f'{definition.name}.rejected')}"
@@ -199,15 +207,27 @@ def _commonest(folder: Path) -> str:
     return reasons.most_common(1)[0][0] if reasons else ""
 
 
+def _broken_files(folder: Path) -> list[tuple[str, str]]:
+    """Files that nobody can read to their end, and why: one rejected row stands for each."""
+    found: dict[str, str] = {}
+    for part in sorted(folder.glob("part-*")) if folder.is_dir() else ():
+        for row in _rows(part, ["file", "reason"]):
+            if str(row["reason"]).startswith(UNREADABLE):
+                found.setdefault(str(row["file"]), str(row["reason"]))
+    return sorted(found.items())[:BROKEN_TOLD_MAX]
+
+
 def _reasons(file: Path) -> list[str]:
+    return [str(row["reason"]) for row in islice(_rows(file, ["reason"]), REASONS_READ)]
+
+
+def _rows(file: Path, names: list[str]) -> Iterator[dict[str, Any]]:
+    """Rejected rows as they were written, in the sink's format."""
     if file.suffix == ".parquet":
         import pyarrow.parquet as pq  # noqa: PLC0415
 
-        return [str(r) for r in pq.read_table(file, columns=["reason"])["reason"].to_pylist()]
-    if file.suffix == ".json":
-        lines = file.read_text(encoding="utf-8").splitlines()[:REASONS_READ]
-        return [str(json.loads(line)["reason"]) for line in lines]
-    import csv  # noqa: PLC0415
-
+        for batch in pq.ParquetFile(file).iter_batches(columns=names):
+            yield from batch.to_pylist()
+        return
     with file.open(encoding="utf-8", newline="") as text:
-        return [row["reason"] for row in csv.DictReader(text)][:REASONS_READ]
+        yield from map(json.loads, text) if file.suffix == ".json" else csv.DictReader(text)
