@@ -315,20 +315,6 @@ class Hosting(Declarations):
                 self.engine.queries.pop(query, None)
             self.engine.pause_operators()
 
-    def reset_stream(self, stream: str) -> list[str]:
-        """Forgets the rows of a stream that is no more copied here (inside a transaction).
-
-        Its columns stay; its head does not, so that a later copy begins anew.
-        """
-        head = self.ledger.stream(stream)
-        if head is None:
-            return []
-        kind, columns = head["kind"], head["columns"]
-        gone = self.ledger.drop_stream(stream)
-        self.ledger.add_stream(stream, kind)
-        self.ledger.set_columns(stream, columns)
-        return gone
-
     def tidy(self, stream: str) -> None:
         """Forgets a stream that was handed over, or copied for an operator that has left, once
         nobody reads it from this ledger any more."""
@@ -336,7 +322,7 @@ class Hosting(Declarations):
         with self.engine.lock, self.ledger.transaction():
             if self.ownership.owned(stream) is None and self.unread(stream):
                 self.ownership.drop_copy(stream)
-                gone = self.reset_stream(stream)
+                gone = self.engine.streams.reset(stream)
             self.ownership.forget_old_pointers(stream, POINTERS_KEPT)
         self.remove(gone)
 

@@ -63,6 +63,20 @@ class Streams:
             following = segments[0].first if segments else int(row["next"]) if row else 1
         self.ledger.set_cursor(consumer, stream, following, watermark)
 
+    def reset(self, stream: str) -> list[str]:
+        """Forgets the rows of a stream that is no more copied here (inside a transaction).
+
+        Its columns stay; its head does not, so that a later copy begins anew. Gives files to go.
+        """
+        head = self.ledger.stream(stream)
+        if head is None:
+            return []
+        kind, columns = head["kind"], head["columns"]
+        gone = self.ledger.drop_stream(stream)
+        self.ledger.add_stream(stream, kind)
+        self.ledger.set_columns(stream, columns)
+        return gone
+
     def remove(self, files: Sequence[str]) -> None:
         """Removes files that nobody names any more, once nobody reads them."""
         self.removals.add(files)

@@ -83,10 +83,6 @@ class Hosting(Protocol):
         """Brings what the loop sees of a query in line with the ledger."""
         ...
 
-    def reset_stream(self, stream: str) -> list[str]:
-        """Forgets the rows of a stream that is no more copied here (inside a transaction)."""
-        ...
-
     def tidy(self, stream: str) -> None:
         """Forgets a stream that nobody reads from this ledger any more."""
         ...

@@ -266,7 +266,7 @@ class NewOwner:
                 made_here = self.ownership.owned(stream) is not None
                 if not wanted and not made_here and self.hosting.unread(stream):
                     self.ownership.drop_copy(stream)
-                    gone += self.hosting.reset_stream(stream)
+                    gone += self.receiver.streams.reset(stream)
             for text in known.request.hosts if known.request is not None else ():
                 self.hosting.leave(text.query)
             self.copying.part(known)

@@ -28,6 +28,7 @@ class Receiver:
 
     def __init__(self, me: str, streams: Streams, ownership: Ownership, peers: Peers) -> None:
         self.me, self.ownership, self.peers = me, ownership, peers
+        self.streams = streams
         self.ledger, self._files = streams.ledger, streams.files
         self.behind: dict[str, int] = {}  # rows that the source has and we do not, last known
         self._acknowledged: dict[str, int] = {}  # what this process has said
@@ -47,10 +48,13 @@ class Receiver:
         if self.ownership.owned(stream) is not None:
             return
         self.may_copy(stream)
+        gone: list[str] = []
         with self.ledger.transaction() as ledger:
             ledger.add_stream(stream, "base" if stream.startswith("s:") else "copy")
             known = self.ownership.copy(stream)
             if known is None:
+                if not ledger.consumers(stream) and not self.ownership.handed(stream):
+                    gone = self.streams.reset(stream)  # of a copy that a move held to its end
                 position = self._position(stream)
                 self.ownership.set_copy(Copy(stream, source, epoch, 0, position, kept))
             elif known.source.processor == source.processor or epoch <= known.epoch:
@@ -61,6 +65,7 @@ class Receiver:
                 self.ownership.set_copy(
                     replace(known, source=source, epoch=epoch, home_epoch=home, kept=True)
                 )
+        self.streams.remove(gone)
 
     def _position(self, stream: str) -> int | None:
         """Where a new copy goes on: for readers that were here before, after what this processor
