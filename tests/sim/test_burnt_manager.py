@@ -159,7 +159,7 @@ def test_a_home_in_the_place_of_another_is_not_taken_for_it() -> None:
     assert in_the_end(cluster) == []
 
 
-@pytest.mark.parametrize("seed", [*range(20), 65, 82, 167, 179])
+@pytest.mark.parametrize("seed", [*range(20), 65, 82, 167, 179, 231, 288])
 def test_managers_burn_while_everything_else_goes_wrong(seed: int) -> None:
     cluster = random_run(seed, burning=True)
     assert in_the_end(cluster) == [], f"random_run({seed}, burning=True)"

@@ -7,6 +7,7 @@ lies there: streams, queries, who owns what. While it learns nothing is changed 
 processors have is right: what they run is taken up, what none of them has is forgotten.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from millstream.control.admission.rules import answers
@@ -287,12 +288,25 @@ def _place_the_rest(turn: Turn) -> None:
         ]  # fmt: skip
         if not query.found or query.phase != "deploying" or not lacking:
             continue
-        if query.name in held and not silent:
+        if query.name in held and not silent and not _read_by_strangers(state, lacking):
             turn.query(query.name, phase="holding", shared=(), reason="")
         else:
             reason = f"no processor that has joined runs {state.operators[lacking[0]].label}"
             if query.reason != reason:
                 turn.query(query.name, reason=reason)
+
+
+def _read_by_strangers(state: ManagerState, operators: Sequence[str]) -> bool:
+    """Whether somebody who is not known here is to copy what the operators read: it may run them.
+    A manager with an empty home has never heard of a processor that is away."""
+    inputs = {s for o in operators for s in state.operators[o].inputs}
+    readers = {
+        consumer
+        for live in state.live.values() if live.actual is not None
+        for stream, consumers in live.actual.expected.items() if stream in inputs
+        for consumer in consumers
+    }  # fmt: skip
+    return bool(readers - state.live.keys() - state.lost.keys())
 
 
 def _forget_the_gone(turn: Turn) -> None:
