@@ -18,6 +18,7 @@ MODULES: tuple[str, ...] = (
     "raindrop.tables",
     "raindrop.figures",
     "raindrop.goals",
+    "raindrop.unseen",
     "raindrop.selectors",
     "raindrop.worldcup",
     "sqpr.efficiency",

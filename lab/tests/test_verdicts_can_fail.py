@@ -137,7 +137,7 @@ def test_a_verdict_does_not_survive_mutated_data(name: str) -> None:
 
 def test_there_are_58_experiments_of_the_works_and_some_beyond() -> None:
     beyond = {"network-real", "placement-better", "placement-growth", "placement-model"}
-    beyond |= {"raindrop-goals", "raindrop-selectors", "raindrop-worldcup"}
+    beyond |= {"raindrop-goals", "raindrop-selectors", "raindrop-unseen", "raindrop-worldcup"}
     assert len(set(NAMES) - beyond) == 58
 
 

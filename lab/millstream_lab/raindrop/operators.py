@@ -75,13 +75,13 @@ class VirtualOperator:
         return min(ages) if ages else None
 
     def take(self, count: int) -> list[Rows]:
-        """Rows for a step, oldest first over all inputs, in proportion to what waits."""
+        """Rows for a step, oldest first over all inputs: who is ahead waits for who is behind."""
         if len(self.queues) == 1:
             return [self.queues[0].take(count)]
-        total = self.pending()
-        first = round(count * len(self.queues[0]) / total) if total else 0
-        first = min(len(self.queues[0]), max(first, count - len(self.queues[1])))
-        return [self.queues[0].take(first), self.queues[1].take(count - first)]
+        first, second = (queue.first_times(count) for queue in self.queues)
+        both = np.sort(np.concatenate([first, second]))[:count]
+        ahead = int(np.searchsorted(first, both[-1], side="right")) if len(both) else 0
+        return [self.queues[0].take(ahead), self.queues[1].take(len(both) - ahead)]
 
     def seconds(self, count: int) -> float:
         return self.spec.fixed_cost_s + self.spec.row_cost_s * count

@@ -171,6 +171,7 @@ class VirtualProcessor:
                     self._graph.producers(name),
                     self._graph.consumers(name),
                     self._queries[name],
+                    meets=len(operator.spec.inputs) > 1,
                 )
         return list(self._views.values())
 

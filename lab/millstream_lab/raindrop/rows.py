@@ -64,6 +64,16 @@ class Queue:
     def oldest(self) -> float | None:
         return float(self._parts[0].times[0]) if self._parts else None
 
+    def first_times(self, count: int) -> NDArray[np.float64]:
+        """When the rows that `take` would give came."""
+        found: list[NDArray[np.float64]] = []
+        for part in self._parts:
+            if count <= 0:
+                break
+            found.append(part.times[:count])
+            count -= len(part)
+        return np.concatenate([np.zeros(0), *found])
+
     def put(self, rows: Rows) -> None:
         if len(rows):
             self._parts.append(rows)

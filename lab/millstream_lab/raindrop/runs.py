@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+import numpy as np
+from numpy.typing import NDArray
+
 from millstream.decide.schedule import Goal, Quality, Scheduler, ScheduleSettings, Specification
 from millstream.decide.schedule.scoring import normalised
 from millstream.decide.schedule.selectors.exploration import Exploration
@@ -17,7 +20,7 @@ from millstream.decide.schedule.settings import THESIS_CANDIDATES
 from millstream.sim.arrivals import ChangingPoisson
 from millstream.sim.kernel import Kernel
 from millstream_lab.raindrop.operators import OperatorSpec, PlanSpec
-from millstream_lab.raindrop.processor import Record, VirtualProcessor
+from millstream_lab.raindrop.processor import VirtualProcessor
 
 MS = 4.2e-3  # the unit of the costs below, in seconds
 START = 2e-4  # seconds to start a step: 'operators typically have a start-up cost' (section 4.5)
@@ -123,8 +126,12 @@ def run_plan(
     settings: ScheduleSettings | None = None,
     *,
     count_in_flight: bool = False,
+    by_query: bool = False,
 ) -> Run:
-    """One run in virtual time, judged after the start-up phase."""
+    """One run in virtual time, judged after the start-up phase.
+
+    The delay is that of all results; `by_query` the mean over the queries of each one's.
+    """
     scheduler = Scheduler(settings or settings_for(contender, seed), Quality(goals))
     processor = VirtualProcessor(
         Kernel(seed), plan, scheduler, float(seconds), count_in_flight=count_in_flight
@@ -144,7 +151,10 @@ def run_plan(
         for number, second in enumerate(judged, start=skipped)
     )
     processor.drain()
-    delay, rate = _delay_and_rate(record, float(skipped), float(seconds))
+    delay, rate = _delay_and_rate(record.deliveries, float(skipped), float(seconds))
+    if by_query:
+        each = (_delay_and_rate(d, float(skipped), float(seconds)) for d in record.by_root.values())
+        delay = fmean(found for found, _ in each) if record.by_root else 0.0
     total = sum(in_charge.values()) or 1.0
     return Run(
         contender,
@@ -168,7 +178,9 @@ def counting_in_flight(run: Run) -> Run:
     return replace(run, samples=samples, memory=run.held)
 
 
-def _delay_and_rate(record: Record, start: float, end: float) -> tuple[float, float]:
+def _delay_and_rate(
+    deliveries: Sequence[tuple[float, NDArray[np.float64]]], start: float, end: float
+) -> tuple[float, float]:
     """Over rows that arrived after start-up.
 
     Delay counts them all, also those that were still waiting at the end: the run is drained. So an
@@ -177,7 +189,7 @@ def _delay_and_rate(record: Record, start: float, end: float) -> tuple[float, fl
     """
     rows = delivered = 0
     waited = 0.0
-    for now, arrived in record.deliveries:
+    for now, arrived in deliveries:
         mine = arrived[arrived >= start]
         rows += len(mine)
         waited += float((now - mine).sum())

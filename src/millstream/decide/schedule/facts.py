@@ -19,6 +19,7 @@ class OperatorView:
     queries: tuple[str, ...] = ()  # whose results it works for
     members: int = 1  # operators that run in it; each row that comes is read by all of them
     kind: str = ""  # its class: what steps of its like cost is a first guess
+    meets: bool = False  # rows of several inputs meet in it: who is ahead waits for who is behind
     # What is known before anything was measured: seconds a step, seconds a row, rows out per row
     # in. Measurements replace them.
     fixed_cost_s: float | None = None

@@ -30,6 +30,8 @@ from millstream.decide.schedule.settings import ScheduleSettings
 from millstream.decide.schedule.statistics import OVERALL, PLAN, StatisticsGatherer
 from millstream.decide.schedule.workload import with_workload, workload
 
+KEEPS_ORDER = "foresight"  # the selector that does not change the algorithm for who starves
+STARVED_SHARE = 0.05  # of the time, for operators that starve under it
 GOAL_AWARE = "cost_aware"  # the algorithm that steers by the queries' goals
 
 
@@ -92,6 +94,10 @@ class Scheduler:
         if len(self._in_flight) >= self.settings.slots:
             return None
         starved = self._overlooked(now)
+        if starved is not None and self._algorithm is not None and self._keeps_order():
+            self._no_alarm_before = now + self.settings.scoring_s
+            rows = self._rows_for_the_starved(situation.by_id[starved])
+            return self._take(self._algorithm, Pick(starved, "starves", rows), situation)
         if self._algorithm is None or now >= self._review_at or starved is not None:
             self._review(situation, starved)
         elif self._due(now):
@@ -236,6 +242,22 @@ class Scheduler:
             if now - since > limit:
                 return name
         return None
+
+    def _keeps_order(self) -> bool:
+        """Whether who starves gets a step, and the algorithm in charge stays.
+
+        The seed changes the algorithm (section 3.2.4). The one that weighs rows by the goals passes
+        some over for good reason under overload: two seconds of another leave rows half-way in the
+        plan that cost the queries more than the one who starved gains.
+        """
+        current = self._algorithm.name if self._algorithm is not None else ""
+        return self.settings.selector == KEEPS_ORDER and current == GOAL_AWARE
+
+    def _rows_for_the_starved(self, view: OperatorView) -> float:
+        """As many as leave the others their share of the time until the next alarm."""
+        fixed_s, row_s = self.statistics.step_cost(view)
+        spare_s = STARVED_SHARE * self.settings.scoring_s - fixed_s
+        return min(view.rows, max(1.0, float(round(spare_s / row_s))))
 
     def _overdue(self, situation: Situation) -> Pick | None:
         """The work that has waited longest, where that is longer than anybody should.

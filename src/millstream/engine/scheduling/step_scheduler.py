@@ -20,12 +20,14 @@ from millstream.engine.scheduling.pacing import Pacing
 from millstream.engine.settings import PATIENCE_S
 from millstream.engine.steps.reports import StepReport
 from millstream.engine.steps.trains import Trains, Unit
-from millstream.language.share.dataflow import Operator
+from millstream.language.share.dataflow import Kind, Operator
 from millstream.store.segments import Segment
 
 # What a step on Spark costs before anything was measured (docs/design/0002-engine.md).
 FIXED_COST_S = 0.1
 ROW_COST_S = 2e-6
+# Kinds in which rows of one input wait for those of another.
+MEETING: frozenset[Kind] = frozenset({"join", "interval", "semijoin"})
 
 
 class StepScheduler:
@@ -134,6 +136,7 @@ class StepScheduler:
             queries=tuple(dict.fromkeys(q for o in ids for q in shape.queries.get(o, ()))),
             members=len(ids),
             kind=lead.kind,
+            meets=lead.kind in MEETING and len(lead.inputs) > 1,
             fixed_cost_s=FIXED_COST_S,
             row_cost_s=ROW_COST_S,
             runnable=not any(i in busy or i in paused for i in ids),

@@ -17,7 +17,7 @@ while so much waits, rows too few to carry a step are held for a moment, however
 fixed cost of a step for each row of a favoured query would be taken from everybody else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf
 
 from millstream.decide.schedule.facts import OperatorView
@@ -29,6 +29,7 @@ from millstream.decide.schedule.workload import workload
 
 # Operators worth this share of the best count as equal, and the oldest rows go first: rows that
 # feed one join must advance together, or its results wait. Where nobody waits for results it is 1.
+# And a join whose rows are ahead of what is still below it is worth no more than who is behind.
 NEARLY = 0.8
 COARSER = 2.5  # times the batch where a rate alone counts, under overload
 # Under overload rows are held, counted from when they came: while a step would lose more than this
@@ -80,6 +81,7 @@ class CostAware:
         self._nearly = NEARLY
         self._coarse: dict[str, float] = {}  # how large the goals want steps, see `holding`
         self._overload = False
+        self._below: dict[str, tuple[str, ...]] = {}  # for joins: who feeds them, however far down
         self._awaited = True  # delay counts more than memory: results shall flow, in small batches
 
     def rank(self, situation: Situation) -> Iterator[Pick]:
@@ -99,13 +101,23 @@ class CostAware:
                 used *= HELD if situation.now - view.oldest < hold_s else 1.0
             return self._index.get(view.id, 0.0) * used
 
+        worths = {view.id: worth(view) for view in situation.views}
+        first: dict[str, OperatorView] = {}
+        for name, below in self._below.items():
+            behind = _behind(situation.by_id.get(name), below, situation)
+            if behind is not None:
+                first[name] = behind
+                worths[name] = min(worths[name], worths[behind.id])
         ranked = sorted(
-            ((worth(view), view) for view in situation.views), key=lambda w: w[0], reverse=True
+            ((worths[view.id], view) for view in situation.views), key=lambda w: w[0], reverse=True
         )
         near = ranked[0][0] * self._nearly if ranked else 0.0
         close = [pair for pair in ranked if pair[0] >= near > 0]
         close.sort(key=lambda pair: inf if pair[1].oldest is None else pair[1].oldest)
         for value, view in (*close, *ranked[len(close) :]):
+            if view.id in first:
+                why = f"worth {value:.4g}: {view.id} has rows that are ahead of it"
+                yield Pick(first[view.id].id, why, rows.get(first[view.id].id))
             yield Pick(view.id, f"worth {value:.4g}", rows.get(view.id))
 
     def refresh(self, situation: Situation) -> None:
@@ -118,6 +130,11 @@ class CostAware:
         memory_alone = weight_of(goals, MEMORY) > 0 and weight_of(goals, DELAY) == 0
         self._nearly = 1.0 if memory_alone else NEARLY
         self._awaited = awaited(goals)
+        self._below = {
+            view.id: plan.subplan(view.id)[1:]
+            for view in situation.views
+            if view.meets and not memory_alone
+        }
         self._index = {}
         for path in plan.paths():
             for start in range(len(path)):
@@ -128,6 +145,25 @@ class CostAware:
 
     def ran(self, pick: Pick, now: float) -> None:
         pass
+
+
+def _behind(
+    view: OperatorView | None, below: Sequence[str], situation: Situation
+) -> OperatorView | None:
+    """Who below a join has the oldest rows, where they are older than those that wait at it.
+
+    What the join makes of rows that are ahead is next to nothing: their partners are still below.
+    """
+    if view is None or view.oldest is None or view.rows <= 0:
+        return None
+    oldest, found = view.oldest, None
+    for name in below:
+        other = situation.by_id.get(name)
+        if other is None or other.oldest is None or other.rows < 1 or not other.runnable:
+            continue
+        if other.oldest < oldest:
+            oldest, found = other.oldest, other
+    return found
 
 
 def _relief(steps: list[tuple[float, float, float]]) -> float:

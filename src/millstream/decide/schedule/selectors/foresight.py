@@ -84,9 +84,12 @@ def _least_cost(review: Review, current: str) -> tuple[str, str]:
         calm = HOME if HOME in candidates else current
         if calm in candidates:
             return calm, f"{waiting:.4g} rows wait: hardly anything to choose"
+    ahead = outlook(situation)
+    if ahead.overload > 0 and HOME in candidates:
+        # A few seconds tell little of what waits for many: what is put off now is paid for later.
+        return HOME, "more waits than can be foreseen"
     steps = VIEWS_MAX // (len(candidates) * max(1, len(situation.views)))
     steps = max(5, min(review.settings.foresight_steps_max, steps))
-    ahead = outlook(situation)
     costs = {
         name: foreseen_cost(review.imagine(name), situation, ahead, steps) for name in candidates
     }
@@ -102,8 +105,8 @@ class _ImaginedView:
     """An operator view that may change: algorithms read it as if it were one."""
 
     __slots__ = (
-        "bytes", "consumers", "fixed_cost_s", "id", "kind", "members", "oldest", "producers",
-        "queries", "row_cost_s", "row_selectivity", "rows", "runnable",
+        "bytes", "consumers", "fixed_cost_s", "id", "kind", "meets", "members", "oldest",
+        "producers", "queries", "row_cost_s", "row_selectivity", "rows", "runnable",
     )  # fmt: skip
 
     def __init__(self, view: OperatorView) -> None:
@@ -112,7 +115,7 @@ class _ImaginedView:
         self.producers, self.consumers = view.producers, view.consumers
         self.fixed_cost_s, self.row_cost_s = view.fixed_cost_s, view.row_cost_s
         self.row_selectivity = view.row_selectivity
-        self.members, self.kind = view.members, view.kind
+        self.members, self.kind, self.meets = view.members, view.kind, view.meets
 
 
 def foreseen_cost(
