@@ -18,7 +18,15 @@ from millstream.spark.plane import SparkPlane
 from oracle.compare import difference
 from oracle.model import Column, Stream
 from oracle.plain_sql import SECOND, made_up
-from oracle.row_patterns import Search, expected, on_time, random_rows, random_search
+from oracle.row_patterns import (
+    MEASURES,
+    Search,
+    expected,
+    on_time,
+    random_rows,
+    random_search,
+    row_conditions,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -79,6 +87,17 @@ def disagreements(
     return told
 
 
+def runs_along(search: Search, stream: Stream) -> bool:
+    """Whether it matters that measures are over the rows so far, and which of them are FINAL."""
+    if not search.all_rows:
+        return False
+    told = [
+        sorted(map(repr, expected(replace(search, finals=finals), stream)))
+        for finals in (search.finals, frozenset(), frozenset(search.measures))
+    ]
+    return told[0] != told[1] and told[0] != told[2]
+
+
 @pytest.mark.parametrize(("seed", "sharing"), [(1, "subsuming"), (2, "none")])
 def test_matches_agree_with_brute_force(
     seed: int, sharing: str, spark: Any, tmp_path: Path
@@ -87,7 +106,14 @@ def test_matches_agree_with_brute_force(
     made = made_up("s", COLUMNS, VALUES, rows=48, seed=seed)
     searches = {f"q{i}": random_search(dice) for i in range(8)}
     searches |= {f"rows{i}": random_rows(dice) for i in range(5)}
+    searches["counted_back"] = replace(
+        random_rows(dice), pattern=("many", ("row", "A"), 1, None, True), within=None,
+        conditions={"A": row_conditions("A")[2]}, skip=("PAST LAST ROW", ""),
+        measures={"back": MEASURES["last_but_one"], "count": MEASURES["n"]},
+        finals=frozenset({"count"}),
+    )  # fmt: skip
     assert sum(bool(expected(s, made)) for s in searches.values()) > 4, "too little is judged"
+    assert any(runs_along(s, made) for s in searches.values()), "no measure runs along"
     disturbed = EngineRunner(
         spark, tmp_path, EngineSettings(sharing=sharing), between_steps=ForcedCompaction(share=0.3)
     )
@@ -99,7 +125,9 @@ def test_matches_agree_with_brute_force(
 def test_matches_that_move(spark: Any, tmp_path: Path) -> None:
     dice = random.Random(3)
     made = made_up("s", COLUMNS, VALUES, rows=48, seed=3)
-    searches = {f"q{i}": random_search(dice) for i in range(3)} | {"rows": random_rows(dice)}
+    searches = {f"q{i}": random_search(dice) for i in range(3)}
+    made_rows = (random_rows(dice) for _ in range(50))
+    searches["rows"] = next(r for r in made_rows if runs_along(r, made))
     assert any(expected(s, made) for s in searches.values())
     disturbance = Disturbance(2)
     runner = ClusterRunner(spark, tmp_path, 2, seed=3, disturb=disturbance)

@@ -125,6 +125,16 @@ def test_over_and_values_of_groups(spark: Any, tmp_path: Path) -> None:
     check(spark, tmp_path / "home", made_up(6, 24), queries, 8, ForcedCompaction(0.1))
 
 
+def test_a_value_over_a_table_that_is_still_empty(spark: Any, tmp_path: Path) -> None:
+    """`count(*) / count(DISTINCT id)` over no rows is NULL, and fails nobody."""
+    mixed = made_up(6, 24)
+    late = mixed[0].rows[-1].ts + SECOND
+    later = tuple(Row(late + row.ts, row.values) for row in mixed[1].rows)
+    streams = (mixed[0], Stream("b", COLUMNS["b"], later))
+    queries = {"having_value": GROUPED_VALUES["having_value"]}
+    check(spark, tmp_path / "home", streams, queries, len(mixed[0].rows))
+
+
 def test_lookups_see_the_table_of_their_instant(spark: Any, tmp_path: Path) -> None:
     queries = {name: LOOKUPS[name] for name in ("lookup_left", "lookup_not_in", "window_value")}
     check(spark, tmp_path / "home", made_up(3, 24), queries, 12, ForcedCompaction(0.1))
