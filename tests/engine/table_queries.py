@@ -110,6 +110,50 @@ MORE_TABLES = {
         f"SELECT id, (SELECT y.id FROM {TB} y ORDER BY w DESC, y.id LIMIT 1) AS best FROM {TA} x"
     ),
 }
+BY_KEY = "PARTITION BY k ORDER BY v, id"
+OVER_TABLES = {
+    "over_rows": same(
+        f"SELECT id, k, avg(v) OVER ({BY_KEY} ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS m"
+        f" FROM {TA} x"
+    ),
+    "over_peers": same(
+        "SELECT id, sum(v) OVER (ORDER BY v) AS s, count(*) OVER (PARTITION BY k ORDER BY v DESC"
+        f" RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n FROM {TA} x"
+    ),
+    "over_whole": same(
+        f"SELECT id, v - max(v) OVER (PARTITION BY k) AS d, LAG(v, 1, -1) OVER ({BY_KEY}) AS b,"
+        f" LEAD(id) OVER ({BY_KEY}) AS f, last_value(id) OVER (ORDER BY v DESC, id"
+        " ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS l,"
+        f" count(*) FILTER (WHERE v > 5) OVER (ORDER BY id ROWS 2 PRECEDING) AS c FROM {TA} x"
+    ),
+    "over_groups": same(
+        "SELECT k, sum(v) AS s, sum(count(*)) OVER (ORDER BY count(*) DESC, k NULLS FIRST) AS n"
+        " FROM a GROUP BY k"
+    ),
+    "over_qualify": same(f"SELECT id, v FROM {TA} x QUALIFY v > avg(v) OVER (PARTITION BY k)"),
+    "over_over": same(
+        f"SELECT id, m FROM (SELECT id, sum(v) OVER ({BY_KEY}) AS m FROM {TA} x) t"
+        " ORDER BY m DESC, id LIMIT 2"
+    ),
+}
+GROUPED_VALUES = {
+    "having_value": same(
+        f"SELECT k, count(*) AS n FROM {TA} x GROUP BY k"
+        " HAVING count(*) >= (SELECT count(*) / count(DISTINCT id) FROM b)"
+    ),
+    "having_correlated": same(
+        f"SELECT k, sum(v) AS s FROM {TA} x GROUP BY k"
+        f" HAVING sum(v) > (SELECT count(*) FROM {TB} y WHERE y.k = x.k)"
+    ),
+    "value_beside_groups": same(
+        f"SELECT k, sum(v) - (SELECT max(w) FROM {TB} y WHERE y.k = x.k) AS s,"
+        f" (SELECT min(w) FROM b) AS m FROM {TA} x GROUP BY k"
+    ),
+    "value_in_on": same(
+        f"SELECT x.id, x.v, y.w FROM {TA} x JOIN {TB} y ON x.k = y.k"
+        " AND x.v >= (SELECT avg(v) FROM a)"
+    ),
+}
 # for each row of b the table a had at its instant
 AT = (
     "(SELECT n.pos AS at, x.id, last(x.k ORDER BY x.ts, x.pos) AS k, sum(x.v) AS v"

@@ -65,6 +65,40 @@ def test_a_column_that_says_what_a_row_does(spark: Any) -> None:
             check(table_at(rows, rows[start + BATCH - 1][0]), people, by_name)
 
 
+def missed(rows: list[Change]) -> list[tuple[int, str]]:
+    """Keys and names of deletes that find nothing."""
+    there: set[int] = set()
+    found = []
+    for _, key, name, op in rows:
+        if op == "d" and key not in there:
+            found.append((key, name))
+        there = there - {key} if op == "d" else there | {key}
+    return found
+
+
+def test_deletes_of_what_is_not_there_are_counted(spark: Any) -> None:
+    """In any batches; a change that nobody knows goes aside."""
+    rows = [(at, key, name, op.upper()) for at, key, name, op in changes(12, 20)]
+    wanted = missed(changes(12, 20))
+    assert wanted
+    rows.insert(9, (9, 1, "x", "truncate"))
+    with millstream.Session() as session:
+        session.stream(
+            "people", columns={"at": "long", "id": "int", "name": "string", "what": "string"},
+            time="timestamp_seconds(at)", key="id", op="what",
+        )  # fmt: skip
+        count = session.query("SELECT count(*) AS n FROM people.unmatched", "missed")
+        listed = session.query("SELECT id, name FROM people.unmatched", "listed")
+        for start in range(0, len(rows), BATCH):
+            session.push("people", rows[start : start + BATCH])
+            session.wait()
+        session.push("people", [(30, 9, "x", "c")])
+        session.wait()
+        assert count.table().to_pylist()[0]["n"] == len(wanted)
+        found = [(r["id"], r["name"]) for r in listed.to_arrow().to_pylist()]
+        assert sorted(found) == sorted(wanted)
+
+
 def test_debezium_files(spark: Any, tmp_path: Path) -> None:
     """Deletes have no row after them, updates may set a column to NULL."""
     lines = []

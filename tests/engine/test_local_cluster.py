@@ -57,6 +57,8 @@ QUERIES = {
     "table_semijoin": "SELECT name, c FROM (SELECT name, count(*) AS c FROM a GROUP BY name) x"
     " WHERE name IN (SELECT name FROM b GROUP BY name)",
     "table_rank": "SELECT name, count(*) AS c FROM a GROUP BY name ORDER BY c DESC, name LIMIT 2",
+    "table_over": "SELECT name, c, sum(c) OVER (ORDER BY c, name ROWS 1 PRECEDING) AS s FROM"
+    " (SELECT name, count(*) AS c FROM a GROUP BY name) x",
     "times": "SELECT ts AS t, n FROM a WHERE n < 5",
 }
 BY_HAND = {"rules"}  # somebody adds the rows of a rule table: test_rules.py

@@ -18,7 +18,15 @@ from millstream.spark.plane import SparkPlane
 from oracle.compare import difference
 from oracle.model import Column, Stream
 from oracle.plain_sql import SECOND, made_up
-from oracle.row_patterns import Search, expected, on_time, random_search
+from oracle.row_patterns import (
+    MEASURES,
+    Search,
+    expected,
+    on_time,
+    random_rows,
+    random_search,
+    row_conditions,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -46,8 +54,13 @@ WRONG = {
     "ORDER BY ts MEASURES A.v AS a PATTERN (A B) DEFINE B AS MATCH_NUMBER() > 1":
         "MATCH_NUMBER in DEFINE",
     "ORDER BY ts MEASURES A.v AS a PATTERN (A) DEFINE A AS v": "DEFINE needs a condition",
-    "ORDER BY ts MEASURES A.v AS a ALL ROWS PER MATCH PATTERN (A) DEFINE A AS v > 1":
-        "ALL ROWS PER MATCH is not supported",
+    "ORDER BY ts MEASURES A.v AS x ALL ROWS PER MATCH PATTERN (A) DEFINE A AS v > 1":
+        "two columns named x",
+    "ORDER BY ts MEASURES FINAL LAST(v) - sum(v) AS d ALL ROWS PER MATCH PATTERN (A) DEFINE A AS "
+    "v > 1": "FINAL before several calls",
+    "ORDER BY ts ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN (A) DEFINE A AS v > 1":
+        "WITH UNMATCHED ROWS is not supported",
+    "ORDER BY ts ONE ROW PER MATCH PATTERN (A) DEFINE A AS v > 1": "needs MEASURES",
     "ORDER BY ts MEASURES A.v AS a PATTERN (A) SUBSET U = (A) DEFINE A AS v > 1":
         "SUBSET is not supported",
 }  # fmt: skip
@@ -63,6 +76,8 @@ def disagreements(
     for name, search in searches.items():
         wanted = expected(search, stream)
         columns = [*search.keys, *search.measures, "ts"]
+        if search.all_rows:
+            columns += [c.name for c in COLUMNS if c.name not in search.keys]
         found = difference(wanted, results[name], columns)
         if found:
             told.append(
@@ -72,6 +87,17 @@ def disagreements(
     return told
 
 
+def runs_along(search: Search, stream: Stream) -> bool:
+    """Whether it matters that measures are over the rows so far, and which of them are FINAL."""
+    if not search.all_rows:
+        return False
+    told = [
+        sorted(map(repr, expected(replace(search, finals=finals), stream)))
+        for finals in (search.finals, frozenset(), frozenset(search.measures))
+    ]
+    return told[0] != told[1] and told[0] != told[2]
+
+
 @pytest.mark.parametrize(("seed", "sharing"), [(1, "subsuming"), (2, "none")])
 def test_matches_agree_with_brute_force(
     seed: int, sharing: str, spark: Any, tmp_path: Path
@@ -79,7 +105,15 @@ def test_matches_agree_with_brute_force(
     dice = random.Random(seed)
     made = made_up("s", COLUMNS, VALUES, rows=48, seed=seed)
     searches = {f"q{i}": random_search(dice) for i in range(8)}
+    searches |= {f"rows{i}": random_rows(dice) for i in range(5)}
+    searches["counted_back"] = replace(
+        random_rows(dice), pattern=("many", ("row", "A"), 1, None, True), within=None,
+        conditions={"A": row_conditions("A")[2]}, skip=("PAST LAST ROW", ""),
+        measures={"back": MEASURES["last_but_one"], "count": MEASURES["n"]},
+        finals=frozenset({"count"}),
+    )  # fmt: skip
     assert sum(bool(expected(s, made)) for s in searches.values()) > 4, "too little is judged"
+    assert any(runs_along(s, made) for s in searches.values()), "no measure runs along"
     disturbed = EngineRunner(
         spark, tmp_path, EngineSettings(sharing=sharing), between_steps=ForcedCompaction(share=0.3)
     )
@@ -91,7 +125,9 @@ def test_matches_agree_with_brute_force(
 def test_matches_that_move(spark: Any, tmp_path: Path) -> None:
     dice = random.Random(3)
     made = made_up("s", COLUMNS, VALUES, rows=48, seed=3)
-    searches = {f"q{i}": random_search(dice) for i in range(4)}
+    searches = {f"q{i}": random_search(dice) for i in range(3)}
+    made_rows = (random_rows(dice) for _ in range(50))
+    searches["rows"] = next(r for r in made_rows if runs_along(r, made))
     assert any(expected(s, made) for s in searches.values())
     disturbance = Disturbance(2)
     runner = ClusterRunner(spark, tmp_path, 2, seed=3, disturb=disturbance)
@@ -107,6 +143,7 @@ def test_many_matches(seed: int, spark: Any, tmp_path: Path) -> None:
     dice = random.Random(seed)
     made = made_up("s", COLUMNS, VALUES, rows=60, seed=seed)
     searches = {f"q{i}": random_search(dice) for i in range(10)}
+    searches |= {f"rows{i}": random_rows(dice) for i in range(6)}
     size = dice.choice((5, 13, 60))
     disturbed = EngineRunner(spark, tmp_path, between_steps=ForcedCompaction(share=0.3))
     texts = {name: search.cql for name, search in searches.items()}

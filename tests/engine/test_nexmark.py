@@ -9,7 +9,6 @@ import pyarrow.compute as pc
 import pytest
 from engine_runner import ForcedCompaction, arrived, rows_of, settle
 
-from millstream.core.errors import UsageError
 from millstream.engine.engine import Engine
 from millstream.engine.settings import EngineSettings
 from millstream.language.cql.catalog import StreamDefinition
@@ -22,8 +21,6 @@ from oracle.plain_sql import Case, problems
 
 pytestmark = pytest.mark.spark
 
-UNDERSTOOD = {n: q for n, q in QUERIES.items() if not q.refused}
-REFUSED = {n: q for n, q in QUERIES.items() if q.refused}
 ROUNDS = 3
 
 
@@ -78,26 +75,17 @@ def part(stream: Stream, number: int) -> pa.Table:
 def test_nexmark_gives_duckdbs_rows(sharing: str, spark: Any, tmp_path: Path) -> None:
     made = streams(7, 240)
     engine = house(spark, tmp_path / "home", made, sharing)
-    results = run(engine, made, {name: query.cql for name, query in UNDERSTOOD.items()})
+    results = run(engine, made, {name: query.cql for name, query in QUERIES.items()})
     engine.close()
-    cases = {name: Case(query.cql, query.sql) for name, query in UNDERSTOOD.items()}
+    cases = {name: Case(query.cql, query.sql) for name, query in QUERIES.items()}
     assert not problems(made, cases, results)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", UNDERSTOOD)
+@pytest.mark.parametrize("name", QUERIES)
 def test_each_query_alone(name: str, spark: Any, tmp_path: Path) -> None:
     made, query = streams(8, 240), QUERIES[name]
     engine = house(spark, tmp_path / "home", made, "subsuming")
     results = run(engine, made, {name: query.cql})
     engine.close()
     assert not problems(made, {name: Case(query.cql, query.sql)}, results)
-
-
-def test_what_is_refused_is_refused_by_name(spark: Any, tmp_path: Path) -> None:
-    """A query that is understood now loses its mark in `nexmark_whole.py`."""
-    engine = house(spark, tmp_path / "home", streams(7, 12), "none")
-    for name, query in REFUSED.items():
-        with pytest.raises(UsageError, match=query.refused):
-            engine.add_query(name, query.cql)
-    engine.close()

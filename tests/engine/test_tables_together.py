@@ -15,7 +15,7 @@ import duckdb
 import pytest
 from engine_runner import ForcedCompaction, arrived, compact_all, declare, rows_of, settle
 from processors_together import Cluster, ClusterRunner
-from table_queries import LOOKUPS, MORE_TABLES, TABLES, Both
+from table_queries import GROUPED_VALUES, LOOKUPS, MORE_TABLES, OVER_TABLES, TABLES, Both
 
 from millstream.engine.engine import Engine
 from millstream.engine.settings import EngineSettings
@@ -109,7 +109,6 @@ def check(
     engine.close()
 
 
-ALL = (TABLES, MORE_TABLES, LOOKUPS)
 CHOSEN = ("full", "not_in", "current", "rank", "first_rows", "except_all", "correlated")
 
 
@@ -117,6 +116,23 @@ def test_tables_beside_tables(spark: Any, tmp_path: Path) -> None:
     """In small rounds, merged between steps by chance; all of them for long, below."""
     queries = {name: (TABLES | MORE_TABLES)[name] for name in CHOSEN}
     check(spark, tmp_path / "home", made_up(1, 24), queries, 8, ForcedCompaction(0.1))
+
+
+def test_over_and_values_of_groups(spark: Any, tmp_path: Path) -> None:
+    """Frames and values change when any row of the partition, or of the other table, does."""
+    chosen = ("over_rows", "over_peers", "over_whole", "having_value", "having_correlated")
+    queries = {name: (OVER_TABLES | GROUPED_VALUES)[name] for name in (*chosen, "value_in_on")}
+    check(spark, tmp_path / "home", made_up(6, 24), queries, 8, ForcedCompaction(0.1))
+
+
+def test_a_value_over_a_table_that_is_still_empty(spark: Any, tmp_path: Path) -> None:
+    """`count(*) / count(DISTINCT id)` over no rows is NULL, and fails nobody."""
+    mixed = made_up(6, 24)
+    late = mixed[0].rows[-1].ts + SECOND
+    later = tuple(Row(late + row.ts, row.values) for row in mixed[1].rows)
+    streams = (mixed[0], Stream("b", COLUMNS["b"], later))
+    queries = {"having_value": GROUPED_VALUES["having_value"]}
+    check(spark, tmp_path / "home", streams, queries, len(mixed[0].rows))
 
 
 def test_lookups_see_the_table_of_their_instant(spark: Any, tmp_path: Path) -> None:
@@ -127,7 +143,9 @@ def test_lookups_see_the_table_of_their_instant(spark: Any, tmp_path: Path) -> N
 @pytest.mark.soak
 @pytest.mark.parametrize("size", [1, 5, 30])
 @pytest.mark.parametrize(
-    "queries", [TABLES, MORE_TABLES, LOOKUPS], ids=["joins", "more", "lookups"]
+    "queries",
+    [TABLES, MORE_TABLES, LOOKUPS, OVER_TABLES | GROUPED_VALUES],
+    ids=["joins", "more", "lookups", "over"],
 )
 @pytest.mark.parametrize("number", range(10, 13))
 def test_tables_at_every_batch_size(

@@ -7,7 +7,7 @@ is the match. A condition is CQL beside a Python function of the rows matched so
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from oracle.model import Row, Stream
@@ -75,6 +75,8 @@ class Search:
     measures: Mapping[str, tuple[str, Callable[[Seen, int], Any]]]
     within: int | None
     skip: tuple[str, str]  # kind and variable
+    all_rows: bool = False  # each row of a match is told
+    finals: frozenset[str] = frozenset()  # measures over the whole match, where that is so
 
     @property
     def cql(self) -> str:
@@ -82,8 +84,14 @@ class Search:
         if self.keys:
             clauses.append(f"PARTITION BY {', '.join(self.keys)}")
         clauses.append("ORDER BY ts MEASURES")
-        clauses.append(", ".join(f"{text} AS {n}" for n, (text, _) in self.measures.items()))
-        clauses.append(f"ONE ROW PER MATCH AFTER MATCH SKIP {' '.join(self.skip).strip()}")
+        clauses.append(
+            ", ".join(
+                f"{'FINAL ' if n in self.finals else ''}{text} AS {n}"
+                for n, (text, _) in self.measures.items()
+            )
+        )
+        rows = "ALL ROWS" if self.all_rows else "ONE ROW"
+        clauses.append(f"{rows} PER MATCH AFTER MATCH SKIP {' '.join(self.skip).strip()}")
         clauses.append(f"PATTERN ({spelled(self.pattern)})")
         if self.within is not None:
             clauses.append(f"WITHIN INTERVAL '{self.within / SECOND:g}' SECOND")
@@ -183,10 +191,24 @@ def expected(search: Search, stream: Stream) -> list[dict[str, Any]]:
         rows.sort(key=lambda r: r["ts"])  # stable: equal times stay as they came
         for number, taken in matches(search, rows):
             seen = Seen(rows, taken)
+            if search.all_rows:
+                told += each_row(search, seen, number)
+                continue
             made = {n: measure(seen, number) for n, (_, measure) in search.measures.items()}
             told.append(dict(zip(search.keys, key, strict=True)) | made
                         | {"ts": rows[taken[-1][1]]["ts"]})  # fmt: skip
     return told
+
+
+def each_row(search: Search, whole: Seen, number: int) -> Iterator[dict[str, Any]]:
+    """The rows of a match, with measures over those up to each, or over all."""
+    for end in range(1, len(whole.taken) + 1):
+        so_far = Seen(whole.rows, whole.taken[:end])
+        made = {
+            n: measure(whole if n in search.finals else so_far, number)
+            for n, (_, measure) in search.measures.items()
+        }
+        yield dict(whole.rows[so_far.here]) | made
 
 
 # -- made-up queries ------------------------------------------------------------------------------
@@ -304,6 +326,16 @@ def random_search(dice: random.Random) -> Search:
     keys = dice.choice((("k",), ("k",), ()))
     within = dice.choice((None, 3 * SECOND, 5 * SECOND, 8 * SECOND, 1 * SECOND))
     return Search(keys, pattern, conditions, measures, within, dice.choice(skips))
+
+
+def random_rows(dice: random.Random) -> Search:
+    """A query that tells all rows of its matches; measures have other names than columns."""
+    made = random_search(dice)
+    names = set(spelled(made.pattern)) & {"A", "B", "C"}
+    usable = {f"m_{n}": m for n, m in MEASURES.items() if _spoken(m[0]) <= names}
+    measures = dict(dice.sample(sorted(usable.items()), min(6, len(usable))))
+    finals = frozenset(n for n in measures if dice.random() < 0.3)
+    return replace(made, measures=measures, all_rows=True, finals=finals)
 
 
 def _both(one: Judge, two: Judge) -> Judge:

@@ -40,7 +40,9 @@ from millstream.store.segments import Segment
 
 Marks = Mapping[str, int]  # the watermark of each input at the operator's cursor
 # Kinds that read their own output back: it is kept, and its compaction keeps what they need.
-SELF_READING: frozenset[Kind] = frozenset({"distinct", "running", "table_semijoin", "table_rank"})
+SELF_READING: frozenset[Kind] = frozenset(
+    {"distinct", "running", "table_semijoin", "table_rank", "table_over"}
+)
 # Kinds that keep what they cannot tell yet in streams of their own.
 WITH_STATE: frozenset[Kind] = frozenset(
     {"interval", "semijoin", "running_emit", "session", "over", "calendar", "match"}
@@ -205,6 +207,7 @@ REACHES: dict[Kind, Callable[[Operator, Segment, Marks], bool]] = {
     "table_join": _always,
     "table_semijoin": _always,
     "table_rank": _of_a_ranking,
+    "table_over": _always,
     "rules": _beside,
 }
 

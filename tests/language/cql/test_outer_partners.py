@@ -89,7 +89,7 @@ def test_explain_tells_who_meets_nobody(binding: Binding) -> None:
          "t.k = s.k"),
         ("SELECT v FROM r WHERE ts > '2024-01-01' AND v > (SELECT max(v) FROM s)", "ts beside",
          "ts AS seen"),
-        ("SELECT k, max(v) - (SELECT max(v) FROM s) AS d FROM r GROUP BY k", "beside aggregates",
+        ("SELECT k, max(v - (SELECT max(v) FROM s)) AS d FROM r GROUP BY k", "inside an aggregate",
          "in a subquery"),
         ("SELECT v FROM r [NOW] WHERE k IN (SELECT k, v FROM s [NOW])", "1 values with 2", ""),
         ("SELECT v FROM r [RANGE 1 SECOND] WHERE k IN (SELECT count(*) FROM s GROUP BY k)",
@@ -120,6 +120,35 @@ def test_what_is_refused(binding: Binding, text: str, message: str, hint: str) -
         binding.plan(text)
     assert message in caught.value.message
     assert hint in caught.value.hint
+
+
+ROWS = "(SELECT k, max(v) AS v FROM s GROUP BY k)"
+MEANS = "(SELECT avg(v) FROM t)"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "instead"),
+    [
+        (f"SELECT a.k, b.v FROM r a LEFT JOIN {ROWS} b ON a.k = b.k AND b.v < {MEANS}",
+         "in ON of a join that is no inner one",
+         f"SELECT a.k, b.v FROM r a LEFT JOIN (SELECT *, {MEANS} AS most FROM {ROWS} x) AS b "
+         "ON a.k = b.k AND b.v < b.most"),
+        (f"SELECT k, sum(v - {MEANS}) AS d FROM r GROUP BY k", "inside an aggregate",
+         f"SELECT k, sum(v - m) AS d FROM (SELECT k, v, {MEANS} AS m FROM r) GROUP BY k"),
+        (f"SELECT k, count(*) AS n FROM r [RANGE 5 SECONDS SLIDE 5 SECONDS] GROUP BY k "
+         f"HAVING count(*) > {MEANS}", "a value over windows",
+         "SELECT k, n FROM (SELECT k, count(*) AS n FROM r [RANGE 5 SECONDS SLIDE 5 SECONDS] "
+         f"GROUP BY k) AS g [NOW] WHERE n > {MEANS}"),
+    ],
+)  # fmt: skip
+def test_where_a_value_stands(binding: Binding, text: str, message: str, instead: str) -> None:
+    binding.refuses(text, message, instead)
+
+
+def test_a_condition_of_on_is_one_of_where(binding: Binding) -> None:
+    on = f"SELECT a.k, b.v FROM r a JOIN {ROWS} b ON a.k = b.k AND b.v < {MEANS} WHERE a.v > 1"
+    where = f"SELECT a.k, b.v FROM r a JOIN {ROWS} b ON a.k = b.k WHERE a.v > 1 AND b.v < {MEANS}"
+    assert binding.fingerprint(on) == binding.fingerprint(where)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import pytest
 
 from language.cql.binding import Binding
+from millstream.core.errors import UsageError
 from millstream.language.plan.explain import explain
 from millstream.language.share.dataflow import compile_plan
 
@@ -13,6 +14,7 @@ MEAN = (
     "CURRENT ROW)"
 )
 LAG = "LAG(v) OVER (PARTITION BY k ORDER BY ts)"
+TABLE = "(SELECT k, count(*) AS n FROM s GROUP BY k) AS t"
 GROUPED = "SELECT k, count(*) AS n FROM s [RANGE 6 SECONDS SLIDE 3 SECONDS] GROUP BY k"
 
 
@@ -72,6 +74,20 @@ def test_queries_share_what_they_take_from_over(binding: Binding) -> None:
     assert [plans[0][o] for o in shared] == ["over"]
 
 
+def test_a_table_is_taken_in_any_order(binding: Binding) -> None:
+    text = (
+        f"SELECT sum(n) OVER w AS t, LAG(n) OVER w AS p FROM {TABLE} WINDOW w AS (ORDER BY n DESC)"
+    )
+    plan = binding.plan(text)
+    assert plan.relation
+    assert [o.kind for o in compile_plan(plan)] == ["running", "table_over", "map"]
+    told = explain(plan)
+    assert "sum(count) of all rows up to it and its peers" in told
+    assert "in order of count DESC NULLS LAST" in told
+    other = text.replace("DESC", "ASC")
+    assert binding.fingerprint(text) != binding.fingerprint(other)
+
+
 def test_explain_says_which_rows_are_taken(binding: Binding) -> None:
     text = explain(binding.plan(f"SELECT k, {MEAN} AS m, {LAG} AS p FROM s"))
     assert "over avg(v) of time -10 minutes to 0 seconds by k" in text
@@ -120,10 +136,22 @@ def test_explain_says_which_rows_are_taken(binding: Binding) -> None:
          f"SELECT LAG(p) OVER (ORDER BY ts) AS t FROM (SELECT {LAG} AS p FROM s)"),
         (f"SELECT k FROM s WHERE {LAG} > 1", "a window function (OVER)",
          f"SELECT k FROM s QUALIFY {LAG} > 1"),
-        ("SELECT k, LAG(n) OVER (ORDER BY ts) AS p FROM (SELECT k, count(*) AS n FROM s GROUP BY k)"
-         " AS t", "OVER over a table that changes",
-         "SELECT k, LAG(n) OVER (ORDER BY ts) AS p FROM (ISTREAM(SELECT k, count(*) AS n FROM s "
-         "GROUP BY k)) AS t"),
+        (f"SELECT k, sum(n) OVER (ORDER BY n RANGE BETWEEN 2 PRECEDING AND CURRENT ROW) AS p FROM "
+         f"{TABLE}", "this RANGE over a table that changes",
+         f"SELECT k, sum(n) OVER (ORDER BY n ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) AS p FROM "
+         f"{TABLE}"),
+        (f"SELECT k, sum(n) OVER (ORDER BY ts RANGE INTERVAL '1' HOUR PRECEDING) AS p FROM {TABLE}",
+         "this RANGE over a table that changes",
+         "SELECT k, sum(n) OVER (ORDER BY ts RANGE INTERVAL '1' HOUR PRECEDING) AS p FROM "
+         "(ISTREAM(SELECT k, count(*) AS n FROM s GROUP BY k)) AS t"),
+        (f"SELECT k, LEAD(n) OVER (PARTITION BY k) AS p FROM {TABLE}", "LEAD without ORDER BY",
+         f"SELECT k, LEAD(n) OVER (ORDER BY k) AS p FROM {TABLE}"),
+        (f"SELECT k, sum(n) OVER (ORDER BY n GROUPS 1 PRECEDING) AS p FROM {TABLE}",
+         "GROUPS in a frame", f"SELECT k, sum(n) OVER (ORDER BY n ROWS 1 PRECEDING) AS p FROM "
+         f"{TABLE}"),
+        (f"SELECT k, sum(n) OVER (ORDER BY n ROWS BETWEEN 1 FOLLOWING AND CURRENT ROW) AS p FROM "
+         f"{TABLE}", "a frame that ends before it begins",
+         f"SELECT k, sum(n) OVER (ORDER BY n) AS p FROM {TABLE}"),
         ("SELECT LAG(v) OVER u AS p FROM s WINDOW w AS (ORDER BY ts)", "unknown window u",
          "SELECT LAG(v) OVER w AS p FROM s WINDOW w AS (ORDER BY ts)"),
         ("SELECT v FROM s WINDOW w AS (ORDER BY ts)", "WINDOW without OVER", "SELECT v FROM s"),
@@ -161,3 +189,9 @@ def test_what_never_ends_is_refused(
     text: str, message: str, instead: str, binding: Binding
 ) -> None:
     binding.refuses(text, message, instead)
+
+
+def test_over_of_a_table_is_no_stream(binding: Binding) -> None:
+    text = f"SELECT k, LAG(n) OVER (ORDER BY k) AS p FROM {TABLE}"
+    with pytest.raises(UsageError, match="rank or OVER of tables"):
+        compile_plan(binding.plan(f"ISTREAM({text})"))

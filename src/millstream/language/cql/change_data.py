@@ -13,9 +13,14 @@ from millstream.language.plan.schema import Field, Schema
 
 DEBEZIUM = "debezium"
 ENVELOPE_TIME = "timestamp_millis(ts_ms)"
-# What `op` says in any case of its letters; everything else inserts or updates.
+# What `op` says, in any case of its letters; a row that says nothing inserts or updates.
+UPSERTED = (
+    "", "c", "create", "i", "insert", "r", "read", "snapshot", "u", "update", "upsert", "+", "+i",
+    "+u",
+)  # fmt: skip
 DELETED = ("d", "delete", "-d", "-")
 REPLACED = ("-u",)  # the row before an update, which comes as a row of its own
+KNOWN = frozenset((*UPSERTED, *DELETED, *REPLACED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,18 @@ def change_data_of(source: Mapping[str, Any]) -> ChangeData | None:
     if not key:
         return None
     return ChangeData(tuple(key), source.get("op"), source.get("envelope") == DEBEZIUM)
+
+
+def op_column(told: ChangeData | None, columns: Sequence[Field]) -> int | None:
+    """The place of the column that says what a row does; None where nothing does.
+
+    >>> op_column(ChangeData(("id",), "What"), (Field("id", "int"), Field("what", "string")))
+    1
+    """
+    if told is None or told.op is None:
+        return None
+    names = [f.name.lower() for f in columns]
+    return names.index(told.op.lower()) if told.op.lower() in names else None
 
 
 def enveloped(columns: Sequence[Field]) -> Schema:

@@ -47,6 +47,7 @@ from millstream.language.plan.sql_text import DATED, sql
 from millstream.language.plan.walks import windows_of
 from millstream.language.plan.windows import (
     BEGINNING,
+    FOREVER,
     Calendar,
     Change,
     Grouping,
@@ -259,7 +260,8 @@ def _matched(node: Matched) -> str:
     by = f" by {', '.join(keys)}" if keys else ""
     within = "" if spec.within is None else f" within {duration(spec.within)}"
     after = " ".join((spec.skip.kind, spec.skip.variable)).strip()
-    return f"({written(spec.pattern)}){by}{within}, then {after}"
+    rows = "" if node.finals is None else "all rows of "
+    return f"{rows}({written(spec.pattern)}){by}{within}, then {after}"
 
 
 def _found_by(node: Ruled, schema: Schema) -> str:
@@ -291,7 +293,9 @@ def _over(node: Over) -> str:
         for call, frame in zip(node.calls, node.frames, strict=True)
     )
     keys = ", ".join(readable(key, schema) for key in node.partition)
-    return f"{', '.join(calls)}{f' by {keys}' if keys else ''}"
+    order = ", ".join(f"{readable(key, schema)} {way}" for key, way in node.order)
+    by = f" by {keys}" if keys else ""
+    return f"{', '.join(calls)}{by}{f' in order of {order}' if order else ''}"
 
 
 def frame_text(frame: OverFrame) -> str:
@@ -300,7 +304,20 @@ def frame_text(frame: OverFrame) -> str:
     ('rows -2 to 0', 'time -2 seconds to 1 microsecond')
     >>> frame_text(OverFrame("rows", BEGINNING))
     'all rows up to it'
+    >>> frame_text(OverFrame("peers", BEGINNING)), frame_text(OverFrame("rows", -1, FOREVER))
+    ('all rows up to it and its peers', 'rows -1 to the last')
+    >>> frame_text(OverFrame("rows", BEGINNING, FOREVER))
+    'all rows'
+    >>> frame_text(OverFrame("rows", BEGINNING, 2))
+    'rows the first to 2'
     """
+    if frame.by == "peers":
+        return "all rows up to it and its peers"
+    if frame.by == "rows" and (frame.last == FOREVER or (frame.unbounded and frame.last)):
+        if frame.unbounded and frame.last == FOREVER:
+            return "all rows"
+        first = "the first" if frame.unbounded else str(frame.first)
+        return f"rows {first} to {'the last' if frame.last == FOREVER else frame.last}"
     if frame.unbounded:
         return f"all {'rows' if frame.by == 'rows' else 'times'} up to it"
     if frame.by == "rows":

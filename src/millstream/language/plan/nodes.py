@@ -268,16 +268,20 @@ class Over(Node):
     """Rows with aggregates over those near them in their partition, as last columns.
 
     Call i is taken over frame i of each row. Frames of one node are of one kind: bounded by time,
-    bounded by rows, or from the first row of all on. Rows keep their times and positions.
+    bounded by rows, or from the first row of all on. Rows keep their times and positions. Over a
+    relation rows stand in the order that is given, frames may be of any kind, and the result is a
+    relation: each row of the table with what its frames hold now.
     """
 
     input: Node
     partition: tuple[Expr, ...]
     calls: tuple[AggregateCall, ...]
     frames: tuple[OverFrame, ...]
+    order: tuple[tuple[Expr, str], ...] = ()  # each key with its direction, over a relation
 
     def __post_init__(self) -> None:
-        if len({(f.unbounded, f.unbounded or f.by) for f in self.frames}) != 1:
+        kinds = {(f.unbounded, f.unbounded or f.by) for f in self.frames}
+        if len(kinds) != 1 and not is_relation(self.input):
             raise ValueError("frames of one node are of one kind")
         own = (Field(c.function, c.type) for c in self.calls)
         self._seal((*self.input.schema, *own))
@@ -288,7 +292,9 @@ class Matched(Node):
     """One row for each match of a pattern among a partition's rows: the keys, then the calls.
 
     Calls are over the columns of a matched row, then its `looks`, then `row_patterns.CARRIED`. A
-    result's time is that of the last row matched.
+    result's time is that of the last row matched. With `finals` each row of a match is one of the
+    results, with its own time: its columns, then the calls, those over the whole match (`finals`
+    says which) and those over its rows up to this one.
     """
 
     input: Node
@@ -296,6 +302,7 @@ class Matched(Node):
     spec: RowPattern
     calls: tuple[AggregateCall, ...]
     fields: Schema
+    finals: tuple[bool, ...] | None = None
 
     def __post_init__(self) -> None:
         self._seal(self.fields)
@@ -391,7 +398,7 @@ def is_relation(node: Node) -> bool:
             return True
         case Ranked():
             return node.running
-        case Filter() | Project() | Unnest() | Union() | Join() | Semijoin():
+        case Filter() | Project() | Unnest() | Union() | Join() | Semijoin() | Over():
             return any(is_relation(i) for i in inputs_of(node))
         case _:
             return False
@@ -465,12 +472,14 @@ def shape(node: Node) -> str:
         case Over():
             keys = ",".join(sorted(expression_key(k) for k in node.partition))
             near = (f"{_call(c)}|{f}" for c, f in zip(node.calls, node.frames, strict=True))
-            return digest("over", _key(node, node.input), keys, *near)
+            order = (f"{expression_key(k)} {way}" for k, way in node.order)
+            return digest("over", _key(node, node.input), keys, *near, *order)
         case Matched():
             keys = ",".join(expression_key(k) for k in node.keys)
             calls = (_call(c) for c in node.calls)
             pattern = pattern_key(node.spec)
-            return digest("matched", _key(node, node.input), *pattern, keys, *calls)
+            every = () if node.finals is None else (f"all rows {node.finals}",)
+            return digest("matched", _key(node, node.input), *pattern, keys, *calls, *every)
         case _:
             raise TypeError(f"not a plan node: {node!r}")
 

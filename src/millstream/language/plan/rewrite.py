@@ -225,7 +225,8 @@ def pull_project_above_window(node: Node) -> Node:
 def pull_project_above_over(node: Node) -> Node:
     """OVER over Project becomes Project over OVER, so that OVER of one stream is one.
 
-    Rows without a position are told apart by all their columns, which then must stay.
+    Rows without a position are told apart by all their columns, which then must stay; those of
+    tables have none.
     """
     if not (isinstance(node, Over) and isinstance(node.input, Project)):
         return node

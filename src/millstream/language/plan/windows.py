@@ -123,10 +123,12 @@ class OverFrame:
     """The rows that OVER takes for a row, from `first` to `last` as seen from it, both included.
 
     By time (microseconds) they are all rows of the partition in that span, by rows those at these
-    places in the order of time and position. BEGINNING is UNBOUNDED PRECEDING.
+    places in the order of time and position. BEGINNING is UNBOUNDED PRECEDING. Over a table there
+    are also FOREVER, UNBOUNDED FOLLOWING, and `peers`: all rows up to the last one that is equal to
+    the row in what rows are ordered by.
     """
 
-    by: OneOf["time", "rows"]
+    by: OneOf["time", "rows", "peers"]
     first: int
     last: int = 0
 

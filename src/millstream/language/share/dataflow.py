@@ -66,8 +66,10 @@ Kind = OneOf[
     "table_join",
     "table_semijoin",
     "table_rank",
+    "table_over",
     "rules",
 ]
+UNFUSED = frozenset({"distinct", "running", "over", "table_semijoin", "table_rank", "table_over"})
 REJECTED_NAMES = ("reason", "record", "file", "row")  # columns of a stream's malformed rows
 
 
@@ -305,7 +307,7 @@ def _fuses(core: Node) -> bool:
     What reads its own output back leaves it as it is. What queries
     make of OVER differs more than OVER itself: its rows are a stream that they share.
     """
-    return _kind(core) not in ("distinct", "running", "over", "table_semijoin", "table_rank")
+    return _kind(core) not in UNFUSED
 
 
 def interval_leaves(node: Node) -> Iterator[Node]:
@@ -378,9 +380,9 @@ def change_below(node: Node) -> Aggregate | None:
 def running_under(node: Node) -> Aggregate:
     """The lowest unbounded aggregate of a relation: its input is a stream."""
     while not (isinstance(node, Aggregate) and not is_relation(node.input)):
-        if isinstance(node, Union | Join | Semijoin | Ranked):
+        if isinstance(node, Union | Join | Semijoin | Ranked | Over):
             raise UsageError(
-                "ISTREAM, DSTREAM and RSTREAM over a union, join or rank of tables",
+                "ISTREAM, DSTREAM and RSTREAM over a union, join, rank or OVER of tables",
                 hint="take the stream of each aggregate, and the union or join of these",
             )
         (node,) = inputs_of(node)
@@ -395,6 +397,8 @@ def _kind(core: Node) -> Kind:
             return "table_semijoin"
         case Ranked() if is_relation(core):
             return "table_rank"
+        case Over() if is_relation(core):
+            return "table_over"
         case Join():
             return "interval" if has_rows(core) else "join"
         case Semijoin():

@@ -75,7 +75,8 @@ def _own(node: Node) -> tuple[str, ...]:
         case Over():
             keys = (expression_key(_blank(k)) for k in node.partition)
             kinds = (f"{f.by}|{f.unbounded}|{f.last > 0}" for f in node.frames)
-            return (*keys, ";", *(_call(c) for c in node.calls), ";", *kinds)
+            order = (f"{expression_key(_blank(k))} {way}" for k, way in node.order)
+            return (*keys, ";", *(_call(c) for c in node.calls), ";", *kinds, ";", *order)
         case Matched():
             return (node.shape,)  # a condition's constants are part of its program
         case Distinct() | Union():

@@ -17,6 +17,7 @@ from millstream.spark.operators.running_emit import RunningEmitLogic
 from millstream.spark.operators.semijoins import SemijoinLogic
 from millstream.spark.operators.sessions import SessionLogic
 from millstream.spark.operators.tables.joining import TableJoinLogic
+from millstream.spark.operators.tables.neighbours import TableOverLogic
 from millstream.spark.operators.tables.ranking import TableRankLogic
 from millstream.spark.operators.tables.semijoins import TableSemijoinLogic
 
@@ -38,6 +39,7 @@ LOGIC: dict[Kind, Logic] = {
     "table_join": TableJoinLogic(),
     "table_semijoin": TableSemijoinLogic(),
     "table_rank": TableRankLogic(),
+    "table_over": TableOverLogic(),
     "rules": RulesLogic(),
 }
 

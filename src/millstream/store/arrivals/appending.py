@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from millstream.core.errors import StateError
 from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.change_data import KNOWN, change_data_of, op_column
 from millstream.language.plan.windows import BEGINNING, FOREVER
 from millstream.language.share.dataflow import base_stream, late_stream, rejected_stream
 from millstream.store import faults
@@ -34,6 +35,7 @@ REJECTED = columns_text(
 )
 TIME_MIN, TIME_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 to 9999
 REASONS_MAX = 100  # told to whoever brought a batch; all of them are in the stream
+UNKNOWN_OP = ", which is no change of a table: c, r, u or d, or a word for it"
 TOO_FAR_AHEAD = "the time is too far in the future"
 
 
@@ -62,6 +64,7 @@ class Appender:
         self.rejected = rejected_stream(definition.name)
         self.arrived = time.monotonic()  # when rows last came; silence counts from the start
         self.lock = threading.RLock()  # one batch at a time, whoever brings it
+        self._op = op_column(change_data_of(definition.source), definition.columns)
 
     def install(self) -> None:
         """Makes the stream known to the ledger (inside a transaction)."""
@@ -209,6 +212,7 @@ class Appender:
         times = table["_ts"].combine_chunks()
         known = np.asarray(pc.is_valid(times))
         ts = np.asarray(pc.fill_null(times, 0)).astype(np.int64, copy=False)
+        table = self._without_unknown(table)
         reasons = table[REASON].combine_chunks()
         malformed = np.asarray(pc.is_valid(reasons))
         ahead = np.zeros(count, bool)
@@ -231,6 +235,20 @@ class Appender:
             reasons_told = _reasons(table, known, malformed, outside)
             rejected = self._rejected_rows(table, ~accepted, reasons_told)
         return _Sorted(rows, good, late, accepted, rejected, int(running[-1]))
+
+    def _without_unknown(self, table: pa.Table) -> pa.Table:
+        """The rows, with a reason for those that change a table in a way that nobody knows."""
+        if self._op is None:
+            return table
+        words = table[f"c{self._op}"].cast(pa.string()).combine_chunks()
+        known = pc.is_in(pc.utf8_lower(pc.fill_null(words, "")), pa.array(sorted(KNOWN)))
+        if pc.all(known).as_py() is not False:
+            return table
+        name = self.definition.columns[self._op].name
+        told = pc.binary_join_element_wise(f"{name} says ", words, UNKNOWN_OP, "")
+        reasons = table[REASON].combine_chunks().cast(pa.string())
+        chosen = pc.coalesce(reasons, pc.if_else(known, pa.scalar(None, pa.string()), told))
+        return table.set_column(table.column_names.index(REASON), REASON, chosen)
 
     def _rejected_rows(
         self, table: pa.Table, chosen: np.ndarray[Any, Any], reasons: list[str | None]

@@ -28,6 +28,7 @@ from millstream.language.plan.nodes import (
     Unnest,
     Windowed,
     inputs_of,
+    is_relation,
 )
 from millstream.language.plan.windows import MICROSECONDS, Range, Sliding, Unbounded
 
@@ -108,7 +109,7 @@ class _Maker:
                 return 0.0
 
     def _grouping_s(self, node: Aggregate | Distinct | Ranked | Over | Matched) -> float:
-        if isinstance(node, Over) and node.frames[0].unbounded:
+        if isinstance(node, Over) and (node.frames[0].unbounded or is_relation(node)):
             return self.unbounded_s
         if isinstance(node, Over) and node.frames[0].by == "time":
             return max(f.last - f.first for f in node.frames) / MICROSECONDS

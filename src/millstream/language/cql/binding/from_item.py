@@ -20,7 +20,7 @@ from millstream.language.cql.binding.relations import (
 from millstream.language.cql.binding.resolution import resolver
 from millstream.language.cql.binding.scope import Member, Named, Scope, is_time
 from millstream.language.cql.binding.storing import refuse_incomparable
-from millstream.language.cql.binding.tables.change_data import changed_table
+from millstream.language.cql.binding.tables.change_data import changed_table, unmatched_deletes
 from millstream.language.cql.binding.tables.pivot import pivoted
 from millstream.language.cql.catalog import Catalog, lookup
 from millstream.language.cql.change_data import change_data_of
@@ -130,6 +130,9 @@ class ItemBinder:
         try:
             stream = self._catalog.stream(name)
         except UsageError as mistake:
+            deletes = unmatched_deletes(self._catalog, name, self._start)
+            if deletes is not None:
+                return deletes, name.rpartition(".")[2]
             raise self._fail(mistake.message, node.this, mistake.hint) from None
         told = change_data_of(stream.source)
         if told is not None and "window" not in node.meta:

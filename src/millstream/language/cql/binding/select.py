@@ -25,7 +25,7 @@ from millstream.language.cql.binding.over.clauses import (
     parts_of,
     spelled_out,
 )
-from millstream.language.cql.binding.over.near_rows import OverBinder, refuse_table
+from millstream.language.cql.binding.over.near_rows import OverBinder
 from millstream.language.cql.binding.ranking.clauses import ranking_of
 from millstream.language.cql.binding.ranking.top_n import with_ranks
 from millstream.language.cql.binding.relations import Bound, Lifetime, as_stream
@@ -33,7 +33,7 @@ from millstream.language.cql.binding.resolution import Positioned, resolver, wit
 from millstream.language.cql.binding.rows.rules import AGGREGATE_HINT
 from millstream.language.cql.binding.scope import Member, Named, is_time, spelt
 from millstream.language.cql.binding.storing import refuse_incomparable, refuse_unwritable
-from millstream.language.cql.binding.tables.scalars import HIDDEN, ScalarBinder
+from millstream.language.cql.binding.tables.scalars import HIDDEN, ScalarBinder, in_where
 from millstream.language.cql.catalog import TIME, Catalog, lookup
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.unnesting import LISTED
@@ -94,6 +94,7 @@ class SelectBinder:
         return with_ranks(self._text, ranking, self._bind(ranking.select))
 
     def _bind(self, select: exp.Select) -> Bound:
+        select = in_where(self._text, select)
         select, source = self._scalars.bind(select, self._joined_on(select))
         source = self._with_conditions(select, source)
         outputs = self._outputs(select, source)
@@ -253,11 +254,12 @@ class SelectBinder:
         resolve = with_positions(resolver(self._text, source.scope, "SELECT"))
         lowering = Lowering(self._text, self._catalog, resolve)
         if has_overs(select):
-            refuse_table(self._text, source.lifetime, select)
             refuse_idle_slide(self._text, source.slide)
-            rows, outputs = self._with_overs(select, as_stream(source.rows), resolve, outputs)
+            table = source.lifetime is Lifetime.CHANGES
+            rows = source.rows if table else as_stream(source.rows)
+            rows, outputs = self._with_overs(select, rows, resolve, outputs)
             node, columns = self._project(rows, rows.schema, outputs, lowering)
-            return Bound(node, columns, Lifetime.OPEN)
+            return Bound(node, columns, Lifetime.CHANGES if table else Lifetime.OPEN)
         node, columns = self._project(source.rows, source.scope.row, outputs, lowering)
         node = folded(node)
         return Bound(
@@ -311,6 +313,7 @@ class SelectBinder:
         having = select.args.get("having")
         if having is not None:
             nodes.append(having.this)
+        self._scalars.refuse_inside(nodes)
         found = [f for node in nodes for f in find(node)]
         calls = CallBinder(over, source.scope.row, self._analyzer).bind(found)
         distinct_calls = list(dict.fromkeys(calls))
@@ -324,17 +327,20 @@ class SelectBinder:
             chosen.rows, tuple(k for k, _ in keys), tuple(distinct_calls), chosen.grouping, fields,
             self._start,
         )  # fmt: skip
+        asking = [o.node for o in outputs] + ([] if having is None else [having.this])
+        node, asking = self._scalars.beside_groups(node, source.scope, groups.resolve, asking)
+        outputs = [replace(o, node=n) for o, n in zip(outputs, asking, strict=False)]
         if having is not None:
-            node = Filter(node, self._having(having.this, fields, groups, outputs))
+            node = Filter(node, self._having(asking[-1], node.schema, groups, outputs))
         lowering = Lowering(self._text, self._catalog, with_positions(groups.resolve))
         if has_overs(select):
-            refuse_table(self._text, _lifetime(chosen), select)
             for f in (f for part in near for f in find(part)):
                 f.node.replace(Positioned(places[id(f.node)].index, f.node))
             node, outputs = self._with_overs(select, node, groups.resolve, outputs)
             projected, columns = self._project(node, node.schema, outputs, lowering)
-            return Bound(projected, columns, Lifetime.OPEN)
-        projected, columns = self._project(node, fields, outputs, lowering)
+            table = _lifetime(chosen) is Lifetime.CHANGES
+            return Bound(projected, columns, Lifetime.CHANGES if table else Lifetime.OPEN)
+        projected, columns = self._project(node, node.schema, outputs, lowering)
         lifetime = _lifetime(chosen)
         streamed = lifetime is not Lifetime.CHANGES
         return Bound(projected, columns, lifetime, chosen.slide, streamed=streamed)
@@ -360,7 +366,7 @@ class SelectBinder:
                 inside.pop()
 
         inside: list[exp.Expr] = []
-        lowering = Lowering(self._text, self._catalog, resolve)
+        lowering = Lowering(self._text, self._catalog, with_positions(resolve))
         made = lowering.lower(node)
         (found,) = Typed(lowering, fields, self._analyzer).check([(made, node)])
         return as_condition(lowering, "HAVING", found, node)

@@ -273,17 +273,18 @@ class CqlParser(MatchParser, TableParser):
         if self._match(TokenType.NUMBER):  # D-CAPE section 3.1 writes `Sensor 1` for Sensor1
             name = exp.Identifier(this=name.name + self._prev.text, quoted=True)
             name.meta.update(start=self._prev.start, end=self._prev.end)
-        if name.name.lower() == "sys" and self._match(TokenType.DOT):
+        system = name.name.lower() == "sys" or self._texts_follow(".", "UNMATCHED")
+        if system and self._match(TokenType.DOT):
             return self._parse_system_stream(name)
         return self.expression(exp.Table(this=name))
 
     def _parse_system_stream(self, prefix: exp.Identifier) -> exp.Expr:
-        """`sys.steps`; without another name, its columns are those of `steps`."""
+        """`sys.steps`, `people.unmatched`; without another name, it is called `steps`."""
         part = self._parse_id_var(any_token=True) if self._curr else None
         if not isinstance(part, exp.Identifier):
             self.raise_error("expected the name of a system stream")
         assert isinstance(part, exp.Identifier)
-        whole = exp.Identifier(this=f"sys.{part.name}", quoted=True)
+        whole = exp.Identifier(this=f"{prefix.name}.{part.name}", quoted=True)
         whole.meta.update(start=prefix.meta.get("start"), end=part.meta.get("end"))
         made = self.expression(exp.Table(this=whole))
         made.meta["own_name"] = part

@@ -58,6 +58,7 @@ class MatchSyntax:
     skip: Skip
     skip_span: Span | None
     definitions: tuple[Definition, ...]
+    all_rows: bool = False  # a match gives each of its rows
 
 
 class MatchParser(ForeignWindowParser):
@@ -75,7 +76,12 @@ class MatchParser(ForeignWindowParser):
         if order is None:
             raise CqlSyntaxError(f"{WORD} needs ORDER BY ts", self._here(), MATCH_HINT)
         measures = self._parse_measures()
-        self._parse_rows_per_match()
+        all_rows = self._parse_rows_per_match()
+        if not measures and not all_rows:
+            raise CqlSyntaxError(
+                f"{WORD} needs MEASURES", self._here(), "name what is told of a match: "
+                "MEASURES FIRST(A.ts) AS begun, count(*) AS n",
+            )  # fmt: skip
         skip, skip_span = self._parse_skip()
         pattern, pattern_span = self._parse_pattern()
         within_us = self._parse_within()
@@ -95,7 +101,7 @@ class MatchParser(ForeignWindowParser):
         made.meta.update(start=span.start, end=self._prev.end)
         made.meta["match"] = MatchSyntax(
             span, tuple(partition), tuple(order.expressions), measures, pattern, pattern_span,
-            within_us, skip, skip_span, definitions,
+            within_us, skip, skip_span, definitions, all_rows,
         )  # fmt: skip
         return made
 
@@ -105,17 +111,16 @@ class MatchParser(ForeignWindowParser):
 
     def _parse_measures(self) -> tuple[exp.Expr, ...]:
         if not self._match_text_seq("MEASURES"):
-            raise CqlSyntaxError(
-                f"{WORD} needs MEASURES", self._here(), "name what is told of a match: "
-                "MEASURES FIRST(A.ts) AS begun, count(*) AS n",
-            )  # fmt: skip
+            return ()
         return tuple(self._parse_csv(self._parse_measure))
 
     def _parse_measure(self) -> exp.Expr | None:
         """FINAL and RUNNING mean the same where a match gives one row."""
+        final = False
         if self._match_texts(("FINAL", "RUNNING"), advance=False) and not self._follows(
             TokenType.DOT
         ):
+            final = self._curr.text.upper() == "FINAL"
             self._advance()
         measure = self._parse_disjunction()
         named = self._match(TokenType.ALIAS) or not self._match_texts(AFTER_MEASURES, advance=False)
@@ -125,16 +130,24 @@ class MatchParser(ForeignWindowParser):
             raise CqlSyntaxError(
                 "a measure needs a name", Span(spot.start, spot.end), "LAST(A.x) AS x"
             )
-        return self.expression(exp.Alias(this=measure, alias=name))
+        made = self.expression(exp.Alias(this=measure, alias=name))
+        made.meta["final"] = final
+        return made
 
-    def _parse_rows_per_match(self) -> None:
+    def _parse_rows_per_match(self) -> bool:
+        """Whether a match gives all its rows. None is empty, so that showing those is no matter."""
         first = self._curr
-        if self._match_text_seq("ALL", "ROWS", "PER", "MATCH"):
+        if not self._match_text_seq("ALL", "ROWS", "PER", "MATCH"):
+            self._match_text_seq("ONE", "ROW", "PER", "MATCH")
+            return False
+        if self._match_text_seq("WITH", "UNMATCHED", "ROWS"):
             raise CqlSyntaxError(
-                "ALL ROWS PER MATCH is not supported", Span(first.start, self._prev.end),
-                "ONE ROW PER MATCH, with array_agg(struct(ts, x)) AS all_rows among the measures",
+                "WITH UNMATCHED ROWS is not supported", Span(first.start, self._prev.end),
+                "let the pattern take them too: (A B | REST), where REST is not defined",
             )  # fmt: skip
-        self._match_text_seq("ONE", "ROW", "PER", "MATCH")
+        for word in ("SHOW", "OMIT"):
+            self._match_text_seq(word, "EMPTY", "MATCHES")
+        return True
 
     def _parse_skip(self) -> tuple[Skip, Span | None]:
         first = self._curr

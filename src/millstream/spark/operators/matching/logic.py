@@ -22,14 +22,16 @@ from pyspark.sql.types import (
 from millstream.language.plan.nodes import Matched
 from millstream.language.plan.row_patterns import Leaf, Term, program, variables_of
 from millstream.language.plan.sql_text import predicate_sql, sql
-from millstream.language.plan.windows import BEGINNING, FOREVER
+from millstream.language.plan.windows import BEGINNING, FOREVER, OverFrame
 from millstream.language.share.dataflow import state_stream, stream_of
 from millstream.spark.frames import Frame, lower, order_text, steady
 from millstream.spark.operators.aggregates import finals, partial
 from millstream.spark.operators.base import Answer, Output, Step
 from millstream.spark.operators.matching import machine, terms
+from millstream.spark.operators.over.frame_texts import valued
 from millstream.store.segments import Segment
 
+SO_FAR, WHOLE = OverFrame("rows", BEGINNING), OverFrame("rows", BEGINNING, FOREVER)
 EPOCH = "TIMESTAMP'1970-01-01 00:00:00Z'"
 CARRIED = {
     "_class": StringType(), "_match": LongType(), "_nth": IntegerType(), "_back": IntegerType(),
@@ -178,7 +180,7 @@ def _told(term: Term | int) -> Any:
 def _matched(
     ready: DataFrame, node: Matched, orders: machine.Orders, payload: tuple[str, ...]
 ) -> Frame:
-    """One row for each match."""
+    """One row for each match, or with `finals` each of its rows."""
     fields = [ready.schema[name] for name in payload]
     schema = StructType([*fields, *(StructField(name, kind) for name, kind in CARRIED.items())])
     found = ready.mapInArrow(machine.finder(orders, state=False), schema)
@@ -186,10 +188,27 @@ def _matched(
     named = found.selectExpr(
         *payload, *CARRIED, *(f"{name} AS c{first + i}" for i, name in enumerate(CARRIED))
     )
+    if node.finals is not None:
+        return _all_rows(node, named, payload)
     keys = [(f"k{i}", sql(e)) for i, e in enumerate(node.keys)]
     grouped = partial(named, [("_number", "_match"), *keys], node.calls, "_place")
     values = finals([k for k, _ in keys], node.calls)
     return Frame(grouped, (), 0).select({"_ts": "_latest"}, values)
+
+
+def _all_rows(node: Matched, named: DataFrame, payload: tuple[str, ...]) -> Frame:
+    """Each row of each match, with calls over the rows up to it, or over all of them."""
+    assert node.finals is not None
+    width = len(node.input.schema)
+    rows = Frame(named, tuple(h for h in ("_ts", "_pos") if h in payload), width)
+    match_of = [*(sql(key) for key in node.keys), "_match"]
+    made = [
+        valued(call, WHOLE if final else SO_FAR, i, rows, match_of, "_place")
+        for i, (call, final) in enumerate(zip(node.calls, node.finals, strict=True))
+    ]
+    texts = [f"{text} AS {name}" for value in made for name, text in value.columns]
+    columns = [*(f"c{i}" for i in range(width)), *(v.value for v in made)]
+    return Frame(named.selectExpr("*", *texts), (), 0).select({"_ts": "_ts"}, columns)
 
 
 def _state(

@@ -12,7 +12,7 @@ from millstream.language.plan.calls import unpacked
 from millstream.language.plan.expressions import Call, Expr, Literal
 from millstream.language.plan.nodes import AggregateCall
 from millstream.language.plan.sql_text import predicate_sql, sql
-from millstream.language.plan.windows import OverFrame
+from millstream.language.plan.windows import BEGINNING, FOREVER, OverFrame
 from millstream.spark.frames import Frame, order_struct, order_text
 from millstream.spark.operators.aggregates import VARIANCES, final_of, parts_of
 
@@ -35,12 +35,20 @@ def over_clause(partition: Sequence[str], order: str, bounds: str) -> str:
 
 
 def valued(
-    call: AggregateCall, frame: OverFrame, number: int, rows: Frame, partition: Sequence[str]
+    call: AggregateCall,
+    frame: OverFrame,
+    number: int,
+    rows: Frame,
+    partition: Sequence[str],
+    order: str = "",
 ) -> Valued:
-    """What a call is over a bounded frame; its columns have its number in their names."""
+    """What a call is over a frame; its columns have its number in their names.
+
+    Frames of rows may be in another order than that of time and position.
+    """
     if frame.by == "time" and _exact(call):
         return _difference(call, frame, number, partition)
-    order = order_text(rows) if frame.by == "rows" else "_ts"
+    order = (order or order_text(rows)) if frame.by == "rows" else "_ts"
     kind = "ROWS" if frame.by == "rows" else "RANGE"
     bounds = f"{kind} BETWEEN {_edge(frame, frame.first)} AND {_edge(frame, frame.last)}"
     over = over_clause(partition, order, bounds)
@@ -48,6 +56,8 @@ def valued(
     match call.function:
         case "nth_value":
             return _nth(call, frame, name, rows, over)
+        case "nth_back":
+            return _nth_back(call, name, over)
         case "first" | "last":
             return _edge_value(call, frame, name, rows, over)
         case function if function in VARIANCES and not call.distinct:
@@ -61,6 +71,8 @@ def valued(
 
 
 def _edge(frame: OverFrame, at: int) -> str:
+    if at in (BEGINNING, FOREVER):
+        return f"UNBOUNDED {'PRECEDING' if at == BEGINNING else 'FOLLOWING'}"
     if at == 0:
         return "CURRENT ROW"
     size = f"{abs(at)}" if frame.by == "rows" else f"{abs(at)}L"
@@ -78,6 +90,9 @@ def _edge_value(call: AggregateCall, frame: OverFrame, name: str, rows: Frame, o
     value = sql(call.argument or NULL)
     if frame.by == "rows" and call.condition is None:
         return Valued([(name, f"{call.function}_value({value}) {over}")], name)
+    if frame.by == "rows":
+        chosen = f"IF({predicate_sql(call.condition)}, struct({value} AS v), NULL)"
+        return Valued([(name, f"{call.function}_value({chosen}, TRUE) {over}")], f"{name}.v")
     place = order_struct(rows)
     if call.condition is not None:
         place = f"IF({predicate_sql(call.condition)}, {place}, NULL)"
@@ -92,6 +107,16 @@ def _nth(call: AggregateCall, frame: OverFrame, name: str, rows: Frame, over: st
     listed = f"collect_list(struct({parts['v']} AS v, {order_struct(rows)} AS at)) {over}"
     before = "(l, r) -> CASE WHEN l.at < r.at THEN -1 WHEN l.at > r.at THEN 1 ELSE 0 END"
     return Valued([(name, listed)], f"get(array_sort({name}, {before}), {parts['n']} - 1).v")
+
+
+def _nth_back(call: AggregateCall, name: str, over: str) -> Valued:
+    """Of the rows of a frame that meet the condition, the one so many places before the last."""
+    parts = {key: sql(part) for key, part in unpacked(call.argument).items()}
+    value = f"struct({parts['v']} AS v)"
+    if call.condition is not None:
+        value = f"IF({predicate_sql(call.condition)}, {value}, NULL)"
+    listed = f"collect_list({value}) {over}"
+    return Valued([(name, listed)], f"get({name}, size({name}) - 1 - {parts['n']}).v")
 
 
 def _exact(call: AggregateCall) -> bool:

@@ -8,12 +8,13 @@ from sqlglot import exp
 from millstream.language.cql.analyzer import Analyzer
 from millstream.language.cql.binding.aggregates import find
 from millstream.language.cql.binding.coercion import Typed, as_condition
-from millstream.language.cql.binding.expressions import Lowering, span_of
+from millstream.language.cql.binding.expressions import Lowering, Resolve, span_of
 from millstream.language.cql.binding.resolution import resolver
 from millstream.language.cql.binding.scope import Scope
 from millstream.language.cql.catalog import Catalog
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.plan.expressions import Call, Expr
+from millstream.language.plan.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,13 @@ class Conditions:
                 f"an aggregate in {clause}", span_of(aggregates[0].call),
                 "use HAVING, or a subquery in FROM",
             )  # fmt: skip
-        lowering = Lowering(self.text, self.catalog, resolver(self.text, scope, clause))
+        return self.lowered(resolver(self.text, scope, clause), scope.row, node, clause)
+
+    def lowered(self, resolve: Resolve, row: Schema, node: exp.Expr, clause: str) -> Expr:
+        """A condition over rows whose names somebody else resolves."""
+        lowering = Lowering(self.text, self.catalog, resolve)
         made = lowering.lower(node)
-        (found,) = Typed(lowering, scope.row, self.analyzer).check([(made, node)])
+        (found,) = Typed(lowering, row, self.analyzer).check([(made, node)])
         return as_condition(lowering, clause, found, node)
 
     def equality(self, scope: Scope, equality: Call, node: exp.Expr) -> Expr:

@@ -21,11 +21,13 @@ from millstream.language.cql.literals import string
 from millstream.language.cql.parsing.match_parser import MatchSyntax
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.user_aggregates import mark_aggregates
+from millstream.language.plan.calls import packed
 from millstream.language.plan.expressions import (
     Call,
     Column,
     Expr,
     Literal,
+    columns_of,
     conjunction,
     conjuncts,
     shift,
@@ -64,13 +66,20 @@ class MatchBinder:
         keys = self._partition(syntax, scope)
         look = Navigator(self._text, self._catalog, self._analyzer, scope, names)
         conditions = [self._condition(syntax, look, name) for name in names]
-        measures = [self._measure(look, m) for m in syntax.measures]
+        measures = [self._measure(look, m, all_rows=syntax.all_rows) for m in syntax.measures]
         spec, move = self._pattern(syntax, look, conditions)
         width = len(source.node.schema) + len(spec.looks)
-        calls = tuple(_over_rows(m, width, move) for m in look.measured)
-        key_fields = tuple(source.node.schema[k.index] for k in keys)
+        running = [syntax.all_rows and not m.final for m in look.measured]
+        calls = tuple(
+            _over_rows(m, width, move, running=r)
+            for m, r in zip(look.measured, running, strict=True)
+        )
+        fields = tuple(source.node.schema[k.index] for k in keys)
+        if syntax.all_rows:
+            fields = source.node.schema
         call_fields = tuple(Field(f"m{i}", c.type) for i, c in enumerate(calls))
-        node = Matched(source.node, keys, spec, calls, (*key_fields, *call_fields))
+        told = tuple(not r for r in running) if syntax.all_rows else None
+        node = Matched(source.node, keys, spec, calls, (*fields, *call_fields), told)
         return self._told(syntax, source, node, keys, measures)
 
     def _fail(self, message: str, node: exp.Expr, hint: str = "") -> CqlError:
@@ -177,8 +186,11 @@ class MatchBinder:
 
     # -- MEASURES ------------------------------------------------------------------------------
 
-    def _measure(self, look: Navigator, alias: exp.Expr) -> tuple[str, Expr, str, exp.Expr]:
+    def _measure(
+        self, look: Navigator, alias: exp.Expr, *, all_rows: bool
+    ) -> tuple[str, Expr, str, exp.Expr]:
         """A name and an expression over the calls of all measures."""
+        look.final = all_rows and alias.meta.get("final", False)
         name, node = alias.alias, alias.this
         if is_time(name):
             raise self._fail(
@@ -188,6 +200,10 @@ class MatchBinder:
         lowering = Lowering(self._text, self._catalog, look.of_measure(node))
         made = lowering.lower(node)
         (typed,) = Typed(lowering, look.measured_schema, self._analyzer).check([(made, node)])
+        if look.final and len(columns_of(made)) > 1:
+            raise self._fail(
+                "FINAL before several calls", alias, "a measure for each: FINAL LAST(x) AS end_x"
+            )
         return name, *typed, node
 
     def _told(
@@ -199,14 +215,23 @@ class MatchBinder:
         measures: list[tuple[str, Expr, str, exp.Expr]],
     ) -> Bound:
         visible = {c.position: c.name for c in source.columns}
-        names = [visible[k.index] for k in keys]
+        schema = source.node.schema
         columns: list[Expr] = [Column(i) for i in range(len(keys))]
-        fields = [Field(n, f.type) for n, f in zip(names, node.schema, strict=False)]
+        columns = list(keys) if syntax.all_rows else columns
+        fields = [Field(visible[k.index], schema[k.index].type) for k in keys]
+        taken = {name.lower() for name in visible.values()} if syntax.all_rows else set()
+        first = len(schema) if syntax.all_rows else len(keys)
         for name, made, type_, at in measures:
-            if name.lower() in {f.name.lower() for f in fields}:
+            if name.lower() in taken | {f.name.lower() for f in fields}:
                 raise self._fail(f"two columns named {name}", at, "give the measure another name")
-            columns.append(shift(made, len(keys)))
+            columns.append(shift(made, first))
             fields.append(Field(name, type_))
+        if syntax.all_rows:
+            others = [c for c in source.columns if Column(c.position) not in keys]
+            columns += [Column(c.position) for c in others if not is_time(c.name)]
+            fields += [
+                Field(c.name, schema[c.position].type) for c in others if not is_time(c.name)
+            ]
         project = Project(node, tuple(columns), tuple(fields))
         named = tuple(Named(f.name, i) for i, f in enumerate(fields))
         return Bound(project, named, Lifetime.OPEN)
@@ -218,18 +243,27 @@ def _moved(expr: Expr | None, move: dict[int, Expr]) -> Expr | None:
     return transform(expr, lambda e: move.get(e.index) if isinstance(e, Column) else None)
 
 
-def _over_rows(measured: Measured, width: int, move: dict[int, Expr]) -> AggregateCall:
-    """The call over rows of a match: those of its variable, and of these perhaps one."""
+def _over_rows(
+    measured: Measured, width: int, move: dict[int, Expr], *, running: bool
+) -> AggregateCall:
+    """The call over rows of a match: those of its variable, and of these perhaps one.
+
+    What is counted from the last row is another row for each row of the match that it is told for.
+    """
     carried = {name: Column(width + i) for i, name in enumerate(CARRIED)}
     call = measured.call
     terms = list(conjuncts(_moved(call.condition, move)))
     if measured.variable is not None:
         terms.append(Call("=", (carried["classifier"], string(measured.variable))))
-    if measured.nth is not None:
+    argument = _moved(call.argument, move)
+    if measured.nth is not None and measured.back and running:
+        assert argument is not None
+        argument = packed(v=argument, n=Literal(str(measured.nth), "int"))
+        call = replace(call, function="nth_back")
+    elif measured.nth is not None:
         end = ("back" if measured.back else "nth") if measured.variable is not None else (
             "place_back" if measured.back else "place")  # fmt: skip
         terms.append(Call("=", (carried[end], Literal(str(measured.nth), "int"))))
-    argument = _moved(call.argument, move)
     if isinstance(argument, Literal) and argument.type == "carried":
         argument = carried[argument.text]
     return replace(call, argument=argument, condition=conjunction(tuple(terms)))

@@ -13,3 +13,4 @@ class Measured:
     variable: str | None  # None: all rows
     nth: int | None = None  # only the row at this place ...
     back: bool = False  # ... counted from the last one
+    final: bool = False  # over the whole match, where each of its rows is told

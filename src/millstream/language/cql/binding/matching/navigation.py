@@ -7,6 +7,7 @@ column, after those of the row.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp
@@ -51,6 +52,7 @@ class Navigator:
         self.slots: list[Look | Leaf] = []
         self.measured: list[Measured] = []
         self.numbered = False
+        self.final = False  # of the measure at hand
 
     @property
     def schema(self) -> Schema:
@@ -221,6 +223,7 @@ class Navigator:
         return resolve
 
     def _told(self, measured: Measured) -> Column:
+        measured = replace(measured, final=self.final)
         if measured not in self.measured:
             self.measured.append(measured)
         return Column(self.measured.index(measured))

@@ -15,14 +15,20 @@ from millstream.language.cql.binding.scope import is_time
 from millstream.language.cql.catalog import Catalog
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.syntax import span_of
-from millstream.language.plan.windows import BEGINNING, OverFrame
+from millstream.language.plan.windows import BEGINNING, FOREVER, OverFrame
 
+RANKS = ("row_number", "rank", "dense_rank")
 ROWS_MAX = 2**31 - 1  # Spark counts the rows of a frame in 32 bits
 FRAME_HINT = (
     "RANGE BETWEEN INTERVAL '10' MINUTE PRECEDING AND CURRENT ROW, "
     "or ROWS BETWEEN 9 PRECEDING AND CURRENT ROW"
 )
 ORDER_HINT = "OVER (PARTITION BY k ORDER BY ts ...): rows stand in the order of their time"
+TABLE_ENDS = (("UNBOUNDED", "FOLLOWING"), ("CURRENT ROW", None), (None, None))
+TABLE_HINT = (
+    "over a table frames are of rows, ROWS BETWEEN 9 PRECEDING AND CURRENT ROW, or of all rows up "
+    "to the present one; frames of time are over streams: FROM (ISTREAM(SELECT ...)) AS t"
+)
 ENDLESS_HINT = (
     "a stream has no end: write CURRENT ROW, or a number of rows or an interval FOLLOWING"
 )
@@ -40,8 +46,10 @@ def overs(root: exp.Expr) -> Iterator[exp.Window]:
 
 
 def parts_of(window: exp.Window) -> list[exp.Expr]:
-    """What stands inside a call with OVER: its arguments, and what partitions it."""
+    """What stands inside a call with OVER: its arguments, and what partitions and orders it."""
     parts: list[exp.Expr] = list(window.args.get("partition_by") or ())
+    order = window.args.get("order")
+    parts += [] if order is None else [key.this for key in order.expressions]
     here = window.this
     while not isinstance(here, exp.Anonymous) and here.this is not None:
         parts += [part for part in here.iter_expressions() if part is not here.this]
@@ -130,17 +138,33 @@ def in_time(window: exp.Window) -> bool:
 
 
 def qualifies(select: exp.Select) -> bool:
-    """Whether QUALIFY asks about what OVER gives in the order of time, rather than about ranks."""
+    """Whether QUALIFY asks about what OVER gives, rather than about ranks."""
     clause = select.args.get("qualify")
     if clause is None:
         return False
     near = {
         e.alias.lower()
         for e in select.expressions
-        if isinstance(e, exp.Alias) and any(in_time(w) for w in overs(e))
+        if isinstance(e, exp.Alias) and any(rank_of(w) is None for w in overs(e))
     }
     named = any(len(c.parts) == 1 and c.name.lower() in near for c in clause.find_all(exp.Column))
-    return named or any(in_time(w) for w in overs(clause))
+    return named or any(rank_of(w) is None for w in overs(clause))
+
+
+def rank_of(node: exp.Expr | None) -> str | None:
+    """The ranking function that a node calls; counting rows in the order of time is none."""
+    if not isinstance(node, exp.Window) or not isinstance(node.this, exp.Anonymous):
+        return None
+    name: str = node.this.name.lower()
+    counted = name == "row_number" and in_time(node)  # from the first row on
+    return name if name in RANKS and not counted else None
+
+
+def way(node: exp.Expr) -> str:
+    """The direction of a key, as Spark has it: NULL first where values ascend."""
+    descends = bool(node.args.get("desc"))
+    first = node.args.get("nulls_first", not descends)
+    return f"{'DESC' if descends else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
 
 
 def refuse_disorder(text: Text, window: exp.Window) -> None:
@@ -173,11 +197,40 @@ def frame_of(text: Text, window: exp.Window) -> OverFrame:
     return OverFrame(by, first, last)
 
 
-def _edge(text: Text, window: exp.Window, spec: exp.Expr, which: str, by: str) -> int:
+def table_frame_of(text: Text, window: exp.Window) -> OverFrame:
+    """The frame of an aggregate over a table, which has a last row: without ORDER BY all rows."""
+    spec = window.args.get("spec")
+    whole = OverFrame("rows", BEGINNING, FOREVER)
+    if spec is None:
+        return whole if window.args.get("order") is None else OverFrame("peers", BEGINNING)
+    kind = str(spec.args.get("kind") or "").upper()
+    if kind == "RANGE" and not spec.args.get("exclude"):
+        edges = [(spec.args.get(e), spec.args.get(f"{e}_side")) for e in ("start", "end")]
+        if edges[0] != ("UNBOUNDED", "PRECEDING") or edges[1] not in TABLE_ENDS:
+            raise text.error("this RANGE over a table that changes", span_of(window), TABLE_HINT)
+        return whole if edges[1] == TABLE_ENDS[0] else OverFrame("peers", BEGINNING)
+    if kind != "ROWS" or spec.args.get("exclude"):
+        what = "EXCLUDE" if kind == "ROWS" else kind
+        raise text.error(f"{what} in a frame is not supported", span_of(window), TABLE_HINT)
+    first = _edge(text, window, spec, "start", "rows", last=FOREVER)
+    last = 0
+    if spec.args.get("end") is not None:
+        last = _edge(text, window, spec, "end", "rows", last=FOREVER)
+    if first > last or last == BEGINNING or first == FOREVER:
+        raise text.error("a frame that ends before it begins", span_of(window), TABLE_HINT)
+    return OverFrame("rows", first, last)
+
+
+def _edge(
+    text: Text, window: exp.Window, spec: exp.Expr, which: str, by: str, last: int | None = None
+) -> int:
+    """Where a frame begins or ends; `last` stands for UNBOUNDED FOLLOWING where there is one."""
     edge, side = spec.args[which], str(spec.args.get(f"{which}_side") or "PRECEDING").upper()
     if edge == "CURRENT ROW":
         return 0
     if edge == "UNBOUNDED":
+        if side == "FOLLOWING" and last is not None:
+            return last
         if side == "FOLLOWING":
             raise text.error("UNBOUNDED FOLLOWING", span_of(window), ENDLESS_HINT)
         return BEGINNING

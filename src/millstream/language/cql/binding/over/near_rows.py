@@ -3,7 +3,7 @@
 Each call becomes one or two aggregates over a frame: LAG is the first row of a frame of one row,
 ROW_NUMBER a count from the first row on. Calls of one partition and one kind of frame are one node;
 nodes stand on top of each other in an order of their own, so that how a query lists its calls makes
-no difference.
+no difference. Rows of a stream stand in the order of time; those of a table in any.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,8 +25,9 @@ from millstream.language.cql.binding.over.clauses import (
     parts_of,
     refuse_disorder,
     replaced,
+    table_frame_of,
+    way,
 )
-from millstream.language.cql.binding.relations import Lifetime
 from millstream.language.cql.binding.resolution import Positioned, with_positions
 from millstream.language.cql.binding.storing import refuse_incomparable, refuse_unwritable
 from millstream.language.cql.catalog import Catalog
@@ -34,7 +35,15 @@ from millstream.language.cql.parsing.parser import Text
 from millstream.language.plan.calls import packed
 from millstream.language.plan.expressions import Column, Expr, Literal, Time
 from millstream.language.plan.keys import expression_key, predicate_key
-from millstream.language.plan.nodes import AggregateCall, Emit, Filter, Node, Over, Project
+from millstream.language.plan.nodes import (
+    AggregateCall,
+    Emit,
+    Filter,
+    Node,
+    Over,
+    Project,
+    is_relation,
+)
 from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import BEGINNING, OverFrame
 
@@ -46,28 +55,33 @@ RUNNING = frozenset({"count", "sum", "avg", "min", "max", "first", "last"}) | {
 }
 PAIRED = ("corr", "covar_", "regr_")
 KNOWN_HINT = "LAG, LEAD, FIRST_VALUE, LAST_VALUE, NTH_VALUE, ROW_NUMBER and aggregates take OVER"
-TABLE_HINT = "take its stream first: FROM (ISTREAM(SELECT ...)) AS t"
 COUNTED = AggregateCall("count", None, "bigint")
 Near = tuple[AggregateCall, OverFrame]
 
 
-def refuse_table(text: Text, lifetime: Lifetime, place: exp.Expr) -> None:
-    if lifetime is Lifetime.CHANGES:
-        raise text.error("OVER over a table that changes", span_of(place), TABLE_HINT)
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A call with OVER, and how the rows under it stand."""
+
+    window: exp.Window
+    partition: tuple[Expr, ...]
+    order: tuple[tuple[Expr, str], ...] | None = None  # of a table; rows of streams go by time
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A call with OVER: its partition, and the aggregates that make it up."""
+    """A call with OVER, and the aggregates that make it up."""
 
-    window: exp.Window
-    partition: tuple[Expr, ...]
+    at: _Standing
     near: tuple[Near, ...]
     default: exp.Expr | None = None  # of LAG and LEAD, where there is no such row
 
     def group(self, frame: OverFrame) -> tuple[str, ...]:
-        kind = "all" if frame.unbounded else frame.by
-        return (kind, *sorted({expression_key(key) for key in self.partition}))
+        keys = sorted({expression_key(key) for key in self.at.partition})
+        if self.at.order is not None:
+            ways = (f"{expression_key(key)} {way}" for key, way in self.at.order)
+            return ("table", *ways, "by", *keys)
+        return ("all" if frame.unbounded else frame.by, *keys)
 
 
 class OverBinder:
@@ -84,12 +98,12 @@ class OverBinder:
         windows = [w for root in roots for w in overs(root)]
         asked = [self._asked(window, lowering, rows) for window in windows]
         groups: dict[tuple[str, ...], dict[str, Near]] = {}
-        keys: dict[tuple[str, ...], tuple[Expr, ...]] = {}
+        asking: dict[tuple[str, ...], _Asked] = {}
         for one in asked:
             for near in one.near:
                 group = one.group(near[1])
                 groups.setdefault(group, {})[_key(near)] = near
-                keys[group] = one.partition
+                asking[group] = one
         places: dict[tuple[tuple[str, ...], str], int] = {}
         node = rows
         for group in sorted(groups):
@@ -97,11 +111,12 @@ class OverBinder:
             for number, key in enumerate(members):
                 places[group, key] = len(node.schema) + number
             calls, frames = zip(*members.values(), strict=True)
-            node = Over(node, keys[group], calls, frames)
+            at = asking[group].at
+            node = Over(node, at.partition, calls, frames, at.order or ())
         made = list(roots)
         for one in asked:
-            at = [places[one.group(near[1]), _key(near)] for near in one.near]
-            made = replaced(made, one.window, _column(one, at))
+            found = [places[one.group(near[1]), _key(near)] for near in one.near]
+            made = replaced(made, one.at.window, _column(one, found))
         return node, made
 
     def qualified(
@@ -133,33 +148,59 @@ class OverBinder:
         for part in parts_of(window):
             if any(True for _ in overs(part)):
                 raise self._fail("OVER inside OVER", window, "take the inner one in a subquery")
-        refuse_disorder(self._text, window)
-        (key,) = window.args["order"].expressions
-        if not _is_time(rows, lowering.lower(key.this)):
-            raise self._fail("OVER in the order of another time than the row's", key, ORDER_HINT)
-        partition = self._partition(window, lowering, rows)
+        at = self._standing(window, lowering, rows)
         found = find(window.this)
         if found and found[0].node is window.this:
             (call,) = CallBinder(lowering, rows.schema, self._analyzer).bind(found)
-            frame = frame_of(self._text, window)
-            self._refuse_call(call, frame, window)
-            return _Asked(window, partition, ((call, frame),))
+            frame = self._frame(at)
+            self._refuse_call(call, frame, at)
+            return _Asked(at, ((call, frame),))
         call_node = window.this
         name = call_node.name.lower() if isinstance(call_node, exp.Anonymous) else ""
         match name:
             case "row_number":
                 self._refuse_frame(window, name)
-                return _Asked(window, partition, ((COUNTED, OverFrame("rows", BEGINNING)),))
+                return _Asked(at, ((COUNTED, OverFrame("rows", BEGINNING)),))
             case "lag" | "lead":
                 self._refuse_frame(window, name)
-                return self._offset(window, partition, lowering, rows)
+                return self._offset(at, lowering, rows)
             case "nth_value":
-                return self._nth(window, partition, lowering, rows)
+                return self._nth(at, lowering, rows)
             case _:
                 raise self._unknown(window)
 
+    def _standing(self, window: exp.Window, lowering: Lowering, rows: Node) -> _Standing:
+        if is_relation(rows):
+            order = self._order(window, lowering, rows)
+            return _Standing(window, self._partition(window, lowering, rows), order)
+        refuse_disorder(self._text, window)
+        (key,) = window.args["order"].expressions
+        if not _is_time(rows, lowering.lower(key.this)):
+            raise self._fail("OVER in the order of another time than the row's", key, ORDER_HINT)
+        return _Standing(window, self._partition(window, lowering, rows))
+
+    def _order(
+        self, window: exp.Window, lowering: Lowering, rows: Node
+    ) -> tuple[tuple[Expr, str], ...]:
+        """How the rows of a table stand; those that are equal in it go by time and columns."""
+        clause = window.args.get("order")
+        keys = [] if clause is None else clause.expressions
+        typed = self._compared("ORDER BY", [key.this for key in keys], lowering, rows)
+        return tuple((made, way(key)) for made, key in zip(typed, keys, strict=True))
+
+    def _frame(self, at: _Standing) -> OverFrame:
+        if at.order is None:
+            return frame_of(self._text, at.window)
+        return table_frame_of(self._text, at.window)
+
     def _partition(self, window: exp.Window, lowering: Lowering, rows: Node) -> tuple[Expr, ...]:
         nodes = window.args.get("partition_by") or []
+        return tuple(dict.fromkeys(self._compared("PARTITION BY", nodes, lowering, rows)))
+
+    def _compared(
+        self, clause: str, nodes: Sequence[exp.Expr], lowering: Lowering, rows: Node
+    ) -> list[Expr]:
+        """Expressions whose values are compared with each other."""
         made = [(lowering.lower(node), node) for node in nodes]
         typed = Typed(lowering, rows.schema, self._analyzer).check(made)
         fields = tuple(
@@ -168,13 +209,12 @@ class OverBinder:
         )
         for field, node in zip(fields, nodes, strict=True):
             refuse_unwritable(self._text, field.type, node)
-        refuse_incomparable(self._text, self._analyzer, "PARTITION BY", fields, nodes)
-        return tuple(dict.fromkeys(key for key, _ in typed))
+        refuse_incomparable(self._text, self._analyzer, clause, fields, nodes)
+        return [key for key, _ in typed]
 
-    def _offset(
-        self, window: exp.Window, partition: tuple[Expr, ...], lowering: Lowering, rows: Node
-    ) -> _Asked:
+    def _offset(self, at: _Standing, lowering: Lowering, rows: Node) -> _Asked:
         """LAG and LEAD: the row so many places away."""
+        window = at.window
         name, args = window.this.name.upper(), window.this.expressions
         count = constant(args[1]) if len(args) > 1 else 1
         if not 1 <= len(args) <= 3 or count is None:
@@ -182,30 +222,31 @@ class OverBinder:
                 f"{name} takes a value, a whole number of rows, and a default", window,
                 f"{name}(v), {name}(v, 2), {name}(v, 1, 0)",
             )  # fmt: skip
+        if at.order == ():
+            raise self._fail(f"{name} without ORDER BY", window, f"{name}(v) OVER (ORDER BY k)")
         value = self._value(args[0], lowering, rows)
-        at = -count if name == "LAG" else count
-        frame = OverFrame("rows", at, at)
+        away = -count if name == "LAG" else count
+        frame = OverFrame("rows", away, away)
         if len(args) < 3:
-            return _Asked(window, partition, ((value, frame),))
-        return _Asked(window, partition, ((value, frame), (COUNTED, frame)), args[2])
+            return _Asked(at, ((value, frame),))
+        return _Asked(at, ((value, frame), (COUNTED, frame)), args[2])
 
-    def _nth(
-        self, window: exp.Window, partition: tuple[Expr, ...], lowering: Lowering, rows: Node
-    ) -> _Asked:
+    def _nth(self, at: _Standing, lowering: Lowering, rows: Node) -> _Asked:
+        window = at.window
         args = window.this.expressions
         count = constant(args[1]) if len(args) == 2 else None
         if not count:
             raise self._fail(
                 "NTH_VALUE takes a value and a whole number from 1 on", window, "NTH_VALUE(v, 2)"
             )
-        frame = frame_of(self._text, window)
-        if frame.unbounded:
+        frame = self._frame(at)
+        if frame.unbounded and at.order is None:
             raise self._fail("NTH_VALUE of all rows so far", window, f"give a frame: {FRAME_HINT}")
         value = self._value(args[0], lowering, rows)
         assert value.argument is not None
         parts = packed(v=value.argument, n=Literal(str(count), "int"))
         call = AggregateCall("nth_value", parts, value.type, value.type)
-        return _Asked(window, partition, ((call, frame),))
+        return _Asked(at, ((call, frame),))
 
     def _value(self, node: exp.Expr, lowering: Lowering, rows: Node) -> AggregateCall:
         made = [(lowering.lower(node), node)]
@@ -222,14 +263,14 @@ class OverBinder:
         if window.args.get("spec") is not None:
             raise self._fail(f"{name.upper()} takes no frame", window, "leave it out")
 
-    def _refuse_call(self, call: AggregateCall, frame: OverFrame, window: exp.Window) -> None:
-        name = call.function
+    def _refuse_call(self, call: AggregateCall, frame: OverFrame, at: _Standing) -> None:
+        name, window = call.function, at.window
         if name.startswith(PAIRED):
             raise self._fail(
                 f"{name} with OVER is not supported", window,
                 f"aggregate over a window: SELECT {name}(a, b) FROM s [RANGE ... SLIDE ...]",
             )  # fmt: skip
-        if not frame.unbounded:
+        if not frame.unbounded or at.order is not None:
             return
         if name not in RUNNING or (call.distinct and name not in ("min", "max")):
             written = f"{name}(DISTINCT ...)" if call.distinct else name
@@ -277,11 +318,12 @@ def _key(near: Near) -> str:
 
 def _column(asked: _Asked, places: Sequence[int]) -> exp.Expr:
     """What stands in the place of a call: a column, or the default where there is no such row."""
-    value = Positioned(places[0], asked.window)
+    window = asked.at.window
+    value = Positioned(places[0], window)
     if asked.default is None:
         return value
-    missing = exp.EQ(this=Positioned(places[1], asked.window), expression=exp.Literal.number(0))
+    missing = exp.EQ(this=Positioned(places[1], window), expression=exp.Literal.number(0))
     made = exp.Case(ifs=[exp.If(this=missing, true=asked.default)], default=value)
-    span = span_of(asked.window)
+    span = span_of(window)
     made.meta.update(start=span.start, end=span.end)
     return made

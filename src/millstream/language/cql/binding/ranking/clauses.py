@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from millstream.language.cql.binding.over.clauses import in_time, qualifies
+from millstream.language.cql.binding.over.clauses import qualifies, rank_of, way
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.syntax import Span, span_of
 
-RANKS = ("row_number", "rank", "dense_rank")
 QUALIFY_HINT = "QUALIFY ROW_NUMBER() OVER (PARTITION BY window_end ORDER BY n DESC) <= 3"
 COMPARED: dict[type[exp.Expr], str] = {exp.LTE: "<=", exp.LT: "<", exp.EQ: "="}
 
@@ -50,7 +49,7 @@ def ranks_rows(select: exp.Expr) -> bool:
 
 def ranking_of(text: Text, select: exp.Select) -> Ranking | None:
     """The rankings of a select; None where it has none."""
-    listed = [e for e in select.expressions if _function(e.unalias()) is not None]
+    listed = [e for e in select.expressions if rank_of(e.unalias()) is not None]
     if not listed and not ranks_rows(select):
         return None
     if select.args.get("distinct") and (listed or not distinct_on(select)):
@@ -67,15 +66,6 @@ def distinct_on(select: exp.Expr) -> list[exp.Expr]:
     return list(named.expressions) if named is not None else []
 
 
-def _function(node: exp.Expr | None) -> str | None:
-    """The ranking function that a node calls."""
-    if not isinstance(node, exp.Window) or not isinstance(node.this, exp.Anonymous):
-        return None
-    name: str = node.this.name.lower()
-    counted = name == "row_number" and in_time(node)  # from the first row on
-    return name if name in RANKS and not counted else None
-
-
 class _Taking:
     """Takes the rankings off a select; the select is changed."""
 
@@ -88,9 +78,9 @@ class _Taking:
         select = self._select
         for number, item in enumerate(list(select.expressions)):
             node = item.unalias()
-            if _function(node) is None:
+            if rank_of(node) is None:
                 continue
-            name = item.alias if isinstance(item, exp.Alias) else f"{_function(node)}_{number}"
+            name = item.alias if isinstance(item, exp.Alias) else f"{rank_of(node)}_{number}"
             self._ranks.append(self._rank(node, output=name))
             place = exp.Alias(this=exp.Literal.number(0), alias=exp.to_identifier(name))
             span = span_of(item)
@@ -114,7 +104,7 @@ class _Taking:
     def _rank(
         self, window: exp.Expr, output: str = "", bound: tuple[str, int] | None = None
     ) -> Rank:
-        function = _function(window)
+        function = rank_of(window)
         assert function is not None
         order = window.args.get("order")
         if order is None:
@@ -158,7 +148,7 @@ class _Taking:
             )
         bound = (operator or "", int(limit.this))
         ranked = condition.this
-        if _function(ranked) is not None:
+        if rank_of(ranked) is not None:
             self._ranks.append(self._rank(ranked, bound=bound))
             return
         known = {r.output.lower(): i for i, r in enumerate(self._ranks)}
@@ -200,10 +190,3 @@ class _Taking:
         self._ranks.append(
             Rank("row_number", (), self._ways(order), span, bound=bound, of_window=True)
         )
-
-
-def way(node: exp.Expr) -> str:
-    """The direction of a key, as Spark has it: NULL first where values ascend."""
-    descends = bool(node.args.get("desc"))
-    first = node.args.get("nulls_first", not descends)
-    return f"{'DESC' if descends else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"

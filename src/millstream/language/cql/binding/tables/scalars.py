@@ -2,24 +2,27 @@
 
 A subquery that aggregates gives one row, for all rows or for those that its equalities with the
 rows around it choose: it is grouped by their sides of the equalities, and joined by them (LEFT
-JOIN). Where it gives no row, a count is 0 and any other value NULL.
+JOIN). Where it gives no row, a count is 0 and any other value NULL. Values in HAVING, and beside
+aggregates, stand beside the groups rather than beside the rows that these are made of.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from millstream.core.errors import CqlError
 from millstream.language.cql.binding.aggregates import find
-from millstream.language.cql.binding.expressions import span_of
+from millstream.language.cql.binding.expressions import Resolve, span_of
 from millstream.language.cql.binding.from_clause import From
 from millstream.language.cql.binding.joins.conditions import Conditions, terms_of
 from millstream.language.cql.binding.joins.outer import Kind, outer_rows, refuse_undecided
+from millstream.language.cql.binding.over.clauses import replaced
 from millstream.language.cql.binding.relations import Bound, Lifetime, as_stream
-from millstream.language.cql.binding.resolution import resolve_parts
+from millstream.language.cql.binding.resolution import Positioned, resolve_parts, with_positions
 from millstream.language.cql.binding.scope import Member, Named, NameLookupError, Scope, is_time
 from millstream.language.cql.binding.tables.forms import Beside
+from millstream.language.cql.parsing.parser import Text
 from millstream.language.plan.expressions import (
     Call,
     Column,
@@ -28,15 +31,24 @@ from millstream.language.plan.expressions import (
     conjunction,
     shift,
     substitute,
+    total,
 )
-from millstream.language.plan.nodes import Aggregate, Node, Project, Windowed
+from millstream.language.plan.nodes import Aggregate, Node, Project, Windowed, is_relation
 from millstream.language.plan.schema import Field
 from millstream.language.plan.windows import Instant, Now, Range, Sliding, Snapshot
 
 HIDDEN = "__scalar"  # begins the names of items that no text can name
 ONE_ROW_HINT = "take one value: (SELECT max(x) FROM ...), or (SELECT x FROM ... ORDER BY y LIMIT 1)"
 EQUAL_HINT = "name rows around it in equalities: (SELECT max(x) FROM t WHERE t.k = s.k)"
-GROUPED_HINT = "take the aggregate in a subquery in FROM, and the value beside it"
+INSIDE_HINT = "take the value in a subquery in FROM, and aggregate that"
+WINDOWS_HINT = (
+    "take the aggregate in a subquery, and the value at its instant: FROM (SELECT k, count(*) AS n "
+    "FROM s [RANGE ...] GROUP BY k) AS g [NOW] WHERE n > (SELECT ...)"
+)
+OUTER_HINT = (
+    "take the value in a subquery in FROM: a LEFT JOIN (SELECT *, (SELECT max(x) FROM t) AS most "
+    "FROM b) AS b ON a.k = b.k AND b.v < b.most"
+)
 TIME_HINT = "give it a name in a subquery in FROM: FROM (SELECT *, ts AS seen FROM s) AS s"
 FORM_HINT = (
     "give the stream [NOW]: each row then sees the value at its own instant; or leave out the "
@@ -74,10 +86,10 @@ class ScalarBinder:
         if not any(True for _ in _scalars(select)):
             return select, source
         select = select.copy()
-        self._refuse_grouped(select)
-        if not source.momentary and len(source.scope.members) == 1:
-            self._refuse_time(select)
-        for number, node in enumerate(list(_scalars(select))):
+        beside_rows = list(_scalars(select, grouped=_is_grouped(select)))
+        if beside_rows and not source.momentary and len(source.scope.members) == 1:
+            self._refuse_time(_parts(select))
+        for number, node in enumerate(beside_rows):
             name = f"{HIDDEN}{number}"
             value = self._value(node, source.scope)
             source = self._joined(source, value, node, name)
@@ -91,17 +103,9 @@ class ScalarBinder:
     def _fail(self, message: str, node: exp.Expr, hint: str) -> CqlError:
         return self._text.error(message, span_of(node), hint)
 
-    def _refuse_grouped(self, select: exp.Select) -> None:
-        if not (select.args.get("group") or any(find(e) for e in select.expressions)):
-            return
-        for item in select.expressions:
-            for node in _within(item):
-                raise self._fail("a subquery for a value beside aggregates", node, GROUPED_HINT)
-
-    def _refuse_time(self, select: exp.Select) -> None:
+    def _refuse_time(self, parts: Sequence[exp.Expr]) -> None:
         """The time of a row beside a value is that of the later of both."""
-        where = select.args.get("where")
-        for part in (*select.expressions, *((where.this,) if where is not None else ())):
+        for part in parts:
             for node in part.walk(prune=lambda n: isinstance(n, exp.Subquery | exp.Exists)):
                 if isinstance(node, exp.Column) and is_time(node.name):
                     raise self._fail("ts beside a subquery for a value", node, TIME_HINT)
@@ -130,7 +134,7 @@ class ScalarBinder:
             columns, node = tuple(node.columns[c.position] for c in bound.columns), node.input
         value = columns[0]
         if isinstance(node, Aggregate):
-            value = substitute(value, _of_nothing(node))
+            value = _or_nothing(value, node, type_)
         return _Value(node, value, type_, columns[1:], outside, bound.lifetime)
 
     def _decorrelated(
@@ -183,9 +187,7 @@ class ScalarBinder:
         predicate = conjunction(tuple(terms))
         if not table:
             refuse_undecided(self._text, "a subquery", (rows, place), theirs, anti=True)
-        made = outer_rows(rows, theirs, predicate, Kind("a subquery for a value", left=True))
-        columns = (*(Column(i) for i in range(width)), shift(value.value, width))
-        made = Project(made, columns, (*rows.schema, Field(name, value.type)))
+        made = _with_value(rows, replace(value, rows=theirs), predicate, name)
         hidden = Member(name, (Named(name, 0),), width, lateral=True)
         scope = replace(source.scope, members=(*source.scope.members, hidden), row=made.schema)
         if table:
@@ -194,6 +196,54 @@ class ScalarBinder:
             source, rows=Windowed(made, Now()), scope=scope, lifetime=Lifetime.BOUNDED,
             momentary=True, item=None,
         )  # fmt: skip
+
+    # -- beside groups ---------------------------------------------------------------------------
+
+    def beside_groups(
+        self, groups: Node, scope: Scope, resolve: Resolve, parts: Sequence[exp.Expr]
+    ) -> tuple[Node, list[exp.Expr]]:
+        """Groups with the values that expressions over them ask for, and these reading them.
+
+        `scope` is that of the rows below: names mean what they mean in the rest of the select.
+        """
+        wanted = [node for part in parts for node in _within(part)]
+        made = list(parts)
+        if not wanted:
+            return groups, made
+        if not is_relation(groups):
+            raise self._fail("a subquery for a value over windows", wanted[0], WINDOWS_HINT)
+        self._refuse_time(parts)
+        for number, node in enumerate(wanted):
+            value = self._value(node, scope)
+            if value.lifetime is not Lifetime.CHANGES:
+                raise self._fail("a subquery for a value over windows", node, FORM_HINT)
+            width = len(groups.schema)
+            terms = [
+                self._group_equality(groups, value, pair, resolve)
+                for pair in zip(value.keys, value.outside, strict=True)
+            ]
+            groups = _with_value(groups, value, conjunction(tuple(terms)), f"{HIDDEN}{number}")
+            made = replaced(made, node, Positioned(width, node))
+        return groups, made
+
+    def refuse_inside(self, parts: Sequence[exp.Expr]) -> None:
+        """Values inside aggregates would stand beside rows, those around them beside groups."""
+        inside = {id(n) for part in parts for f in find(part) for n in f.node.walk()}
+        for node in (node for part in parts for node in _within(part)):
+            if id(node) in inside or node.find_ancestor(exp.Window) is not None:
+                raise self._fail("a subquery for a value inside an aggregate", node, INSIDE_HINT)
+
+    def _group_equality(
+        self, groups: Node, value: _Value, pair: tuple[Expr, exp.Expr], resolve: Resolve
+    ) -> Expr:
+        key, other = pair
+        assert isinstance(key, Column)
+        width = len(groups.schema)
+        made = exp.EQ(this=other.copy(), expression=Positioned(width + key.index, other))
+        span = span_of(other)
+        made.meta.update(start=span.start, end=span.end)
+        row = (*groups.schema, *value.rows.schema)
+        return self._conditions.lowered(with_positions(resolve), row, made, "HAVING")
 
     def _equality(self, key: Expr, other: exp.Expr, name: str) -> exp.Expr:
         assert isinstance(key, Column)
@@ -217,6 +267,14 @@ class ScalarBinder:
         return self._beside.table(source.rows, source.lifetime, place), value.rows, True
 
 
+def _with_value(rows: Node, value: _Value, predicate: Expr | None, name: str) -> Node:
+    """Each row with its value as a last column."""
+    width = len(rows.schema)
+    made = outer_rows(rows, value.rows, predicate, Kind("a subquery for a value", left=True))
+    columns = (*(Column(i) for i in range(width)), shift(value.value, width))
+    return Project(made, columns, (*rows.schema, Field(name, value.type)))
+
+
 def _held(rows: Node) -> Node | None:
     """Results of windows, each until the next window's take their place."""
     match rows:
@@ -228,14 +286,24 @@ def _held(rows: Node) -> Node | None:
             return None
 
 
-def _of_nothing(node: Aggregate) -> tuple[Expr, ...]:
-    """The columns of an aggregate that may be missing: its counts are 0 then."""
-    width = len(node.keys)
+def _or_nothing(value: Expr, node: Aggregate, type_: str) -> Expr:
+    """A value over an aggregate whose row may be missing: its counts are 0 then.
+
+    What could raise is NULL then. A table that has rows is empty for a moment, before its operator
+    has read them, and `count(*) / count(DISTINCT k)` must not fail by that.
+    """
     columns: list[Expr] = [Column(i) for i in range(len(node.fields))]
-    for number, call in enumerate(node.calls, start=width):
-        if call.function == "count":
-            columns[number] = Call("coalesce", (columns[number], Literal("0L", "bigint")))
-    return tuple(columns)
+    counts = [
+        number
+        for number, call in enumerate(node.calls, start=len(node.keys))
+        if call.function == "count"
+    ]
+    if counts and not total(value):
+        there = Call("is_not_null", (columns[counts[0]],))
+        return Call("if", (there, value, Literal(f"CAST(NULL AS {type_})", type_)))
+    for number in counts:
+        columns[number] = Call("coalesce", (columns[number], Literal("0L", "bigint")))
+    return substitute(value, tuple(columns))
 
 
 def _takes_first(select: exp.Select) -> bool:
@@ -253,11 +321,57 @@ def _resolves(scope: Scope, node: exp.Expr) -> bool:
     return True
 
 
-def _scalars(select: exp.Select) -> Iterator[exp.Expr]:
-    """The subqueries for a value in the select list and in WHERE, those inside others not."""
+def _is_grouped(select: exp.Select) -> bool:
+    having = select.args.get("having")
+    listed = any(find(e) for e in select.expressions)
+    return bool(select.args.get("group")) or listed or having is not None
+
+
+def _parts(select: exp.Select, *, grouped: bool = False) -> list[exp.Expr]:
+    """What may hold values that stand beside the rows of FROM: of groups, their WHERE alone."""
     where = select.args.get("where")
-    for part in (*select.expressions, *((where.this,) if where is not None else ())):
+    listed = [] if grouped else select.expressions
+    return [*listed, *((where.this,) if where is not None else ())]
+
+
+def _scalars(select: exp.Select, *, grouped: bool = False) -> Iterator[exp.Expr]:
+    """The subqueries for a value in the select list, WHERE and HAVING, those inside others not."""
+    having = select.args.get("having")
+    beside = [having.this] if having is not None and not grouped else []
+    for part in (*_parts(select, grouped=grouped), *beside):
         yield from _within(part)
+
+
+def in_where(text: Text, select: exp.Select) -> exp.Select:
+    """The select with conditions of ON that ask for a value in its WHERE.
+
+    For inner joins that is the same; an outer join decides by ON which rows have met nobody.
+    """
+    joins = select.args.get("joins") or []
+    asking = [j for j in joins if (on := j.args.get("on")) is not None and any(_within(on))]
+    if not asking:
+        return select
+    plain = ("", "INNER", "CROSS")
+    if any(j.side or j.method or j.kind not in plain for j in joins):
+        place = next(_within(asking[0].args["on"]))
+        raise text.error(
+            "a value from a subquery in ON of a join that is no inner one",
+            span_of(place),
+            OUTER_HINT,
+        )
+    made = select.copy()
+    moved: list[exp.Expr] = []
+    for join in made.args["joins"]:
+        terms = [] if join.args.get("on") is None else list(terms_of(join.args["on"]))
+        asked = [t for t in terms if any(_within(t))]
+        if asked:
+            kept = [t for t in terms if t not in asked]
+            moved += asked
+            join.set("on", exp.and_(*kept, copy=True) if kept else exp.true())
+    where = made.args.get("where")
+    terms = [*moved] if where is None else [where.this, *moved]
+    made.set("where", exp.Where(this=exp.and_(*terms, copy=True)))
+    return made
 
 
 def _within(node: exp.Expr) -> Iterator[exp.Expr]:
