@@ -4,12 +4,12 @@ Opens nothing: whether a target is there is found out when rows come, and its tr
 query's alone.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from millstream.control.definitions.database_table import IN_THE_OPEN, open_passwords
 from millstream.control.definitions.stream_table import Mistake
 from millstream.core.errors import UsageError
 from millstream.core.secrets import HIDDEN, masked, refers
@@ -35,7 +35,6 @@ EXAMPLES: Mapping[str, str] = {
 }
 BROKER = "bootstrap.servers"
 KEY_HINT = 'key = ["host"]: the columns that tell the rows of the query\'s table apart'
-_PASSWORD = re.compile(r"://[^/@]*:[^/@]+@|\bpassword\s*=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +137,4 @@ def _spelt(value: str | float | bool) -> str:
 
 def _of_secrets(table: Mapping[str, Any]) -> list[Mistake]:
     """Secrets are named, not written: a job file is copied, shown and stored."""
-    told = "a password stands in the open"
-    dsn, password = table.get("dsn"), table.get("password")
-    if isinstance(password, str) and not refers("password", password):
-        return [Mistake(("password",), told, 'password = "env:NAME" or "file:PATH"')]
-    if isinstance(dsn, str) and not refers("dsn", dsn) and _PASSWORD.search(dsn):
-        hint = 'leave it out and write password = "env:NAME", or dsn = "env:NAME" as a whole'
-        return [Mistake(("dsn",), told, hint)]
-    return []
+    return [Mistake((key,), IN_THE_OPEN, hint) for key, hint in open_passwords(table).items()]

@@ -54,7 +54,7 @@ class SourceRules:
         kind, options = table.get("source", "file"), table.get("options", {})
         if kind == "spark":
             self._check_format(name, str(table.get("format")))
-        if kind in ("kafka", "mqtt", "nats"):
+        if kind in ("kafka", "mqtt", "nats", "postgres"):
             self._check_format(name, str(kind))
         for option, value in options.items() if isinstance(options, Mapping) else ():
             self._check_option(name, str(option), value)

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from millstream.control.definitions.change_table import change_source, stored_columns, wrapped
+from millstream.control.definitions.database_table import KIND as DATABASE
+from millstream.control.definitions.database_table import as_changes, database_source, with_own
 from millstream.core.durations import microseconds
 from millstream.core.errors import UsageError
 from millstream.core.suggestions import did_you_mean
@@ -25,11 +27,11 @@ from millstream.language.plan.schema import Field
 KEYS = (
     "path", "format", "options", "columns", "time", "lateness", "idle", "max_ahead", "source",
     "rate", "follow", "trigger", "separator", "encoding", "header", "topic", "start", "key", "op",
-    "envelope",
+    "envelope", "table",
 )  # fmt: skip
 # Keys of the table for options of Spark's readers, by the name that Spark has for them.
 SHORT_OPTIONS = {"separator": "sep", "encoding": "encoding", "header": "header"}
-SOURCES = ("file", "spark", "kafka", "mqtt", "nats", "http", "push", RULES)
+SOURCES = ("file", "spark", "kafka", "mqtt", "nats", DATABASE, "http", "push", RULES)
 RATE_MAX = 1e12  # rows a second: beyond any disk, and rows due since the start remain countable
 TRIGGERS = ("available_now",)
 STARTS = ("earliest", "latest")  # of a topic whose messages the broker keeps
@@ -82,7 +84,7 @@ def table_of(definition: StreamDefinition) -> dict[str, Any]:
         "time": definition.time,
         **source,
     }
-    if source.get("source") in ("spark", *BROKERS):
+    if source.get("source") in ("spark", DATABASE, *BROKERS):
         table["options"] = dict(source.get("options", {}))
     for key, length in (
         ("lateness", definition.lateness_us),
@@ -121,8 +123,12 @@ class StreamReader:
                     hint = f"options = {{ {key} = {_toml(value)} }}"
                 self._note((key,), f"unknown key {key}{near}", hint, value=False)
         kind = self._source_kind()
+        if kind == DATABASE:
+            self.table = as_changes(self.table)
         source = self._source(kind)
         columns = self._columns(kind, source)
+        if columns is not None and kind == DATABASE:
+            columns = with_own(columns)
         if columns is not None:
             source |= change_source(self.table, columns, self._note)
             columns = stored_columns(self.table, columns)
@@ -201,10 +207,13 @@ class StreamReader:
                     self._note((key,), f"{key} is for files", f"remove {key}", value=False)
         elif kind in BROKERS:
             source |= self._broker_source(kind, options)
+        elif kind == DATABASE:
+            source |= database_source(self.table, options, self._note) | self._trigger()
         elif kind == RULES and "path" in self.table:
             source |= self._rule_file(format_)
         for key, kinds in (
-            ("trigger", ("spark", *REPLAYED)), ("topic", BROKERS), ("start", REPLAYED)
+            ("trigger", ("spark", *REPLAYED, DATABASE)), ("topic", BROKERS), ("start", REPLAYED),
+            ("table", (DATABASE,)),
         ):  # fmt: skip
             if kind not in kinds and key in self.table:
                 self._note((key,), f"{key} is for sources {_listed(tuple(kinds))}", value=False)
