@@ -10,6 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
+BOOLEANS = {"t": True, "f": False, "true": True, "false": False}
 _ZONE = re.compile(r"([+-]\d\d)$")
 _BYTES = re.compile(r"\\x((?:[0-9a-f]{2})*)")
 
@@ -35,7 +36,7 @@ def _way(type_: str) -> Callable[[str], Any]:
     if type_ in ("float", "double"):
         return float
     if type_ == "boolean":
-        return lambda text: {"t": True, "f": False}.get(text, text)
+        return lambda text: BOOLEANS.get(text.lower(), text)
     if type_.startswith("decimal"):
         return Decimal
     if type_ in ("timestamp", "timestamp_ntz"):
