@@ -37,8 +37,8 @@ def _as_somebody() -> dict[str, Any]:
 class Server:
     """One server; `dsn` is how to reach it, while it runs."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.as_somebody = folder, _as_somebody()
+    def __init__(self, folder: Path, wal_level: str = "logical") -> None:
+        self.folder, self.as_somebody, self._wal_level = folder, _as_somebody(), wal_level
         self.dsn = f"host={folder} user={USER} dbname=postgres"
         self._process: subprocess.Popen[bytes] | None = None
         if self.as_somebody:
@@ -60,7 +60,8 @@ class Server:
     def start(self) -> None:
         settings = {
             "listen_addresses": "", "unix_socket_directories": str(self.folder), "fsync": "off",
-            "max_connections": "20", "shared_buffers": "32MB",
+            "max_connections": "20", "shared_buffers": "32MB", "wal_level": self._wal_level,
+            "max_replication_slots": "30",
         }  # fmt: skip
         more = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         self._process = subprocess.Popen(
@@ -95,7 +96,7 @@ class Server:
 
 
 @contextmanager
-def running_server() -> Iterator[Server]:
+def running_server(wal_level: str = "logical") -> Iterator[Server]:
     """A server, or a test that is skipped with the reason."""
     missing = "psycopg" if not _has_psycopg() else ""
     missing = missing or ("a PostgreSQL server" if program("initdb") is None else "")
@@ -104,7 +105,7 @@ def running_server() -> Iterator[Server]:
         assert not REQUIRED, told
         pytest.skip(told)
     folder = Path(tempfile.mkdtemp(prefix="millstream-pg-"))
-    server = Server(folder)
+    server = Server(folder, wal_level)
     try:
         server.start()
         yield server

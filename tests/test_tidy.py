@@ -43,7 +43,7 @@ DOORS = {
     "prompt_toolkit": ("app",),
     "prometheus_client": ("edge",),
     "matplotlib": ("sim",),
-    "confluent_kafka": ("engine",),
+    "confluent_kafka": ("engine", "store"),  # topics as sources, topics as targets
     "psycopg": ("store",),
     "deltalake": ("store",),
     "selenium": (),

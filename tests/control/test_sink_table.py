@@ -60,3 +60,36 @@ def test_paths_are_relative_to_the_job(tmp_path: Path) -> None:
     found, _ = read_sink({"type": "delta", "path": "s3://b/t"}, tmp_path)
     assert found is not None
     assert found.options["path"] == "s3://b/t"
+
+
+KAFKA = {
+    "type": "kafka",
+    "topic": "t",
+    "options": {"bootstrap.servers": "b:9092", "enable.idempotence": True, "linger.ms": 5},
+}
+
+
+def test_options_of_a_client_go_to_its_library() -> None:
+    assert sink_of(KAFKA).options == {
+        "topic": "t", "bootstrap.servers": "b:9092", "enable.idempotence": "true", "linger.ms": "5",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "path", "told"),
+    [
+        (None, (), "the sink has no options"),
+        ("b:9092", ("options",), "options is a table"),
+        ({}, ("options",), "the sink has no bootstrap.servers"),
+        ({"bootstrap.servers": ["b"]}, ("options", "bootstrap.servers"),
+         "option bootstrap.servers is a text, a number or true or false"),
+        ({"bootstrap.servers": "b", "sasl.password": "hunter2"}, ("options", "sasl.password"),
+         "a secret stands in the open"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_options(options: Any, path: tuple[str, ...], told: str) -> None:
+    table = {k: v for k, v in (KAFKA | {"options": options}).items() if v is not None}
+    definition, (mistake,) = read_sink(table, Path())
+    assert definition is None
+    assert (mistake.path, mistake.message) == (path, told)
+    assert "hunter2" not in mistake.hint

@@ -26,6 +26,7 @@ from millstream.control.definitions.stream_table import table_of
 from millstream.core.errors import AwayError, StateError, UsageError
 from millstream.decide.schedule.quality import Specification
 from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.change_data import is_reference_table
 from millstream.language.cql.rule_tables import is_rule_table
 from millstream.language.cql.system_streams import PREFIX
 from millstream.language.plan.schema import Field
@@ -86,6 +87,11 @@ class ClusterSystem:
             raise UsageError(
                 f"stream {stream.name} is a rule table, which a cluster does not have",
                 hint="a Session without manager has rules; here, register a query for each",
+            )
+        if is_reference_table(stream.source):
+            raise UsageError(
+                f"stream {stream.name} is a reference table, which a cluster does not have",
+                hint="a Session without manager has them; here, push the table's changes",
             )
         self.client.declare(table_of(stream))
         self._definitions[stream.name] = stream

@@ -15,6 +15,7 @@ from millstream.engine.sources.file_ingest import FileIngest
 from millstream.engine.sources.kinds import SOURCES, Opening, kind_of
 from millstream.engine.sources.push_source import position_key
 from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.change_data import is_reference_table
 from millstream.language.cql.rule_tables import is_rule_table
 from millstream.language.share.dataflow import base_stream
 from millstream.store.arrivals.appending import Appender
@@ -99,6 +100,11 @@ class Declarations:
             raise UsageError(
                 f"stream {definition.name} is a rule table, which a cluster does not have",
                 hint="register a query for each rule, or use an engine of its own",
+            )
+        if is_reference_table(definition.source):
+            raise UsageError(
+                f"stream {definition.name} is a reference table, which a cluster does not have",
+                hint="use an engine of its own, or push the table's changes",
             )
         with self.engine.lock:
             known = self.ownership.declared().get(definition.name)

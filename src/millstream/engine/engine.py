@@ -25,6 +25,7 @@ from millstream.engine.status import status
 from millstream.engine.steps.bounds import bounded, check_estimate
 from millstream.engine.steps.runner import StepRunner
 from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.change_data import is_reference_table
 from millstream.language.cql.system_streams import PREFIX
 from millstream.language.cql.views import whole_text
 from millstream.language.plan.nodes import Plan, sources_of
@@ -158,6 +159,7 @@ class Engine(Dataflow):
         until the query's operators hold it themselves."""
         streams = {base_stream(s.stream) for s in sources_of(plan.root)}
         timed = streams - {base_stream(s.stream) for s in rule_tables_of(plan.root)}
+        timed -= {base_stream(s.stream) for s in sources_of(plan.root) if self._lasts(s.stream)}
         with self.ledger.transaction() as ledger:
             for stream in streams:
                 self.streams.hold(hold_of(name), stream)
@@ -166,6 +168,11 @@ class Engine(Dataflow):
         start = max((int(row[column]) for row in rows), default=BEGINNING)
         finite = [int(row["ts_max"]) + 1 for row in rows]
         return min(start, max(finite, default=BEGINNING))
+
+    def _lasts(self, stream: str) -> bool:
+        """Whether all rows of a stream count for every query, whenever it begins."""
+        appender = self.appenders.get(stream)
+        return appender is not None and is_reference_table(appender.definition.source)
 
     def _open_system_streams(self, plan: Plan) -> None:
         """Opens the streams about the system that a plan reads and that are not open yet."""

@@ -17,7 +17,7 @@ Kind = Literal[
     "registration",  # holds streams while a query is being registered in this process
     "deployment",  # holds streams while a manager deploys a query
     "move",  # holds streams until a move has ended
-    "rules",  # keeps all rows of a rule table, read or not
+    "rules",  # keeps all rows of a rule table or a reference table, read or not
 ]
 
 CLIENT = "run"  # the name under which clients of a cluster read streams that are kept for them
@@ -57,7 +57,7 @@ def holder(move: str) -> Consumer:
 
 
 def keeper(table: str) -> Consumer:
-    """The consumer that keeps the rows of a rule table."""
+    """The consumer that keeps the rows of a rule table or a reference table."""
     return Consumer("rules", table)
 
 

@@ -4,27 +4,37 @@ Opens nothing: whether a target is there is found out when rows come, and its tr
 query's alone.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from millstream.control.definitions.database_table import IN_THE_OPEN, open_passwords
 from millstream.control.definitions.stream_table import Mistake
 from millstream.core.errors import UsageError
-from millstream.core.secrets import refers
+from millstream.core.secrets import HIDDEN, masked, refers
 from millstream.core.suggestions import did_you_mean
 
 # What each kind of sink needs, and what it may have beside.
-NEEDED: Mapping[str, tuple[str, ...]] = {"postgres": ("dsn", "table"), "delta": ("path",)}
-ALLOWED: Mapping[str, tuple[str, ...]] = {"postgres": ("password", "key"), "delta": ("key",)}
+NEEDED: Mapping[str, tuple[str, ...]] = {
+    "postgres": ("dsn", "table"),
+    "delta": ("path",),
+    "kafka": ("topic", "options"),
+}
+ALLOWED: Mapping[str, tuple[str, ...]] = {
+    "postgres": ("password", "key"),
+    "delta": ("key",),
+    "kafka": ("key",),
+}
 EXAMPLES: Mapping[str, str] = {
+    "topic": 'topic = "counts"',
+    "options": 'options = { "bootstrap.servers" = "broker:9092" }',
     "dsn": 'dsn = "postgresql://me@host/database"',
     "table": 'table = "public.counts"',
     "path": 'path = "tables/counts", a folder, or the URL of an object store',
 }
+BROKER = "bootstrap.servers"
 KEY_HINT = 'key = ["host"]: the columns that tell the rows of the query\'s table apart'
-_PASSWORD = re.compile(r"://[^/@]*:[^/@]+@|\bpassword\s*=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +77,17 @@ def read_sink(table: Mapping[str, Any], base: Path) -> tuple[SinkDefinition | No
     mistakes += [
         Mistake((key,), f"{key} is a text", EXAMPLES.get(key, f'{key} = "..."'))
         for key in known
-        if key in table and key not in ("type", "key") and not _is_text(table[key])
+        if key in table and key not in ("type", "key", "options") and not _is_text(table[key])
     ]
     mistakes += _of_key(table.get("key", [])) + _of_secrets(table)
-    options = {k: str(v) for k, v in table.items() if k not in ("type", "key")}
+    client = table.get("options", {})
+    mistakes += _of_client(client) if kind == "kafka" and "options" in table else []
+    options = {k: str(v) for k, v in table.items() if k not in ("type", "key", "options")}
     if mistakes:
         return None, mistakes
     if "path" in options and "://" not in options["path"] and not refers("", options["path"]):
         options["path"] = str((base / options["path"]).absolute())
+    options |= {k: _spelt(v) for k, v in client.items()}
     return SinkDefinition(kind, options, tuple(table.get("key", ()))), []
 
 
@@ -98,13 +111,30 @@ def _of_key(key: object) -> list[Mistake]:
     return []
 
 
+def _of_client(options: object) -> list[Mistake]:
+    """Options of a client go to its library as they are, which checks them when it is opened."""
+    if not isinstance(options, Mapping):
+        return [Mistake(("options",), "options is a table", EXAMPLES["options"])]
+    if BROKER not in options:
+        return [Mistake(("options",), f"the sink has no {BROKER}", EXAMPLES["options"])]
+    for option, value in options.items():
+        if not isinstance(value, str | int | float):
+            told = f"option {option} is a text, a number or true or false"
+            return [Mistake(("options", option), told, EXAMPLES["options"])]
+    hidden = [option for option, value in masked(options).items() if value == HIDDEN]
+    hint = f'{{ "{hidden[0]}" = "env:NAME" }}, or "file:PATH"' if hidden else ""
+    return [Mistake(("options", o), "a secret stands in the open", hint) for o in hidden[:1]]
+
+
+def _spelt(value: str | float | bool) -> str:
+    """A value as librdkafka reads it.
+
+    >>> _spelt(True), _spelt(5)
+    ('true', '5')
+    """
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _of_secrets(table: Mapping[str, Any]) -> list[Mistake]:
     """Secrets are named, not written: a job file is copied, shown and stored."""
-    told = "a password stands in the open"
-    dsn, password = table.get("dsn"), table.get("password")
-    if isinstance(password, str) and not refers("password", password):
-        return [Mistake(("password",), told, 'password = "env:NAME" or "file:PATH"')]
-    if isinstance(dsn, str) and not refers("dsn", dsn) and _PASSWORD.search(dsn):
-        hint = 'leave it out and write password = "env:NAME", or dsn = "env:NAME" as a whole'
-        return [Mistake(("dsn",), told, hint)]
-    return []
+    return [Mistake((key,), IN_THE_OPEN, hint) for key, hint in open_passwords(table).items()]

@@ -54,8 +54,10 @@ class SourceRules:
         kind, options = table.get("source", "file"), table.get("options", {})
         if kind == "spark":
             self._check_format(name, str(table.get("format")))
-        if kind in ("kafka", "mqtt", "nats"):
+        if kind in ("kafka", "mqtt", "nats", "postgres"):
             self._check_format(name, str(kind))
+        if kind == "reference" and "table" in table:
+            self._check_format(name, "postgres")
         for option, value in options.items() if isinstance(options, Mapping) else ():
             self._check_option(name, str(option), value)
         for path in _paths(table):

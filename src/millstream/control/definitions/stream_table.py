@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from millstream.control.definitions.change_table import change_source, stored_columns, wrapped
+from millstream.control.definitions.database_table import KIND as DATABASE
+from millstream.control.definitions.database_table import as_changes, database_source, with_own
+from millstream.control.definitions.reference_table import FILES_HINT, as_reference
+from millstream.control.definitions.reference_table import with_own as with_versions
 from millstream.core.durations import microseconds
 from millstream.core.errors import UsageError
 from millstream.core.suggestions import did_you_mean
 from millstream.language.cql.catalog import StreamDefinition
-from millstream.language.cql.change_data import DEBEZIUM, ENVELOPE_TIME
+from millstream.language.cql.change_data import DEBEZIUM, ENVELOPE_TIME, REFERENCE
 from millstream.language.cql.rule_tables import SOURCE as RULES
 from millstream.language.cql.types import canonical
 from millstream.language.plan.schema import Field
@@ -25,11 +29,11 @@ from millstream.language.plan.schema import Field
 KEYS = (
     "path", "format", "options", "columns", "time", "lateness", "idle", "max_ahead", "source",
     "rate", "follow", "trigger", "separator", "encoding", "header", "topic", "start", "key", "op",
-    "envelope",
+    "envelope", "table",
 )  # fmt: skip
 # Keys of the table for options of Spark's readers, by the name that Spark has for them.
 SHORT_OPTIONS = {"separator": "sep", "encoding": "encoding", "header": "header"}
-SOURCES = ("file", "spark", "kafka", "mqtt", "nats", "http", "push", RULES)
+SOURCES = ("file", "spark", "kafka", "mqtt", "nats", DATABASE, "http", "push", RULES, REFERENCE)
 RATE_MAX = 1e12  # rows a second: beyond any disk, and rows due since the start remain countable
 TRIGGERS = ("available_now",)
 STARTS = ("earliest", "latest")  # of a topic whose messages the broker keeps
@@ -82,7 +86,7 @@ def table_of(definition: StreamDefinition) -> dict[str, Any]:
         "time": definition.time,
         **source,
     }
-    if source.get("source") in ("spark", *BROKERS):
+    if source.get("source") in ("spark", DATABASE, REFERENCE, *BROKERS):
         table["options"] = dict(source.get("options", {}))
     for key, length in (
         ("lateness", definition.lateness_us),
@@ -121,8 +125,16 @@ class StreamReader:
                     hint = f"options = {{ {key} = {_toml(value)} }}"
                 self._note((key,), f"unknown key {key}{near}", hint, value=False)
         kind = self._source_kind()
+        if kind == DATABASE:
+            self.table = as_changes(self.table)
+        elif kind == REFERENCE:
+            self.table = as_reference(self.table, self._note)
         source = self._source(kind)
         columns = self._columns(kind, source)
+        if columns is not None and kind == DATABASE:
+            columns = with_own(columns)
+        elif columns is not None and kind == REFERENCE:
+            columns = with_versions(columns, self._note)
         if columns is not None:
             source |= change_source(self.table, columns, self._note)
             columns = stored_columns(self.table, columns)
@@ -201,26 +213,30 @@ class StreamReader:
                     self._note((key,), f"{key} is for files", f"remove {key}", value=False)
         elif kind in BROKERS:
             source |= self._broker_source(kind, options)
-        elif kind == RULES and "path" in self.table:
-            source |= self._rule_file(format_)
+        elif kind == DATABASE:
+            source |= database_source(self.table, options, self._note) | self._trigger()
+        elif kind == REFERENCE and "path" not in self.table:
+            source |= database_source(self.table, options, self._note)
+        elif kind in (RULES, REFERENCE) and "path" in self.table:
+            source |= self._row_file(format_)
         for key, kinds in (
-            ("trigger", ("spark", *REPLAYED)), ("topic", BROKERS), ("start", REPLAYED)
+            ("trigger", ("spark", *REPLAYED, DATABASE)), ("topic", BROKERS), ("start", REPLAYED),
+            ("table", (DATABASE, REFERENCE)),
         ):  # fmt: skip
             if kind not in kinds and key in self.table:
                 self._note((key,), f"{key} is for sources {_listed(tuple(kinds))}", value=False)
-        if kind not in ("file", RULES) and "path" in self.table:
+        if kind not in ("file", RULES, REFERENCE) and "path" in self.table:
             if kind == "spark":
                 source["options"] = {**options, "path": str(self.base / str(self.table["path"]))}
             else:
                 self._note(("path",), f"a stream of source {kind} has no path", value=False)
         return source
 
-    def _rule_file(self, format_: str | None) -> dict[str, Any]:
+    def _row_file(self, format_: str | None) -> dict[str, Any]:
         """One file, read again whenever it changes."""
         source = {k: v for k, v in self._file_source(format_).items() if k in ("path", "format")}
         if Path(source.get("path", "")).is_dir() or source.get("format") == "text":
-            hint = 'path = "limits.csv", with a header; also JSON lines and Parquet'
-            self._note(("path",), "the rules of a table are one file of rows", hint)
+            self._note(("path",), "such a table is one file of rows", FILES_HINT)
         return source
 
     def _broker_source(self, kind: str, options: Mapping[str, Any]) -> dict[str, Any]:

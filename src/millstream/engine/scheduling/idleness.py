@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from millstream.engine.dataflow import Dataflow
+from millstream.language.cql.change_data import is_reference_table
 from millstream.language.plan.nodes import sources_of
 from millstream.language.plan.windows import BEGINNING
 from millstream.language.share.dataflow import base_stream
@@ -69,6 +70,9 @@ def _standing(flow: Dataflow, name: str, now: float) -> Standing:
     idle = flow.appenders[name].definition.idle_us
     source = flow.ingests.get(name) or flow.sources.get(name)
     since = source.silent_since() if source is not None else flow.appenders[name].arrived
-    silent = idle is not None and (now - since) * 1e6 >= idle
-    ended = bool(flow.ledger.ingest_position(base_stream(name)).get("ended"))
+    position = flow.ledger.ingest_position(base_stream(name))
+    # a table of which nothing was read yet is no empty one: rows wait for it
+    missing = is_reference_table(flow.appenders[name].definition.source) and "begun" not in position
+    silent = idle is not None and (now - since) * 1e6 >= idle and not missing
+    ended = bool(position.get("ended"))
     return Standing(row["watermark"], row["ts_max"], ended, silent)

@@ -29,6 +29,7 @@ class BrokerSource(ABC):
     # comes from the value, a JSON object.
     kind: ClassVar[str]
     of_message: ClassVar[Sequence[str]]
+    place: ClassVar[str] = "topic"  # the key of the declaration that says what is read
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class BrokerSource(ABC):
         self.failure: BaseException | None = None
         self._parse, self._setting = parse, setting
         self._options = dict(definition.source.get("options", {}))
-        self._topic = str(definition.source["topic"])
+        self._topic = str(definition.source[self.place])
         self._names = [field.name for field in definition.columns]
         self._gained = GainedColumns(definition, setting.say)
         self._members: set[str] = set()  # of values that are JSON objects
@@ -114,11 +115,14 @@ class BrokerSource(ABC):
 
     def _stamp(self, column: str, milliseconds: int) -> Any:
         """A moment: a text that is a time, or a number where the column wants a number."""
-        kinds = {field.name: field.type for field in self.definition.columns}
-        if not kinds.get(column, "").startswith(("timestamp", "string")):
+        if not self._wants_time(column):
             return milliseconds
         moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
         return moment.isoformat(timespec="milliseconds")
+
+    def _wants_time(self, column: str) -> bool:
+        kinds = {field.name: field.type for field in self.definition.columns}
+        return kinds.get(column, "").startswith(("timestamp", "string"))
 
     def _trouble(self, words: str) -> MillstreamError:
         return MillstreamError(

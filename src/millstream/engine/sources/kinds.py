@@ -20,6 +20,8 @@ from millstream.engine.sources.push_source import PushSource
 from millstream.engine.sources.rule_source import RuleSource
 from millstream.engine.sources.system_rows import about_the_system, posted_rows
 from millstream.engine.sources.system_source import SystemSource
+from millstream.engine.sources.tables.postgres_source import PostgresSource
+from millstream.engine.sources.tables.reference_source import ReferenceSource
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.store.arrivals.appending import Appender
 
@@ -69,7 +71,7 @@ def _broker(kind: type[BrokerSource]) -> Callable[[Opening], Opened]:
     return opened
 
 
-for _kind in (KafkaSource, MqttSource, NatsSource):
+for _kind in (KafkaSource, MqttSource, NatsSource, PostgresSource):
     SOURCES.add(_kind.kind, _broker(_kind))
 
 
@@ -84,6 +86,13 @@ def _rules(opening: Opening) -> Opened:
     definition = opening.definition
     parse = opening.plane.row_parser(definition)
     return RuleSource(definition, opening.appender, parse, opening.flow, opening.setting)
+
+
+@SOURCES.member("reference")
+def _reference(opening: Opening) -> Opened:
+    definition = opening.definition
+    parse = opening.plane.row_parser(definition)
+    return ReferenceSource(definition, opening.appender, parse, opening.flow, opening.setting)
 
 
 @SOURCES.member("push")

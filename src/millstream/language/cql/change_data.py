@@ -3,6 +3,10 @@
 A column says what a row does (`op`); without one every row is its key's new row. In Debezium's
 envelope the row lies in `after`, that of a delete in `before`. A stream's source says all this, so
 that it goes wherever the declaration goes.
+
+A reference table is what a file or a table elsewhere holds, as changes with times of ours. The
+system adds `op` to it and `since`, the event time from which a row counts. The first version counts
+from the beginning, for queries too that begin later.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +23,8 @@ UPSERTED = (
     "+u",
 )  # fmt: skip
 DELETED = ("d", "delete", "-d", "-")
+REFERENCE = "reference"  # the source of a reference table
+VERSION_COLUMNS = (Field("op", "string"), Field("since", "timestamp"))
 REPLACED = ("-u",)  # the row before an update, which comes as a row of its own
 KNOWN = frozenset((*UPSERTED, *DELETED, *REPLACED))
 
@@ -62,3 +68,12 @@ def enveloped(columns: Sequence[Field]) -> Schema:
     return (
         Field("before", row), Field("after", row), Field("op", "string"), Field("ts_ms", "bigint"),
     )  # fmt: skip
+
+
+def is_reference_table(source: Mapping[str, Any]) -> bool:
+    return source.get("source") == REFERENCE
+
+
+def values_of(columns: Schema) -> Schema:
+    """The columns of a reference table that are its own."""
+    return columns[: -len(VERSION_COLUMNS)]

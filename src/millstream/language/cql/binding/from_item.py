@@ -23,13 +23,14 @@ from millstream.language.cql.binding.storing import refuse_incomparable
 from millstream.language.cql.binding.tables.change_data import changed_table, unmatched_deletes
 from millstream.language.cql.binding.tables.pivot import pivoted
 from millstream.language.cql.catalog import Catalog, lookup
-from millstream.language.cql.change_data import change_data_of
+from millstream.language.cql.change_data import change_data_of, is_reference_table
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.syntax import WindowSyntax
 from millstream.language.cql.parsing.window_parser import ALIGN_HINT
 from millstream.language.plan.expressions import Column, Expr
 from millstream.language.plan.nodes import Constants, Node, Source
 from millstream.language.plan.windows import (
+    BEGINNING,
     Calendar,
     Grouped,
     Now,
@@ -136,7 +137,8 @@ class ItemBinder:
             raise self._fail(mistake.message, node.this, mistake.hint) from None
         told = change_data_of(stream.source)
         if told is not None and "window" not in node.meta:
-            return changed_table(stream, told, self._start), stream.name
+            start = BEGINNING if is_reference_table(stream.source) else self._start
+            return changed_table(stream, told, start), stream.name
         columns = tuple(
             Named(f.name, i) for i, f in enumerate(stream.columns) if not is_time(f.name)
         )

@@ -1,0 +1,1 @@
+"""Sources that are tables elsewhere: what they hold, and how they change."""
