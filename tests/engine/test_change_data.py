@@ -78,8 +78,8 @@ def missed(rows: list[Change]) -> list[tuple[int, str]]:
 
 def test_deletes_of_what_is_not_there_are_counted(spark: Any) -> None:
     """In any batches; a change that nobody knows goes aside."""
-    rows = [(at, key, name, op.upper()) for at, key, name, op in changes(12, 20)]
-    wanted = missed(changes(12, 20))
+    rows = [(at, key, name, op.upper()) for at, key, name, op in changes(15, 20)]
+    wanted = missed(changes(15, 20))
     assert wanted
     rows.insert(9, (9, 1, "x", "truncate"))
     with millstream.Session() as session:
