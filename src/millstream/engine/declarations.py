@@ -81,6 +81,8 @@ class Declarations:
         flow = self.engine
         columns = self._plane.compiler.columns(definition)
         appender = Appender(definition, columns, self.ledger, flow.store)
+        if definition.retain_us:
+            flow.streams.retains[base_stream(definition.name)] = definition.retain_us
         with self.ledger.transaction():
             appender.install()
         setting = SourceSetting(
@@ -172,6 +174,7 @@ class Declarations:
             self._waiting.pop(name, None)
             self.engine.stopped.pop(name, None)
             self.engine.appenders.pop(name, None)
+            self.engine.streams.retains.pop(stream, None)
             self.engine.catalog = self.engine.catalog.without_stream(name)
             gone: list[str] = []
             with self.ledger.transaction() as ledger:

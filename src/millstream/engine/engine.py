@@ -14,6 +14,7 @@ import pyarrow as pa
 from millstream.control.protocol.commands import Host
 from millstream.core.beginning import beginning_gone
 from millstream.core.errors import UsageError
+from millstream.engine.changes.history import Histories, note_history
 from millstream.engine.culprits import Culprit, dumped, with_culprits
 from millstream.engine.dataflow import Dataflow
 from millstream.engine.hosting import Hosting
@@ -65,6 +66,7 @@ class Engine(Dataflow):
         )
         self.maintenance = Maintenance(self.streams, self.operators, self.evaluator)
         ownership = Ownership(self.ledger)
+        self.histories = Histories(self)
         self.hosting = Hosting(self, plane, self.runner, ownership, self.arrived)
 
     def close(self) -> None:
@@ -127,6 +129,10 @@ class Engine(Dataflow):
                     listener(f"query {name}: {gone}")
             with self.ledger.transaction() as ledger:
                 ledger.drop_consumer(hold_of(name))
+                if known is None and from_beginning:
+                    note_history(
+                        ledger, name, [base_stream(s.stream) for s in sources_of(plan.root)]
+                    )
             return self.queries[name]
 
     def check_new(self, compiled: CompiledQuery) -> None:
@@ -217,6 +223,7 @@ class Engine(Dataflow):
             dropped = [d for d in self.deliveries if d.result.query == name]
             self.deliveries = [d for d in self.deliveries if d.result.query != name]
             self.hosting.unhost(name, query.operators)
+            self.histories.forget(name)
             with self.ledger.transaction() as ledger:
                 for delivery in dropped:
                     ledger.drop_consumer(delivery.consumer)
@@ -318,4 +325,4 @@ class Engine(Dataflow):
 
     def status(self) -> Mapping[str, Any]:
         """What a display shows: streams, operators and queries with their figures."""
-        return status(self)
+        return status(self, self.histories)

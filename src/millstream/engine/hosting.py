@@ -19,6 +19,7 @@ from millstream.engine.query import (
     Query,
     culprits_of,
     given_up_of,
+    history_of,
     restarted,
     restarted_of,
     restarts_of,
@@ -301,6 +302,7 @@ class Hosting(Declarations):
         self.ledger.drop_meta(restarts_of(query))
         self.ledger.drop_meta(restarted_of(query))
         self.ledger.drop_meta(identity_of(query))
+        self.ledger.drop_meta(history_of(query))
         self.ownership.drop_result(query)
         self.ledger.drop_consumer(subscriber(query))
 

@@ -22,6 +22,7 @@ from millstream.store.streams import Streams
 RUN_OF_ITS_OWN = 16  # segments of a stream that get a file of its own if there is no other way
 FAN_IN = 4  # neighbours of one size class that are merged
 ROWS_MAX = 2_000_000  # a compacted segment grows no larger than this
+HISTORY_ROWS_MAX = 100_000  # of a stream that keeps history: a step over it holds others up briefly
 BY_EVALUATOR_BYTES = 64 << 20  # larger merges are not done in memory
 
 
@@ -37,6 +38,7 @@ class Maintenance(Retention):
     def grown(self) -> list[str]:
         """Streams with enough segments that a merge may pay."""
         names = {s for o in self.operators.values() for s in (o.id, *o.inputs)}
+        names |= set(self.streams.retains)
         return [n for n in sorted(names) if len(self.ledger.segments(n)) > FAN_IN]
 
     def compactable(self, stream: str) -> list[Segment]:
@@ -47,7 +49,9 @@ class Maintenance(Retention):
         if row is None or not self._windowed(stream):
             return []
         readers = self.ledger.consumers(stream).items()
-        passed = min((at.next for who, at in readers if who.kind != "rules"), default=0)
+        unread = row["next"] if stream in self.streams.retains else 0
+        passed = min((at.next for who, at in readers if who.kind != "rules"), default=unread)
+        rows_max = HISTORY_ROWS_MAX if stream in self.streams.retains else ROWS_MAX
         run: list[Segment] = []
         best: list[Segment] = []
         for segment in self.ledger.segments(stream):
@@ -59,12 +63,14 @@ class Maintenance(Retention):
             while run and _class(run[0]) > _class(segment):
                 run.pop(0)
             rows = sum(s.rows for s in run)
-            if len([s for s in run if s.rows]) >= FAN_IN and rows <= ROWS_MAX:
+            if len([s for s in run if s.rows]) >= FAN_IN and rows <= rows_max:
                 best = list(run)
         return self._shared_part(best) if any(s.tag is not None for s in best) else best
 
     def _windowed(self, stream: str) -> bool:
-        """Whether someone reads this stream's past again."""
+        """Whether someone reads this stream's past again, or may yet."""
+        if stream in self.streams.retains:
+            return True
         own = self.operators.get(stream)
         if own is not None and own.kind in SELF_READING:
             return True

@@ -75,6 +75,11 @@ def restarted(ledger: Ledger, query: str) -> int:
     return int(ledger.meta(restarted_of(query)) or 0)
 
 
+def history_of(query: str) -> str:
+    """Where the ledger keeps the numbers of base streams that a query's history ends before."""
+    return f"history:{query}"
+
+
 def given_up_of(query: str) -> str:
     """Where the ledger notes that a failed query cannot go on."""
     return f"given-up:{query}"

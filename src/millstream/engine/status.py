@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from millstream.engine.changes.history import Histories
 from millstream.engine.costs import query_costs
 from millstream.engine.dataflow import Dataflow
 from millstream.language.plan.windows import BEGINNING, FOREVER
@@ -11,7 +12,7 @@ from millstream.language.share.dataflow import base_stream
 from millstream.store.consumers import Consumer
 
 
-def status(flow: Dataflow) -> Mapping[str, Any]:
+def status(flow: Dataflow, histories: Histories) -> Mapping[str, Any]:
     """Streams, operators, queries and what sharing saves, as plain values."""
     ledger = flow.ledger
     counters = ledger.counters()
@@ -61,6 +62,7 @@ def status(flow: Dataflow) -> Mapping[str, Any]:
                 if query.stream in streams
                 else None,
                 **(ratios[query.name].figures() if query.name in ratios else {}),
+                **histories.figures(query),
             }
             for query in flow.queries.values()
         },

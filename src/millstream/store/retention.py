@@ -69,11 +69,15 @@ class Retention:
         head = self.ledger.stream(stream)
         promised = head["watermark"] if head and head["kind"] == "base" else FOREVER
         newest = head["next"] - 1 if head and head["kind"] == "base" else -1
+        history = self.streams.retains.get(stream)
+        kept_since = FOREVER if history is None or head is None else head["ts_max"] - history
 
         def needed(segment: Segment) -> bool:
             # a query that starts now needs every row from the present watermark on
             if segment.last == newest or (segment.rows and segment.ts_max >= promised):
                 return True
+            if segment.rows and segment.ts_max >= kept_since:
+                return True  # history for queries to come
             if self_read and segment.rows:
                 return True
             if any(segment.last >= following for following in others):

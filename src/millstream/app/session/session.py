@@ -171,7 +171,7 @@ class Session:
         """Declares a stream, as a job file does or by CREATE STREAM.
 
         Options are those of a job file: path, format, options, time, lateness, idle, max_ahead,
-        source, rate, follow, key, op. Without path and source, rows are pushed.
+        retain, source, rate, follow, key, op. Without path and source, rows are pushed.
         """
         return self._declare(stream_of(name, cql, columns, options))
 

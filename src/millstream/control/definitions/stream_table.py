@@ -27,9 +27,9 @@ from millstream.language.cql.types import canonical
 from millstream.language.plan.schema import Field
 
 KEYS = (
-    "path", "format", "options", "columns", "time", "lateness", "idle", "max_ahead", "source",
-    "rate", "follow", "trigger", "separator", "encoding", "header", "topic", "start", "key", "op",
-    "envelope", "table",
+    "path", "format", "options", "columns", "time", "lateness", "idle", "max_ahead", "retain",
+    "source", "rate", "follow", "trigger", "separator", "encoding", "header", "topic", "start",
+    "key", "op", "envelope", "table",
 )  # fmt: skip
 # Keys of the table for options of Spark's readers, by the name that Spark has for them.
 SHORT_OPTIONS = {"separator": "sep", "encoding": "encoding", "header": "header"}
@@ -92,6 +92,7 @@ def table_of(definition: StreamDefinition) -> dict[str, Any]:
         ("lateness", definition.lateness_us),
         ("idle", definition.idle_us),
         ("max_ahead", definition.max_ahead_us),
+        ("retain", definition.retain_us),
     ):
         if length:
             table[key] = f"{length} us"
@@ -147,10 +148,11 @@ class StreamReader:
             self._note((), f"stream {self.name} has no time", TIME_HINT)
         lateness = self._duration("lateness") or 0
         idle, ahead = self._duration("idle"), self._duration("max_ahead")
+        retain = self._duration("retain")
         if self.mistakes or columns is None or time is None:
             return None
         try:
-            return StreamDefinition(self.name, columns, time, lateness, idle, ahead, source)
+            return StreamDefinition(self.name, columns, time, lateness, idle, ahead, source, retain)
         except UsageError as mistake:
             self._note((), mistake.message, mistake.hint)
             return None

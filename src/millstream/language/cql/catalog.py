@@ -32,6 +32,7 @@ class StreamDefinition:
     idle_us: int | None = None
     max_ahead_us: int | None = None
     source: Mapping[str, Any] = field(default_factory=dict)  # path, format, options, rate, ...
+    retain_us: int | None = None  # rows this much older than the newest stay, read or not
 
     def __post_init__(self) -> None:
         columns = tuple(Field(f.name, canonical(f.type)) for f in self.columns)

@@ -300,6 +300,7 @@ def definition_text(definition: StreamDefinition) -> str:
             "idle_us": definition.idle_us,
             "max_ahead_us": definition.max_ahead_us,
             "source": dict(definition.source),
+            **({"retain_us": definition.retain_us} if definition.retain_us else {}),
         },
         default=str,
     )

@@ -32,7 +32,7 @@ FRAMES_MAX = 10_000  # sqlglot takes about twenty for each parenthesis
 SOURCE_OPTIONS = (
     "path", "format", "options", "source", "rate", "follow", "trigger", "schema", "key", "op",
 )  # fmt: skip
-OPTIONS = ("time", "lateness", "idle", "max_ahead", *SOURCE_OPTIONS)
+OPTIONS = ("time", "lateness", "idle", "max_ahead", "retain", *SOURCE_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +273,7 @@ def _definition(text: Text, syntax: CreateSyntax) -> StreamDefinition:
             lateness_us=options.pop("lateness", 0),
             idle_us=options.pop("idle", None),
             max_ahead_us=options.pop("max_ahead", None),
+            retain_us=options.pop("retain", None),
             source=options,
         )
     except UsageError as mistake:
@@ -280,7 +281,7 @@ def _definition(text: Text, syntax: CreateSyntax) -> StreamDefinition:
 
 
 def _length(text: Text, name: str, value: Any, span: Span) -> Any:
-    if name not in ("lateness", "idle", "max_ahead"):
+    if name not in ("lateness", "idle", "max_ahead", "retain"):
         return value
     try:
         return microseconds(str(value))

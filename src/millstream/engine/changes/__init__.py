@@ -1,0 +1,1 @@
+"""Queries that begin with the past, and queries that take the place of others."""
