@@ -354,6 +354,8 @@ def _forget(turn: Turn, name: str) -> None:
     users = [q.name for q in turn.state.queries.values() if stream.id in q.sources]
     if users:
         raise UsageError(f"stream {name} is read by query {users[0]}", hint="drop the query first")
+    if any(stream.id in m.operators for m in turn.state.moves.values() if not m.over):
+        raise UsageError(f"stream {name} is moving", hint="forget it when it has arrived")
     turn.remove("streams", name)
 
 
@@ -368,9 +370,11 @@ def _drain(turn: Turn, name: str, back: bool) -> None:
         turn.decide("notice", f"processor {name} takes part again", about=("processor", name))
         return
     turn.decide("notice", f"processor {name} is drained", about=("processor", name))
+    reason = f"{name} is drained"
     for target, operators in decisions.emptied(turn.state, name).items():
-        reason = f"{name} is drained"
         _move_if_possible(turn, RequestMove(tuple(operators), target, reason))
+    for stream, target in decisions.entering_elsewhere(turn.state, name).items():
+        _move_if_possible(turn, RequestMove((stream,), target, reason))
 
 
 def _move_if_possible(turn: Turn, asked: RequestMove) -> None:

@@ -122,7 +122,7 @@ class ProcessorServer:
         self.processor = Processor(name, home, plane, self.peers, engine_settings)
         self.engine = ExecutionEngine(self.processor, self.notice)
         self.statistics = StatisticsGatherer(self.processor, self.engine)
-        self.feeder = StreamFeeder(self.processor, self.engine)
+        self.feeder = StreamFeeder(self.processor, self.engine, self.peers)
         self._home = home_name(self.processor.engine.ledger)
         self.receiver = StreamReceiver(self.processor, self.notice)
         self.distributor = StreamDistributor(self.processor)

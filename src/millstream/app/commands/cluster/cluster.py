@@ -272,7 +272,7 @@ def drain(
     manager: Manager = None,
     json_output: Json = False,
 ) -> None:
-    """Move all operators away from a processor; tells which streams still enter there, and why."""
+    """Move all operators away from a processor, and where rows enter there; tells what stays."""
     patience = 0.0 if back else min(wait, 300.0)
     told = _asked(manager, lambda c: c.drain(processor, back=back, wait_s=patience))
     if json_output:
@@ -284,7 +284,7 @@ def drain(
     typer.echo(f"{processor} is {left['state']} with {left['operators']} operators")
     if not back:
         _tell_entering(told["entering"])
-    if left["operators"] and not back:
+    if (left["operators"] or told["entering"]) and not back:
         raise typer.Exit(1)
 
 
