@@ -173,8 +173,8 @@ def _handle(turn: Turn, event: Event) -> None:
             migration.request(turn, event)
         case Drain(processor, back):
             _drain(turn, processor, back)
-        case Halt(processor, restart):
-            _halt(turn, processor, restart=restart)
+        case Halt():
+            _halt(turn, event)
         case Remove(processor, lost):
             if lost:
                 losing.lose(turn, processor)
@@ -385,14 +385,17 @@ def _move_if_possible(turn: Turn, asked: RequestMove) -> None:
         migration.request(turn, asked)
 
 
-def _halt(turn: Turn, name: str, *, restart: bool) -> None:
+def _halt(turn: Turn, asked: Halt) -> None:
     """A processor that has nothing ends, or begins anew."""
+    name = asked.processor
     _refuse_if_used(turn.state, name)
     if not answers(turn.state, name):
         raise UsageError(f"processor {name} does not answer", hint="try again when it does")
     waiting = turn.state.outbox.get(name, ())
-    turn.in_table("outbox", name, (*waiting, Reset() if restart else Stop()))
-    told = "is told to forget all and to begin anew" if restart else "is told to end its process"
+    command = Reset() if asked.restart else Stop(asked.again)
+    turn.in_table("outbox", name, (*waiting, command))
+    ends = "is told to begin its process again" if asked.again else "is told to end its process"
+    told = "is told to forget all and to begin anew" if asked.restart else ends
     turn.decide("notice", f"processor {name} {told}", about=("processor", name))
 
 

@@ -246,8 +246,10 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Finish the steps in hand and end the process; the home stays."""
+    """Finish the steps in hand and end the process; the home stays. `again`: the same command then
+    begins again in its place, perhaps of a newer version, and goes on with the home."""
 
+    again: bool = False
     do: Literal["stop"] = "stop"
 
 

@@ -101,6 +101,7 @@ class Parts:
     stop: Callable[[], None]
     place: Callable[[PlaceTree], Reply]
     clock: Callable[[], float] = time.monotonic
+    begin_again: Callable[[], None] = lambda: None  # as `stop`, and the process begins again
 
 
 class ConnectionManager:
@@ -271,8 +272,8 @@ class ConnectionManager:
                 self.processor.reset()
             case PlaceTree():
                 return self.parts.place(command)
-            case Stop():
-                self.parts.stop()
+            case Stop(again):
+                (self.parts.begin_again if again else self.parts.stop)()
             case _:
                 return self._move(command)
         return Done()

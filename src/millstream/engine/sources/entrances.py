@@ -140,7 +140,9 @@ class Entrances(Declarations):
             head = self.ledger.stream(part)
             if head is not None:
                 segments = tuple(as_sent(s) for s in self.ledger.segments(part))
-                found[part] = StateRecord(head["columns"], int(head["next"]), segments)
+                places = self.ledger.consumers(part).items()
+                readers = {who.name: at for who, at in places if who.kind == "processor"}
+                found[part] = StateRecord(head["columns"], int(head["next"]), segments, readers)
         return found
 
     def give_source(self, stream: str, to: Place) -> None:

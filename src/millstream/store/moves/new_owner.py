@@ -213,6 +213,8 @@ class NewOwner:
                 ledger.set_columns(state, told.columns)
                 ledger.adopt([s for s in states if s.stream == state])
                 ledger.set_head(state, told.next, BEGINNING, BEGINNING, 0)
+                for reader, at in told.consumers.items():
+                    ledger.set_cursor(remote(reader), state, *at)
             present = ledger.consumers(name)
             # those of the sealed record: who has left since the move was asked for is not in it
             for consumer in set(part.consumers) - {self.me}:

@@ -77,6 +77,7 @@ class StateRecord:
     columns: str  # Spark's JSON schema
     next: int
     segments: tuple[Segment, ...]
+    consumers: dict[str, Cursor] = field(default_factory=dict)  # who reads what went aside
 
 
 @dataclass(frozen=True, slots=True)
