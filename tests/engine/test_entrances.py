@@ -285,6 +285,47 @@ def test_files_that_the_new_processor_cannot_see_are_named(tmp_path: Path) -> No
     cluster.close()
 
 
+def test_files_that_are_others_at_the_new_processor_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("10,1\n20,2\n30,3")
+    cluster = Entered(tmp_path / "homes", 2, file_table(path))
+    read_some(cluster, 2)
+    new = cluster.alive["p1"]
+    request = cluster.request(("s:a",), "p1")
+    new.new_owner.prepare(request)
+    path.write_text("10,1\n20,2\n30,4")
+    with pytest.raises(MillstreamError, match="has changed"):
+        new.new_owner.advance(request.move)
+    cluster.close()
+
+
+def test_a_seal_that_fails_lets_files_be_read_on(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("10,1\n20,2\n30,3")
+    cluster = Entered(tmp_path / "homes", 2, file_table(path))
+    read_some(cluster, 1)
+    old, new = cluster.alive["p0"], cluster.alive["p1"]
+    request = cluster.request(("s:a",), "p1")
+    new.new_owner.prepare(request)
+    while new.ownership.move(request.move).phase != "ready":  # type: ignore[union-attr]
+        new.new_owner.advance(request.move)
+    resting: list[bool] = []
+
+    def hook(point: str) -> None:
+        if point == "seal.resting":
+            resting.append("a" not in old.engine.ingests)
+            raise StateError("the disk is full")
+
+    faults.set_hook(hook)
+    with pytest.raises(StateError, match="disk"):
+        old.old_owner.seal(request.move, ("s:a",), Place("p1"))
+    faults.set_hook(None)
+    assert resting == [True], "nothing is read while it is sealed"
+    read_some(cluster, 5)
+    assert old.engine.ledger.ingest_position("s:a")["row"] == 3
+    cluster.close()
+
+
 def test_a_spark_source_stays_and_says_why(tmp_path: Path) -> None:
     cluster = Entered(tmp_path, 2)
     old = cluster.alive["p0"]
