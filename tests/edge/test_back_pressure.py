@@ -46,7 +46,7 @@ def test_a_processor_that_is_behind_takes_no_rows(
 
         system = ClusterSystem(server.url)
         monkeypatch.setattr("millstream.client.pushing.time.sleep", later)
-        assert taken(system.client, url, BATCH)["sequence"] == 1
+        assert taken(system.client, lambda: url, BATCH)["sequence"] == 1
         assert slept == [1.0, 1.0, 1.0]
         system.close()
     finally:

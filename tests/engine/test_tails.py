@@ -46,7 +46,13 @@ def test_segments_merged_there_replace_single_ones_once_all_readers_have_passed(
 
 def test_a_cursor_inside_a_segment_that_was_merged_here_waits() -> None:
     assert lack_of([segment(3)], [segment(1, 4)], cursors=[3], position=9, passed=FAR).waiting
-    assert not lack_of([segment(5)], [segment(1, 5)], cursors=[6], position=9, passed=FAR).waiting
+    assert not lack_of([segment(5)], [segment(1, 5)], cursors=[6], position=6, passed=FAR).waiting
+
+
+def test_an_old_owner_that_is_behind_what_is_left_here_is_waited_for() -> None:
+    """Its cursor stands at 1 and it has pulled nothing; here all below 5 was let go of."""
+    assert lack_of([], [segment(5)], cursors=[1], position=6, passed=FAR).waiting
+    assert not lack_of([segment(1, 4)], [segment(5)], cursors=[1], position=6, passed=FAR).waiting
 
 
 def test_a_tail_segment_without_rows_is_not_needed() -> None:

@@ -42,13 +42,19 @@ def random_plans(chance: Random, count: int) -> dict[str, Compiled]:
     return plans
 
 
-def random_wish(chance: Random, cluster: ManagedCluster) -> None:
-    """A move, mostly; sometimes a query is dropped, submitted or a processor drained."""
+def random_wish(chance: Random, cluster: ManagedCluster, *, streams: bool = False) -> None:
+    """A move, mostly, with `streams` of base streams as well; sometimes a query is dropped,
+    submitted or a processor drained."""
     state = cluster.state
     names = sorted(cluster.processors)
     placed = sorted(o.id for o in state.operators.values() if o.processor)
     kind = chance.random()
-    if kind < 0.75 and placed:
+    if streams and chance.random() < 0.35:
+        entering = sorted(s.id for s in state.streams.values() if s.processor)
+        if entering:
+            some = tuple(chance.sample(entering, min(len(entering), chance.randint(1, 2))))
+            cluster.ask(RequestMove(some, chance.choice(names), "rows enter elsewhere"))
+    elif kind < 0.75 and placed:
         some = tuple(chance.sample(placed, min(len(placed), chance.randint(1, 3))))
         cluster.ask(RequestMove(some, chance.choice(names), "why not"))
     elif kind < 0.82 and state.queries:
@@ -63,8 +69,9 @@ def random_wish(chance: Random, cluster: ManagedCluster) -> None:
 
 
 def random_run(
-    seed: int, *, wishes: int = 12, queries: int = 4, burning: bool = False, losing: bool = False
-) -> ManagedCluster:
+    seed: int, *, wishes: int = 12, queries: int = 4, burning: bool = False, losing: bool = False,
+    streams: bool = False,
+) -> ManagedCluster:  # fmt: skip
     """A cluster that went through a bad time, and then had a quiet one."""
     chance = Random(seed)
     trouble = Trouble(
@@ -92,7 +99,7 @@ def random_run(
         cluster.run(at)
         assert not always(cluster), always(cluster)
         if cluster.manager_up:
-            random_wish(chance, cluster)
+            random_wish(chance, cluster, streams=streams)
         if cluster.kernel.now >= lost_at and len(cluster.processors) > 1:
             cluster.lose(chance.choice(sorted(cluster.processors)))
             lost_at = float("inf")

@@ -86,14 +86,14 @@ def test_a_shared_operator_stays_while_a_query_uses_it() -> None:
 def test_a_drained_processor_can_leave() -> None:
     cluster = small()
     cluster.run(5)
-    name = cluster.state.operators["o:r"].processor
-    entering = {s.processor for s in cluster.state.streams.values()}
+    name = cluster.state.streams["a"].processor
     cluster.feed(Drain(name))
     cluster.run(60)
     assert in_the_end(cluster) == []
-    assert not cluster.processors[name].operators()
-    said = cluster.ask(Remove(name))
-    assert bool(said) == (name in entering)
+    drained = cluster.processors[name]
+    assert not drained.operators()
+    assert not drained.owned(), "no rows enter there either"
+    assert cluster.ask(Remove(name)) == ""
 
 
 def test_the_only_processors_left_silent_refuse_queries() -> None:
@@ -146,6 +146,41 @@ def test_a_kill_at_every_edge_of_the_table(
         assert outcome == "done"
 
 
+@pytest.mark.parametrize("victims", [("manager",), ("old",), ("new",), ("old", "new", "manager")])
+@pytest.mark.parametrize(
+    ("phase", "known"), [edge for edge in EDGES if edge != ("requested", None)]
+)
+def test_a_kill_at_every_edge_while_a_base_stream_moves(
+    phase: str, known: str | None, victims: tuple[str, ...]
+) -> None:
+    cluster = small(rows=90)
+    cluster.run(6)
+    source = cluster.state.streams["a"].processor
+    target = next(name for name in sorted(cluster.processors) if name != source)
+    cluster.feed(RequestMove(("s:a",), target, "a test"))
+    move = list(cluster.state.moves.values())[-1]
+    while (now := cluster.state.moves[move.id]).phase != phase or not (
+        known is None or known in now.told
+    ):
+        assert not cluster.state.moves[move.id].over, "the phase was never seen"
+        cluster.kernel.run(cluster.kernel.now + 30, events_max=1)
+    for victim in victims:
+        if victim == "manager":
+            cluster.kill_manager(3.0)
+        else:
+            name = source if victim == "old" else target
+            cluster.kill(name, 7.0, moved=len(victims) > 1)
+    cluster.run(cluster.kernel.now + 90)
+    assert in_the_end(cluster) == []
+    outcome = cluster.state.moves[move.id].phase
+    assert outcome in ("done", "undone")
+    place = target if outcome == "done" else source
+    assert cluster.state.streams["a"].processor == place
+    assert [n for n, p in cluster.processors.items() if "s:a" in p.owned()] == [place]
+    if phase in ("sealed", "owned"):
+        assert outcome == "done"
+
+
 def test_a_lost_answer_to_the_seal_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seal took effect, its answer got lost, and the manager died: it asks, and goes on."""
     cluster = small(rows=90)
@@ -188,6 +223,20 @@ def test_checkers_see_what_is_wrong() -> None:
 def test_whatever_goes_wrong(seed: int) -> None:
     cluster = random_run(seed)
     assert in_the_end(cluster) == [], f"random_run({seed})"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_goes_wrong_while_base_streams_move(seed: int) -> None:
+    cluster = random_run(seed, streams=True)
+    assert in_the_end(cluster) == [], f"random_run({seed}, streams=True)"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("hundred", range(1, 11))
+def test_base_streams_move_hundreds_of_times(hundred: int) -> None:
+    for seed in range(100 * hundred, 100 * hundred + 100):
+        told = in_the_end(random_run(seed, streams=True))
+        assert told == [], f"random_run({seed}, streams=True)"
 
 
 @pytest.mark.soak

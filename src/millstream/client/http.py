@@ -9,7 +9,7 @@ without a token looks each address up in the user's keyring.
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -37,7 +37,15 @@ ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 # httpx counts an address that it cannot read as no error of HTTP, and one that is closed as none.
 _AWAY = (httpx.HTTPError, httpx.InvalidURL, OSError, RuntimeError)
 Response = httpx.Response
-Body = Any  # a record, plain values, JSON text as bytes, or a table of Arrow
+Body = Any  # a record, plain values, JSON text as bytes, a table of Arrow, or as it came
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """A body as somebody else has sent it, to be passed on."""
+
+    content: bytes
+    kind: str  # its content type
 
 
 def checked_url(text: str, option: str) -> str:
@@ -130,7 +138,10 @@ def _request(
     timeout: httpx.Timeout,
 ) -> httpx.Request:
     more: dict[str, Any] = {}
-    if is_dataclass(body):
+    if isinstance(body, Verbatim):
+        more = {"content": body.content, "headers": {"Content-Type": body.kind}}
+        body = None
+    elif is_dataclass(body):
         body = to_bytes(body)
     if isinstance(body, pa.Table):
         more = {"content": _arrow_stream(body), "headers": ARROW}

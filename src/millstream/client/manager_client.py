@@ -149,6 +149,11 @@ class ManagerClient(HttpClient):
         word = "restart" if restart else "shutdown"
         return self._post(f"/processors/{_part(processor)}/{word}", {})
 
+    def begin_again(self, processor: str) -> Answer:
+        """Ends the process of an empty processor, which begins again with its home; gives the epoch
+        that the home had: the next process has a higher one."""
+        return self._post(f"/processors/{_part(processor)}/again", {})
+
     def remove_processor(self, name: str, *, lost: bool = False) -> Answer:
         """Forgets a processor that has nothing; with `lost` one that will not come back."""
         url = f"{self.url}/processors/{_part(name)}"

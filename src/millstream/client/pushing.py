@@ -1,7 +1,7 @@
 """Rows to where a stream of a cluster enters, in numbered batches: plain values, or Arrow's."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -10,9 +10,9 @@ import pyarrow as pa
 from millstream.client.http import told_error
 from millstream.client.manager_client import ManagerClient
 from millstream.client.system import POLL_S
-from millstream.core.errors import StateError
+from millstream.core.errors import AwayError, StateError
 
-TOO_MANY = 429  # rows wait already
+TOO_MANY = 429  # rows wait already, or the stream moves
 
 
 def entrance(client: ManagerClient, stream: str) -> str:
@@ -32,23 +32,34 @@ def posted(
     producer: str,
     sequence: int,
 ) -> Mapping[str, Any]:
-    """The answer to a numbered batch."""
-    url = f"{entrance(client, stream)}/rows"
+    """The answer to a numbered batch. Where its processor has gone since and the stream enters
+    elsewhere by now, it is sent there: under its number it counts once."""
     number = {"producer": producer, "sequence": sequence}
-    if isinstance(rows, pa.Table):
-        return taken(client, url, rows, number)
-    return taken(client, url, {**number, "rows": rows})
+    table = isinstance(rows, pa.Table)
+    body, params = (rows, number) if table else ({**number, "rows": rows}, None)
+    return taken(client, lambda: f"{entrance(client, stream)}/rows", body, params)
 
 
 def taken(
-    client: ManagerClient, url: str, body: Any, params: Mapping[str, Any] | None = None
+    client: ManagerClient,
+    where: Callable[[], str],
+    body: Any,
+    params: Mapping[str, Any] | None = None,
 ) -> Mapping[str, Any]:
-    """Posts a batch, as soon as not too many rows wait there."""
+    """Posts a batch, as soon as not too many rows wait there; `where` says where to each time."""
+    url = where()
     while True:
-        answer = client.send("POST", url, body, params=params)
+        try:
+            answer = client.send("POST", url, body, params=params)
+        except AwayError:
+            before, url = url, where()
+            if url == before:
+                raise
+            continue
         if answer.status_code != TOO_MANY:
             break
         time.sleep(float(answer.headers.get("retry-after", POLL_S)))
+        url = where()
     if answer.is_error:
         raise told_error(answer)
     return dict(answer.json())

@@ -99,6 +99,17 @@ class RefusedError(StateError):
         self.code = code
 
 
+class MovedError(RefusedError):
+    """Rows of a stream enter at another processor by now; nothing of what was brought is kept."""
+
+    def __init__(self, stream: str, processor: str) -> None:
+        super().__init__(
+            "moved",
+            f"rows of stream {stream} enter at processor {processor} now",
+            hint="send them there under the same number",
+        )
+
+
 class DamageError(StateError):
     """Bytes on disk are not those that were written; `file` is where."""
 

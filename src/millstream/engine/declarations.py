@@ -6,7 +6,7 @@ come: those who read them must have begun before.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millstream.core.errors import DamageError, StateError, UsageError
 from millstream.engine.dataflow import Dataflow
@@ -20,7 +20,7 @@ from millstream.language.cql.rule_tables import is_rule_table
 from millstream.language.share.dataflow import base_stream
 from millstream.store.arrivals.appending import Appender
 from millstream.store.consumers import Consumer
-from millstream.store.moves.ownership import Ownership, definition_text
+from millstream.store.moves.ownership import Declared, Ownership, definition_text
 from millstream.store.moves.transfer import RefusedError
 
 FIRST_EPOCH = 1
@@ -33,6 +33,14 @@ class Marks:
     watermark: int
     retained_from: int
     ts_max: int
+
+
+def _same(known: Declared, definition: StreamDefinition) -> bool:
+    """Whether two declarations mean the same stream; where its rows did not enter, its source was
+    not told."""
+    if not known.ingest:
+        definition = replace(definition, source=known.definition.source)
+    return definition_text(known.definition) == definition_text(definition)
 
 
 class Declarations:
@@ -88,6 +96,9 @@ class Declarations:
         setting = SourceSetting(
             flow.home, flow.settings.batch_rows, self._arrived, flow.congested, flow.notice
         )
+        if self._read_elsewhere(definition):
+            flow.appenders[definition.name] = appender
+            return
         opening = Opening(definition, appender, flow, self._plane, setting)
         opened = SOURCES.get(kind_of(definition))(opening)
         if isinstance(opened, FileIngest):
@@ -95,6 +106,14 @@ class Declarations:
         else:
             flow.sources[definition.name] = opened
         flow.appenders[definition.name] = appender
+
+    def _read_elsewhere(self, definition: StreamDefinition) -> bool:
+        """Whether a stream has come here when its files were read to their end: perhaps only its
+        former owner can see them."""
+        stream = base_stream(definition.name)
+        owned = self.ownership.owned(stream) if kind_of(definition) == "file" else None
+        moved = owned is not None and owned.epoch > FIRST_EPOCH
+        return moved and bool(self.ledger.ingest_position(stream).get("ended"))
 
     def declare(self, definition: StreamDefinition, *, ingest: bool) -> None:
         """Makes a base stream known; with `ingest` its source is opened here and waits."""
@@ -111,11 +130,12 @@ class Declarations:
         with self.engine.lock:
             known = self.ownership.declared().get(definition.name)
             if known is not None:
-                if ingest and definition_text(known.definition) != definition_text(definition):
+                if ingest and not _same(known, definition):
                     raise UsageError(f"stream {definition.name} is declared otherwise here")
                 if known.ingest or not ingest:
                     return
                 self.open_source(definition)
+                self._know(definition)
                 self._set_aside(definition.name)
             else:
                 self._add_stream(definition, ingest=ingest, started=False)
@@ -123,6 +143,12 @@ class Declarations:
                 self.ownership.declare(definition, ingest=ingest, started=False)
                 if ingest:
                     self._own(base_stream(definition.name))
+
+    def _know(self, definition: StreamDefinition) -> None:
+        """A declaration in the place of the one that was known here, with another source."""
+        before = self.engine.catalog
+        if before.stream(definition.name) != definition:
+            self.engine.catalog = before.without_stream(definition.name).with_stream(definition)
 
     def _own(self, stream: str) -> None:
         """This processor makes a stream, from its next number on (inside a transaction)."""

@@ -13,7 +13,6 @@ from dataclasses import replace
 from millstream.control.protocol.commands import Host
 from millstream.core.errors import UsageError
 from millstream.engine.dataflow import Dataflow
-from millstream.engine.declarations import Declarations
 from millstream.engine.ports import CompiledQuery, DataPlane
 from millstream.engine.query import (
     Query,
@@ -24,6 +23,7 @@ from millstream.engine.query import (
     restarted_of,
     restarts_of,
 )
+from millstream.engine.sources.entrances import Entrances
 from millstream.engine.steps.runner import StepRunner
 from millstream.engine.steps.warming import warm_up
 from millstream.engine.steps.ways import Ways
@@ -40,7 +40,7 @@ REASON_MAX = 2_000  # characters of why a query has failed that are told on
 POINTERS_KEPT = 100  # to later owners of a stream: who was away for long may still ask
 
 
-class Hosting(Declarations):
+class Hosting(Entrances):
     """Declarations and hosted operators of one engine."""
 
     def __init__(

@@ -270,12 +270,7 @@ class Loop:
         engine = self.engine
         match piece.kind:
             case "ingest":
-                try:
-                    engine.ingests[piece.name].advance()
-                except MillstreamError as error:
-                    self._source_failed(piece.name, error)
-                    return
-                engine.maintenance.retain([engine.appenders[piece.name].stream])
+                self._ingest(piece.name)
             case "step":
                 choice, unit = self._choices.pop(piece.name)
                 report = None
@@ -299,6 +294,17 @@ class Loop:
                 self.delivering.run([d for d in engine.deliveries if str(d.consumer) in names])
             case "compact":
                 self._compact(piece.name.removeprefix("compact "))
+
+    def _ingest(self, name: str) -> None:
+        ingest = self.engine.ingests.get(name)
+        if ingest is None:
+            return  # it was taken away just now: the stream moves
+        try:
+            ingest.advance()
+        except MillstreamError as error:
+            self._source_failed(name, error)
+            return
+        self.engine.maintenance.retain([ingest.appender.stream])
 
     def _step(self, unit: Unit, rows: int) -> StepReport | None:
         engine = self.engine

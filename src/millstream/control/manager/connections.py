@@ -162,10 +162,12 @@ def _want_streams(state: ManagerState, plan: Blueprint) -> None:
 
 def _want_moves(state: ManagerState, plan: Blueprint) -> None:
     for move in state.moves.values():
+        inputs = outside_inputs(state, move)
+        if move.undoing:  # until it has heard of that, the target may go on copying
+            plan.fetching.setdefault(move.target, set()).update({*inputs, *move.operators})
         if not move.frozen:
             continue
         plan.frozen.update(move.operators)
-        inputs = outside_inputs(state, move)
         for end in (move.source, move.target):
             plan.fetching.setdefault(end, set()).update(inputs)
         for stream in inputs:
@@ -214,13 +216,13 @@ def increments(state: ManagerState, plan: Blueprint, processor: str) -> list[Com
         return []
     have, want = live.actual, plan.processors[processor]
     return [
-        *_declarations(state, have, want),
+        *_declarations(state, have, want, plan),
         *_expects(have, want, plan),
         *_connects(state, processor, have, want, plan),
         *_holds(state, processor, have, want),
         *_hosts(state, have, want, plan),
         *_releases(have, want),
-        *(StartStream(s) for s in sorted(want.started - set(have.started))),
+        *_starts(state, have, want, plan),
         *_unhosts(have, want, plan),
         *_disconnects(processor, have, want, plan),
         *_unexpects(state, have, want, plan),
@@ -228,12 +230,32 @@ def increments(state: ManagerState, plan: Blueprint, processor: str) -> list[Com
     ]
 
 
-def _declarations(state: ManagerState, have: Inventory, want: Wanted) -> list[Command]:
-    return [
-        Declare(dict(state.streams[name].table), ingest)
-        for name, ingest in want.declared.items()
-        if have.declared.get(name) is not ingest
-    ]
+def _declarations(
+    state: ManagerState, have: Inventory, want: Wanted, plan: Blueprint
+) -> list[Command]:
+    """Streams that are not known there, or shall enter there. A stream that moves is taken over,
+    not declared: who has handed one on must not begin with it again beside the new owner."""
+    found: list[Command] = []
+    for name, ingest in want.declared.items():
+        known = have.declared.get(name)
+        enters = ingest and not _handed_on(state, have, plan, name)
+        if known is None or (enters and not known):
+            found.append(Declare(dict(state.streams[name].table), enters))
+    return found
+
+
+def _starts(state: ManagerState, have: Inventory, want: Wanted, plan: Blueprint) -> list[Command]:
+    waiting = sorted(want.started - set(have.started))
+    return [StartStream(s) for s in waiting if not _handed_on(state, have, plan, s)]
+
+
+def _handed_on(state: ManagerState, have: Inventory, plan: Blueprint, name: str) -> bool:
+    """Whether a base stream is under way, or gone on to somebody of whom nobody here knows yet."""
+    stream = state.streams[name]
+    to = have.handed.get(stream.id)
+    news = to is not None and stream.id not in have.owned and to.epoch > stream.epoch
+    lost = to is not None and to.processor in state.lost and to.processor not in state.processors
+    return stream.id in plan.frozen or (news and not lost)
 
 
 def _holds(state: ManagerState, processor: str, have: Inventory, want: Wanted) -> list[Command]:

@@ -180,6 +180,22 @@ def emptied(state: ManagerState, processor: str) -> dict[str, list[str]]:
     return targets
 
 
+def entering_elsewhere(state: ManagerState, processor: str) -> dict[str, str]:
+    """Where rows of the streams of a processor that is drained enter, by stream: each where fewest
+    do by then. Nothing where nobody else is left."""
+    counts = {p.id: 0 for p in descriptions(state) if p.id != processor}
+    for stream in state.streams.values():
+        if stream.processor in counts:
+            counts[stream.processor] += 1
+    found: dict[str, str] = {}
+    for stream in state.streams.values():
+        if stream.processor == processor and counts:
+            target = min(counts, key=lambda p: (counts[p], p))
+            counts[target] += 1
+            found[stream.id] = target
+    return found
+
+
 def least_entered(state: ManagerState) -> str:
     """Where rows of a new stream enter: where fewest streams do, among those that answer."""
     counts = {p.id: 0 for p in descriptions(state)}

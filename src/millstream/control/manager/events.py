@@ -107,10 +107,12 @@ class Drain:
 @dataclass(frozen=True, slots=True)
 class Halt:
     """The requests Shutdown and Restart of table 4.1: a processor that has nothing ends its
-    process, or (`restart`) forgets all it ever had and waits for new work."""
+    process, or (`restart`) forgets all it ever had and waits for new work. `again`: its process
+    ends and begins again with what its home has."""
 
     processor: str
     restart: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

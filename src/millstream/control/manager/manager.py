@@ -173,8 +173,8 @@ def _handle(turn: Turn, event: Event) -> None:
             migration.request(turn, event)
         case Drain(processor, back):
             _drain(turn, processor, back)
-        case Halt(processor, restart):
-            _halt(turn, processor, restart=restart)
+        case Halt():
+            _halt(turn, event)
         case Remove(processor, lost):
             if lost:
                 losing.lose(turn, processor)
@@ -354,6 +354,8 @@ def _forget(turn: Turn, name: str) -> None:
     users = [q.name for q in turn.state.queries.values() if stream.id in q.sources]
     if users:
         raise UsageError(f"stream {name} is read by query {users[0]}", hint="drop the query first")
+    if any(stream.id in m.operators for m in turn.state.moves.values() if not m.over):
+        raise UsageError(f"stream {name} is moving", hint="forget it when it has arrived")
     turn.remove("streams", name)
 
 
@@ -368,9 +370,11 @@ def _drain(turn: Turn, name: str, back: bool) -> None:
         turn.decide("notice", f"processor {name} takes part again", about=("processor", name))
         return
     turn.decide("notice", f"processor {name} is drained", about=("processor", name))
+    reason = f"{name} is drained"
     for target, operators in decisions.emptied(turn.state, name).items():
-        reason = f"{name} is drained"
         _move_if_possible(turn, RequestMove(tuple(operators), target, reason))
+    for stream, target in decisions.entering_elsewhere(turn.state, name).items():
+        _move_if_possible(turn, RequestMove((stream,), target, reason))
 
 
 def _move_if_possible(turn: Turn, asked: RequestMove) -> None:
@@ -381,14 +385,17 @@ def _move_if_possible(turn: Turn, asked: RequestMove) -> None:
         migration.request(turn, asked)
 
 
-def _halt(turn: Turn, name: str, *, restart: bool) -> None:
+def _halt(turn: Turn, asked: Halt) -> None:
     """A processor that has nothing ends, or begins anew."""
+    name = asked.processor
     _refuse_if_used(turn.state, name)
     if not answers(turn.state, name):
         raise UsageError(f"processor {name} does not answer", hint="try again when it does")
     waiting = turn.state.outbox.get(name, ())
-    turn.in_table("outbox", name, (*waiting, Reset() if restart else Stop()))
-    told = "is told to forget all and to begin anew" if restart else "is told to end its process"
+    command = Reset() if asked.restart else Stop(asked.again)
+    turn.in_table("outbox", name, (*waiting, command))
+    ends = "is told to begin its process again" if asked.again else "is told to end its process"
+    told = "is told to forget all and to begin anew" if asked.restart else ends
     turn.decide("notice", f"processor {name} {told}", about=("processor", name))
 
 

@@ -5,10 +5,10 @@ two owners say, records of moves that are over are cleared, and the owner of a s
 it with the highest epoch.
 """
 
-from dataclasses import replace
-
+from millstream.control.manager.connections import owner_of
 from millstream.control.manager.state import NOBODY, Move
 from millstream.control.manager.turn import Turn
+from millstream.control.moves.base_streams import label_of, record_of, settle
 from millstream.control.moves.table import BEFORE_SEAL, COMMITTED, Phase, Story
 from millstream.control.protocol.commands import Command, Complete, Undo
 from millstream.control.protocol.records import Peer
@@ -52,10 +52,8 @@ def _stray(turn: Turn, processor: str, name: str, told: Told, move: Move | None)
         return []
     if told.phase not in COMMITTED:
         return [Undo(name)]
-    mine = all(
-        o not in turn.state.operators or turn.state.operators[o].processor == processor
-        for o in told.operators
-    )
+    records = (record_of(turn.state, o) for o in told.operators)
+    mine = all(known is None or known.processor == processor for known in records)
     if told.role == "new" and told.phase is Phase.OWNED and mine:
         return [Complete(name)]
     if told.peer in turn.state.processors:  # handed over: there is only forward
@@ -82,17 +80,17 @@ def _believe_owners(turn: Turn, processor: str, have: Inventory) -> None:
     """Processors know who owns a stream: the highest epoch counts."""
     moving = {o for m in turn.state.moves.values() if m.frozen for o in m.operators}
     for stream, epoch in have.owned.items():
-        record = turn.state.operators.get(stream)
+        record = record_of(turn.state, stream)
         if record is None or stream in moving or epoch < record.epoch:
             continue
         if record.processor == processor:
             if epoch != record.epoch:
-                turn.put(replace(record, epoch=epoch))
+                settle(turn, stream, processor, epoch)
         elif epoch > record.epoch and record.processor != NOBODY:
-            turn.put(replace(record, processor=processor, epoch=epoch))
+            settle(turn, stream, processor, epoch)
             turn.decide(
                 "notice",
-                f"{record.label or stream} is on {processor}, not on {record.processor}",
+                f"{label_of(turn.state, stream)} is on {processor}, not on {record.processor}",
                 "its owner says so, with a higher epoch",
                 subjects=(stream,),
             )
@@ -104,13 +102,14 @@ def _follow_pointers(turn: Turn) -> None:
     told to a former owner before its pointer has been followed."""
     moving = {o for m in turn.state.moves.values() if m.frozen for o in m.operators}
     running = {o for q in turn.state.queries.values() if q.phase == "running" for o in q.operators}
-    for stream in sorted((running & turn.state.operators.keys()) - moving):
+    entering = {s.id for s in turn.state.streams.values()}
+    for stream in sorted(((running & turn.state.operators.keys()) | entering) - moving):
         while (to := _handed_to(turn, stream)) is not None:
-            record = turn.state.operators[stream]
-            turn.put(replace(record, processor=to.processor, epoch=to.epoch))
+            former = owner_of(turn.state, stream)
+            settle(turn, stream, to.processor, to.epoch)
             turn.decide(
                 "notice",
-                f"{record.label or stream} is on {to.processor}, not on {record.processor}",
+                f"{label_of(turn.state, stream)} is on {to.processor}, not on {former}",
                 "its former owner has handed it over",
                 subjects=(stream,),
             )
@@ -118,7 +117,8 @@ def _follow_pointers(turn: Turn) -> None:
 
 def _handed_to(turn: Turn, stream: str) -> Peer | None:
     """Who has a stream by now, as the one who is believed to have it says."""
-    record = turn.state.operators[stream]
+    record = record_of(turn.state, stream)
+    assert record is not None
     live = turn.state.live.get(record.processor)
     have = live.actual if live is not None else None
     to = have.handed.get(stream) if have is not None and stream not in have.owned else None

@@ -81,6 +81,7 @@ class StreamRecord:
     processor: str = NOBODY  # nobody yet
     start_wanted: bool = False
     forgotten: bool = False
+    epoch: int = 0  # as last heard
 
     @property
     def id(self) -> str:

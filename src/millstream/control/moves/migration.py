@@ -14,7 +14,6 @@ remembers what to ask. Within a phase `told` has what is known already:
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from millstream.control.admission.rules import answers
 from millstream.control.manager.connections import (
@@ -26,8 +25,9 @@ from millstream.control.manager.connections import (
 )
 from millstream.control.manager.events import RequestMove
 from millstream.control.manager.reconciliation import found_sealed
-from millstream.control.manager.state import NOBODY, ManagerState, Move
+from millstream.control.manager.state import NOBODY, ManagerState, Move, StreamRecord
 from millstream.control.manager.turn import Turn
+from millstream.control.moves import base_streams
 from millstream.control.moves.table import COMMITTED, ENDED, Phase
 from millstream.control.protocol.commands import (
     Command,
@@ -56,8 +56,8 @@ def request(turn: Turn, asked: RequestMove) -> None:
         raise UsageError(problem)
     sources: dict[str, list[str]] = {}
     for name in dict.fromkeys(asked.operators):
-        if state.operators[name].processor != asked.target:
-            sources.setdefault(state.operators[name].processor, []).append(name)
+        if (owner := owner_of(state, name)) != asked.target:
+            sources.setdefault(owner, []).append(name)
     for source, operators in sources.items():
         number = turn.count()
         move = Move(
@@ -65,7 +65,7 @@ def request(turn: Turn, asked: RequestMove) -> None:
             begun_s=turn.now_s,
         )  # fmt: skip
         turn.put(move)
-        labels = ", ".join(state.operators[o].label or o for o in operators)
+        labels = ", ".join(base_streams.label_of(state, o) for o in operators)
         turn.decide(
             "move",
             f"{labels} {'goes' if len(operators) == 1 else 'go'} from {source} to {asked.target}",
@@ -83,13 +83,17 @@ def objection(state: ManagerState, operators: Iterable[str], target: str) -> str
         return f"processor {target} does not answer"
     moving = {o: m for m in state.moves.values() if not m.over for o in m.operators}
     for name in operators:
-        record = state.operators.get(name)
+        record = base_streams.record_of(state, name)
         if record is None or record.processor == NOBODY:
             return f"there is no running operator {name}"
         if quiet := silence(state, record.processor):
             return f"{quiet}, and has {name}: {WAYS.format(record.processor)}"
         if name in moving and not (moving[name].settled or moving[name].undoing):
             return f"operator {name} is on its way to {moving[name].target} already"
+        if isinstance(record, StreamRecord):
+            if problem := base_streams.objection(state, record, target):
+                return problem
+            continue
         # its owner there would have to keep it for the target, and is not ours to ask
         beyond = [s for s in record.inputs if s in state.outside]
         if beyond:
@@ -153,7 +157,8 @@ def _prepare(state: ManagerState, move: Move) -> Prepare:
         for s in outside_inputs(state, move)
         if owner_of(state, s) != move.target
     }
-    return Prepare(move.id, tuple(hosts), inputs, _peer(state, move.source))
+    streams = base_streams.tables(state, move.operators)
+    return Prepare(move.id, tuple(hosts), inputs, _peer(state, move.source), streams)
 
 
 # -- what is heard --------------------------------------------------------------------------------
@@ -210,10 +215,10 @@ def _note_seal(turn: Turn, move: Move, reply: Reply) -> None:
             asked_s=turn.now_s,
         )  # fmt: skip
         for name in move.operators:
-            record = turn.state.operators.get(name)
+            record = base_streams.record_of(turn.state, name)
             if record is not None:
                 epoch = streams.get(name, (0, record.epoch + 1))[1]
-                turn.put(replace(record, processor=move.target, epoch=epoch))
+                base_streams.settle(turn, name, move.target, epoch)
         turn.live(move.source, actual=None)  # it has less now: ask
     elif isinstance(reply, Refusal) and reply.code not in ("busy", "stale") and not move.undoing:
         undo(turn, move, f"{move.source} cannot hand over: {reply.message}")
@@ -289,7 +294,7 @@ def advance(turn: Turn) -> None:
 def _before_ready(turn: Turn, move: Move) -> None:
     state = turn.state
     used = {o for q in state.queries.values() for o in placed_operators(q)}
-    gone = [o for o in move.operators if o not in used]
+    gone = base_streams.gone(state, move.operators, used)
     for name in (move.source, move.target):
         if not answers(state, name) and _given_up(state, name):
             undo(turn, move, f"{name} does not answer")

@@ -137,17 +137,22 @@ class Disconnect:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Get ready to own these operators, whose owner is `old`: copy, warm up, wait."""
+    """Get ready to own these operators, whose owner is `old`: copy, warm up, wait. The same for
+    base streams: see whether their sources can be read, copy, wait."""
 
     move: Name
     hosts: Annotated[tuple[Host, ...], Field(max_length=1000)]  # of every query that uses them
     inputs: Annotated[dict[Name, Peer], Many]  # the owners of what they read from outside
     old: Peer
+    # base streams whose rows are to enter here, as `Declare` has them
+    streams: Annotated[tuple[Table, ...], Field(max_length=1000)] = ()
     do: Literal["prepare"] = "prepare"
 
     @property
     def operators(self) -> tuple[str, ...]:
-        return tuple(sorted({o for host in self.hosts for o in host.operators}))
+        """What moves, by id: operators, and base streams as `s:NAME`."""
+        bases = {f"s:{table['name']}" for table in self.streams}
+        return tuple(sorted({o for host in self.hosts for o in host.operators} | bases))
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +246,10 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Finish the steps in hand and end the process; the home stays."""
+    """Finish the steps in hand and end the process; the home stays. `again`: the same command then
+    begins again in its place, perhaps of a newer version, and goes on with the home."""
 
+    again: bool = False
     do: Literal["stop"] = "stop"
 
 

@@ -98,7 +98,8 @@ def needs(state: ManagerState, query: Query, processor: str) -> bool:
         and m.phase is not Phase.OWNED for o in m.operators
         if m.phase is Phase.SEALED or m.target != processor
     }  # fmt: skip
-    return placed or processor in entered or not handed.isdisjoint(query.operators)
+    mine = (*query.operators, *query.sources)
+    return placed or processor in entered or not handed.isdisjoint(mine)
 
 
 def _end_handed(turn: Turn, queries: list[str]) -> None:

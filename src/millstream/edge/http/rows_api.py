@@ -8,7 +8,9 @@
 
 A repeated number is acknowledged and not appended again; after a gap the answer is 409 with the
 number that is expected. Rows that do not fit the declaration are rejected one by one, with reasons.
-429 says that too many rows wait: the same batch is to be sent again after `Retry-After` seconds.
+429 says that too many rows wait, or that the stream is moving to another processor just now: the
+same batch is to be sent again after `Retry-After` seconds. Where rows enter at another processor by
+now, what is asked here is passed on to it, and its answer is the answer.
 The endpoint listens on loopback; beyond it, every request carries a token.
 """
 
@@ -17,10 +19,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow as pa
-from fastapi import Request
+from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import Strict
 
+from millstream.core.errors import MovedError
 from millstream.edge.http.access import TOO_MANY, AnswerError, body_bytes, record_body
 from millstream.edge.http.kept_port import LOOPBACK
 from millstream.edge.http.roles import for_all, reads, submits
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from millstream.engine.sources.push_source import PushSource
 
 REQUEST_BYTES_MAX = 16 << 20
-Doors = Callable[[str], "PushSource | None"]
+Doors = Callable[[str], "PushSource | Elsewhere | None"]
 Busy = Callable[[], bool]
 HINT = '{"producer": "p", "sequence": 1, "rows": [{...}]}'
 ARROW_HINT = "an Arrow stream, with ?producer=p&sequence=1"
@@ -43,6 +46,21 @@ class Batch:
     producer: Annotated[str, Strict()]
     sequence: Annotated[int, Strict()]
     rows: Annotated[list[Any], Strict()]
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Where rows enter by now: `ask` passes a request (method, path, body, its type) on."""
+
+    ask: Callable[[str, str, bytes, str], tuple[int, bytes, str | None]]
+
+    async def answer(self, request: Request, size_max: int) -> Response:
+        body = await body_bytes(request, size_max)
+        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        kind = request.headers.get("content-type", "")
+        status, content, again = await run_in_threadpool(self.ask, request.method, path, body, kind)
+        headers = {"Retry-After": again} if again else None
+        return Response(content, status, headers, "application/json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +96,18 @@ def rows_app(
 
     @app.post("/streams/{name}/rows")
     @submits
-    async def post_rows(name: str, request: Request) -> dict[str, Any]:
+    async def post_rows(name: str, request: Request) -> Any:
         door = _door(doors, name)
+        if isinstance(door, Elsewhere):
+            return await door.answer(request, request_bytes_max)
         if busy is not None and await run_in_threadpool(busy):
             text = "too many rows wait to be processed"
             raise AnswerError(TOO_MANY, "busy", text, "send it again later")
         batch = await _batch(request, request_bytes_max)
-        answer = await run_in_threadpool(door.push, batch.producer, batch.sequence, batch.rows)
+        try:
+            answer = await run_in_threadpool(door.push, batch.producer, batch.sequence, batch.rows)
+        except MovedError as moved:
+            raise on_its_way(moved.message) from None
         return {
             "stream": name,
             "producer": batch.producer,
@@ -98,13 +121,22 @@ def rows_app(
 
     @app.get("/streams/{name}/producers/{producer}")
     @reads
-    async def producer(name: str, producer: str) -> dict[str, Any]:
-        return {"producer": producer, "expected": _door(doors, name).expected(producer)}
+    async def producer(name: str, producer: str, request: Request) -> Any:
+        door = _door(doors, name)
+        if isinstance(door, Elsewhere):
+            return await door.answer(request, request_bytes_max)
+        return {"producer": producer, "expected": door.expected(producer)}
 
     @app.post("/streams/{name}/end")
     @submits
-    async def end(name: str) -> dict[str, Any]:
-        await run_in_threadpool(_door(doors, name).finish)
+    async def end(name: str, request: Request) -> Any:
+        door = _door(doors, name)
+        if isinstance(door, Elsewhere):
+            return await door.answer(request, request_bytes_max)
+        try:
+            await run_in_threadpool(door.finish)
+        except MovedError as moved:
+            raise on_its_way(moved.message) from None
         return {"stream": name, "ended": True}
 
     return app
@@ -129,7 +161,12 @@ async def _batch(request: Request, size_max: int) -> Batch | ArrowBatch:
     return ArrowBatch(given.get("producer", ""), int(number), rows)
 
 
-def _door(doors: Doors, name: str) -> "PushSource":
+def on_its_way(text: str) -> AnswerError:
+    """The stream is at nobody's just now: the same again, a little later."""
+    return AnswerError(TOO_MANY, "moving", text, "send it again later, under the same number")
+
+
+def _door(doors: Doors, name: str) -> "PushSource | Elsewhere":
     door = doors(name)
     if door is None:
         raise AnswerError(404, "unknown", f"there is no stream {name} that takes rows")

@@ -10,7 +10,8 @@ from typing import Any
 
 from millstream.control.manager.connections import owner_of, placed_operators
 from millstream.control.manager.decisions import consider, placement
-from millstream.control.manager.state import ManagerState, Move, Query
+from millstream.control.manager.state import ManagerState, Move, Query, StreamRecord
+from millstream.control.moves import base_streams
 from millstream.control.moves.migration import objection
 from millstream.control.recovery import losing
 from millstream.core.errors import UsageError
@@ -20,15 +21,6 @@ from millstream.edge.views.readiness import told
 
 Answer = dict[str, Any]
 DECIDES_S = 60.0  # without a decision, be it that nothing is to be done
-POSITIONS = {
-    "file": "the place in its files",
-    "spark": "its checkpoint",
-    "kafka": "the next offset of each partition",
-    "mqtt": "the last messages that were counted",
-    "nats": "the number of the last message",
-    "http": "the last number of each producer",
-    "push": "the last number of each producer",
-}
 
 
 RATIO_FIGURES = ("ratio", "ratio_processing", "ratio_communication", "delay_s", "evaluation_s")
@@ -160,22 +152,29 @@ def stream(state: ManagerState, name: str) -> Answer:
 
 
 def entering(state: ManagerState, processor: str) -> list[Answer]:
-    """Base streams that stay at a processor although it is drained, and why.
-
-    Where a source goes on reading lies in the ledger of the processor that reads it: a place in
-    files, a checkpoint of Spark, the last number of each producer.
-    """
+    """Base streams that stay at a processor although it is drained, and why: the kind of a source,
+    nobody to take it, or what the one who was asked could not read."""
     found = []
     for known in state.streams.values():
         if known.processor != processor:
             continue
         figures = state.statistics.streams.get(known.id)
         ended = bool(figures and figures.values.get("ended"))
-        kind = str(known.table.get("source") or "file")
-        position = POSITIONS.get(kind, "its position")
-        reason = "it has ended: no more rows come" if ended else f"{position} lies in that home"
+        reason = _staying(state, known)
+        kind = base_streams.kind_of(known)
         found.append({"stream": known.name, "source": kind, "ended": ended, "reason": reason})
     return found
+
+
+def _staying(state: ManagerState, stream: StreamRecord) -> str:
+    if (why := base_streams.STAY.get(base_streams.kind_of(stream))) is not None:
+        return why
+    moves = [m for m in state.moves.values() if stream.id in m.operators]
+    if moves and not moves[-1].over:
+        return f"its move to {moves[-1].target} is {moves[-1].phase}"
+    if moves and moves[-1].outcome:
+        return moves[-1].outcome
+    return "no other processor can take it now"
 
 
 def query(state: ManagerState, name: str) -> Answer:
@@ -328,10 +327,13 @@ def redistribution(state: ManagerState) -> Answer:
 
 
 def chosen_operators(state: ManagerState, given: str, *, subplan: bool = False) -> tuple[str, ...]:
-    """Operators by id, by an unambiguous beginning of it, by label, or all of a query."""
+    """Operators by id, by an unambiguous beginning of it, by label, or all of a query; or where
+    rows of a stream enter, by its id or its name."""
     placed = placement(state)
     if given in state.queries:
         return tuple(o for o in state.queries[given].operators if o in placed)
+    if given.removeprefix("s:") in state.streams:
+        return (state.streams[given.removeprefix("s:")].id,)
     fits = [o for o in placed if given in (o, state.operators[o].label)] or [
         o for o in placed if o.startswith(given) or o.removeprefix("o:").startswith(given)
     ]
@@ -356,14 +358,14 @@ def planned_move(state: ManagerState, operators: tuple[str, ...], target: str) -
     problem = objection(state, operators, target)
     if problem:
         raise UsageError(problem)
-    going = [o for o in operators if state.operators[o].processor != target]
+    going = [o for o in operators if owner_of(state, o) != target]
     state_rows = sum(
         figures.values.get("state_rows", 0.0)
         for o in going
         if (figures := state.statistics.operators.get(o)) is not None
     )
-    labels = ", ".join(state.operators[o].label or o for o in going)
-    sources = sorted({state.operators[o].processor for o in going})
+    labels = ", ".join(base_streams.label_of(state, o) for o in going)
+    sources = sorted({owner_of(state, o) for o in going})
     sentence = (
         f"{labels} would go from {', '.join(sources)} to {target}"
         if going

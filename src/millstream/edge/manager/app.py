@@ -347,6 +347,13 @@ def add_cluster_routes(app: Application, desk: Desk) -> None:
             driver.feed(Halt(name, restart=True))
         return {"processor": name, "told": "restart"}
 
+    @app.post("/processors/{name}/again")
+    async def again(name: str) -> dict[str, Any]:
+        async with desk.changing() as driver:
+            epoch = answers.processor(driver.state, name)["epoch"]
+            driver.feed(Halt(name, again=True))
+        return {"processor": name, "told": "again", "epoch": epoch}
+
     @app.delete("/processors/{name}")
     async def remove(name: str, lost: bool = False) -> dict[str, Any]:
         async with desk.changing() as driver:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from millstream.client.http import HttpClient
+from millstream.client.http import HttpClient, Verbatim
 from millstream.core.codec import from_json
 from millstream.core.errors import AwayError, MillstreamError, RefusedError, UsageError
 from millstream.store.moves.records import Extent, Place, SealedRecord
@@ -35,12 +35,16 @@ class PeerDirectory:
             with self._lock:
                 self._urls[processor] = url
 
-    def __call__(self, place: Place) -> Peer:
+    def url_of(self, place: Place) -> str:
+        """Where a processor answers, as last heard."""
         with self._lock:
             url = self._urls.get(place.processor) or place.url
         if not url:
             raise AwayError(f"where processor {place.processor} is, nobody has said yet")
-        return self._reach(url.rstrip("/"), place.processor)
+        return url.rstrip("/")
+
+    def __call__(self, place: Place) -> Peer:
+        return self._reach(self.url_of(place), place.processor)
 
 
 class HttpPeers(PeerDirectory):
@@ -52,6 +56,14 @@ class HttpPeers(PeerDirectory):
 
     def close(self) -> None:
         self._client.close()
+
+    def passed_on(
+        self, place: Place, method: str, path: str, body: bytes, kind: str
+    ) -> tuple[int, bytes, str | None]:
+        """A request to another processor as it came here: status, answer, when to ask again."""
+        given = Verbatim(body, kind or "application/json")
+        answer = self._client.send(method, f"{self.url_of(place)}{path}", given)
+        return answer.status_code, answer.content, answer.headers.get("retry-after")
 
 
 class HttpPeer:

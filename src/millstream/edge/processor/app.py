@@ -122,13 +122,14 @@ class ProcessorServer:
         self.processor = Processor(name, home, plane, self.peers, engine_settings)
         self.engine = ExecutionEngine(self.processor, self.notice)
         self.statistics = StatisticsGatherer(self.processor, self.engine)
-        self.feeder = StreamFeeder(self.processor, self.engine)
+        self.feeder = StreamFeeder(self.processor, self.engine, self.peers)
         self._home = home_name(self.processor.engine.ledger)
         self.receiver = StreamReceiver(self.processor, self.notice)
         self.distributor = StreamDistributor(self.processor)
         self.stopping = threading.Event()
         # set by a signal's handler: an event's lock may be held by the very thread it interrupts
         self.asked_to_stop = False
+        self.again = False  # whether its process is to begin again once it has stopped
         self.connections = self._connected(
             Parts(
                 self.processor,
@@ -139,6 +140,7 @@ class ProcessorServer:
                 MoveDriver(self.processor, self.statistics.notice, self.receiver.look),
                 self.stopping.set,
                 self._place,
+                begin_again=self._begin_again,
             )
         )
         self.connections.properties.update(capacity(self.processor))
@@ -214,6 +216,10 @@ class ProcessorServer:
         self._server.stop()
         self.peers.close()
         self.processor.close()
+
+    def _begin_again(self) -> None:
+        self.again = True
+        self.stopping.set()
 
     def wait(self) -> str:
         """Returns when the processor is to end: why, or nothing where it was asked to."""

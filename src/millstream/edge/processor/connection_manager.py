@@ -63,10 +63,10 @@ from millstream.decide.schedule.settings import ScheduleSettings
 from millstream.edge.http.access import refusal
 from millstream.edge.processor.engine_records import (
     compiled_operator,
-    definition_of,
     move_record,
     sealed_reply,
 )
+from millstream.engine.sources.entrances import TABLE, definition_of, keep_table
 from millstream.language.plan.nodes import sources_of
 from millstream.language.share.dataflow import base_stream
 from millstream.store.moves.old_owner import not_under_way
@@ -82,8 +82,6 @@ if TYPE_CHECKING:
 
 SEEN = "manager"  # where the ledger keeps the greatest (epoch, number), and whose it is
 LED_BY = "led_by"  # ... lineage and revision of the manager that last changed something
-TABLE = "table:"  # ... each declaration as it was told
-SOURCE_KEYS = ("path", "format", "options", "rate", "follow", "trigger")
 EPOCH_FIRST_MAX = 10**9  # of a manager that was never heard before
 EPOCH_STEP_MAX = 10**6  # that a manager's epoch may grow at once: one message is not the end
 OTHERS_MAX = 8
@@ -103,6 +101,7 @@ class Parts:
     stop: Callable[[], None]
     place: Callable[[PlaceTree], Reply]
     clock: Callable[[], float] = time.monotonic
+    begin_again: Callable[[], None] = lambda: None  # as `stop`, and the process begins again
 
 
 class ConnectionManager:
@@ -227,7 +226,8 @@ class ConnectionManager:
         hosting, distributor = self.processor.hosting, self.processor.distributor
         match command:
             case Declare():
-                hosting.declare(definition_of(command), ingest=command.ingest)
+                definition = definition_of(command.stream, ingest=command.ingest)
+                hosting.declare(definition, ingest=command.ingest)
                 self._keep_table(command)
             case StartStream():
                 hosting.start_stream(command.stream)
@@ -272,8 +272,8 @@ class ConnectionManager:
                 self.processor.reset()
             case PlaceTree():
                 return self.parts.place(command)
-            case Stop():
-                self.parts.stop()
+            case Stop(again):
+                (self.parts.begin_again if again else self.parts.stop)()
             case _:
                 return self._move(command)
         return Done()
@@ -389,15 +389,12 @@ class ConnectionManager:
         return lineage, int(revision or 0)
 
     def _keep_table(self, command: Declare) -> None:
-        """As it was told, for a manager that has lost its memory; the source only where it is."""
-        table = dict(command.stream)
-        if not command.ingest:
-            table = {k: v for k, v in table.items() if k not in SOURCE_KEYS}
-        key, text = f"{TABLE}{table['name']}", json.dumps(table, sort_keys=True)
-        ledger = self.processor.engine.ledger
-        if ledger.meta(key) != text:
+        """As it was told; where a stream has come since, what came with it stays."""
+        ledger, stream = self.processor.engine.ledger, str(command.stream["name"])
+        declared = self.processor.ownership.declared()[stream]
+        if declared.ingest is command.ingest or ledger.meta(TABLE + stream) is None:
             with ledger.transaction():
-                ledger.set_meta(key, text)
+                keep_table(ledger, command.stream, ingest=command.ingest)
 
     def _tables(self) -> dict[str, dict[str, Any]]:
         rows = self.processor.engine.ledger.rows(

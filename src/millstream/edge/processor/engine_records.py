@@ -1,13 +1,8 @@
 """What commands carry, as the engine has it, and what the engine has, as replies carry it."""
 
-from pathlib import Path
 from typing import Any
 
-from millstream.control.definitions.stream_table import StreamReader
-from millstream.control.protocol.commands import Declare
 from millstream.control.protocol.replies import CompiledOperator, MoveRecord, Sealed, SealedStream
-from millstream.core.errors import UsageError
-from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.share.dataflow import Operator
 from millstream.language.share.groups import candidate
 from millstream.store.moves.records import Move, SealedRecord
@@ -53,21 +48,3 @@ def width(kind: str) -> int:
     (4, 16, 8)
     """
     return TYPE_BYTES.get(kind, 16 if kind in ("string", "binary") else 8)
-
-
-def definition_of(command: Declare) -> StreamDefinition:
-    """The stream of a declaration; where rows do not enter, its source does not matter."""
-    table = dict(command.stream)
-    name = table.pop("name", None)
-    if not isinstance(name, str) or not name:
-        raise UsageError("a declared stream needs a name")
-    if not command.ingest:
-        for key in ("path", "format", "options", "rate", "follow", "trigger"):
-            table.pop(key, None)
-        table["source"] = "push"
-    reader = StreamReader(name, table, Path("/"))
-    definition = reader.definition()
-    if definition is None:
-        first = reader.mistakes[0]
-        raise UsageError(f"stream {name}: {first.message}", hint=first.hint)
-    return definition

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from millstream.core.errors import StateError, UsageError
+from millstream.core.errors import MovedError, StateError, UsageError
 from millstream.engine.ports import RowParser
 from millstream.engine.sources.gained_columns import GainedColumns
 from millstream.language.cql.catalog import StreamDefinition
@@ -110,6 +110,11 @@ class PushSource:
                 batch.failure = GapError(batch.producer, number, expected)
             else:
                 numbers[batch.producer] = number
+        if self.appender.moved_to:  # what was expected was perhaps looked up where nothing is left
+            for batch in group:
+                batch.answer = None
+                batch.failure = MovedError(self.definition.name, self.appender.moved_to)
+            return
         new = [batch for batch in group if not batch.answered]
         if not new:
             return

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millstream.core.errors import StateError
+from millstream.core.errors import MovedError, StateError
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.change_data import KNOWN, change_data_of, op_column
 from millstream.language.plan.windows import BEGINNING, FOREVER
@@ -65,6 +65,7 @@ class Appender:
         self.arrived = time.monotonic()  # when rows last came; silence counts from the start
         self.lock = threading.RLock()  # one batch at a time, whoever brings it
         self._op = op_column(change_data_of(definition.source), definition.columns)
+        self.moved_to = ""  # the processor that has the stream by now; this writer is done
 
     def install(self) -> None:
         """Makes the stream known to the ledger (inside a transaction)."""
@@ -165,6 +166,7 @@ class Appender:
         after = dict(batch.before) | dict(position)
         after |= {"pos": batch.pos, "highest": batch.highest, "floor": batch.floor}
         with self.ledger.transaction() as ledger:
+            self._refuse_moved()
             watermark = self._watermark(batch.highest, batch.floor)
             ledger.publish(self.stream, batch.good, watermark)
             if batch.late:
@@ -179,9 +181,16 @@ class Appender:
         faults.reach("ingest.committed")
         self.arrived = time.monotonic()
 
+    def _refuse_moved(self) -> None:
+        """The ledger refuses rows of a stream that was handed on; this one may have come back since
+        the batch was begun, with rows that it knows nothing of."""
+        if self.moved_to:
+            raise MovedError(self.definition.name, self.moved_to)
+
     def finish(self) -> None:
         """No more rows will come: every window can be decided."""
         with self.lock, self.ledger.transaction() as ledger:
+            self._refuse_moved()
             position = ledger.ingest_position(self.stream)
             if position.get("ended"):
                 return
@@ -192,6 +201,8 @@ class Appender:
     def follow(self, watermark: int) -> bool:
         """Lets a silent stream's watermark follow others; rows before it are late from now on."""
         with self.lock, self.ledger.transaction() as ledger:
+            if self.moved_to:
+                return False
             row = ledger.stream(self.stream)
             if row is None or watermark <= row["watermark"] or watermark in (BEGINNING, FOREVER):
                 return False

@@ -3,7 +3,7 @@
 The processor's own modules stand above this one; here is only what a move may ask of them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ from millstream.control.protocol.commands import Host
 from millstream.language.share.dataflow import Operator
 from millstream.store.ledger import Ledger
 from millstream.store.moves.ownership import Ownership
+from millstream.store.moves.records import Place, SourceRecord, StateRecord
 
 
 class RunningQuery(Protocol):
@@ -92,3 +93,57 @@ class Hosting(Protocol):
         ...
 
     def remove(self, files: Sequence[str]) -> None: ...
+
+    # -- base streams ---------------------------------------------------------------------------
+
+    def enters(self, stream: str) -> bool:
+        """Whether rows of a base stream enter here."""
+        ...
+
+    def refuse_to_move(self, stream: str) -> None:
+        """Refuses where the kind of a source keeps it where it is."""
+        ...
+
+    def rest_source(self, stream: str) -> None:
+        """Lets no more rows come by themselves; posted ones are taken until the seal."""
+        ...
+
+    def wake_source(self, stream: str) -> None:
+        """Lets rows come again, where the stream was not handed over after all."""
+        ...
+
+    def source_record(self, stream: str) -> SourceRecord:
+        """Where a source stands."""
+        ...
+
+    def rejects(self, stream: str) -> dict[str, StateRecord]:
+        """The rows of a base stream that went aside."""
+        ...
+
+    def give_source(self, stream: str, to: Place) -> None:
+        """Rows enter elsewhere from now on (inside the transaction of the seal)."""
+        ...
+
+    def let_go(self, stream: str) -> None:
+        """Forgets what this process had of a source whose stream was handed over."""
+        ...
+
+    def drop_rejects(self, stream: str) -> list[str]:
+        """Forgets rows that went aside (inside a transaction); gives files to go."""
+        ...
+
+    def expect_source(self, tables: Sequence[Mapping[str, Any]]) -> None:
+        """Refuses streams that are not known here yet, or are declared with a mistake."""
+        ...
+
+    def try_source(self, table: Mapping[str, Any], known: SourceRecord) -> None:
+        """Refuses a source that could not go on here; says what is missing."""
+        ...
+
+    def take_source(self, table: Mapping[str, Any], known: SourceRecord) -> None:
+        """Rows enter here, from where the former owner stood (inside a transaction)."""
+        ...
+
+    def open_taken(self, stream: str) -> None:
+        """Opens a source that has come."""
+        ...

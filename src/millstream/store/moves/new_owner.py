@@ -1,9 +1,10 @@
-"""The new owner of a running operator: copies, warms up, takes over.
+"""The new owner of a running operator, or of a base stream: copies, warms up, takes over.
 
 It copies what the operator can still reach, warms up and waits for the seal; then it fetches the
-sealed record, commits that it owns the streams, and runs. Every method may be called again and goes
-on from what the ledger has, so that a crash anywhere is only a delay. Decides nothing about what
-moves where.
+sealed record, commits that it owns the streams, and runs. Of a base stream it first sees whether it
+can read the source, and takes its position in the commit that makes it the owner. Every method may
+be called again and goes on from what the ledger has, so that a crash anywhere is only a delay.
+Decides nothing about what moves where.
 """
 
 import time
@@ -15,7 +16,7 @@ from millstream.control.moves.table import COMMITTED, ENDED, Phase, Story
 from millstream.control.protocol.commands import Prepare
 from millstream.core.errors import MillstreamError
 from millstream.language.plan.windows import BEGINNING
-from millstream.language.share.dataflow import Operator
+from millstream.language.share.dataflow import Operator, is_base
 from millstream.store import faults
 from millstream.store.consumers import holder, remote, subscriber
 from millstream.store.moves.copying import Copying, still_under_way
@@ -26,6 +27,7 @@ from millstream.store.moves.records import Move, Place, SealedRecord
 from millstream.store.moves.transfer import Peers, RefusedError
 from millstream.store.segments import Segment
 
+KIND_ASIDE = {"l:": "late", "r:": "rejected"}  # of a base stream, what went aside
 WARM_ROUNDS = 2  # the second one runs on code that the first one generated
 
 
@@ -37,6 +39,7 @@ class NewOwner:
         self.engine, self.ownership = hosting.engine, hosting.ownership
         self.ledger = hosting.ledger
         self.warm: set[str] = set()  # moves for which this process has warmed up
+        self._tried: set[str] = set()  # ... whose sources it could read
         self.warm_rounds = WARM_ROUNDS
         self.cold: dict[str, str] = {}  # operators that could not be tried out, and why
         self.copying = Copying(me, hosting, receiver, peers)
@@ -55,6 +58,7 @@ class NewOwner:
         with self.engine.lock:
             for text in request.hosts:
                 self.hosting.chosen(text)
+            self.hosting.expect_source(request.streams)
             with self.ledger.transaction():
                 for text in request.hosts:
                     self.hosting.install(text)
@@ -85,6 +89,10 @@ class NewOwner:
     def _prepare(self, known: Move, request: Prepare) -> bool:
         old = self.peers(known.other)
         needs = old.needs(known.id, known.operators, Place(self.me))
+        if known.id not in self._tried:
+            for table in request.streams:
+                self.hosting.try_source(table, needs.sources[f"s:{table['name']}"])
+            self._tried.add(known.id)
         if self.copying.expect(known, needs):
             return True  # sources keep from now on what follows: how far is the old owner now?
         if not self.copying.copy(known, needs):
@@ -151,6 +159,8 @@ class NewOwner:
                 }
                 for text in request.hosts:
                     self.hosting.run(text)
+                for stream in record.extent.sources:
+                    self.hosting.open_taken(stream)
         for listener in self.on_owner:
             listener(known.id)
         faults.reach("take.committed")
@@ -195,13 +205,16 @@ class NewOwner:
             ledger.set_head(name, part.next, part.watermark, part.ts_max, part.rows)
             for stream, at in record.extent.cursors[name].items():
                 ledger.set_cursor(name, stream, *at)
-            ledger.set_statistics(name, part.progress, part.statistics)
+            if not is_base(name):
+                ledger.set_statistics(name, part.progress, part.statistics)
             for state, told in part.states.items():
                 gone += ledger.drop_stream(state)
-                ledger.add_stream(state, "state")
+                ledger.add_stream(state, KIND_ASIDE.get(state[:2], "state"))
                 ledger.set_columns(state, told.columns)
                 ledger.adopt([s for s in states if s.stream == state])
                 ledger.set_head(state, told.next, BEGINNING, BEGINNING, 0)
+                for reader, at in told.consumers.items():
+                    ledger.set_cursor(remote(reader), state, *at)
             present = ledger.consumers(name)
             # those of the sealed record: who has left since the move was asked for is not in it
             for consumer in set(part.consumers) - {self.me}:
@@ -209,6 +222,8 @@ class NewOwner:
                     ledger.set_cursor(remote(consumer), name, part.next, BEGINNING)
             for query, at in part.subscribers.items():
                 ledger.set_cursor(subscriber(query), name, *at)
+        for table in request.streams:
+            self.hosting.take_source(table, record.extent.sources[f"s:{table['name']}"])
         for text in request.hosts:
             self.hosting.install(text)
             self.hosting.register(text)
@@ -281,4 +296,5 @@ class NewOwner:
     def _forget(self, move: str) -> None:
         """What this process remembered of a move that is over."""
         self.warm.discard(move)
+        self._tried.discard(move)
         self.copying.forget(move)

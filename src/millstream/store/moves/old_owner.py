@@ -1,4 +1,5 @@
-"""The old owner of a running operator: tells what it needs, seals, serves what it had, forgets.
+"""The old owner of a running operator, or of a base stream: tells what it needs, seals, serves what
+it had, forgets.
 
 The seal is one transaction in this ledger and the commit point of a move: sealed at these cursors,
 next number n, handed on with the next epoch. Before it, a move is undone by forgetting it. Every
@@ -9,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from millstream.control.moves.table import COMMITTED, ENDED, RUNNING, Phase, Story
 from millstream.language.plan.windows import BEGINNING
-from millstream.language.share.dataflow import Operator, state_stream
+from millstream.language.share.dataflow import Operator, is_base, state_stream
 from millstream.store import faults
 from millstream.store.consumers import holder, remote
 from millstream.store.ledger import STATISTICS
@@ -35,6 +36,11 @@ def busy(text: str) -> RefusedError:
     return RefusedError("busy", text)
 
 
+def _bases(names: Sequence[str]) -> list[str]:
+    """The base streams among what moves."""
+    return [name for name in names if is_base(name)]
+
+
 def not_under_way(move: str) -> RefusedError:
     return RefusedError("unknown", f"move {move} is not under way here")
 
@@ -52,9 +58,17 @@ class OldOwner:
         self.on_sealed: list[Callable[[str], None]] = []
 
     def _operators(self, names: Sequence[str]) -> list[Operator]:
+        """The operators among what moves; all of it is this processor's."""
         found = [self.engine.operators[n] for n in names if n in self.engine.operators]
-        if len(found) != len(names) or any(self.ownership.owned(n) is None for n in names):
+        bases = _bases(names)
+        if len(found) + len(bases) != len(names) or any(
+            self.ownership.owned(n) is None for n in names
+        ):
             raise RefusedError("not_owner", "not all of the operators run here")
+        for stream in bases:
+            if not self.hosting.enters(stream):
+                raise RefusedError("not_owner", f"rows of stream {stream} do not enter here")
+            self.hosting.refuse_to_move(stream)
         return found
 
     def needs(self, move: str, names: Sequence[str], to: Place) -> Extent:
@@ -68,14 +82,15 @@ class OldOwner:
                 if known is None:
                     fresh = Move(move, "old", Story(), tuple(names), to)
                     self.ownership.move_on(fresh, Phase.PREPARING, self.me)
-                found = self._extent(operators)
+                found = self._extent(operators, _bases(names))
                 for stream, part in found.inputs.items():
                     if holder(move) not in ledger.consumers(stream):
                         ledger.set_cursor(holder(move), stream, part.first, BEGINNING)
         return found
 
-    def _extent(self, operators: Sequence[Operator]) -> Extent:
-        """Cursors, and the segments that lie behind them as far as they can be reached."""
+    def _extent(self, operators: Sequence[Operator], bases: Sequence[str]) -> Extent:
+        """Cursors, and the segments that lie behind them as far as they can be reached. Of a base
+        stream all that is retained: whoever begins to read it may count on that."""
         inputs: dict[str, InputExtent] = {}
         wanted: dict[str, dict[int, Segment]] = {}
         for operator in operators:
@@ -88,6 +103,8 @@ class OldOwner:
                         wanted.setdefault(stream, {})[s.first] = s
                 wanted.setdefault(stream, {})
             self._own_rows(operator, wanted)
+        for stream in bases:
+            wanted[stream] = {s.first: s for s in self.ledger.segments(stream)}
         for stream, found in wanted.items():
             head = self.ledger.stream(stream)
             assert head is not None
@@ -100,7 +117,9 @@ class OldOwner:
                 following = copy.next or following
             segments = tuple(as_sent(found[first]) for first in sorted(found))
             inputs[stream] = InputExtent(segments, following, source, epoch)
-        return Extent({o.id: self.ledger.cursors(o.id) for o in operators}, inputs)
+        cursors = {o.id: self.ledger.cursors(o.id) for o in operators}
+        sources = {stream: self.hosting.source_record(stream) for stream in bases}
+        return Extent({**cursors, **{stream: {} for stream in bases}}, inputs, sources)
 
     def _own_rows(self, operator: Operator, wanted: dict[str, dict[int, Segment]]) -> None:
         """Its own output, where it reads that back or subscribers have yet to read it."""
@@ -132,19 +151,24 @@ class OldOwner:
             return known.sealed
         if known.phase is not Phase.READY:
             raise busy(f"the new owner is not ready for move {move}")
-        resting = frozenset(names)
+        resting, bases = frozenset(names), _bases(names)
         with self.engine.lock:
             self.engine.resting |= resting
             self.engine.pause_operators()
         try:
+            for stream in bases:
+                self.hosting.rest_source(stream)
             faults.reach("seal.resting")
-            self._quiesce(resting)
+            # the loop knows the source of a stream by the stream's name
+            self._quiesce(resting | {stream.removeprefix("s:") for stream in bases})
             with self.engine.lock:
                 record = self._seal(move, tuple(names), to)
         finally:
             with self.engine.lock:
                 self.engine.resting -= resting
                 self.engine.pause_operators()
+            for stream in bases:
+                self.hosting.wake_source(stream)
         faults.reach("seal.committed")
         for listener in self.on_sealed:
             listener(move)
@@ -152,7 +176,7 @@ class OldOwner:
 
     def _seal(self, move: str, names: tuple[str, ...], to: Place) -> SealedRecord:
         readers = {s for o in self.engine.operators.values() if o.id not in names for s in o.inputs}
-        with self.ledger.transaction() as ledger:
+        with self.ledger.transaction():
             known = self.ownership.move(move)  # while its last steps ended it may have ended
             if known is not None and known.sealed is not None:
                 return known.sealed
@@ -160,60 +184,70 @@ class OldOwner:
                 raise not_under_way(move)
             operators = self._operators(names)
             record = SealedRecord(
-                self._extent(operators),
-                {o.id: self._handed(o, to, local=o.id in readers) for o in operators},
+                self._extent(operators, _bases(names)),
+                {name: self._handed(name, to, local=name in readers) for name in names},
                 {q.name: (q.state, q.reason) for n in names for q in self.engine.queries_of(n)},
             )
             queries = {query for name in names for query in self.ownership.users(name)}
-            for operator in operators:
-                part = record.streams[operator.id]
-                self.ownership.hand(operator.id, part.next, part.epoch, to)
-                ledger.drop_consumer(operator.id)
-                for consumer, at in ledger.consumers(operator.id).items():
-                    has_all = consumer.kind == "processor" and at.next >= part.next
-                    if consumer.kind == "subscriber" or has_all:
-                        ledger.drop_cursor(consumer, operator.id)
-                for query in self.ownership.users(operator.id):
-                    self.ownership.unhost(query, operator.id)
-                if operator.id in readers:  # they go on with a copy of what is made elsewhere
-                    copy = Copy(operator.id, to, part.epoch, 0, part.next, kept=True)
-                    self.ownership.set_copy(copy)
+            for name in names:
+                self._hand(name, record.streams[name], to, local=name in readers)
+            for stream in _bases(names):
+                self.hosting.give_source(stream, to)
             for query in queries:
                 self.hosting.leave(query)
             self.ownership.move_on(known, Phase.SEALED, self.me, other=to, sealed=record)
         for name in names:
             self.engine.operators.pop(name, None)
+        for stream in _bases(names):
+            self.hosting.let_go(stream)
         for query in queries:
             self.hosting.refresh(query)
         return record
 
-    def _handed(self, operator: Operator, to: Place, *, local: bool) -> HandedStream:
-        """How the new owner goes on with a stream."""
+    def _hand(self, name: str, part: HandedStream, to: Place, *, local: bool) -> None:
+        """From here on a stream is another's (inside the transaction of the seal)."""
         ledger = self.ledger
-        head, owned = ledger.stream(operator.id), self.ownership.owned(operator.id)
-        assert head is not None
-        assert owned is not None
-        places = ledger.consumers(operator.id)
-        remotes = {c.name for c in places if c.kind == "processor"}
-        states: dict[str, StateRecord] = {}
+        self.ownership.hand(name, part.next, part.epoch, to)
+        ledger.drop_consumer(name)
+        for consumer, at in ledger.consumers(name).items():
+            has_all = consumer.kind == "processor" and at.next >= part.next
+            if consumer.kind == "subscriber" or has_all:
+                ledger.drop_cursor(consumer, name)
+        for query in self.ownership.users(name):
+            self.ownership.unhost(query, name)
+        if local:  # its readers go on with a copy of what is made elsewhere
+            self.ownership.set_copy(Copy(name, to, part.epoch, 0, part.next, kept=True))
+
+    def _states(self, operator: str) -> dict[str, StateRecord]:
+        ledger, states = self.ledger, dict[str, StateRecord]()
         part = 0
-        while (state := ledger.stream(state_stream(operator.id, part))) is not None:
+        while (state := ledger.stream(state_stream(operator, part))) is not None:
             segments = tuple(as_sent(s) for s in ledger.segments(state["id"]))
             states[state["id"]] = StateRecord(state["columns"], int(state["next"]), segments)
             part += 1
-        counts = ledger.operator_statistics().get(operator.id)
+        return states
+
+    def _handed(self, name: str, to: Place, *, local: bool) -> HandedStream:
+        """How the new owner goes on with a stream."""
+        ledger = self.ledger
+        head, owned = ledger.stream(name), self.ownership.owned(name)
+        assert head is not None
+        assert owned is not None
+        places = ledger.consumers(name)
+        remotes = {c.name for c in places if c.kind == "processor"}
+        counts = ledger.operator_statistics().get(name)
         return HandedStream(
             int(head["next"]),
             owned.epoch + 1,
             head["watermark"],
             head["ts_max"],
             head["rows"],
-            self.committed.get(operator.id),
+            self.committed.get(name),
             tuple(sorted((remotes | ({self.me} if local else set())) - {to.processor})),
             {c.name: at for c, at in places.items() if c.kind == "subscriber"},
-            ledger.progress(operator.id),
-            {} if counts is None else {name: counts[name] for name in STATISTICS},
-            states,
+            ledger.progress(name),
+            {} if counts is None else {figure: counts[figure] for figure in STATISTICS},
+            self.hosting.rejects(name) if is_base(name) else self._states(name),
         )
 
     def sealed(self, move: str) -> SealedRecord | None:
@@ -243,7 +277,9 @@ class OldOwner:
             ledger.drop_consumer(holder(move))
             for name in known.operators:
                 if self.ownership.owned(name) is None:
-                    gone += self.hosting.drop_operator(name)
+                    base = is_base(name)
+                    dropped = self.hosting.drop_rejects if base else self.hosting.drop_operator
+                    gone += dropped(name)
                     ledger.drop_cursor(remote(known.other.processor), name)
             if known.phase is Phase.SEALED:
                 known = self.ownership.move_on(known, Phase.OWNED, known.other.processor)

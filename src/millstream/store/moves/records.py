@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from millstream.control.moves.table import Phase, Story
 from millstream.control.protocol.commands import Prepare
+from millstream.language.plan.windows import BEGINNING
 from millstream.store.consumers import Cursor
 from millstream.store.segments import Segment
 
@@ -37,11 +38,31 @@ class InputExtent:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """Where the source of a base stream stands, as the ledger of its owner has it.
+
+    Positions are the stream's own (a place in files, offsets of a broker) and, each under its key,
+    those of producers: the last number of each.
+    """
+
+    started: bool
+    files: tuple[tuple[str, str], ...] = ()  # those it has seen, with their digests, in order
+    positions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)  # rows that went aside, by counter
+    retained_from: int = BEGINNING
+
+    def ended(self, stream: str) -> bool:
+        """Whether no more rows will come."""
+        return bool(self.positions.get(stream, {}).get("ended"))
+
+
+@dataclass(frozen=True, slots=True)
 class Extent:
     """Where operators stand, and all that they can still reach."""
 
     cursors: dict[str, dict[str, Cursor]]  # by operator and stream
     inputs: dict[str, InputExtent]  # by stream
+    sources: dict[str, SourceRecord] = field(default_factory=dict)  # by base stream that moves
 
     def cursors_on(self, stream: str) -> list[int]:
         """The next numbers of all operators that read a stream."""
@@ -50,11 +71,13 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class StateRecord:
-    """A state of an operator: a stream that only it reads and writes."""
+    """A state of an operator: a stream that only it reads and writes. Of a base stream, its rows
+    that were late or malformed."""
 
     columns: str  # Spark's JSON schema
     next: int
     segments: tuple[Segment, ...]
+    consumers: dict[str, Cursor] = field(default_factory=dict)  # who reads what went aside
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,9 @@ def lack_of(
     waiting = False
     if position is not None:
         waiting = any(g.first < position <= g.last for g in wanted)
+        # an old owner that is behind has yet to pull what this processor has let go of
+        behind = bool(places) and not _unbroken(lowest, position, (*wanted, *local))
+        waiting = waiting or behind
         wanted = [g for g in wanted if g.last < position]
     waiting = waiting or any(s.first < c <= s.last for c in places for s in local)
     fetch: list[Segment] = []
@@ -75,10 +78,15 @@ def _overlapping(
     return [group for group in groups if group[0]]
 
 
+def _unbroken(first: int, end: int, segments: Sequence[Segment]) -> bool:
+    """Whether segments hold every number from one on, before another."""
+    following = first
+    for segment in sorted(segments, key=lambda s: s.first):
+        if segment.first <= following <= segment.last:
+            following = segment.last + 1
+    return following >= end
+
+
 def _covered(segment: Segment, others: Sequence[Segment]) -> bool:
     """Whether every number of a segment is one of the others'."""
-    following = segment.first
-    for other in sorted(others, key=lambda s: s.first):
-        if other.first <= following <= other.last:
-            following = other.last + 1
-    return following > segment.last
+    return _unbroken(segment.first, segment.last + 1, others)

@@ -48,7 +48,6 @@ def register(app: typer.Typer) -> None:
     app.command("decisions")(decisions)
     app.command("redistribute")(redistribute)
     app.command("shutdown")(shutdown)
-    app.command("restart")(restart)
 
 
 def _asked(manager: str | None, what: Callable[[ManagerClient], T]) -> T:
@@ -230,9 +229,12 @@ def placement(manager: Manager = None, json_output: Json = False) -> None:
 
 def move(
     operator: Annotated[
-        str, typer.Argument(help="Id, the beginning of one, a label, or a query for all of it.")
+        str,
+        typer.Argument(
+            help="Id, the beginning of one, a label, a query for all of it, or a stream."
+        ),
     ],
-    processor: Annotated[str, typer.Argument(help="Where it shall run.")],
+    processor: Annotated[str, typer.Argument(help="Where it shall run, or rows enter.")],
     subplan: Annotated[
         bool, typer.Option("--subplan", help="With everything below the operator.")
     ] = False,
@@ -241,7 +243,7 @@ def move(
     manager: Manager = None,
     json_output: Json = False,
 ) -> None:
-    """Move a running operator, a sub-plan or a whole query to another processor."""
+    """Move an operator, a sub-plan, a whole query, or where a stream enters, as it runs."""
     told = _asked(
         manager,
         lambda c: c.move(operator, processor, subplan=subplan, dry_run=dry_run, wait_s=wait),
@@ -272,7 +274,7 @@ def drain(
     manager: Manager = None,
     json_output: Json = False,
 ) -> None:
-    """Move all operators away from a processor; tells which streams still enter there, and why."""
+    """Move all operators away from a processor, and where rows enter there; tells what stays."""
     patience = 0.0 if back else min(wait, 300.0)
     told = _asked(manager, lambda c: c.drain(processor, back=back, wait_s=patience))
     if json_output:
@@ -284,7 +286,7 @@ def drain(
     typer.echo(f"{processor} is {left['state']} with {left['operators']} operators")
     if not back:
         _tell_entering(told["entering"])
-    if left["operators"] and not back:
+    if (left["operators"] or told["entering"]) and not back:
         raise typer.Exit(1)
 
 
@@ -377,15 +379,6 @@ def shutdown(
     """End the process of a processor that has nothing any more; its home stays."""
     _asked(manager, lambda c: c.halt(processor))
     typer.echo(f"{processor} is told to end its process")
-
-
-def restart(
-    processor: Annotated[str, typer.Argument(help="The processor; drained before.")],
-    manager: Manager = None,
-) -> None:
-    """Let a processor that has nothing any more forget all it ever had, and wait for new work."""
-    _asked(manager, lambda c: c.halt(processor, restart=True))
-    typer.echo(f"{processor} is told to begin anew")
 
 
 def redistribute(

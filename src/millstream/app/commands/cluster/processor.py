@@ -172,6 +172,11 @@ def processor(
     if reason:
         say(f"error: {reason}", "error")
         raise typer.Exit(ENDED_CODE)
+    if server.again:
+        say("the process begins again", "notice")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execv(sys.executable, sys.orig_argv)  # the same process for whoever watches over it
 
 
 def _stop(server: Any, session: Any, say: Callable[..., None]) -> None:

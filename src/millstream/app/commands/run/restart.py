@@ -1,7 +1,8 @@
 """`millstream restart`: lets a query that has failed go on where it failed.
 
-In a run that goes on, in one that has come to its end, or on a cluster. Exit codes: 0 it goes on,
-or will; 1 nobody answers; 2 a mistake, or a query that cannot go on.
+In a run that goes on, in one that has come to its end, or on a cluster. With `--rolling`, all
+processors of a cluster begin again one after the other. Exit codes: 0 it goes on, or will; 1 nobody
+answers, or a processor was in trouble; 2 a mistake, or a query that cannot go on.
 """
 
 import json
@@ -15,7 +16,7 @@ from millstream.app.runs.folder import STATE, RunFolder
 from millstream.app.runs.live_run import RESTART, answered
 from millstream.client.keyring import TOKEN
 from millstream.client.manager_client import ManagerClient, manager_url
-from millstream.core.errors import StateError, UsageError
+from millstream.core.errors import MillstreamError, StateError, UsageError
 from millstream.core.lock import locked
 
 ANSWER_SECONDS_MAX = 30.0
@@ -27,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def restart(
-    query: Annotated[str, typer.Argument(help="The query that has failed.")],
+    query: Annotated[str, typer.Argument(help="The query that has failed.")] = "",
     run: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="The --out folder of its run, or the run's URL."),
@@ -35,9 +36,23 @@ def restart(
     manager: Annotated[
         str | None, typer.Option(metavar="URL", help="The manager of its cluster.")
     ] = None,
+    rolling: Annotated[
+        bool,
+        typer.Option("--rolling", help="Restart all processors of a cluster, one by one."),
+    ] = False,
+    wait: Annotated[
+        float, typer.Option(min=1, help="With --rolling: seconds for each part of a restart.")
+    ] = 300.0,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Let a failed query go on where it failed; nothing is lost or comes twice."""
+    """Let a failed query go on where it failed, or (--rolling) restart all processors."""
+    if rolling:
+        if query or run is not None:
+            raise UsageError("--rolling concerns processors, not a query or a run")
+        _rolling(manager, wait, json_output)
+        return
+    if not query:
+        raise UsageError("which query?", hint="millstream restart QUERY, or --rolling")
     if run is not None and manager is not None:
         raise UsageError("--run and --manager exclude each other")
     if run is None:
@@ -49,6 +64,27 @@ def restart(
     else:
         told, line = _by_folder(Path(run), query)
     typer.echo(json.dumps(told) if json_output else line)
+
+
+def _rolling(manager: str | None, wait_s: float, json_output: bool) -> None:
+    from millstream.app.commands.cluster.rolling import (  # noqa: PLC0415
+        RollingRestart,
+        trouble_of,
+    )
+
+    with ManagerClient(manager_url(manager)) as client:
+        asked = RollingRestart(client, lambda line: typer.echo(line, err=json_output), wait_s)
+        try:
+            asked.run()
+        except MillstreamError as error:
+            if json_output:
+                told = {"restarted": asked.told(), "trouble": trouble_of(error)}
+                typer.echo(json.dumps(told))
+            raise
+    if json_output:
+        typer.echo(json.dumps({"restarted": asked.told(), "trouble": None}))
+    else:
+        typer.echo(f"all {len(asked.done)} processors were restarted")
 
 
 def _by_url(url: str, query: str) -> dict[str, Any]:
