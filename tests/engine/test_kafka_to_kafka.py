@@ -1,5 +1,6 @@
 """From a topic to a topic: every message once, though the process is killed again and again."""
 
+import os
 import subprocess
 import sys
 import time
@@ -31,7 +32,8 @@ def test_twenty_kills_of_the_process_lose_and_double_no_message(tmp_path: Path) 
 
         def life(point: str, left: int) -> "subprocess.Popen[bytes]":
             arguments = [str(tmp_path / "home"), broker.address, point, str(left)]
-            return subprocess.Popen([sys.executable, program, *arguments])
+            here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # it imports from tests
+            return subprocess.Popen([sys.executable, program, *arguments], env=here)
 
         def taken() -> "Counter[int]":
             return Counter(value["c0"] for _, value in committed(broker.address, "out", 2))

@@ -199,7 +199,7 @@ MQTT = {"source": "mqtt", "topic": "t", "options": {"host": "b"}, "columns": COL
             "unknown option passwd; did you mean password?",
         ),
         ({"start": "latest"}, "start is for sources kafka, nats"),
-        ({"trigger": "available_now"}, "trigger is for sources spark, kafka, nats"),
+        ({"trigger": "available_now"}, "trigger is for sources spark, kafka, nats, postgres"),
         ({"source": "nats"}, "stream a has no servers"),
     ],
 )
