@@ -13,7 +13,6 @@ from millstream.engine.loop import Loop
 from millstream.engine.sources import system_rows, system_source
 from millstream.engine.sources.push_source import PushSource
 from millstream.engine.sources.system_source import SystemSource
-from millstream.engine.status import status
 from millstream.engine.steps.trains import alone
 from millstream.language.cql.catalog import Catalog, StreamDefinition
 from millstream.language.cql.parsing.parser import parse_query
@@ -111,7 +110,7 @@ def test_how_well_queries_are_served_is_measured_and_told(engine: Engine) -> Non
     engine.add_query("served", "SELECT query, ratio, delay >= evaluation AS late FROM sys.queries")
     push(engine, ROWS)
     run_steps(engine)
-    told = status(engine)["queries"]["plain"]
+    told = engine.status()["queries"]["plain"]
     assert told["ratio"] >= 1.0, "a result is never there before its steps were done"
     assert told["ratio_communication"] == 0.0
     assert told["delay_s"] >= told["evaluation_s"] > 0

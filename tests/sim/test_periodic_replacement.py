@@ -184,7 +184,8 @@ def test_a_broken_bound_moves_at_once_and_a_shared_operator_stays(network: Netwo
     cluster.run(cluster.kernel.now + 60)
     assert places(cluster)["o:f"] == shared
     assert places(cluster)["o:j"] == "p3"  # 100 ms from p2 and 30 from p1; by way of p1: 130
-    reasons = [d.reason for d in cluster.state.decisions if "is placed anew" in d.sentence]
+    placed = "query q is placed anew"
+    reasons = [d.reason for d in cluster.state.decisions if d.sentence.startswith(placed)]
     assert "exceeds the bound" in reasons[-1]
 
 
