@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 CODE   := src lab bench tests conftest.py
+# Half of what tests do is waiting for disks and processes: more of them than cores, each with a Spark of its own.
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test fmt check golden soak sweep bench lab results constraints clean
@@ -22,7 +24,7 @@ run: $(STAMP) ## the demo: thirty overlapping queries over real data on Spark
 
 test: $(STAMP) ## everything CI runs: style, types, unit, golden, oracle, fault and process tests
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest -m "not soak"
+	@$(BIN)/python -m pytest -m "not soak" -n $(WORKERS) --dist loadfile
 
 check: $(STAMP) ## ruff and mypy
 	@$(BIN)/ruff check $(CODE)

@@ -1,4 +1,4 @@
-"""Fixtures that all packages share: one Spark session for a whole run."""
+"""Fixtures that all packages share: one Spark session for each process of a run."""
 
 import os
 import tempfile

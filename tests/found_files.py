@@ -261,4 +261,47 @@ FILES = (
         {"header": True, "escape": "\\"},
         first="2025-04-03 00:00:00",
     ),
-)
+    FoundFile(  # as mails spell times
+        "mails.csv",
+        lines(
+            "sent,subject", '"Wed, 31 Dec 2025 14:05:00 +0100",hi',
+            '"Thu, 01 Jan 2026 00:05:00 +0100",yo',
+        ).encode(),
+        {"sent": "string", "subject": "string"},
+        "to_timestamp(substr(sent, 6), 'dd MMM yyyy HH:mm:ss Z')",
+        2,
+        {"header": True},
+        first="2025-12-31 13:05:00",
+    ),
+    FoundFile(  # the zone by its region; two columns of one name; lines of Windows
+        "regions.csv",
+        b"at,v,v\r\n2025-12-31 14:05:00 Europe/Berlin,1,2\r\n2025-12-31 14:06:00 Europe/Berlin,3,4",
+        {"at": "timestamp", "v": "bigint", "v_2": "bigint"},
+        "at",
+        2,
+        {"header": True},
+        first="2025-12-31 13:05:00",
+    ),
+    FoundFile(  # spaces around numbers
+        "spaced.csv",
+        lines("at, name , n", "2025-12-31 14:05:00, a , 1", "2025-12-31 14:06:00, b , 2").encode(),
+        {"at": "timestamp", "name": "string", "n": "bigint"},
+        "at",
+        2,
+        {"header": True, "ignoreLeadingWhiteSpace": True},
+    ),
+    FoundFile(  # a time in parts, sums with commas between thousands
+        "parts.csv",
+        lines(
+            "year,month,day,hour,sum", '2025,12,31,14,"1,234.50"', "2025,12,31,15,7.25"
+        ).encode(),
+        {
+            "year": "bigint", "month": "bigint", "day": "bigint", "hour": "bigint",
+            "sum": "decimal(18,2)",
+        },
+        "make_timestamp(year, month, day, hour, 0, 0)",
+        2,
+        {"header": True},
+        first="2025-12-31 14:00:00",
+    ),
+)  # fmt: skip

@@ -31,11 +31,13 @@ IMPORTED_AS = {
     "confluent-kafka": "confluent_kafka",
     "paho-mqtt": "paho",
     "nats-py": "nats",
+    "opentelemetry-api": "opentelemetry",
 }
 BROUGHT_ALONG = {
     "starlette": "fastapi",
     "h11": "uvicorn",
     "py4j": "pyspark",
+    "grpc": "pyspark",  # pyspark[connect]
     "cycler": "matplotlib",
 }
 

@@ -22,6 +22,11 @@ BENCHMARKS = {
         "run",
         "one query: plain Structured Streaming and ours",
     ),
+    "outer": (
+        "millstream_bench.throughput.outer",
+        "run",
+        "a window left join and a top-3 per window: plain Structured Streaming, our inner join",
+    ),
     "sharing": (
         "millstream_bench.throughput.sharing",
         "run",
@@ -36,6 +41,11 @@ BENCHMARKS = {
         "millstream_bench.rules.bench",
         "run",
         "queries that come and go, and ten thousand rules, over live rows",
+    ),
+    "nexmark": (
+        "millstream_bench.nexmark.bench",
+        "run",
+        "Nexmark's queries at once and one by one: plain Structured Streaming and ours",
     ),
     "scheduling": (
         "millstream_bench.throughput.scheduling",
@@ -128,7 +138,9 @@ def bench(
     seed: Annotated[int, typer.Option(help="Seed of generated input.")] = 1,
     queries: Annotated[
         str | None,
-        typer.Option(help="Numbers of queries to try: 3,12,30,100."),
+        typer.Option(
+            help="Numbers of queries to try: 3,12,30,100; nexmark: names of queries, q0,q12."
+        ),
     ] = None,
     peer: Annotated[
         str | None,

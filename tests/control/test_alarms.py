@@ -122,7 +122,8 @@ def test_the_culprit_is_named_and_not_the_victim() -> None:
     )  # fmt: skip
     seen = judged(replace(waiting, operators=(*waiting.operators, hog)))
     assert seen.queries[0].cause_operator == "o:9"
-    assert seen.queries[0].cause.startswith("join 9 of z takes 90% of the time while join 2 has 7")
+    cause = seen.queries[0].cause
+    assert cause.startswith("join for z takes 90% of the time while join for a has 7")
     elsewhere = replace(waiting, operators=(*waiting.operators, replace(hog, processor="p1")))
     assert judged(elsewhere).queries[0].cause_operator == "o:2"
 
@@ -136,7 +137,7 @@ def test_a_long_step_of_another_query_is_the_culprit() -> None:
     still = with_operator(waiting, "o:1", load=0.0)
     seen = judged(replace(still, operators=(*still.operators, busy)))
     assert (seen.queries[0].state, seen.queries[0].cause_operator) == ("stalled", "o:9")
-    assert seen.queries[0].cause.startswith("join 9 of z is busy while join 2 has 7 rows")
+    assert seen.queries[0].cause.startswith("join for z is busy while join for a has 7 rows")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_a_long_step_of_another_query_is_the_culprit() -> None:
         ),
         (
             replace(QUIET, edges=(EdgeSnapshot("s:s", "o:1", pressure=0.95),)),
-            ("pressure", "o:1"), "warning", "map 1 does not keep up with its rows",
+            ("pressure", "o:1"), "warning", "map for a and 1 more does not keep up with its rows",
         ),
         (
             replace(QUIET, streams=(replace(QUIET.streams[0], rejected=2),)),

@@ -41,6 +41,7 @@ EXAMPLES: tuple[c.Command, ...] = (
     c.TakeInventory(),
     c.Reset(),
     c.Stop(),
+    c.KeepReplicas(3, 1, (PEER,), (c.Home(PEER, 4, "fence"),)),
 )
 REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
     (c.StartStream("a"), r.Done()),
@@ -64,6 +65,7 @@ REPLIES: tuple[tuple[c.Command, r.Reply], ...] = (
             {"m": r.MoveRecord("old", Phase.SEALED, ("o:1",), "p2")},
         ),
     ),
+    (c.KeepReplicas(), r.Replicas(3, ("p2",), True, {"p4": r.KeptHome(2, 1, 77, "fenced")})),
     (c.Stop(), r.Refusal("stale", "an older manager", "epoch 1 < 2", "none")),
 )  # fmt: skip
 
@@ -107,10 +109,10 @@ def test_the_seeds_requests_are_recognisable() -> None:
         assert request in text
 
 
-def test_only_questions_travel_without_a_number() -> None:
+def test_only_questions_and_who_follows_travel_without_a_number() -> None:
     protocol.Envelope(1, 0, "p", (c.Compile("t"), c.Progress("m"), c.Report(), c.TakeInventory()))
     for example in EXAMPLES:
-        if not isinstance(example, c.QUESTIONS):
+        if not isinstance(example, c.UNNUMBERED):
             with pytest.raises(UsageError):
                 protocol.Envelope(1, 0, "p", (example,))
 

@@ -12,7 +12,13 @@ import pytest
 from millstream.control.coordinators.driver import PlacementDriver, zone_owner
 from millstream.control.coordinators.state import Refuse, Report
 from millstream.control.coordinators.zones import tree_of
-from millstream.control.protocol.coordinator_messages import Message, Settings
+from millstream.control.protocol.coordinator_messages import (
+    Configuration,
+    Map,
+    Message,
+    Routed,
+    Settings,
+)
 from millstream.control.protocol.envelope import Envelope
 from millstream.core.codec import from_json, to_bytes
 from millstream.core.errors import UsageError
@@ -23,10 +29,10 @@ from millstream.decide.place.network.tree import NetworkTree, network_tree
 from millstream.decide.place.problem import Stream
 
 
-def problem(seed: int, latency_bound: float | None = None) -> NetworkTree:
+def problem(seed: int, latency_bound: float | None = None, size: int = 7) -> NetworkTree:
     rng = np.random.default_rng(seed)
-    points = rng.uniform(0, 100, (7, 2))
-    nodes = tuple(f"qp{i}" for i in range(7))
+    points = rng.uniform(0, 100, (size, 2))
+    nodes = tuple(f"qp{i}" for i in range(size))
     sources = tuple(Stream(f"s{i}", float(rng.uniform(1, 10)), nodes[i + 1]) for i in range(4))
     return network_tree(
         nodes,
@@ -96,6 +102,9 @@ class Wire:
             for target in targets
             if target not in self.network.down
         }
+
+    def near(self) -> Mapping[str, float]:
+        return self.probe([name for name in self.network.alive() if name != self.name])
 
     def now_s(self) -> float:
         return 0.0
@@ -196,3 +205,109 @@ def test_zones_have_one_owner_and_keep_it_when_another_fails() -> None:
 def test_malformed_messages_are_the_senders_mistake() -> None:
     with pytest.raises(UsageError, match="malformed"):
         arrived('{"epoch": 1, "number": 0, "to": "qp1", "messages": [{"do": "HELLO"}]}')
+
+
+def routed(wanted: NetworkTree, **more: Any) -> Settings:
+    return Settings("tree", 1, "qp0", "in_network", finding="routes", **more)
+
+
+def coordinators(network: Network) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in network.alive():
+        for zone in network.drivers[name].zones("tree"):
+            assert zone not in found, f"{zone} has two coordinators"
+            found[zone] = name
+    return found
+
+
+def test_by_routes_zones_are_found_and_those_on_the_way_are_candidates() -> None:
+    """Nobody names a candidate: who is met between proxy and sources is one."""
+    inside, above = 0, []
+    for seed in range(60):
+        wanted = problem(seed, size=16)
+        network = Network(wanted)
+        network.drivers["qp0"].submit(tree_of(wanted, "tree"), routed(wanted))
+        network.deliver()
+        (report,) = network.outcomes
+        assert isinstance(report, Report)
+        cost, _ = cost_and_delay(wanted, network.placement())
+        assert report.cost == pytest.approx(cost)
+        assert coordinators(network).keys() == {"l", "r", "t"}
+        assert coordinators(network)["t"] == "qp0"
+        best = plan(wanted, "optimal_tree")
+        assert isinstance(best, Placed)
+        above.append(cost / best.cost)
+        ends = {"qp0", *(source.node for source in wanted.sources)}
+        inside += any(place not in ends for place in network.placement().values())
+    assert inside  # some lie at a processor that was only met
+    assert np.mean(above) < 1.05
+
+
+def test_the_zone_of_a_coordinator_that_dies_falls_to_another() -> None:
+    """The tree stands: the next mapping finds another coordinator, and nobody has two parts."""
+    for seed in range(10):
+        wanted = problem(seed)
+        network = Network(wanted)
+        network.drivers["qp0"].submit(tree_of(wanted, "tree"), routed(wanted))
+        network.deliver()
+        before = coordinators(network)
+        free = {"qp5", "qp6"}  # no source lies there
+        dying = {zone for zone, name in before.items() if name in free}
+        network.down |= free
+        for peer in sorted(free):
+            network.drivers["qp0"].peer_down(peer)
+        network.deliver()
+        after = coordinators(network)
+        assert after.keys() == before.keys()
+        assert all(after[zone] not in free for zone in dying)
+        assert network.placement().keys() == {"l", "r", "t"}
+        kept = {zone: name for zone, name in before.items() if name not in free}
+        assert kept.items() <= after.items()
+
+
+def test_a_standing_tree_follows_rates_in_its_next_epoch() -> None:
+    wanted = problem(3)
+    network = Network(wanted)
+    network.drivers["qp0"].submit(tree_of(wanted, "tree"), routed(wanted))
+    network.deliver()
+    changed = wanted.with_rate("s0", 500.0).with_rate("l", 1.0)
+    network.drivers["qp0"].submit(tree_of(changed, "tree"), routed(changed))
+    network.deliver()
+    first, second = network.outcomes
+    assert second.epoch == first.epoch + 1
+    assert network.placement()["l"] == "qp1"  # at the source that brings so much
+    assert network.placement().keys() == {"l", "r", "t"}
+
+
+def test_a_shared_root_is_placed_for_all_its_readers() -> None:
+    """Brute force over the root's places, with what each reader costs."""
+    for seed in range(10):
+        wanted = problem(seed).with_rate("t", 20.0)
+        network = Network(wanted)
+        ends = ("qp4", "qp5", "qp6")
+        asked = Settings("tree", 1, "qp0", "in_network", ends=ends, candidates=wanted.nodes)
+        network.drivers["qp0"].submit(tree_of(wanted, "tree"), asked)
+        network.deliver()
+        (report,) = network.outcomes
+        assert isinstance(report, Report)
+        found = network.placement()
+        costs = {node: _cost(wanted, {**found, "t": node}, ends) for node in wanted.nodes}
+        assert report.cost == pytest.approx(costs[found["t"]])
+        assert costs[found["t"]] == pytest.approx(min(costs.values()))
+
+
+def _cost(wanted: NetworkTree, placement: dict[str, str], ends: Sequence[str]) -> float:
+    root = placement["t"]
+    below, _ = cost_and_delay(wanted.towards(root), placement)
+    here = wanted.distance[wanted.nodes.index(root)]
+    return below + wanted.rates()["t"] * sum(float(here[wanted.nodes.index(e)]) for e in ends)
+
+
+def test_a_routed_message_for_somebody_unknown_does_nothing() -> None:
+    wanted = problem(1)
+    network = Network(wanted)
+    message = Map(routed(wanted), "s9", 1.0, Configuration("nobody", 0.0), ("t",))
+    network.drivers["qp0"].receive(Routed(message, "nobody", 0, ("qp3",)))
+    network.deliver()
+    assert not network.outcomes
+    assert not any(network.drivers[name].zones("tree") for name in network.alive())

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from millstream.control.coordinators.coordinator import step
 from millstream.control.coordinators.mapping import Table, map_operator, places
+from millstream.control.coordinators.overlay import Overlay
 from millstream.control.coordinators.state import (
     PeerState,
     Received,
@@ -43,7 +44,6 @@ from millstream.sim.topologies.arrangements import SCENARIOS, arrange
 from millstream.sim.topologies.families import Topology, transit_stub
 from millstream.sim.topologies.transit_stub import TransitStub
 from millstream.sim.topologies.trees import TreeModel, random_tree
-from millstream_lab.network.overlay import Overlay
 from millstream_lab.network.overlay_run import (
     Distributed,
     Faults,

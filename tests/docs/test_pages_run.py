@@ -14,7 +14,7 @@ WITHOUT_SPARK = (
 WITH_SPARK = (
     "tutorial", "concepts", "howto/sources-and-sinks", "howto/spark-clusters", "howto/watching",
     "howto/tuning", "howto/quality-of-service", "howto/notebooks", "howto/kafka",
-    "howto/testing-queries", "howto/rules", "howto/reference-tables",
+    "howto/testing-queries", "howto/rules", "howto/reference-tables", "howto/replacing",
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ A text says which streams a query reads and what is added to each value: `a+1 b+
 of both, `sum a+1` the running sum of one. Everything else is the real thing: engine, ledger, HTTP.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,9 @@ from typing import Any
 from millstream.client.manager_client import ManagerClient
 from millstream.client.results import ResultReader
 from millstream.control.peers.membership import Timing
+from millstream.control.peers.standing import StandingSettings
 from millstream.core.errors import CqlError, MillstreamError
+from millstream.edge.http.distance_probe import DistanceProbe
 from millstream.edge.peers.balancing import BalanceSettings
 from millstream.edge.processor.app import ProcessorServer, ProcessorSettings
 from millstream.engine.ports import CompiledQuery, StepResult, TrainStep
@@ -144,8 +147,26 @@ def not_at_all(operator: Operator, segment: Segment, at: Mapping[str, int]) -> b
     return False
 
 
-def main(name: str, home: str, port: str, peers: str, round_s: str = "600") -> None:
+def measured_by(network: Path) -> None:
+    """Round trips as a file has them, by names, instead of this machine's; ports say who is who."""
+
+    def round_trip_ms(probe: DistanceProbe, url: str, samples: int = 1) -> float | None:
+        told = json.loads(network.read_text())
+        other = told["names"].get(url.rpartition(":")[2])
+        one_way = told["ms"].get(" ".join(sorted((probe.origin, other)))) if other else None
+        return None if one_way is None else 2.0 * one_way
+
+    DistanceProbe.round_trip_ms = round_trip_ms  # type: ignore[method-assign]
+
+
+def main(
+    name: str, home: str, port: str, peers: str, round_s: str = "600", every_s: str = "0",
+    finding: str = "routes", network: str = "",
+) -> None:  # fmt: skip
     """One member, until it is told to stop."""
+    if network:
+        measured_by(Path(network))
+    keeps = StandingSettings(float(every_s), finding=finding) if float(every_s) else None  # type: ignore[arg-type]
     for kind in ("map", "interval"):
         reach.REACHES[kind] = not_at_all  # type: ignore[index]
     balance = BalanceSettings(
@@ -153,7 +174,8 @@ def main(name: str, home: str, port: str, peers: str, round_s: str = "600") -> N
         manager_silence_s=5.0, membership=TIMING,
     )  # fmt: skip
     server = ProcessorServer(
-        name, Path(home), Plane(), ProcessorSettings(port=int(port), balance=balance),
+        name, Path(home), Plane(),
+        ProcessorSettings(port=int(port), balance=balance, standing=keeps),
         EngineSettings(slots=1), say=lambda text: print(text, flush=True),
     )  # fmt: skip
     server.processor.new_owner.warm_rounds = 0
@@ -167,8 +189,12 @@ def main(name: str, home: str, port: str, peers: str, round_s: str = "600") -> N
 class Members:
     """Processes p0, p1, ...; all but the first know only the first."""
 
-    def __init__(self, folder: Path, count: int, round_s: float = 600.0) -> None:
+    def __init__(
+        self, folder: Path, count: int, round_s: float = 600.0, every_s: float = 0.0,
+        finding: str = "routes", network: str = "",
+    ) -> None:  # fmt: skip
         self.folder, self.round_s = folder, round_s
+        self.more = (str(every_s), finding, network)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.ports: dict[str, int] = {}
         self.clients: dict[str, ManagerClient] = {}
@@ -189,6 +215,7 @@ class Members:
         home.mkdir(parents=True, exist_ok=True)
         urls = ",".join(self.url(seed) for seed in seeds)
         arguments = [name, str(home), str(self.ports.get(name, 0)), urls, str(self.round_s)]
+        arguments += self.more
         log = home / "output.log"
         before = log.stat().st_size if log.exists() else 0
         tests = Path(__file__).parent

@@ -59,6 +59,8 @@ def test_a_client_names_what_the_processor_allows(manager: ManagerServer, tmp_pa
         assert "--allow-folder" in error.value.hint
         with pytest.raises(UsageError, match="option cleanSource is not open"):
             client.declare(table("bad", source="spark", format="csv", options=clean))
+        with pytest.raises(UsageError, match="bad"):  # asked before anybody remembers it
+            client.declare({**table("bad", path=inside), "columns": {"a": "no type of Spark's"}})
         assert set(client.streams()) == {"good"}
     with ManagerClient(manager.url, token=SECRET) as owner:
         owner.declare(table("mine", path=outside))  # who owns the cluster names what it likes

@@ -345,12 +345,13 @@ def test_the_alert_rules_ask_for_metrics_that_exist(client: TestClient) -> None:
 
 
 def test_a_server_from_start_to_stop(system: Small) -> None:
-    import urllib.request  # noqa: PLC0415
-
-    with DashboardServer(system, port=0, interval_s=0.05) as server:
-        with urllib.request.urlopen(f"{server.url}health", timeout=5) as answer:
-            told = json.loads(answer.read())
+    with DashboardServer(system, port=0, interval_s=0.05, token="secret") as server:
+        told = httpx.get(f"{server.url}health", timeout=5).json()
         assert told["status"] == "error"
+        assert "alarms" not in told, "they name queries and rows"
+        token = {"Authorization": f"Bearer {role_token('secret', Role.READ)}"}
+        told = httpx.get(f"{server.url}health", headers=token, timeout=5).json()
+        assert told["errors"]
         (failed,) = [a for a in told["alarms"] if a["kind"] == "failed"]
         assert failed["todo"]
         assert failed["queries"] == [failed["subject"]]

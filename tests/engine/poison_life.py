@@ -23,6 +23,7 @@ from typing import Any
 from millstream.app.session.session import Session
 from millstream.core.errors import MillstreamError, UsageError
 from millstream.engine import delivering
+from millstream.language.share.dataflow import base_stream, rejected_stream
 from millstream.spark import deadlines
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -36,7 +37,7 @@ SETTINGS = {
 }  # fmt: skip
 SPARK = {"spark.driver.memory": "900m"}
 LONGEST_S = 60.0
-JAVA_ENDED = 3  # exit code
+AGAIN = 3  # exit code: Java has ended, or the good ones have still to be seen to their end
 
 
 def rows_of(batch: int) -> list[dict[str, Any]]:
@@ -120,7 +121,9 @@ class Life:
         rows = rows_of(self.batch)
         self.session.push("ev", rows, producer="feeder", number=self.batch + 1)
         self.batch += 1
-        self.session.system.check()  # type: ignore[attr-defined]
+        failure = self.session.here("x").loop.failure  # what stops a source alone is no matter
+        if failure is not None:
+            raise failure
 
     def look(self) -> None:
         """How long has no good query given a row?"""
@@ -188,28 +191,54 @@ def leaving(v: int) -> int:
     os._exit(v)
 
 
+def half_gz(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    whole = gzip.compress(os.urandom(20_000).hex().encode() + b"\n" * 5_000)
+    path.write_bytes(whole[: len(whole) // 2])
+
+
 def broken_gz(life: Life, name: str) -> None:
-    path = life.folder / "broken.csv.gz"
-    whole = gzip.compress(b"1,2,2024-01-01 00:00:00\n" * 5_000)
-    path.write_bytes(whole[: len(whole) // 2] + b"\x00" * 20)
-    life.session.stream("broken", columns=COLUMNS, time="at", path=str(path), format="csv")
+    """In a source of Spark's own."""
+    half_gz(life.folder / "gz" / "broken.csv.gz")
+    life.session.stream(
+        "broken", columns=COLUMNS, time="at", source="spark", format="csv",
+        options={"path": str(life.folder / "gz")},
+    )  # fmt: skip
     life.session.query("SELECT k FROM broken", name=name)
 
 
+def half_file(life: Life, name: str) -> None:
+    """Rows before the break count, and the break is a rejected row that says why."""
+    path = life.folder / "half" / "half.csv.gz"
+    half_gz(path)
+    life.session.stream("half", columns=COLUMNS, time="at", path=str(path), format="csv")
+    life.session.query("SELECT k FROM half", name=name)
+    until = time.monotonic() + LONGEST_S
+    while time.monotonic() < until:
+        head = life.session.here("x").engine.ledger.stream(rejected_stream("half"))
+        if head is not None and int(head["rows"]):
+            raise UsageError("told as a rejected row", hint="half.rejected")
+        life.feed()
+        time.sleep(0.5)
+
+
 def changed_file(life: Life, name: str) -> None:
+    """The second file is another one when its turn comes."""
     folder = life.folder / "changing"
-    folder.mkdir(exist_ok=True)
-    file = folder / "1.csv"
-    if not file.exists():
-        file.write_text("1,2,2024-01-01 00:00:00\n" * 50_000)
+    if not folder.exists():
+        folder.mkdir()
+        (folder / "1.csv").write_text("1,2,2024-01-01 00:00:00\n" * 500)
+        (folder / "2.csv").write_text("1,2,2024-01-01 00:00:00\n" * 800_000)
     life.session.stream(
         "changing", columns=COLUMNS, time="at", path=str(folder), format="csv", rate=100
     )
     life.session.query("SELECT k FROM changing", name=name)
 
     def change() -> None:
-        time.sleep(3)
-        file.write_text("9,9,2024-01-01 00:00:00\n" * 40_000)
+        ledger = life.session.here("x").engine.ledger
+        while len(ledger.source_files(base_stream("changing"))) < 2:
+            time.sleep(0.1)
+        (folder / "2.csv").write_text("9,9,2024-01-01 00:00:00\n" * 800_000)
 
     threading.Thread(target=change, daemon=True).start()
 
@@ -244,7 +273,9 @@ POISONS: dict[str, Poison] = {
     "division": query("SELECT 100 DIV (v - v) AS n FROM ev"),
     "cast": query("SELECT CAST(concat('x', CAST(k AS STRING)) AS INT) AS n FROM ev"),
     "overflow": query("SELECT CAST(v + 127 AS TINYINT) AS n FROM ev"),
+    "folded": query("SELECT v, length(repeat('x', 2000000000)) AS n FROM ev"),
     "gz": broken_gz,
+    "half": half_file,
     "changed": changed_file,
     "hanging": callback(lambda table, batch: time.sleep(1e6)),
     "full": callback(full),
@@ -254,8 +285,8 @@ POISONS: dict[str, Poison] = {
     "leaving": function(leaving),
     "greedy": function(greedy),
     "endless": function(endless),
-    "regex": query(
-        "SELECT concat(repeat('a', 60), CAST(v AS STRING)) RLIKE '^(a+)+$' AS q FROM ev"
+    "regex": query(  # what Java's own memory of tried places does not help
+        "SELECT concat(repeat('a', 60), CAST(v AS STRING)) RLIKE '(.*a){20}b' AS q FROM ev"
     ),
     "sequence": query("SELECT size(sequence(1, 400000000 + v)) AS n FROM ev"),
     "repeat": query("SELECT length(repeat(CAST(v + 100 AS STRING), 600000000)) AS n FROM ev"),
@@ -275,6 +306,8 @@ def live(life: Life, names: list[str]) -> Iterator[Outcome]:
         life.feed()
     for name in (n for n in names if n not in done):
         yield _one(life, name)
+        time.sleep(2.0)  # tasks that it has left behind may cost Java its life: not the next one's
+        life.feed()
 
 
 def _one(life: Life, poison: str) -> Outcome:
@@ -330,17 +363,23 @@ def main(folder: Path, good: int, names: list[str]) -> None:
     session = Session(folder / "home", "local[2]", settings=SETTINGS, spark=SPARK)
     life = Life(folder, session, good)
     try:
+        more = False
         for outcome in live(life, names):
             note(folder, outcome)
-        finish(life)
+            more = True
+        if not more:  # a life without any poison, nor the streams that they came by
+            finish(life)
     except Exception as error:
         time.sleep(2.0)  # Java may be on its way out
         machine = session.here("x").engine.plane.machine
         process = None if machine is None else machine.process()
         ended = process is not None and process.poll() is not None
-        print(f"{type(error).__name__}: {str(error)[:300]}", file=sys.stderr, flush=True)
-        os._exit(JAVA_ENDED if ended else 1)
+        told = "" if ended else str(error)[:300]  # an error of Spark asks Java for its words
+        print(f"{type(error).__name__}: {told}", file=sys.stderr, flush=True)
+        os._exit(AGAIN if ended else 1)
     session.close()
+    if more:
+        os._exit(AGAIN)
 
 
 if __name__ == "__main__":

@@ -130,6 +130,12 @@ OVER_TABLES = {
         "SELECT k, sum(v) AS s, sum(count(*)) OVER (ORDER BY count(*) DESC, k NULLS FIRST) AS n"
         " FROM a GROUP BY k"
     ),
+    "over_range": same(
+        "SELECT id, sum(v) OVER (ORDER BY v RANGE BETWEEN 2 PRECEDING AND 1 FOLLOWING) AS s,"
+        " count(*) OVER (PARTITION BY k ORDER BY v DESC RANGE BETWEEN CURRENT ROW AND 3 FOLLOWING)"
+        " AS n, max(id) OVER (ORDER BY v RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS m,"
+        f" min(v) OVER (ORDER BY CAST(v AS DOUBLE) / 2 RANGE 0.5 PRECEDING) AS w FROM {TA} x"
+    ),
     "over_qualify": same(f"SELECT id, v FROM {TA} x QUALIFY v > avg(v) OVER (PARTITION BY k)"),
     "over_over": same(
         f"SELECT id, m FROM (SELECT id, sum(v) OVER ({BY_KEY}) AS m FROM {TA} x) t"
@@ -148,6 +154,12 @@ GROUPED_VALUES = {
     "value_beside_groups": same(
         f"SELECT k, sum(v) - (SELECT max(w) FROM {TB} y WHERE y.k = x.k) AS s,"
         f" (SELECT min(w) FROM b) AS m FROM {TA} x GROUP BY k"
+    ),
+    "divided_by_value": Both(
+        f"SELECT id, v DIV (SELECT count(*) FROM b WHERE w > 3) AS p, v DIV abs(v - 4) AS q,"
+        f" v % (SELECT sum(w) - 9 FROM b) AS r FROM {TA} x",
+        "SELECT id, v // nullif((SELECT count(*) FROM b WHERE w > 3), 0),"
+        f" v // nullif(abs(v - 4), 0), v % nullif((SELECT sum(w) - 9 FROM b), 0) FROM {DUCK[TA]} x",
     ),
     "value_in_on": same(
         f"SELECT x.id, x.v, y.w FROM {TA} x JOIN {TB} y ON x.k = y.k"
@@ -174,6 +186,30 @@ LOOKUPS = {
     "lookup_not_in": Both(
         f"SELECT id, w FROM b [NOW] n WHERE k NOT IN (SELECT k FROM {TA} x WHERE v > 4)",
         f"SELECT id, w FROM b n WHERE k NOT IN (SELECT k FROM {AT} x WHERE x.at = n.pos AND v > 4)",
+        table=False,
+    ),
+    "window_having": Both(
+        "SELECT k, count(*) AS n FROM a [RANGE 2 SECONDS SLIDE 2 SECONDS] GROUP BY k"
+        " HAVING count(*) >= (SELECT count(*) / 4 FROM b) AND max(v) > (SELECT max(w) - 3 FROM b"
+        " [RANGE 2 SECONDS SLIDE 2 SECONDS])",
+        "SELECT k, n FROM (SELECT k, count(*) AS n, max(v) AS v, ts // 2000000 * 2000000 + 2000000"
+        " AS e FROM a GROUP BY ALL) x WHERE n >= (SELECT count(*) / 4 FROM b WHERE ts <= e) AND v >"
+        " (SELECT max(w) - 3 FROM b WHERE ts >= e - 2000000 AND ts < e)",
+        table=False,
+    ),
+    "window_except": Both(
+        "SELECT k FROM (SELECT k FROM a [RANGE 3 SECONDS SLIDE 3 SECONDS] GROUP BY k) x [NOW]"
+        " EXCEPT SELECT k FROM (SELECT k FROM b [RANGE 3 SECONDS SLIDE 3 SECONDS] GROUP BY k) y"
+        " [NOW]",
+        "SELECT k FROM (SELECT k, ts // 3000000 AS e FROM a EXCEPT SELECT k, ts // 3000000 FROM b)",
+        table=False,
+    ),
+    "window_intersect_all": Both(
+        "SELECT many FROM (SELECT k, count(*) > 1 AS many FROM a [RANGE 3 SECONDS SLIDE 3 SECONDS]"
+        " GROUP BY k) x [NOW] INTERSECT ALL SELECT many FROM (SELECT k, count(*) > 1 AS many FROM b"
+        " [RANGE 3 SECONDS SLIDE 3 SECONDS] GROUP BY k) y [NOW]",
+        "SELECT many FROM (SELECT count(*) > 1 AS many, ts // 3000000 AS e FROM a GROUP BY k, e"
+        " INTERSECT ALL SELECT count(*) > 1, ts // 3000000 AS e FROM b GROUP BY k, e)",
         table=False,
     ),
     "lookup_system_time": Both(

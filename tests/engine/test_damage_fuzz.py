@@ -5,25 +5,36 @@ is destroyed, and every message is one of ours. A failure prints its seed.
 import os
 import random
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from damaged_homes import all_there, delivered, expected, gone_on, half_done
 
+from millstream.control.manager.events import DeclareStream, Event, Joined, Submit
+from millstream.control.manager.manager import step
+from millstream.control.manager.state import ManagerState, Settings
+from millstream.control.protocol.commands import Join
 from millstream.core.errors import MillstreamError
+from millstream.edge.manager.store import ManagerStore
 from millstream.store.integrity.scrub import scrub
 
 HOMES = 8
 TRIALS = 25  # damages of each home
+MEMORY = "/dev/shm"
 
 
-def damage(out: Path, chance: random.Random) -> Path:
-    """Flips a bit of a file, or cuts it short; gives the file."""
-    kinds = (
+def files_of_run(out: Path) -> tuple[list[Path], ...]:
+    return (
         list((out / ".millstream").glob("ledger.db*")),
         list((out / ".millstream" / "segments").glob("*.parquet")),
         list(out.glob("*/part-*.parquet")),
     )
+
+
+def damage(kinds: tuple[list[Path], ...], chance: random.Random) -> Path:
+    """Flips a bit of a file, or cuts it short; gives the file."""
     chosen = sorted(chance.choice([k for k in kinds if k]))
     path = chance.choice([p for p in chosen if not p.name.endswith("-shm")])
     data = bytearray(path.read_bytes())
@@ -44,7 +55,7 @@ def readable(folder: Path, changed: Path) -> bool:
 def one_trial(whole: Path, out: Path, chance: random.Random) -> None:
     """Damages a copy of a home, goes on with it, and looks at what was said and what is there."""
     shutil.copytree(whole, out)
-    changed = damage(out, chance)
+    changed = damage(files_of_run(out), chance)
     same = changed.read_bytes() == (whole / changed.relative_to(out)).read_bytes()
     if changed.name.startswith("part-") and not same:  # a delivered file: only a check can tell
         assert str(changed) in {f.file for f in scrub(out).findings}
@@ -81,17 +92,90 @@ def many(tmp_path: Path, homes: int, trials: int, seed: int) -> None:
             shutil.rmtree(place)
 
 
+def half_written(folder: Path, chance: random.Random) -> tuple[Path, list[ManagerState]]:
+    """The home of a manager that was killed, and the states that it has had."""
+    home = folder / "manager"
+    home.mkdir()
+    store = ManagerStore(home / "manager.db")
+    states = [store.load(Settings())]
+    joined = Joined(Join("p1", "http://x", 1, {"cpu": 2}))
+    events: list[Event] = [joined, DeclareStream({"name": "a", "columns": {"x": "int"}})]
+    events += [Submit(f"q{n}", f"SELECT {n}") for n in range(chance.randrange(1, 30))]
+    for event in events:
+        after, _ = step(states[-1], event, 1.0)
+        store.save(states[-1], after)
+        states.append(after)
+        if chance.random() < 0.1:
+            store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copytree(home, folder / "killed")
+    store.close()
+    return folder / "killed", states
+
+
+def damaged_store(whole: Path, home: Path, last: ManagerState, chance: random.Random) -> None:
+    """A manager over a damaged store says so, or remembers all."""
+    shutil.copytree(whole, home)
+    changed = damage((list(home.glob("manager.db*")),), chance)
+    found = {f.file for f in scrub(home).findings}
+    said: MillstreamError | None = None
+    try:
+        store = ManagerStore(home / "manager.db")
+    except MillstreamError as error:
+        said = error
+    if said is not None:
+        assert str(home / "manager.db") in said.message
+        assert said.detail
+        assert said.hint
+        assert found, "a check says so as well"
+        return
+    again = store.load(Settings())
+    store.close()
+    assert not found, changed
+    for part in ("processors", "streams", "queries", "decisions"):
+        assert getattr(again, part) == getattr(last, part), (part, changed)
+
+
+def many_stores(tmp_path: Path, stores: int, trials: int, seed: int) -> None:
+    for number in range(stores):
+        folder = tmp_path / f"store{number}"
+        folder.mkdir()
+        whole, states = half_written(folder, random.Random(f"{seed}.{number}"))
+        for trial in range(trials):
+            try:
+                chance = random.Random(f"{seed}.{number}.{trial}")
+                damaged_store(whole, folder / "trial", states[-1], chance)
+            except BaseException as error:
+                error.add_note(f"seed {seed}, store {number}, trial {trial}")
+                raise
+            shutil.rmtree(folder / "trial")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """In memory, where there is such a file system: SQLite waits for a disk at every commit."""
+    if not os.access(MEMORY, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=MEMORY, prefix="millstream-test-") as folder:
+        yield Path(folder)
+
+
 @pytest.fixture(autouse=True)
 def no_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Power stays on here."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
-def test_damage_is_never_believed(tmp_path: Path) -> None:
-    many(tmp_path, HOMES, TRIALS, 1)
+def test_damage_is_never_believed(place: Path) -> None:
+    many(place, HOMES, TRIALS, 1)
+
+
+def test_a_damaged_manager_is_never_believed(place: Path) -> None:
+    many_stores(place, 4, 50, 1)
 
 
 @pytest.mark.soak
-def test_damage_is_never_believed_however_often(tmp_path: Path) -> None:
+def test_damage_is_never_believed_however_often(place: Path) -> None:
     seed = int(os.environ.get("MILLSTREAM_SEED", random.randrange(1 << 30)))
-    many(tmp_path, 100, 100, seed)
+    many(place, 80, 100, seed)
+    many_stores(place, 20, 100, seed)

@@ -61,6 +61,17 @@ def test_a_slow_result_goes_alone(tmp_path: Path) -> None:
     loop.engine.close()
 
 
+def test_no_commit_waits_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many are quick, together they are not."""
+    monkeypatch.setattr(delivering, "TOGETHER_S", 1.5 * delivering.QUICK_S)
+    loop, _ = three(tmp_path)
+    first, second, third = loop.delivering.due(())
+    loop.delivering._seconds |= dict.fromkeys((first, second, third), delivering.QUICK_S)
+    assert loop.delivering.due(()) == [first, second]
+    assert loop.delivering.due(()) == [third, first]
+    loop.engine.close()
+
+
 def test_a_sink_that_fails_leaves_the_others_their_rows(tmp_path: Path) -> None:
     engine = opened(tmp_path / "home", path=files(tmp_path / "in", ROWS))
     one = listening(engine, "q1", "1")

@@ -23,6 +23,7 @@ from millstream.core.errors import ResourceError
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.settings import EngineSettings
+from millstream.spark.attached import plane_of
 from millstream.spark.plane import SparkPlane
 
 STEPS_BETWEEN = 4  # after so many steps a worker may die
@@ -76,7 +77,7 @@ def answers(
     settings = EngineSettings(
         batch_rows=200, step_rows_max=400, collect_bytes_max=collect_bytes_max
     )
-    engine = Engine(home, SparkPlane(spark), settings)
+    engine = Engine(home, plane_of(spark, attached=False), settings)
     for name in ("a", "b"):
         engine.add_stream(stream(name, path=folder / name, lateness_us=3 * SECOND))
     for name, cql in queries.items():

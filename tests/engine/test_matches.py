@@ -58,8 +58,8 @@ WRONG = {
         "two columns named x",
     "ORDER BY ts MEASURES FINAL LAST(v) - sum(v) AS d ALL ROWS PER MATCH PATTERN (A) DEFINE A AS "
     "v > 1": "FINAL before several calls",
-    "ORDER BY ts ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN (A) DEFINE A AS v > 1":
-        "WITH UNMATCHED ROWS is not supported",
+    "ORDER BY ts ALL ROWS PER MATCH WITH UNMATCHED ROWS AFTER MATCH SKIP TO NEXT ROW PATTERN (A B) "
+    "DEFINE A AS v > 1": "WITH UNMATCHED ROWS where matches overlap",
     "ORDER BY ts ONE ROW PER MATCH PATTERN (A) DEFINE A AS v > 1": "needs MEASURES",
     "ORDER BY ts MEASURES A.v AS a PATTERN (A) SUBSET U = (A) DEFINE A AS v > 1":
         "SUBSET is not supported",
@@ -106,6 +106,13 @@ def test_matches_agree_with_brute_force(
     made = made_up("s", COLUMNS, VALUES, rows=48, seed=seed)
     searches = {f"q{i}": random_search(dice) for i in range(8)}
     searches |= {f"rows{i}": random_rows(dice) for i in range(5)}
+    searches["unmatched"] = replace(
+        random_rows(dice), unmatched=True, skip=("PAST LAST ROW", ""), within=5 * SECOND,
+        pattern=("all", (("row", "A"), ("many", ("row", "B"), 1, None, True))),
+        conditions={"A": row_conditions("A")[0], "B": row_conditions("B")[3]},
+        measures={n: MEASURES[n] for n in ("who", "n", "last_a", "number")},
+        finals=frozenset({"n"}),
+    )  # fmt: skip
     searches["counted_back"] = replace(
         random_rows(dice), pattern=("many", ("row", "A"), 1, None, True), within=None,
         conditions={"A": row_conditions("A")[2]}, skip=("PAST LAST ROW", ""),

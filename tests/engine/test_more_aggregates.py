@@ -62,6 +62,8 @@ AGGREGATES = {
         "[greatest(ceil(0.5 * count(t)), 1)::INT]",
     "mode(v)": "list_sort(list_transform(map_entries(histogram(v)), "
         "lambda p: {'n': -(p.value::INT), 'v': p.key}))[1].v",
+    "histogram(t)": "coalesce(list_transform(map_entries(histogram(t)), "
+        "lambda p: {'value': p.key, 'count': p.value::BIGINT}), [])",
     "approx_count_distinct(t)": "count(DISTINCT t)",
     "approx_count_distinct(x)": "count(DISTINCT x)",
     "covar_pop(v, x)": "covar_pop(v, x)",

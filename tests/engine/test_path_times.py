@@ -25,7 +25,12 @@ def path_times(found: Any) -> PathTimes:
 
 def step(operator: str, seconds: float, *, rows_out: int = 1, waited: float = 0.0) -> Any:
     return SimpleNamespace(
-        operator=operator, seconds=seconds, rows_out=rows_out, arrived=time.time() - waited
+        operator=operator,
+        seconds=seconds,
+        rows_out=rows_out,
+        arrived=time.time() - waited,
+        job="",
+        started=0.0,
     )
 
 

@@ -12,10 +12,10 @@ import duckdb
 import poison_life
 import pytest
 from poison_life import (
+    AGAIN,
     BASE,
     BATCH,
     HARMLESS,
-    JAVA_ENDED,
     LONGEST_S,
     POISONS,
     SETTINGS,
@@ -86,7 +86,7 @@ def test_twenty_poisons_beside_fifty_good_queries(tmp_path: Path) -> None:
     for _ in range(3 * len(names)):
         done = subprocess.run(command, stderr=subprocess.PIPE, timeout=1800, check=False)
         print(done.stderr.decode()[-2000:], file=sys.stderr)
-        if done.returncode != JAVA_ENDED:
+        if done.returncode != AGAIN:
             break
     for told in outcomes(tmp_path):
         print(told)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from millstream import attach
 from millstream.core.errors import UsageError
 from millstream.spark.session import require_java
 
@@ -82,19 +81,13 @@ def test_an_old_spark(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_spark_connect_by_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:15002")
+def test_no_server_of_spark_connect(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:9")
     told = millstream(tmp_path, "run", "n.toml", "--out", "out")
-    assert told.returncode == 2
-    assert "Millstream does not work through Spark Connect" in told.stderr
-    assert "unset SPARK_REMOTE and name a master" in told.stderr
-
-
-def test_a_session_of_spark_connect(tmp_path: Path) -> None:
-    remote = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
-    with pytest.raises(UsageError, match="does not work through Spark Connect") as found:
-        attach(remote, tmp_path / "home")
-    assert "Session(manager=URL)" in found.value.hint
+    assert told.returncode == 3
+    assert "no Spark Connect server answers at sc://127.0.0.1:9" in told.stderr
+    assert "or name a master instead" in told.stderr
+    assert "Traceback" not in told.stderr
 
 
 @pytest.mark.process

@@ -120,8 +120,8 @@ def test_tables_beside_tables(spark: Any, tmp_path: Path) -> None:
 
 def test_over_and_values_of_groups(spark: Any, tmp_path: Path) -> None:
     """Frames and values change when any row of the partition, or of the other table, does."""
-    chosen = ("over_rows", "over_peers", "over_whole", "having_value", "having_correlated")
-    queries = {name: (OVER_TABLES | GROUPED_VALUES)[name] for name in (*chosen, "value_in_on")}
+    chosen = ("over_rows", "over_peers", "over_whole", "over_range", "having_correlated")
+    queries = {name: (OVER_TABLES | GROUPED_VALUES)[name] for name in (*chosen, "divided_by_value")}
     check(spark, tmp_path / "home", made_up(6, 24), queries, 8, ForcedCompaction(0.1))
 
 
@@ -136,7 +136,17 @@ def test_a_value_over_a_table_that_is_still_empty(spark: Any, tmp_path: Path) ->
 
 
 def test_lookups_see_the_table_of_their_instant(spark: Any, tmp_path: Path) -> None:
-    queries = {name: LOOKUPS[name] for name in ("lookup_left", "lookup_not_in", "window_value")}
+    queries = {
+        name: LOOKUPS[name]
+        for name in (
+            "lookup_left",
+            "lookup_not_in",
+            "window_value",
+            "window_having",
+            "window_except",
+            "window_intersect_all",
+        )
+    }
     check(spark, tmp_path / "home", made_up(3, 24), queries, 12, ForcedCompaction(0.1))
 
 

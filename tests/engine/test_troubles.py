@@ -80,7 +80,22 @@ def deadly(machine: DyingMachine, beside: list[set[str]], loops: list[Loop]) -> 
     return compute
 
 
-def test_who_ends_java_twice_fails_by_name_and_the_others_go_on(tmp_path: Path) -> None:
+def declared_after_start(loop: Loop) -> None:
+    begin = loop.start
+
+    def start() -> None:
+        begin()
+        listening(loop.engine, "bad", "7")
+        loop.wake()
+
+    loop.start = start  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_who_ends_java_twice_fails_by_name_and_the_others_go_on(
+    tmp_path: Path, later: bool
+) -> None:
+    """Also where its query is declared again after the loop has begun, as in a session."""
     path = files(tmp_path / "in", ROWS)
     beside: list[set[str]] = []
     loops: list[Loop] = []
@@ -92,9 +107,12 @@ def test_who_ends_java_twice_fails_by_name_and_the_others_go_on(tmp_path: Path) 
         engine = Engine(tmp_path / "home", plane, SETTINGS)
         engine.add_stream(StreamDefinition("a", COLUMNS, "ts", 0, source={"path": path}))
         taken = listening(engine, "good", "1")
-        listening(engine, "bad", "7")
         loop = Loop(engine)
         loops.append(loop)
+        if later and life:
+            declared_after_start(loop)
+        else:
+            listening(engine, "bad", "7")
         if life < 2:
             with pytest.raises(MillstreamError, match="Java has ended"):
                 loop.run()

@@ -30,13 +30,17 @@ LEDGERS = sorted(HOMES.glob("ledger-*"))
 MANAGERS = sorted(HOMES.glob("manager-*.db"))
 
 
-def write(home: Path, path: Path) -> None:
-    """A home and a store in today's format."""
+def write_home(home: Path) -> None:
+    """A home in today's format."""
     engine = opened(home)
     engine.add_query("one", "1", from_beginning=True)
     engine.add_query("two", "1+2", from_beginning=True)
     fed(engine, [(1, 10), (2, 20)])
     engine.close()
+
+
+def write_store(path: Path) -> None:
+    """A manager's store in today's format."""
     store = ManagerStore(path)
     empty = store.load(Settings())
     state, _ = step(empty, Joined(Join("p1", "http://x", 1, {"cpu": 2})), 1.0)
@@ -49,6 +53,7 @@ def write(home: Path, path: Path) -> None:
     store.save(empty, state)
     store._db.execute("PRAGMA journal_mode=DELETE")
     store.close()
+    Path(f"{path}-water").unlink()
 
 
 def copied(kept: Path, target: Path) -> Path:
@@ -80,8 +85,9 @@ def test_a_manager_of_a_release_remembers(kept: Path, tmp_path: Path) -> None:
 def test_golden_homes_of_today_are_kept() -> None:
     home = HOMES / f"ledger-{ledger_file.VERSION}"
     store = HOMES / f"manager-{manager_store.VERSION}.db"
-    if os.environ.get("MILLSTREAM_GOLDEN") == "write" and not (home.exists() or store.exists()):
-        write(home, store)
+    for path, write in ((home, write_home), (store, write_store)):
+        if os.environ.get("MILLSTREAM_GOLDEN") == "write" and not path.exists():
+            write(path)
     assert home.exists()
     assert store.exists()
 

@@ -77,6 +77,7 @@ class Search:
     skip: tuple[str, str]  # kind and variable
     all_rows: bool = False  # each row of a match is told
     finals: frozenset[str] = frozenset()  # measures over the whole match, where that is so
+    unmatched: bool = False  # and so is each row of none
 
     @property
     def cql(self) -> str:
@@ -91,7 +92,8 @@ class Search:
             )
         )
         rows = "ALL ROWS" if self.all_rows else "ONE ROW"
-        clauses.append(f"{rows} PER MATCH AFTER MATCH SKIP {' '.join(self.skip).strip()}")
+        rows += " PER MATCH" + (" WITH UNMATCHED ROWS" if self.unmatched else "")
+        clauses.append(f"{rows} AFTER MATCH SKIP {' '.join(self.skip).strip()}")
         clauses.append(f"PATTERN ({spelled(self.pattern)})")
         if self.within is not None:
             clauses.append(f"WITHIN INTERVAL '{self.within / SECOND:g}' SECOND")
@@ -189,14 +191,18 @@ def expected(search: Search, stream: Stream) -> list[dict[str, Any]]:
     told = []
     for key, rows in partitions.items():
         rows.sort(key=lambda r: r["ts"])  # stable: equal times stay as they came
+        matched: set[int] = set()
         for number, taken in matches(search, rows):
             seen = Seen(rows, taken)
+            matched |= {row for _, row in taken}
             if search.all_rows:
                 told += each_row(search, seen, number)
                 continue
             made = {n: measure(seen, number) for n, (_, measure) in search.measures.items()}
             told.append(dict(zip(search.keys, key, strict=True)) | made
                         | {"ts": rows[taken[-1][1]]["ts"]})  # fmt: skip
+        left = [row for i, row in enumerate(rows) if i not in matched] if search.unmatched else []
+        told += [dict(row) | dict.fromkeys(search.measures) for row in left]
     return told
 
 

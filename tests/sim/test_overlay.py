@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from millstream.control.coordinators.overlay import Overlay, digits, next_hop
 from millstream.sim.topologies.families import transit_stub
-from millstream_lab.network.overlay import Overlay, digits
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +77,24 @@ def test_keys_of_a_failed_peer_fall_to_another(overlay: Overlay) -> None:
 def test_one_peer_alone_owns_everything() -> None:
     alone = Overlay(("a",), np.zeros((1, 1)))
     assert alone.route("a", "anything") == ("a",)
+
+
+def test_a_processor_that_knows_its_own_distances_passes_on_as_the_tables_of_all_do() -> None:
+    rng = np.random.default_rng(4)
+    peers = tuple(f"p{n}" for n in range(12))
+    points = rng.uniform(0, 100, (len(peers), 2))
+    far = np.linalg.norm(points[:, None] - points[None], axis=2)
+    for base in (2, 4, 16):
+        known = Overlay(peers, far, base=base)
+        for origin in peers:
+            for key in (*peers, "zone-1", "zone-2"):
+                route, level = [origin], 0
+                while True:
+                    row = far[peers.index(route[-1])]
+                    near = {peer: float(row[n]) for n, peer in enumerate(peers)}
+                    hop = next_hop(route[-1], key, level, near, base)
+                    if hop is None:
+                        break
+                    route.append(hop[0])
+                    level = hop[1]
+                assert tuple(route) == known.route(origin, key)

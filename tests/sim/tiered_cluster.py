@@ -31,7 +31,10 @@ class Pointing:
     """A manager that is asked for rows: it says who has them, and hands on what concerns them."""
 
     def __init__(self, manager: "LowerManager") -> None:
-        self._manager, self.distributor = manager, self
+        self._manager, self.distributor, self.log = manager, self, self
+
+    def demand(self) -> None:
+        """Of its log: what it says is kept below, and was safe there before it was said."""
 
     def page(self, stream: str, after: int, _: str, __: int) -> Page:
         name, url, epoch = self._where(stream)
@@ -49,7 +52,10 @@ class Pointing:
 
         def hand_on(stream: str, *told: Any) -> Any:
             owner = self._manager.peer(self._manager.name, self._where(stream)[1])
-            return getattr(owner.distributor, word)(stream, *told)
+            try:
+                return getattr(owner.distributor, word)(stream, *told)
+            finally:
+                owner.log.demand()
 
         return hand_on
 

@@ -210,7 +210,8 @@ class SyntheticSystem:
             name,
             "SELECT host, count(*) AS requests\nFROM stream_1 [RANGE 5 MINUTES SLIDE 1 MINUTE]\n"
             "GROUP BY host\nHAVING count(*) > 25",
-            "result (stream): host string, requests bigint, ts timestamp\naggregate\n  stream",
+            "result (stream): host string, requests bigint, ts timestamp\n"
+            f"aggregate count(*) by host  #{needed[-1].id[2:]}\n  stream stream_1  #5f",
             "failed" if failed else "parked" if name in self._paused else "running",
             "division by zero" if failed else "paused: asked" if name in self._paused else "",
             STARTED,

@@ -3,14 +3,15 @@
 Writing is a small part of what a row costs on its way: the share of it that digests have is far
 more than their share of a system's throughput, which `ns_a_row` tells for each segment on the way.
 `through` takes rows the whole way, from files over queries to files, by turns with digests and
-without: what is left of the throughput is the ratio.
+without: what is left of the throughput is the ratio. On a machine that has other work, the share of
+digests in the CPU time of a run, Java's included, says more.
 """
 
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,8 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millstream.store import segments
+from millstream.edge.processor.statistics_gatherer import usage
+from millstream.store import file_formats, segments
 from millstream.store.delivery import FileSink
+from millstream.store.integrity import digests
 from millstream.store.integrity.digests import digest_of, digest_of_file
 from millstream.store.segments import Segment, SegmentStore
 
@@ -87,6 +90,7 @@ def through(
     """Seconds of a run with digests and without, the best of several turns, and their ratio."""
     from millstream.app.runs.local_system import shared_spark  # noqa: PLC0415  (brings Spark)
 
+    cpu = {"digests": 0.0, "all": 0.0}
     rows, turns = (ROWS_THROUGH // 20, 2) if quick else (ROWS_THROUGH, TURNS)
     stop = shared_spark("local[2]")
     with tempfile.TemporaryDirectory() as folder:
@@ -95,18 +99,24 @@ def through(
         found: dict[str, list[float]] = {"on": [], "off": []}
         for turn in range(turns):
             for kind in ("on", "off") if turn % 2 else ("off", "on"):
-                with unchecked() if kind == "off" else nullcontext():
-                    found[kind].append(_once(Path(folder), f"{kind}{turn}"))
+                with unchecked() if kind == "off" else counted(cpu):
+                    seconds, worked = _once(Path(folder), f"{kind}{turn}")
+                found[kind].append(seconds)
+                cpu["all"] += worked if kind == "on" else 0.0
     if stop is not None:
         stop()
     on, off = min(found["on"]), min(found["off"])
     progress(f"with digests {on:.2f} s, without {off:.2f} s: ratio {on / off:.3f}")
+    progress(f"digests: {cpu['digests']:.3f} s of {cpu['all']:.1f} s of CPU time")
     return {
         "rows": rows,
         "with_digests_s": found["on"],
         "without_s": found["off"],
         "rows_a_second": rows / on,
         "cost_percent": 100 * (on - off) / off,
+        "digest_cpu_s": cpu["digests"],
+        "cpu_s": cpu["all"],
+        "cpu_percent": 100 * cpu["digests"] / cpu["all"],
     }
 
 
@@ -114,7 +124,33 @@ def through(
 def unchecked() -> Iterator[None]:
     """Segments without digests, which nobody checks: for comparison alone."""
     nothing: dict[str, Any] = {"digest_of": lambda _: "", "digest_of_file": lambda _: ""}
-    with patch.multiple(segments, **nothing):
+    with (
+        patch.multiple(segments, **nothing),
+        patch.object(file_formats, "digest_of_file", nothing["digest_of_file"]),
+    ):
+        yield
+
+
+@contextmanager
+def counted(cpu: dict[str, float]) -> Iterator[None]:
+    """Adds up the CPU time of digests."""
+
+    def timed(work: Callable[[Any], str]) -> Callable[[Any], str]:
+        def digest(of: Any) -> str:
+            clock = time.thread_time()
+            try:
+                return work(of)
+            finally:
+                cpu["digests"] += time.thread_time() - clock
+
+        return digest
+
+    with (
+        patch.object(segments, "digest_of", timed(digest_of)),
+        patch.object(segments, "digest_of_file", timed(digest_of_file)),
+        patch.object(digests, "digest_of_file", timed(digest_of_file)),
+        patch.object(file_formats, "digest_of_file", timed(digest_of_file)),
+    ):
         yield
 
 
@@ -134,7 +170,8 @@ def _write_input(folder: Path, rows: int, seed: int) -> None:
         pq.write_table(table, folder / f"{number:02d}.parquet")
 
 
-def _once(folder: Path, name: str) -> float:
+def _once(folder: Path, name: str) -> tuple[float, float]:
+    """Seconds of a run, and of CPU time in this process and in Java."""
     from millstream.app.session.session import Session  # noqa: PLC0415  (brings Spark)
 
     home = folder / name
@@ -145,8 +182,10 @@ def _once(folder: Path, name: str) -> float:
         for number, cql in enumerate(QUERIES):
             handle = session.query(cql, name=f"q{number}", from_beginning=True)
             session.system.deliver(handle.name, FileSink(home / "out" / handle.name, "parquet"))
-        clock = time.perf_counter()
+        machine = session.here("CPU time").engine.plane.machine
+        java = getattr(None if machine is None else machine.process(), "pid", None)
+        before, clock = usage(java)[1], time.perf_counter()
         session.wait()
-        took = time.perf_counter() - clock
+        took, worked = time.perf_counter() - clock, usage(java)[1] - before
     shutil.rmtree(home)
-    return took
+    return took, worked

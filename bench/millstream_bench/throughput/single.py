@@ -28,7 +28,14 @@ from millstream.spark.plane import SparkPlane
 from millstream.spark.session import session
 from millstream.store.arrivals.appending import FILE, REASON, RECORD, ROW
 from millstream.store.delivery import FileSink
-from millstream_bench.throughput.workload import COLUMNS, cql, definition, plain_query, write_stream
+from millstream_bench.throughput.workload import (
+    COLUMNS,
+    TWO_STREAMS,
+    cql,
+    definition,
+    plain_query,
+    write_stream,
+)
 
 Progress = Callable[[str], None]
 KINDS = ("filter", "average", "join")
@@ -56,12 +63,12 @@ def run(quick: bool = False, seed: int = 1, progress: Progress = print) -> dict[
             warm = (folder / "warm-a", folder / "warm-b")
             real = (folder / "a", folder / "b")
             times: dict[str, float] = {}
-            _plain(spark, kind, *warm, FILES_A_TRIGGER, folder / "out")
-            _ours(spark, kind, *warm, batch, folder / "out", [])
-            times["plain"] = _plain(spark, kind, *real, FILES_A_TRIGGER, folder / "out")
-            times["ours"] = _ours(spark, kind, *real, batch, folder / "out", steps)
-            times["plain_best"] = _plain(spark, kind, *real, None, folder / "out")
-            times["ours_best"] = _ours(spark, kind, *real, rows, folder / "out", [])
+            plain_seconds(spark, kind, *warm, FILES_A_TRIGGER, folder / "out")
+            ours_seconds(spark, kind, *warm, batch, folder / "out", [])
+            times["plain"] = plain_seconds(spark, kind, *real, FILES_A_TRIGGER, folder / "out")
+            times["ours"] = ours_seconds(spark, kind, *real, batch, folder / "out", steps)
+            times["plain_best"] = plain_seconds(spark, kind, *real, None, folder / "out")
+            times["ours_best"] = ours_seconds(spark, kind, *real, rows, folder / "out", [])
             ratio = times["plain"] / times["ours"]
             best = times["plain_best"] / times["ours_best"]
             figures["queries"][kind] = times | {"ratio": ratio, "ratio_best": best}
@@ -78,12 +85,18 @@ def run(quick: bool = False, seed: int = 1, progress: Progress = print) -> dict[
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _plain(
-    spark: Any, kind: str, a: Path, b: Path, files_a_trigger: int | None, out: Path
+def plain_seconds(
+    spark: Any,
+    kind: str,
+    a: Path,
+    b: Path,
+    files_a_trigger: int | None,
+    out: Path,
+    constant: float = CONSTANT,
 ) -> float:
     """Seconds until a Structured Streaming query has processed all files."""
     shutil.rmtree(out, ignore_errors=True)
-    frame = plain_query(spark, kind, CONSTANT, a, b, files_a_trigger)
+    frame = plain_query(spark, kind, constant, a, b, files_a_trigger)
     writer = (
         frame.writeStream.format("parquet")
         .outputMode("append")
@@ -101,8 +114,15 @@ def _plain(
     return time.perf_counter() - clock
 
 
-def _ours(
-    spark: Any, kind: str, a: Path, b: Path, batch: int, out: Path, steps: list[StepReport]
+def ours_seconds(
+    spark: Any,
+    kind: str,
+    a: Path,
+    b: Path,
+    batch: int,
+    out: Path,
+    steps: list[StepReport],
+    constant: float = CONSTANT,
 ) -> float:
     """Seconds until Millstream has processed all files and written the results."""
     shutil.rmtree(out, ignore_errors=True)
@@ -112,9 +132,9 @@ def _ours(
     try:
         clock = time.perf_counter()
         engine.add_stream(definition("a", a))
-        if kind == "join":
+        if kind in TWO_STREAMS:
             engine.add_stream(definition("b", b))
-        engine.add_query("q", cql(kind, CONSTANT))
+        engine.add_query("q", cql(kind, constant))
         engine.deliver("q", FileSink(out / "ours", "parquet"))
         engine.on_step.append(steps.append)
         Loop(engine).run()

@@ -17,6 +17,7 @@ from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.plan.schema import Field
 
 ROWS_A_SECOND = 1_000
+TWO_STREAMS = ("join", "left")  # kinds that read b, too
 KEYS = 1_000
 COLUMNS = (Field("at", "timestamp"), Field("k", "int"), Field("v", "double"))
 DDL = "at TIMESTAMP, k INT, v DOUBLE"
@@ -75,7 +76,8 @@ def plain_query(
     right = stream(b).withWatermark("at", "0 seconds")
     right = right.select(F.col("at").alias("bt"), F.col("k").alias("bk"), F.col("v").alias("bv"))
     near = F.expr("k = bk AND bt >= at - INTERVAL 5 SECONDS AND bt <= at + INTERVAL 5 SECONDS")
-    return left.join(right, near).select("at", "bt", "k", "v", "bv")
+    how = "leftOuter" if kind == "left" else "inner"
+    return left.join(right, near, how).select("at", "bt", "k", "v", "bv")
 
 
 def cql(kind: str, constant: float) -> str:
@@ -87,7 +89,13 @@ def cql(kind: str, constant: float) -> str:
             "SELECT k, avg(v) AS mean FROM a [RANGE 10 SECONDS SLIDE 5 SECONDS] "
             f"WHERE v > {constant}D GROUP BY k"
         )
+    if kind == "top":
+        return (
+            "SELECT k, count(*) AS n FROM a [RANGE 10 SECONDS SLIDE 10 SECONDS] "
+            f"WHERE v > {constant}D GROUP BY k ORDER BY n DESC, k LIMIT 3"
+        )
+    how = "LEFT JOIN" if kind == "left" else "JOIN"
     return (
         "SELECT a.at, b.at AS bt, a.k, a.v, b.v AS bv FROM a [RANGE 5 SECONDS] "
-        f"JOIN b [RANGE 5 SECONDS] ON a.k = b.k WHERE a.v > {constant}D"
+        f"{how} b [RANGE 5 SECONDS] ON a.k = b.k WHERE a.v > {constant}D"
     )

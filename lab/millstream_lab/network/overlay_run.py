@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from millstream.control.coordinators.coordinator import step
+from millstream.control.coordinators.overlay import Overlay
 from millstream.control.coordinators.state import (
     Action,
     Event,
@@ -27,12 +28,11 @@ from millstream.control.coordinators.state import (
     ToZone,
 )
 from millstream.control.coordinators.zones import Tree, tree_of
-from millstream.control.protocol.coordinator_messages import Message, Settings
+from millstream.control.protocol.coordinator_messages import Settings, TreeMessage
 from millstream.core.placement import Placement
 from millstream.decide.place.check import cost_and_delay
 from millstream.decide.place.network.tree import NetworkTree
 from millstream.sim.kernel import Kernel
-from millstream_lab.network.overlay import Overlay
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class OverlayRun:
             self._arrive(target, send.message, route, (delay_ms + late_ms) / 1e3)
 
     def _arrive(
-        self, target: str, message: Message, route: tuple[str, ...], delay_s: float
+        self, target: str, message: TreeMessage, route: tuple[str, ...], delay_s: float
     ) -> None:
         self.kernel.after(
             delay_s, lambda: self.feed(target, Received(message, route, self.kernel.now))

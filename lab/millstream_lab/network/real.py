@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from millstream.control.coordinators.overlay import Overlay
 from millstream.sim.plotting import COLOURS
 from millstream.sim.topologies.arrangements import Arrangement
 from millstream.sim.topologies.families import TOPOLOGIES, Topology
 from millstream.sim.topologies.trees import TreeModel, random_tree
 from millstream_lab.claims import Claim, Rows, at_least, at_most, values
 from millstream_lab.experiment import EXPERIMENTS, Experiment
-from millstream_lab.network.overlay import Overlay
 from millstream_lab.network.plots import LABELS
 from millstream_lab.network.setup import (
     SHOWN,

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from millstream.control.coordinators.overlay import Overlay
 from millstream.control.coordinators.state import Refuse
 from millstream.control.protocol.coordinator_messages import Settings
 from millstream.decide.place.network.outcome import Options, Placed
@@ -29,7 +30,6 @@ from millstream.sim.topologies.families import Topology, transit_stub
 from millstream.sim.topologies.transit_stub import TransitStub
 from millstream.sim.topologies.trees import TreeModel, random_tree
 from millstream_lab.claims import Bound, MissingError, at_least, confidence, values
-from millstream_lab.network.overlay import Overlay
 from millstream_lab.network.overlay_run import place_distributed
 
 Row = dict[str, Any]

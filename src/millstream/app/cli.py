@@ -55,8 +55,8 @@ def command_modules() -> dict[str, str]:
 GROUPS = {
     "Run": ("init", "run", "apply", "restart", "report", "validate", "explain", "shell", "demo"),
     "Cluster": ("up", "manager", "processor", "submit", "drop", "move", "drain", "redistribute",
-                "replace", "balance", "shutdown", "restart"),
-    "Look": ("top", "status", "queries", "tail", "placement", "decisions", "qos"),
+                "replace", "balance", "shutdown", "remove", "restart", "token"),
+    "Look": ("top", "status", "queries", "tail", "placement", "decisions", "qos", "check"),
     "Plan": ("plan", "place", "simulate"),
     "Research": ("lab", "bench"),
 }  # fmt: skip

@@ -132,7 +132,11 @@ class ClusterSystem:
     def submit(self, query: Submission) -> RegisteredQuery:
         return _registered(
             self.client.submit(
-                query.name, query.cql, from_beginning=query.from_beginning, wait_s=SUBMIT_S
+                query.name,
+                query.cql,
+                from_beginning=query.from_beginning,
+                wait_s=SUBMIT_S,
+                replicas=query.replicas,
             )
         )
 

@@ -6,12 +6,13 @@ hint; a manager that does not answer is an `AwayError`. Decides nothing.
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
 from millstream.client.http import HttpClient, checked_url
 from millstream.client.keyring import TOKEN
-from millstream.core.errors import StateError, UsageError
+from millstream.core.errors import AwayError, StateError, UsageError
 
 MANAGER = "MILLSTREAM_MANAGER"
 Answer = dict[str, Any]
@@ -81,6 +82,15 @@ class ManagerClient(HttpClient):
     def decisions(self, after: int = 0) -> list[Answer]:
         return list(self._get("/decisions", after=after))
 
+    def coordinators(self) -> list[Answer]:
+        """The trees that the members who answer keep placed."""
+        found: list[Answer] = []
+        for member in self._get("/members"):
+            if member["state"] == "up":
+                with suppress(AwayError):
+                    found += self.ask("GET", f"{member['url'].rstrip('/')}/coordinators").json()
+        return found
+
     def redistribution(self) -> Answer:
         return dict(self._get("/redistribution"))
 
@@ -102,12 +112,12 @@ class ManagerClient(HttpClient):
     def submit(
         self, name: str, cql: str, *, from_beginning: bool = False, wait_s: float = 60.0,
         deliver_to: str = "", latency_s: float | None = None, queue: bool = False,
-        dry_run: bool = False, weight: float = 1.0,
+        dry_run: bool = False, weight: float = 1.0, replicas: int = 1,
     ) -> Answer:  # fmt: skip
         body = {
             "name": name, "cql": cql, "from_beginning": from_beginning, "wait_s": wait_s,
             "deliver_to": deliver_to, "latency_s": latency_s, "queue": queue, "dry_run": dry_run,
-            "weight": weight,
+            "weight": weight, **({"replicas": replicas} if replicas > 1 else {}),
         }  # fmt: skip
         return self._post("/queries", body, wait_s)
 

@@ -12,7 +12,7 @@ from millstream.client.manager_client import ManagerClient
 from millstream.client.system import POLL_S
 from millstream.core.errors import AwayError, StateError
 
-TOO_MANY = 429  # rows wait already, or the stream moves
+AGAIN = (429, 503)  # rows wait already, the stream moves, or too few others have what came before
 
 
 def entrance(client: ManagerClient, stream: str) -> str:
@@ -56,7 +56,7 @@ def taken(
             if url == before:
                 raise
             continue
-        if answer.status_code != TOO_MANY:
+        if answer.status_code not in AGAIN:
             break
         time.sleep(float(answer.headers.get("retry-after", POLL_S)))
         url = where()

@@ -43,6 +43,8 @@ class Submission:
     name: str
     cql: str
     from_beginning: bool = False
+    replicas: int = 1  # processors that are to have what it needs, in a cluster
+    replace: bool = False  # whether a query of this name goes on with this text
 
 
 @dataclass(frozen=True, slots=True)

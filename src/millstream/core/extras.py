@@ -9,6 +9,7 @@ EXTRAS = {
     "pyspark": "spark",
     "py4j": "spark",
     "pandas": "spark",
+    "grpc": "connect",
     "highspy": "planning",
     "networkx": "planning",
     "matplotlib": "plots",
@@ -19,6 +20,7 @@ EXTRAS = {
     "confluent_kafka": "kafka",
     "paho": "mqtt",
     "nats": "nats",
+    "opentelemetry": "tracing",
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from millstream.core.errors import MillstreamError
 from millstream.decide.schedule.measures import OperatorStatistic, PlanStatistic
 from millstream.engine.ports import LiveSource
-from millstream.engine.query import Query
+from millstream.engine.query import Query, QueryEvent
 from millstream.engine.settings import EngineSettings
 from millstream.engine.sources.file_ingest import FileIngest
 from millstream.engine.steps.path_times import PathTimes
@@ -47,11 +47,14 @@ class Dataflow:
         self.deliveries: list[Delivery] = []
         self.paused_operators: frozenset[str] = frozenset()
         self.resting: set[str] = set()  # operators that are about to be handed over
+        # by operator and stream: the number that its steps stop before, for now
+        self.fences: dict[str, dict[str, int]] = {}
         self.in_step: set[str] = set()  # operators that are at work now
         self.overdue = False  # whether another processor has left too much of a base stream lying
         self.on_step: list[Callable[[StepReport], None]] = []
         self.on_delivery: list[Callable[[str], None]] = []  # a stream, before it is handed over
         self.on_arrival: list[Callable[[], None]] = []
+        self.on_query: list[Callable[[QueryEvent, Query], None]] = []  # what became of one
         self.on_notice: list[Callable[[str], None]] = []  # what an operator should hear of
         self.own_statistics: list[OperatorStatistic | PlanStatistic] = []  # of the user's
         self.path_times = PathTimes(self.operators, self.queries)
@@ -63,6 +66,11 @@ class Dataflow:
         """Tells whoever listens what an operator should hear of."""
         for listener in list(self.on_notice):
             listener(text)
+
+    def tell(self, event: QueryEvent, query: Query) -> None:
+        """Tells whoever listens what became of a query."""
+        for listener in list(self.on_query):
+            listener(event, query)
 
     def settings_changed(self, **changes: Any) -> None:
         self.settings = replace(self.settings, **changes)
@@ -99,10 +107,20 @@ class Dataflow:
             return True
         limit = self.settings.backlog_rows_max
         # without the engine's lock: who brings rows waits for no query that is being compiled
-        operators = [o for o in list(self.operators.values()) if o.id not in self.paused_operators]
+        paused = self.paused_operators
+        places = {
+            tuple((s, self.ledger.cursor(o.id, s).next) for s in o.inputs)
+            for o in list(self.operators.values())
+            if o.id not in paused
+        }
         return any(
-            sum(s.rows for found in self.pending(o).values() for s in found) > limit
-            for o in operators
+            sum(
+                s.rows
+                for stream, following in place
+                for s in self.ledger.segments(stream, following)
+            )
+            > limit
+            for place in places
         )
 
     def crowded(self, stream: str) -> bool:

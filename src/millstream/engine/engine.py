@@ -14,13 +14,15 @@ import pyarrow as pa
 from millstream.control.protocol.commands import Host
 from millstream.core.beginning import beginning_gone
 from millstream.core.errors import UsageError
+from millstream.engine.changes.flow import ChangingFlow
+from millstream.engine.changes.foretelling import Foretold, foretold
 from millstream.engine.changes.history import Histories, note_history
+from millstream.engine.changes.replacing import Replacements
 from millstream.engine.culprits import Culprit, dumped, with_culprits
-from millstream.engine.dataflow import Dataflow
 from millstream.engine.hosting import Hosting
 from millstream.engine.maintenance import Maintenance
 from millstream.engine.ports import CompiledQuery, DataPlane, StreamRows
-from millstream.engine.query import PAUSED, Query, culprits_of, restarts_of
+from millstream.engine.query import PAUSED, Query, culprits_of, replaced_by, restarts_of
 from millstream.engine.settings import EngineSettings
 from millstream.engine.status import status
 from millstream.engine.steps.bounds import bounded, check_estimate
@@ -28,7 +30,7 @@ from millstream.engine.steps.runner import StepRunner
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.change_data import is_reference_table
 from millstream.language.cql.system_streams import PREFIX
-from millstream.language.cql.views import whole_text
+from millstream.language.cql.views import name_of, replacing, whole_text
 from millstream.language.plan.nodes import Plan, sources_of
 from millstream.language.plan.schema import Field
 from millstream.language.plan.walks import rule_tables_of
@@ -45,7 +47,7 @@ from millstream.store.moves.ownership import Ownership
 from millstream.store.streams import Streams
 
 
-class Engine(Dataflow):
+class Engine(ChangingFlow):
     """All state that is not durable can be rebuilt from the ledger and the declarations."""
 
     def __init__(
@@ -68,6 +70,7 @@ class Engine(Dataflow):
         ownership = Ownership(self.ledger)
         self.histories = Histories(self)
         self.hosting = Hosting(self, plane, self.runner, ownership, self.arrived)
+        self.replacements = Replacements(self)
 
     def close(self) -> None:
         for delivery in self.deliveries:
@@ -94,14 +97,25 @@ class Engine(Dataflow):
 
         return whole_text(cql, find)
 
-    def add_query(self, name: str, cql: str, *, from_beginning: bool = False) -> Query:
+    def add_query(
+        self, name: str, cql: str, *, from_beginning: bool = False, replace: bool = False
+    ) -> Query:
         """Registers a query and hosts all of it; its start is durable and the same when it is
-        registered again."""
+        registered again. `replace`, or CREATE OR REPLACE in its text: a query of this name goes on
+        with the new text as soon as that has caught up."""
+        text = replacing(cql)
+        if text is not None or replace:
+            return self._replace(name, text or cql, from_beginning)
         with self.lock:
             if name in self.queries:
-                raise UsageError(f"query {name} exists already", hint="drop it first")
+                raise UsageError(
+                    f"query {name} exists already",
+                    hint=f"drop it first, or CREATE OR REPLACE QUERY {name} AS ...",
+                )
             cql = self.whole_text(cql, name)
             known = self.ledger.query(name)
+            if known is not None and self.ledger.meta(replaced_by(name)) == cql:
+                cql = known["cql"]  # it goes on with the new text when that has caught up
             if known is not None and known["cql"] != cql:
                 raise UsageError(
                     f"query {name} is registered with another text",
@@ -133,7 +147,33 @@ class Engine(Dataflow):
                     note_history(
                         ledger, name, [base_stream(s.stream) for s in sources_of(plan.root)]
                     )
+            self.tell("registered" if known is None else "taken up", self.queries[name])
+            self.replacements.take_up(name)
             return self.queries[name]
+
+    def _replace(self, name: str, cql: str, from_beginning: bool) -> Query:
+        """Lets a query go on with another text, or registers it where there is none."""
+        with self.lock:
+            known = self.ledger.query(name)
+            if known is None:
+                return self.add_query(name, cql, from_beginning=from_beginning)
+            if name not in self.queries:  # a former process had it
+                self.add_query(name, known["cql"])
+            cql = self.whole_text(cql, name)
+            if self.ledger.meta(replaced_by(name)) != cql:
+                self.replacements.begin(name, cql)
+            return self.queries[name]
+
+    def foretell(self, cql: str, query: str = "") -> Foretold | None:
+        """What CREATE OR REPLACE would do, or another text for a query; None for other texts."""
+        text, name = (cql, query) if query else (replacing(cql), name_of(cql))
+        with self.lock:
+            old = None if text is None else self.queries.get(name)
+            if old is None or text is None:
+                return None
+            new = self.hosting.compile(self.whole_text(text, name), old.start, name)
+            self.replacements.check(old, new)
+            return foretold(self, old, new)
 
     def check_new(self, compiled: CompiledQuery) -> None:
         """Refuses what would combine too many rows, unless its text says that this is meant."""
@@ -212,6 +252,8 @@ class Engine(Dataflow):
             with self.ledger.transaction():
                 delivery.install()
             self.deliveries.append(delivery)
+            if (query := self.queries.get(delivery.result.query)) is not None:
+                self.tell("delivered", query)
             return delivery
 
     def drop_query(self, name: str) -> None:
@@ -220,6 +262,7 @@ class Engine(Dataflow):
             query = self.queries.get(name)
             if query is None:
                 raise UsageError(f"there is no query {name}")
+            self.replacements.forget(name)
             dropped = [d for d in self.deliveries if d.result.query == name]
             self.deliveries = [d for d in self.deliveries if d.result.query != name]
             self.hosting.unhost(name, query.operators)
@@ -228,6 +271,7 @@ class Engine(Dataflow):
                 for delivery in dropped:
                     ledger.drop_consumer(delivery.consumer)
                     delivery.close()
+            self.tell("dropped", query)
 
     def fail_query(self, name: str, reason: str, culprits: Sequence[Culprit] = ()) -> None:
         """Stops a query that cannot go on, loudly; its results so far stay, and its operators
@@ -241,6 +285,7 @@ class Engine(Dataflow):
                 ledger.set_query_state(name, "failed", reason)
                 ledger.set_meta(culprits_of(name), dumped(culprits))
             self.pause_operators()
+            self.tell("failed", query)
 
     def restart_query(self, name: str) -> None:
         """Lets a failed query go on where it failed: the step that broke it is tried again."""
@@ -261,6 +306,7 @@ class Engine(Dataflow):
                 ledger.drop_meta(culprits_of(name))
                 ledger.drop_meta(restarts_of(name))
             self.set_query_state(name, "running")
+            self.tell("restarted", query)
         for listener in list(self.on_arrival):
             listener()
 
@@ -311,17 +357,20 @@ class Engine(Dataflow):
         """The same, one piece in memory at a time: a large table is staged by the executors."""
         query = self.queries[name]
         names = [f.name for f in query.plan.columns]
+        for piece in self.stored_table(query.stream):
+            yield user_table(piece, names)
+
+    def stored_table(self, stream: str) -> Iterator[pa.Table]:
+        """The present table of a stream of changes, as it is stored."""
         with self.streams.removals.reading():
-            segments = tuple(s for s in self.ledger.segments(query.stream) if s.rows)
+            segments = tuple(s for s in self.ledger.segments(stream) if s.rows)
             self.store.check(segments)
-            columns, layouts = self.ledger.columns(query.stream), self.streams.layouts_of(segments)
-            pieces = self.evaluator.table(
-                StreamRows(query.stream, segments, columns, layouts),
-                self.home / "staging" / f"table-{query.stream[:40]}",
+            columns, layouts = self.ledger.columns(stream), self.streams.layouts_of(segments)
+            return self.evaluator.table(
+                StreamRows(stream, segments, columns, layouts),
+                self.home / "staging" / f"table-{stream[:40]}",
                 collect=sum(s.size for s in segments) <= self.settings.collect_bytes_max,
             )
-        for piece in pieces:
-            yield user_table(piece, names)
 
     def status(self) -> Mapping[str, Any]:
         """What a display shows: streams, operators and queries with their figures."""

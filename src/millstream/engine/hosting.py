@@ -7,7 +7,7 @@ needs nothing else. Never decides what is hosted where.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from millstream.control.protocol.commands import Host
@@ -17,6 +17,7 @@ from millstream.engine.ports import CompiledQuery, DataPlane
 from millstream.engine.query import (
     Query,
     culprits_of,
+    deaths_of,
     given_up_of,
     history_of,
     restarted,
@@ -35,7 +36,7 @@ from millstream.store.delivery import identity_of
 from millstream.store.moves.ownership import Ownership
 from millstream.store.moves.transfer import RefusedError
 
-COMPILED_KEPT_MAX = 1_000
+COMPILED_KEPT_MAX = 10_000
 REASON_MAX = 2_000  # characters of why a query has failed that are told on
 POINTERS_KEPT = 100  # to later owners of a stream: who was away for long may still ask
 
@@ -225,12 +226,7 @@ class Hosting(Entrances):
                 leaving = [o for o in operators if o in mine]
                 for operator in leaving:
                     self.ownership.unhost(query, operator)
-                results = self._results_of_others(query)
-                for operator in self._unused(query, leaving):
-                    gone += self.drop_operator(operator)
-                    if operator not in results:
-                        self.ownership.disown(operator)
-                        gone += self._forget_output(operator)
+                gone += self.forget_unused(query, leaving)
                 arriving = self.ownership.arriving()
                 for operator in (o for o in operators if o not in mine):
                     former = bool(self.ownership.handed(operator)) and operator not in arriving
@@ -241,6 +237,20 @@ class Hosting(Entrances):
                 self.engine.streams.layouts.forget_unused()
             self.refresh(query)
         self.remove(gone)
+
+    def forget_unused(
+        self, query: str, leaving: Sequence[str], kept: Collection[str] = ()
+    ) -> list[str]:
+        """Forgets those of a query's operators that no other uses, and what they made but for
+        results that somebody has (inside a transaction); gives files to go."""
+        gone: list[str] = []
+        results = self._results_of_others(query)
+        for operator in self._unused(query, leaving):
+            gone += self.drop_operator(operator)
+            if operator not in results and operator not in kept:
+                self.ownership.disown(operator)
+                gone += self._forget_output(operator)
+        return gone
 
     def stop(self, query: Query) -> None:
         """A query that has failed for good runs no more; it stays here, and so do its results."""
@@ -285,6 +295,7 @@ class Hosting(Entrances):
         """Forgets an operator's cursors and states (inside a transaction); gives files to go."""
         gone: list[str] = []
         self.ledger.drop_consumer(operator)
+        self.ledger.drop_meta(deaths_of(operator))
         self.ways.forget(operator)
         part = 0
         while self.ledger.stream(state_stream(operator, part)) is not None:

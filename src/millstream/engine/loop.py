@@ -34,7 +34,7 @@ TRY_AGAIN_SECONDS = 60.0  # what was parked or stopped for reasons that somebody
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    kind: OneOf["ingest", "step", "suspect", "deliver", "compact"]
+    kind: OneOf["ingest", "step", "suspect", "deliver", "compact", "replace"]
     name: str
     more: frozenset[str] = frozenset()  # what else is busy with it
 
@@ -149,16 +149,18 @@ class Loop:
         """Why some queries stand still while the others go on."""
         return self.damage.first or self.stopped_sources.first
 
-    def wake(self) -> None:
+    def wake(self, *, at_once: bool = True) -> None:
         """Something has changed from outside: a query, rows.
 
-        Whoever says so waits for nothing: the engine's lock may be held for long.
+        Whoever says so waits for nothing: the engine's lock may be held for long. What need not be
+        seen at once is seen when the loop looks again, at most `IDLE_SECONDS` later.
         """
         with self._heard:
             self._news += 1
             self.finished.clear()
             self.settled.clear()
-            self._heard.notify_all()
+            if at_once:
+                self._heard.notify_all()
 
     def quiesce(self, operators: frozenset[str]) -> None:
         """Returns when none of the operators is in a step; whoever asks has let them rest."""
@@ -218,6 +220,7 @@ class Loop:
     def _waits(self) -> bool:
         """Whether there will be more to do without anything coming from outside."""
         waits = self.scheduler.holding or self._failures.waits or self.restarting.waits
+        waits = waits or self.engine.replacements.waits
         return bool(self._busy) or waits
 
     def _fail(self, error: BaseException) -> None:
@@ -292,6 +295,8 @@ class Loop:
             case "deliver":
                 names = {piece.name, *piece.more}
                 self.delivering.run([d for d in engine.deliveries if str(d.consumer) in names])
+            case "replace":
+                engine.replacements.switch(piece.name)
             case "compact":
                 self._compact(piece.name.removeprefix("compact "))
 
@@ -352,6 +357,8 @@ class Loop:
         suspect = self.suspects.next()
         if suspect is not None:
             return None if self._busy else Piece("suspect", suspect)
+        if (taken := self.engine.replacements.ready(self._busy)) is not None:
+            return Piece("replace", *taken)
         self._turn += 1
         if self._turn % 3 and (step := self._ready_step()) is not None:
             return step

@@ -19,6 +19,8 @@ from millstream.store.moves.new_owner import NewOwner
 from millstream.store.moves.old_owner import OldOwner
 from millstream.store.moves.receiving import Receiver
 from millstream.store.moves.transfer import Distributor, Peers
+from millstream.store.replicas.commit_log import CommitLog
+from millstream.store.replicas.gated_peer import gated
 
 WHO = "processor"  # where the ledger keeps the processor's id
 
@@ -36,7 +38,8 @@ class Processor:
     ) -> None:
         self.engine = Engine(home, plane, settings)
         self.id = self._identity(name)
-        self.peers = peers
+        self.log = CommitLog(self.engine.ledger)
+        peers = gated(peers, self.log)
         self.hosting = self.engine.hosting
         self.ownership = self.hosting.ownership
         paths = self.engine.path_times

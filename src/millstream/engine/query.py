@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from millstream.language.plan.nodes import Plan
 from millstream.store.ledger import Ledger
@@ -10,7 +10,11 @@ from millstream.store.ledger import Ledger
 DAMAGED = "damaged: "  # how the reason of a query begins that a damaged file has parked
 STOPPED = "stopped: "  # and of one whose stream has no source any more
 PAUSED = "paused: "  # and of one that somebody wants to rest
+QueryEvent = Literal[
+    "registered", "taken up", "delivered", "replaced", "failed", "restarted", "dropped"
+]
 LIVE = ("running", "parked")  # states of queries that run, or will by themselves
+DEATHS = "deaths:"  # where the ledger counts how often Java died, by operator
 
 
 @dataclass(slots=True)
@@ -75,9 +79,19 @@ def restarted(ledger: Ledger, query: str) -> int:
     return int(ledger.meta(restarted_of(query)) or 0)
 
 
+def replaced_by(query: str) -> str:
+    """Where the ledger keeps the text with which a query is to go on."""
+    return f"replacing:{query}"
+
+
 def history_of(query: str) -> str:
     """Where the ledger keeps the numbers of base streams that a query's history ends before."""
     return f"history:{query}"
+
+
+def deaths_of(operator: str) -> str:
+    """Where the ledger counts how often Java has died while an operator was in a step."""
+    return f"{DEATHS}{operator}"
 
 
 def given_up_of(query: str) -> str:

@@ -6,7 +6,8 @@ once its consumer has caught up. A parked query whose inputs grow beyond twice t
 up: disks are finite. So is one that has failed: until then it can be restarted.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Literal as OneOf
 
 from millstream.engine.engine import Engine
@@ -42,19 +43,22 @@ def verdict(
 
 def review(engine: Engine, say: Callable[[str], None] = lambda text: None) -> None:  # noqa: ARG005
     """Parks, wakes and gives up queries as their consumers deserve."""
-    held = engine.ledger.held()
+    held = _Held.of(engine)
     quota = engine.settings.quota_bytes
-    engine.overdue = _left_elsewhere(held, [base_stream(n) for n in engine.appenders]) > quota
+    engine.overdue = held.elsewhere(base_stream(n) for n in engine.appenders) > quota
+    attached: dict[str, list[Delivery]] = {}
+    for delivery in list(engine.deliveries):
+        attached.setdefault(delivery.result.query, []).append(delivery)
     for query in list(engine.queries.values()):
         if query.state not in LIVE:
             _bound_failed(engine, query, held, say)
             continue
-        deliveries = [d for d in list(engine.deliveries) if d.result.query == query.name]
+        deliveries = attached.get(query.name, [])
         left = max(
-            (held.get((c, query.stream), 0) for c in consumers(query, deliveries)), default=0
+            (held.sizes.get((c, query.stream), 0) for c in consumers(query, deliveries)), default=0
         )
-        left = max(left, _left_elsewhere(held, query.operators))
-        waiting = _waiting(engine, query, held)
+        left = max(left, held.elsewhere(query.operators))
+        waiting = held.waiting(query)
         failing = next((d for d in deliveries if d.problem), None)
         decided = verdict(query.state, left, waiting, quota, sink_fails=failing is not None)
         if decided == "park" and query.state == "running":
@@ -73,33 +77,46 @@ def review(engine: Engine, say: Callable[[str], None] = lambda text: None) -> No
     _trim_rejects(engine, quota)
 
 
-def _waiting(engine: Engine, query: Query, held: Mapping[tuple[Consumer, str], int]) -> int:
-    """Bytes of input that operators of a query which rest have yet to read."""
-    return sum(
-        size for (consumer, _), size in held.items() if consumer.kind == "operator"
-        and consumer.name in engine.paused_operators and consumer.name in query.operators
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Bytes that consumers have yet to take, looked up once for all queries."""
+
+    sizes: Mapping[tuple[Consumer, str], int]
+    by_stream: Mapping[str, int]  # that the slowest other processor has left
+    resting: Mapping[str, int]  # that operators which rest have yet to read
+
+    @staticmethod
+    def of(engine: Engine) -> "_Held":
+        sizes = engine.ledger.held()
+        by_stream: dict[str, int] = {}
+        resting: dict[str, int] = {}
+        for (consumer, stream), size in sizes.items():
+            if consumer.kind == "processor":
+                by_stream[stream] = max(size, by_stream.get(stream, 0))
+            elif consumer.kind == "operator" and consumer.name in engine.paused_operators:
+                resting[consumer.name] = resting.get(consumer.name, 0) + size
+        return _Held(sizes, by_stream, resting)
+
+    def elsewhere(self, streams: Iterable[str]) -> int:
+        """Bytes that the slowest other processor has yet to take of any of these streams."""
+        return max((self.by_stream.get(s, 0) for s in streams), default=0)
+
+    def waiting(self, query: Query) -> int:
+        """Bytes of input that operators of a query which rest have yet to read."""
+        return sum(self.resting.get(o, 0) for o in query.operators) if self.resting else 0
 
 
 def _bound_failed(
     engine: Engine,
     query: Query,
-    held: Mapping[tuple[Consumer, str], int],
+    held: _Held,
     say: Callable[[str], None],
 ) -> None:
     """Keeps the input of a failed query for a restart, as long as there is room for it."""
     quota = engine.settings.quota_bytes
-    if query.restartable and _waiting(engine, query, held) > 2 * quota:
+    if query.restartable and held.waiting(query) > 2 * quota:
         engine.hosting.stop(query)
         say(f"query {query.name} cannot be restarted any more: its input grew too large to keep")
-
-
-def _left_elsewhere(held: Mapping[tuple[Consumer, str], int], streams: Collection[str]) -> int:
-    """Bytes that the slowest other processor has yet to take of any of these streams."""
-    return max(
-        (size for (c, s), size in held.items() if s in streams and c.kind == "processor"),
-        default=0,
-    )
 
 
 def consumers(query: Query, deliveries: Iterable[Delivery]) -> set[Consumer]:

@@ -8,7 +8,6 @@ functions that Spark calls deterministic although they depend on when or where t
 import logging
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -22,10 +21,11 @@ from millstream.language.cql.analyzer import AnalysisFailure
 from millstream.language.cql.binding.streams import guarded_time
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.functions import WHY_UNREPEATABLE
-from millstream.language.cql.times_of_text import becomes_time
 from millstream.language.plan.schema import Schema
 from millstream.language.plan.sql_text import quoted
-from millstream.spark.session import frame_of
+from millstream.spark.connect.explained_plans import ExplainedPlans
+from millstream.spark.connect.sessions import is_connect
+from millstream.spark.plan_shapes import JavaPlans, Plans
 
 FRAMES_KEPT_MAX = 256
 ANSWERS_KEPT_MAX = 50_000
@@ -45,7 +45,7 @@ class SparkAnalyzer:
     """`cql.analyzer.Analyzer` over a Spark session."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+        self._plans: Plans = ExplainedPlans(spark) if is_connect(spark) else JavaPlans(spark)
         self._frames: dict[tuple[str, ...], DataFrame] = {}
         self._answers: dict[tuple[tuple[str, ...], bool, str], str] = {}
         self._constants: dict[str, bool] = {}
@@ -76,7 +76,7 @@ class SparkAnalyzer:
                 self._constants.clear()
             selected = self._frame(()).selectExpr(f"{constant} AS x")
             try:
-                selected._jdf.queryExecution().optimizedPlan()
+                self._plans.optimised(selected)
             except (PySparkException, Py4JJavaError):
                 self._constants[constant] = False
             else:
@@ -91,7 +91,7 @@ class SparkAnalyzer:
                 self._times.clear()
             try:
                 selected = self._frame(key[0]).selectExpr(f"{expression} AS x")
-                plan: str = selected._jdf.queryExecution().optimizedPlan().toString()
+                plan = self._plans.optimised(selected)
             except (PySparkException, Py4JJavaError):
                 self._times[key] = None
             else:
@@ -102,15 +102,16 @@ class SparkAnalyzer:
     def reads_texts_as_times(self, columns: Schema, expression: str) -> bool:
         frame = self._frame(tuple(f.type for f in columns))
         try:
-            plan: Any = frame.selectExpr(f"{expression} AS x")._jdf.queryExecution().analyzed()
+            return self._plans.reads_texts(frame.selectExpr(f"{expression} AS x"), frame)
         except (PySparkException, Py4JJavaError):
             return False
-        return any(_reads_texts(e) for e in _listed(plan.expressions()))
 
     def forget(self) -> None:
         """After a function was registered anew: types may have changed."""
         self._answers.clear()
         self._times.clear()
+        self._frames.clear()
+        self._plans.forget()
 
     def check_time(self, definition: StreamDefinition) -> None:
         """Refuses a stream whose time Spark cannot compute, or that is none.
@@ -120,7 +121,7 @@ class SparkAnalyzer:
         guarded = guarded_time(definition, self)
         ddl = ", ".join(f"`{f.name.replace('`', '``')}` {f.type}" for f in definition.columns)
         try:
-            empty = frame_of(self._spark, [], ddl)
+            empty = self._plans.empty(ddl)
             kind = empty.selectExpr(f"({guarded}) AS t").schema[0].dataType
         except PySparkException as error:
             raise UsageError(
@@ -139,8 +140,7 @@ class SparkAnalyzer:
     def _refuse_texts(self, definition: StreamDefinition, empty: DataFrame, guarded: str) -> None:
         """Refuses a time that reads texts where nothing can guard it."""
         time = f"CAST(({guarded}) AS TIMESTAMP)"
-        plan: Any = empty.selectExpr(f"{time} AS t")._jdf.queryExecution().analyzed()
-        if any(_reads_texts(e) for e in _listed(plan.expressions())):
+        if self._plans.reads_texts(empty.selectExpr(f"{time} AS t"), empty):
             raise UsageError(
                 f"stream {definition.name}: the time {definition.time!r} reads a text as a "
                 "timestamp in a way that is not known",
@@ -166,7 +166,7 @@ class SparkAnalyzer:
                 self._frames.clear()
             fields = [f"c{i} {type_}" for i, type_ in enumerate(key)]
             schema = ", ".join([*fields, "_ts BIGINT"])
-            self._frames[key] = frame_of(self._spark, [], schema)
+            self._frames[key] = self._plans.empty(schema)
         return self._frames[key]
 
     def _types(
@@ -174,18 +174,13 @@ class SparkAnalyzer:
     ) -> tuple[str, ...]:
         named = [f"{text} AS x{i}" for i, text in enumerate(expressions)]
         selected = frame.selectExpr(*named)
-        plan: Any = selected._jdf.queryExecution().analyzed()
-        if not plan.deterministic():
+        shape = self._plans.shape(selected, frame)
+        if not shape.deterministic:
             raise _UnacceptableError("the expression is not deterministic", WHY_UNREPEATABLE)
-        operator = plan.nodeName()
-        if operator != ("Aggregate" if aggregates else "Project"):
-            raise _unsupported(operator)
-        own: str = frame._jdf.queryExecution().analyzed().nodeName()
-        below = plan.children().head()
-        while below.nodeName() == "Project" != own:  # a SQL function's parameters
-            below = below.children().head()
-        if below.nodeName() != own:
-            raise _unsupported(below.nodeName())  # Generate, Window, Expand
+        if shape.operator != ("Aggregate" if aggregates else "Project"):
+            raise _unsupported(shape.operator)
+        if shape.below:
+            raise _unsupported(shape.below)  # Generate, Window, Expand
         return tuple(spelling(field.dataType) for field in selected.schema)
 
     def _told(self, index: int, failure: PySparkException, columns: Schema) -> AnalysisFailure:
@@ -193,29 +188,9 @@ class SparkAnalyzer:
         message = str(failure)
         if condition.startswith("UNRESOLVED_ROUTINE"):
             name = (failure.getMessageParameters() or {}).get("routineName", "").strip("`")
-            near = did_you_mean(name, self._functions())
+            near = did_you_mean(name, self._plans.functions())
             return AnalysisFailure(index, f"unknown function {name}{near}")
         return AnalysisFailure(index, sentence(message, columns))
-
-    def _functions(self) -> list[str]:
-        """All names Spark knows, user functions included, by one call and without a job."""
-        java: Any = self._spark._jsparkSession
-        listed: str = java.sessionState().functionRegistry().listFunction().mkString(",")
-        return [name.replace("`", "").rpartition(".")[2] for name in listed.split(",")]
-
-
-def _listed(sequence: Any) -> list[Any]:
-    return [sequence.apply(i) for i in range(sequence.size())]
-
-
-def _reads_texts(expression: Any) -> bool:
-    """Whether Spark's expression casts a text to a timestamp, except a guarded one."""
-    below = _listed(expression.children())
-    if expression.nodeName() == "Cast" and (wanted := expression.dataType().simpleString()):
-        guarded = below[0].nodeName() == "CaseWhen" and "(no date)" in below[0].toString()
-        if not guarded and becomes_time(below[0].dataType().simpleString(), wanted):
-            return True
-    return any(_reads_texts(child) for child in below)
 
 
 class _UnacceptableError(Exception):

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from millstream.engine.ports import (
     Compiler,
+    DataPlane,
     Evaluator,
     FileParser,
     LiveSource,
@@ -23,9 +24,10 @@ from millstream.engine.ports import (
     SourceSetting,
 )
 from millstream.language.cql.catalog import StreamDefinition
+from millstream.spark.connect.plane import ConnectPlane
+from millstream.spark.connect.sessions import is_connect, new, parallelism, set_up
 from millstream.spark.plane import SparkMachine, SparkPlane
 from millstream.spark.session import known_to_python, sql_settings
-from millstream.spark.surroundings import refuse_connect
 from millstream.store.arrivals.appending import Appender
 from millstream.store.segments import SegmentStore
 
@@ -35,7 +37,10 @@ PARTITIONS_MAX = 200  # of an exchange, however large the user's cluster is
 
 def attached_session(spark: SparkSession) -> SparkSession:
     """A session of ours in the user's Spark."""
-    refuse_connect(spark)
+    if is_connect(spark):
+        beside = new(spark)
+        set_up(beside, sql_settings(max(2, min(PARTITIONS_MAX, parallelism(spark)))))
+        return beside
     java: Any = spark._jsparkSession
     own = known_to_python(spark, java.newSession())
     for key in own.conf.getAll:  # what the user has set for the whole Spark
@@ -51,6 +56,9 @@ def attached_session(spark: SparkSession) -> SparkSession:
 @contextmanager
 def inside(spark: SparkSession) -> Iterator[None]:
     """In the block, this thread's calls of Spark happen in a session of ours."""
+    if is_connect(spark):  # where frames know their session
+        yield
+        return
     sessions: Any = getattr(spark._jvm, "org.apache.spark.sql.classic.SparkSession")
     before = sessions.getActiveSession()
     sessions.setActiveSession(spark._jsparkSession)
@@ -61,6 +69,13 @@ def inside(spark: SparkSession) -> Iterator[None]:
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
+
+
+def plane_of(spark: SparkSession, *, attached: bool) -> DataPlane:
+    """The data plane of a session of ours; `attached`: in somebody else's Spark."""
+    if is_connect(spark):
+        return ConnectPlane(spark)
+    return AttachedPlane(spark) if attached else SparkPlane(spark)
 
 
 class AttachedPlane:

@@ -36,7 +36,7 @@ from millstream.spark.reading import Schemas, SegmentReader
 from millstream.store.segments import Segment
 
 SHAPES_KEPT_MAX = 10_000
-PLANS_KEPT_MAX = 1_000
+PLANS_KEPT_MAX = 10_000
 
 
 class SparkCompiler:

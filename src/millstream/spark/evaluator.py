@@ -19,6 +19,7 @@ from millstream.engine.ports import StepResult, StreamRows, TrainStep
 from millstream.language.share.shared_plan import Place
 from millstream.spark.collecting import collected
 from millstream.spark.compiler import nullable
+from millstream.spark.connect.sessions import TaggedJobs, is_connect
 from millstream.spark.deadlines import Deadlines
 from millstream.spark.failures import data_error
 from millstream.spark.frames import Frame
@@ -57,7 +58,8 @@ class SparkEvaluator:
     ) -> None:
         self._spark, self._files, self._schemas = spark, files, schemas
         self._prepared, self._counted = prepared, counted
-        self._deadlines = Deadlines(spark.sparkContext, java)
+        jobs = TaggedJobs(spark) if is_connect(spark) else spark.sparkContext
+        self._deadlines = Deadlines(jobs, java)
         self._bounds = RuleBounds(files.read)
 
     # -- steps ----------------------------------------------------------------------------------

@@ -2,30 +2,27 @@
 
 import contextlib
 import subprocess
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from millstream.core.errors import MillstreamError
-from millstream.engine.ports import RowParser, SourceSetting
+from millstream.engine.ports import SourceSetting
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.spark.compiler import SparkCompiler
 from millstream.spark.evaluator import SparkEvaluator
 from millstream.spark.failures import java_gone, java_process
-from millstream.spark.ingest.file_parsing import SparkFileParser
-from millstream.spark.ingest.row_parsing import SparkRowParser
+from millstream.spark.ingest.parsers import Parsers
 from millstream.spark.ingest.stream_source import StreamSource
 from millstream.spark.prepared.hoppers import SmallSession
 from millstream.spark.prepared.steps import PreparedSteps
 from millstream.spark.reading import Schemas
 from millstream.spark.surroundings import in_one_process, require_reach
 from millstream.store.arrivals.appending import Appender
-from millstream.store.arrivals.arrow_rows import ArrowRows
 from millstream.store.segments import SegmentStore
 
 
-class SparkPlane:
+class SparkPlane(Parsers):
     """`engine.ports.DataPlane` over one Spark session."""
 
     files = SegmentStore
@@ -51,15 +48,6 @@ class SparkPlane:
             java=self.machine.process(),
             counted=not in_one_process(self.spark),
         )
-
-    def file_parser(
-        self, definition: StreamDefinition, kind: str, staging: Path
-    ) -> SparkFileParser:
-        return SparkFileParser(definition, self.spark, kind, staging)
-
-    def row_parser(self, definition: StreamDefinition) -> RowParser:
-        zone = str(self.spark.conf.get("spark.sql.session.timeZone"))
-        return ArrowRows(definition, zone, SparkRowParser(definition, self.spark).table).table
 
     def open_stream(
         self, definition: StreamDefinition, appender: Appender, setting: SourceSetting

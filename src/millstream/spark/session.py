@@ -3,6 +3,7 @@
 Settings are measured, not guessed (docs/design/0002-engine.md). A user's own settings win.
 """
 
+import logging
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ from pyspark.sql.pandas.conversion import SparkConversionMixin
 from pyspark.sql.types import _parse_datatype_string
 
 from millstream.core.errors import UsageError
-from millstream.spark.surroundings import refuse_connect
+from millstream.spark.connect import sessions as connect
 
 JAVA_HINT = (
     "install Java 17 (Debian/Ubuntu: sudo apt-get install openjdk-17-jre-headless; "
@@ -142,7 +143,8 @@ def session(
     log: Path | None = None,
 ) -> SparkSession:
     """The process's session, made on first use; `log` takes what Spark itself prints."""
-    refuse_connect()
+    if remote := connect.remote_of(master):
+        return connect.connected(remote, {**sql_settings(os.cpu_count() or 2), **(settings or {})})
     require_java()
     if _stays_here(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -170,6 +172,8 @@ def session(
     builder = SparkSession.builder.master(master).appName("millstream")
     for key, value in chosen.items():
         builder = builder.config(key, value)
+    # where Java has ended, the bridge to it logs every call that meets that, with its stack
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     with _output_to(log):
         made = builder.getOrCreate()
     _made.append(weakref.ref(made.sparkContext))
@@ -191,6 +195,8 @@ def is_ours(spark: SparkSession) -> bool:
 
 def beside(spark: SparkSession) -> SparkSession:
     """Another session with the same settings and functions; what is set in it stays in it."""
+    if connect.is_connect(spark):
+        return connect.beside(spark)
     java: Any = spark._jsparkSession
     return known_to_python(spark, java.cloneSession())
 
@@ -211,6 +217,8 @@ def frame_of(spark: SparkSession, rows: Any, schema: str = "") -> DataFrame:
     user with another one.
     """
     whole: Any = spark
+    if connect.is_connect(spark):
+        return cast(DataFrame, whole.createDataFrame(rows, schema or None))
     if not schema:
         return SparkConversionMixin.createDataFrame(whole, rows)
     return cast(

@@ -5,11 +5,10 @@ lose rows without a word. A small job that reads and writes in the home tells bo
 process there is nothing to ask.
 """
 
-import os
 import shutil
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.utils import is_remote
 
-from millstream.core.errors import ResourceError, UsageError
+from millstream.core.errors import ResourceError
+from millstream.spark.connect.sessions import is_connect, parallelism
 from millstream.store.machine_failures import first_line
 
 EXECUTORS_WAIT_S = 120.0
@@ -27,28 +26,22 @@ GROUP = "millstream-surroundings"
 OF_A_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
 
-def refuse_connect(spark: Any = None) -> None:
-    """Refuses Spark Connect: a user's session of it, or an environment that asks for it."""
-    remote = os.environ.get("SPARK_REMOTE", "")
-    if spark is not None:
-        found = type(spark).__module__.startswith("pyspark.sql.connect.")
-    else:
-        found = bool(remote) or is_remote()
-    if found:
-        raise UsageError(
-            "Millstream does not work through Spark Connect",
-            detail="it asks Spark's own analyser about types and plans, which Connect does not "
-            "show, and its steps run where the driver is",
-            hint="unset SPARK_REMOTE and name a master, or start a processor beside the server "
-            "(millstream processor --spark MASTER) and use Session(manager=URL), which needs no "
-            "Spark here",
-        )
-
-
 def in_one_process(spark: SparkSession) -> bool:
     """Whether driver and executors are the same process."""
+    if is_connect(spark):
+        return False  # a server's own process, on whatever machine
     java: Any = spark.sparkContext._jsc
     return bool(java.sc().isLocal())
+
+
+def tasks_at_once(spark: SparkSession) -> int:
+    if is_connect(spark):
+        return parallelism(spark)
+    return int(spark.sparkContext.defaultParallelism)
+
+
+def address(spark: SparkSession) -> str:
+    return "Spark Connect" if is_connect(spark) else str(spark.sparkContext.master)
 
 
 def require_reach(spark: SparkSession, folder: Path) -> None:
@@ -56,7 +49,7 @@ def require_reach(spark: SparkSession, folder: Path) -> None:
     if in_one_process(spark):
         return
     probe = folder / f"{uuid.uuid4().hex}.probe"
-    tasks = max(2, spark.sparkContext.defaultParallelism)
+    tasks = max(2, tasks_at_once(spark))
     probe.mkdir(parents=True)
     try:
         (probe / "from_driver.txt").write_text("millstream\n" * tasks)
@@ -98,7 +91,7 @@ def _unseen(folder: Path, detail: str) -> ResourceError:
 
 def _no_executors(spark: SparkSession) -> ResourceError:
     return ResourceError(
-        f"{spark.sparkContext.master} gave no executor within {EXECUTORS_WAIT_S:g} s",
+        f"{address(spark)} gave no executor within {EXECUTORS_WAIT_S:g} s",
         detail="it is full, its workers have less memory or fewer cores than an executor asks for, "
         "or executors cannot reach the driver",
         hint="free the cluster, ask for less (spark.executor.memory, spark.executor.cores, "
@@ -109,22 +102,38 @@ def _no_executors(spark: SparkSession) -> ResourceError:
 @contextmanager
 def _cut_off(spark: SparkSession) -> Iterator[threading.Event]:
     """Jobs of the block end after a while; the event says whether they were ended."""
-    context: Any = spark.sparkContext
     late = threading.Event()
-    before = {key: context.getLocalProperty(key) for key in OF_A_GROUP}
     group = f"{GROUP}-{uuid.uuid4().hex}"
+    with _named(spark, group) as cancel:
 
-    def end() -> None:
-        late.set()
-        context.cancelJobGroup(group)
+        def end() -> None:
+            late.set()
+            cancel(group)
 
-    timer = threading.Timer(EXECUTORS_WAIT_S, end)
-    timer.daemon = True
+        timer = threading.Timer(EXECUTORS_WAIT_S, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield late
+        finally:
+            timer.cancel()
+
+
+@contextmanager
+def _named(spark: Any, group: str) -> Iterator[Callable[[str], Any]]:
+    """In the block, this thread's jobs have a name; gives what ends them by it."""
+    if is_connect(spark):
+        spark.addTag(group)
+        try:
+            yield spark.interruptTag
+        finally:
+            spark.removeTag(group)
+        return
+    context: Any = spark.sparkContext
+    before = {key: context.getLocalProperty(key) for key in OF_A_GROUP}
     context.setJobGroup(group, "what Millstream's surroundings are", True)
-    timer.start()
     try:
-        yield late
+        yield context.cancelJobGroup
     finally:
-        timer.cancel()
         for key, value in before.items():
             context.setLocalProperty(key, value)

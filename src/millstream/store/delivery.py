@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -30,6 +30,7 @@ from millstream.store.integrity.delivered import make_folder, older_ledger
 from millstream.store.ledger import Ledger
 from millstream.store.machine_failures import first_line
 from millstream.store.segments import Segment, SegmentStore
+from millstream.store.sinks.result_line import Former, formers_of
 
 ASIDE = ".uncommitted"  # files of a sink that a crash has left without a commit
 ASIDE_ENDING = ".aside"  # so that who looks for files by their ending does not meet them
@@ -114,6 +115,11 @@ class FileSink:
                 f"unknown output format {kind!r}", hint=f"one of {', '.join(FILE_FORMATS)}"
             )
         self.folder, self.kind = folder, kind
+
+    @property
+    def dataset(self) -> tuple[str, str]:
+        """Where its rows lie, for whoever draws lineage: a namespace and a name."""
+        return "file", str(self.folder.absolute())
 
     def recover(self, following: int) -> None:
         """Puts files aside whose delivery was not committed: they are written anew.
@@ -221,6 +227,7 @@ class Retry:
 class Handed:
     """How far a sink has got with one batch."""
 
+    stream: str
     following: int
     watermark: int
     rows: int
@@ -233,6 +240,7 @@ class Delivery:
         self, consumer: Consumer, result: Result, sink: Sink, ledger: Ledger, store: SegmentStore
     ) -> None:
         self.consumer, self.result, self.sink = consumer, result, sink
+        self.formers: tuple[Former, ...] = ()  # what the result was made of before
         self._ledger, self._store = ledger, store
         self.rows = 0
         self.retry = Retry()
@@ -246,11 +254,13 @@ class Delivery:
         """Holds the stream for this consumer from here on (inside a transaction)."""
         following, watermark = self._ledger.cursor(self.consumer, self.result.stream)
         self._ledger.set_cursor(self.consumer, self.result.stream, following, watermark)
+        self.formers = formers_of(self._ledger, self.result.query)
         if isinstance(self.sink, ResumingSink) and self._ledger.meta(self._identity_key) is None:
             self._ledger.set_meta(self._identity_key, uuid.uuid4().hex)
         if following > 1:  # else nothing was delivered from here: the files are another's
             self._refuse_older_ledger()
-        self.sink.recover(following)
+        _, waiting = self._part()
+        self.sink.recover(min([following, *(s.first for s in waiting[:1])]))
 
     def _refuse_older_ledger(self) -> None:
         """What was delivered had been published before: a ledger that does not know it is older."""
@@ -266,8 +276,16 @@ class Delivery:
             self.sink.close()
 
     def pending(self) -> list[Segment]:
+        return self._part()[1]
+
+    def _part(self) -> tuple[Result, list[Segment]]:
+        """What comes next: first what is left of queries that this result was made by before."""
+        for former in self.formers:
+            place = self._ledger.consumers(former.stream).get(self.consumer)
+            if place is not None and (left := former.segments(self._ledger, place.next)):
+                return _as_it_was(self.result, former), left
         following, _ = self._ledger.cursor(self.consumer, self.result.stream)
-        return self._ledger.segments(self.result.stream, following)
+        return self.result, self._ledger.segments(self.result.stream, following)
 
     def advance(self) -> int:
         """Delivers what is new, as much of it as fits a batch; gives the number of rows."""
@@ -281,11 +299,12 @@ class Delivery:
 
     def hand_over(self) -> "Handed | None":
         """Gives what is new to the sink; whoever calls notes it in a transaction then."""
-        pending = self.pending()
+        result, pending = self._part()
         if pending and isinstance(self.sink, ResumingSink):
             taken = self._taken(self.sink, pending)
             if taken:  # before a crash that came between its commit and ours
-                return Handed(taken[-1].last + 1, taken[-1].watermark, sum(s.rows for s in taken))
+                rows = sum(s.rows for s in taken)
+                return Handed(result.stream, taken[-1].last + 1, taken[-1].watermark, rows)
         pending = _a_batch_of(pending)
         if not pending:
             return None
@@ -293,23 +312,24 @@ class Delivery:
         rows = 0
         if tables:
             merged = pa.concat_tables(tables, promote_options="permissive")
-            shown = self.result.shown(merged)
+            shown = result.shown(merged)
             rows = shown.num_rows
-            self._hand_over(pending, shown)
+            self._hand_over(result, pending, shown)
             faults.reach("delivery.written")
-        return Handed(pending[-1].last + 1, pending[-1].watermark, rows)
+        return Handed(result.stream, pending[-1].last + 1, pending[-1].watermark, rows)
 
     def note(self, handed: "Handed") -> None:
         """Moves the cursor behind what was handed over (inside a transaction)."""
-        stream = self.result.stream
-        self._ledger.set_cursor(self.consumer, stream, handed.following, handed.watermark)
+        self._ledger.set_cursor(self.consumer, handed.stream, handed.following, handed.watermark)
         self._ledger.count(f"delivered:{self.consumer}", handed.rows)
         self.rows += handed.rows
 
-    def _hand_over(self, pending: Sequence[Segment], shown: pa.Table) -> None:
+    def _hand_over(self, result: Result, pending: Sequence[Segment], shown: pa.Table) -> None:
         """Gives a batch to the sink; what goes wrong there is the sink's own trouble."""
+        if self._ledger.safety is not None:
+            self._ledger.safety.demand()  # what nobody else has might come otherwise yet
         with self._sink_trouble():
-            self.sink.deliver(self.result, pending[0].first, pending[-1].last, shown)
+            self.sink.deliver(result, pending[0].first, pending[-1].last, shown)
         self.retry.succeeded()
 
     def _taken(self, sink: ResumingSink, pending: Sequence[Segment]) -> list[Segment]:
@@ -343,6 +363,11 @@ class Delivery:
                 text = f"{type(error).__name__}: {first_line(error)}"
             self.retry.failed(text)
             raise SinkError(text) from error
+
+
+def _as_it_was(result: Result, former: Former) -> Result:
+    """A result as the query gave it that was replaced."""
+    return replace(result, stream=former.stream, columns=former.columns)
 
 
 def identity_of(query: str) -> str:

@@ -19,6 +19,14 @@ POINTS = (
     "delivery.written",
     "delivery.committed",
 )
+# Points of a query that takes the place of another.
+REPLACE_POINTS = (
+    "replace.noted",
+    "replace.begun",
+    "replace.written",
+    "replace.committed",
+    "replace.tidied",
+)
 # Points inside the transaction of a sink that keeps the delivery's number beside the rows.
 SINK_POINTS = ("sink.begun", "sink.written", "sink.committed")
 # Points of transfers and moves: reached where several processors work together.
@@ -45,6 +53,13 @@ MOVE_POINTS = (
     "complete.committed",
     "undo.asked",
     "undo.committed",
+)
+# Points of a copy of another processor's home.
+REPLICA_POINTS = (
+    "replica.written",
+    "replica.committed",
+    "replica.whole",
+    "replica.leapt",
 )
 _hook: Callable[[str], None] | None = None
 

@@ -12,6 +12,7 @@ from millstream.language.share.shared_plan import Place
 from millstream.store.ledger import Ledger
 
 REMEMBERED_MAX = 1_000
+TEXTS_MAX = 100
 
 
 class Layouts:
@@ -20,11 +21,12 @@ class Layouts:
         ledger.on_drop.append(self._forget_stream)
         # changed only by who holds the ledger's lock: one lock, so that no two wait for each other
         self._known: dict[int, Mapping[str, Place]] = {}
+        self._texts: dict[int, tuple[Mapping[str, Place], str]] = {}  # by who the places are
         self._last = 0
 
     def number(self, places: Mapping[str, Place]) -> int:
         """The layout's number, new if need be (inside a transaction)."""
-        text = json.dumps({s: [p.word, p.bit, dict(p.columns)] for s, p in sorted(places.items())})
+        text = self._text(places)
         rows = self._ledger.rows("SELECT id FROM layouts WHERE text = ?", (text,))
         if rows:
             return int(rows[0]["id"])
@@ -32,6 +34,17 @@ class Layouts:
         self._last = self._greatest() + 1
         self._ledger.change("INSERT INTO layouts VALUES (?, ?)", (self._last, text))
         return self._last
+
+    def _text(self, places: Mapping[str, Place]) -> str:
+        """What is written down; steps of one group come with the same places again and again."""
+        known = self._texts.get(id(places))
+        if known is None or known[0] is not places:
+            told = {s: [p.word, p.bit, dict(p.columns)] for s, p in sorted(places.items())}
+            known = (places, json.dumps(told))
+            if len(self._texts) > TEXTS_MAX:
+                self._texts.clear()
+            self._texts[id(places)] = known
+        return known[1]
 
     def _greatest(self) -> int:
         """The greatest number that was given since the ledger was opened, or is in it."""

@@ -8,7 +8,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any
 
@@ -158,6 +158,16 @@ class Ledger(LedgerFile):
             (following, watermark, ts_max, rows, stream),
         )
 
+    def skip_to(self, stream: str, number: int) -> None:
+        """Lets a stream go on with a number, where it is not as far: those between hold nothing."""
+        head = self.stream(stream)
+        if head is None or head["next"] >= number:
+            return
+        self._heads.pop(stream, None)
+        nothing = Segment.of(stream, head["next"], EMPTY, head["watermark"], time.time())
+        self._insert(replace(nothing, last=number - 1))
+        self._db.execute("UPDATE streams SET next = ? WHERE id = ?", (number, stream))
+
     def last_row(self, base: str) -> int:
         """The greatest time of a row in a base stream, as far as it is known here."""
         head = self.stream(base)
@@ -237,18 +247,23 @@ class Ledger(LedgerFile):
 
     def cursor(self, reader: Consumer | str, stream: str) -> Cursor:
         """How far a consumer is; one that has not begun is at the first number."""
-        return self.consumers(stream).get(consumer_of(reader), FIRST)
+        with self._lock:
+            found = self._all_cursors().get(stream)
+            return FIRST if found is None else found.get(consumer_of(reader), FIRST)
 
     def consumers(self, stream: str) -> dict[Consumer, Cursor]:
         """Who reads a stream, and how far each is."""
         with self._lock:
-            if self._cursors is None:
-                self._cursors = {}
-                for row in self._rows("SELECT * FROM cursors"):
-                    consumer = Consumer(row["kind"], row["consumer"])
-                    place = Cursor(row["next"], row["watermark"])
-                    self._cursors.setdefault(row["stream"], {})[consumer] = place
-            return dict(self._cursors.get(stream, {}))
+            return dict(self._all_cursors().get(stream, {}))
+
+    def _all_cursors(self) -> dict[str, dict[Consumer, Cursor]]:
+        if self._cursors is None:
+            self._cursors = {}
+            for row in self._rows("SELECT * FROM cursors"):
+                consumer = Consumer(row["kind"], row["consumer"])
+                place = Cursor(row["next"], row["watermark"])
+                self._cursors.setdefault(row["stream"], {})[consumer] = place
+        return self._cursors
 
     def consumers_of(self, kind: Kind) -> dict[str, list[str]]:
         """The names of all consumers of a kind, and the streams that each reads."""
@@ -264,9 +279,7 @@ class Ledger(LedgerFile):
         self, reader: Consumer | str, stream: str, following: int, watermark: int
     ) -> None:
         consumer = consumer_of(reader)
-        self.consumers(stream)  # the copy in memory is there from now on
-        assert self._cursors is not None
-        self._cursors.setdefault(stream, {})[consumer] = Cursor(following, watermark)
+        self._all_cursors().setdefault(stream, {})[consumer] = Cursor(following, watermark)
         self._db.execute(
             "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?, ?)",
             (*consumer, stream, following, watermark),
@@ -283,14 +296,15 @@ class Ledger(LedgerFile):
 
     def drop_consumer(self, reader: Consumer | str) -> None:
         """Forgets a consumer's cursors; of an operator also its notes and counts."""
-        self._cursors = None
         consumer = consumer_of(reader)
+        for places in self._all_cursors().values():  # reading them all again would take longer
+            places.pop(consumer, None)
         self._db.execute("DELETE FROM cursors WHERE kind = ? AND consumer = ?", consumer)
         if consumer.kind == "operator":
             self._db.execute("DELETE FROM operators WHERE id = ?", (consumer.name,))
 
     def drop_cursor(self, reader: Consumer | str, stream: str) -> None:
-        self._cursors = None
+        self._all_cursors().get(stream, {}).pop(consumer_of(reader), None)
         self._db.execute(
             "DELETE FROM cursors WHERE kind = ? AND consumer = ? AND stream = ?",
             (*consumer_of(reader), stream),
@@ -357,6 +371,12 @@ class Ledger(LedgerFile):
     def set_query_state(self, name: str, state: str, reason: str = "") -> None:
         self._db.execute(
             "UPDATE queries SET state = ?, reason = ? WHERE name = ?", (state, reason, name)
+        )
+
+    def change_query(self, name: str, cql: str, stream: str) -> None:
+        """Another text under the same name."""
+        self._db.execute(
+            "UPDATE queries SET cql = ?, stream = ? WHERE name = ?", (cql, stream, name)
         )
 
     def drop_query(self, name: str) -> None:

@@ -10,10 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from millstream.core.errors import ResourceError, StateError
-from millstream.store.integrity.ledger_seal import SEAL, LedgerSeal, check_pages, damaged_ledger
+from millstream.store.integrity.seal import (
+    PRIMARY_CODE,
+    SEAL,
+    Seal,
+    broken,
+    check_pages,
+    damaged,
+    tables_of,
+)
 
 VERSION = 3
 SCHEMA = """
@@ -75,11 +83,47 @@ STEPS = {
     2: "ALTER TABLE segments ADD COLUMN digest TEXT NOT NULL DEFAULT ''; " + SEAL,
 }
 SEALED_SINCE = 3
-PRIMARY_CODE = 0xFF  # of SQLite's error codes, without what says more
 
 
 class HomeTakenOverError(StateError):
     """Another process has opened this home since: this one can commit nothing more."""
+
+
+READING = ("SELECT", "PRAGMA", "BEGIN", "COMMIT", "ROLLBACK")
+
+
+class Connection(sqlite3.Connection):
+    """Notes the statements that change something, while somebody wants to repeat them."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.noted: list[tuple[str, Any]] = []
+
+    def record(self, *, on: bool) -> None:
+        """Its own methods stand in the way of nobody while it is off."""
+        self.noted.clear()
+        for name, method in (("execute", self._one), ("executemany", self._many)):
+            if on:
+                self.__dict__[name] = method
+            else:
+                self.__dict__.pop(name, None)
+
+    def _one(self, sql: str, args: Sequence[Any] = ()) -> sqlite3.Cursor:
+        if not sql.startswith(READING):
+            self.noted.append((sql, list(args)))
+        return super().execute(sql, args)
+
+    def _many(self, sql: str, rows: Sequence[Sequence[Any]]) -> sqlite3.Cursor:
+        self.noted += [(sql, list(row)) for row in rows]
+        return super().executemany(sql, rows)
+
+
+class Safety(Protocol):
+    """Who knows whether others have what was committed."""
+
+    def demand(self) -> None:
+        """Returns when all of it is as safe as is wanted; raises where that takes too long."""
+        ...
 
 
 class LedgerFile:
@@ -91,16 +135,20 @@ class LedgerFile:
         self._published: set[str] = set()
         self.on_drop: list[Callable[[str], None]] = []  # told inside the transaction
         self.on_publish: list[Callable[[frozenset[str]], None]] = []  # told after each commit
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self.safety: Safety | None = None  # of a home that may be kept at several processors
+        self.on_commit: Callable[[list[tuple[str, Any]]], None] | None = None  # told how, in order
+        self._db = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, factory=Connection
+        )
         self._db.row_factory = sqlite3.Row
-        self._seal = LedgerSeal(self._db, path)
+        self._seal = Seal(self._db, path)
         self.path = path
         try:
             self._open(local_disk=local_disk)
         except sqlite3.DatabaseError as error:
             self.close()
-            if broken(error):
-                raise damaged_ledger(path, str(error)) from error
+            if broken(error, opening=True):
+                raise damaged(path, str(error)) from error
             raise
         except BaseException:
             self.close()
@@ -164,6 +212,26 @@ class LedgerFile:
         """How many commits have changed something."""
         return self._seal.changes
 
+    @property
+    def sealed(self) -> tuple[int, int]:
+        """The number of the last commit, and the digest of all rows after it."""
+        return self._seal.changes, self._seal.rows_sum
+
+    def record(self, *, on: bool) -> None:
+        """Whether statements that change something are noted for `on_commit`."""
+        self._db.record(on=on)
+
+    def copy_to(self, path: Path) -> None:
+        """All of it as it is now, into another file."""
+        with self._lock, closing(sqlite3.connect(path)) as copy:
+            self._db.backup(copy)
+
+    def leap(self, step: int) -> None:
+        """Takes an epoch that no process of another copy of this home will come to."""
+        with self.transaction():
+            self.epoch += step
+            self._db.execute("UPDATE meta SET value = ? WHERE key = 'epoch'", (str(self.epoch),))
+
     # -- transactions ---------------------------------------------------------------------------
 
     @contextmanager
@@ -184,6 +252,7 @@ class LedgerFile:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 self._published = set()
+                self._db.noted.clear()
                 self._seal.begin()
                 try:
                     if first is not None:
@@ -196,10 +265,12 @@ class LedgerFile:
                         self._db.execute("ROLLBACK")
                     self._forget()
                     raise
-                self._seal.committed()
+                changed = self._seal.committed()
+                if changed and self.on_commit is not None:
+                    self.on_commit(list(self._db.noted))
             except sqlite3.DatabaseError as error:
                 if broken(error):
-                    raise damaged_ledger(self.path, str(error)) from error
+                    raise damaged(self.path, str(error)) from error
                 code = error.sqlite_errorcode & PRIMARY_CODE
                 if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
                     full = code == sqlite3.SQLITE_FULL
@@ -234,7 +305,7 @@ class LedgerFile:
                 return self._db.execute(sql, args).fetchall()
             except sqlite3.DatabaseError as error:
                 if broken(error):
-                    raise damaged_ledger(self.path, str(error)) from error
+                    raise damaged(self.path, str(error)) from error
                 raise
 
     def size_bytes(self) -> int:
@@ -276,16 +347,3 @@ def sealed_tables() -> dict[str, list[str]]:
     with closing(sqlite3.connect(":memory:")) as db:
         db.executescript(SCHEMA)
         return tables_of(db)
-
-
-def tables_of(db: sqlite3.Connection) -> dict[str, list[str]]:
-    """The tables of a ledger and their columns, without the seal itself."""
-    found = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'seal'")
-    names = sorted(row[0] for row in found.fetchall())
-    return {n: [c[1] for c in db.execute(f"PRAGMA table_info({n})")] for n in names}
-
-
-def broken(error: sqlite3.DatabaseError) -> bool:
-    """Whether SQLite says that the file itself is no good."""
-    code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -6,6 +6,7 @@ and the watermarks at its cursors, never from the head's.
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from millstream.language.plan.nodes import (
     Aggregate,
@@ -66,6 +67,24 @@ def marks(ledger: Ledger, operator: Operator) -> dict[str, int]:
 def reachable(operator: Operator, segment: Segment, at: Marks) -> bool:
     """Whether a later step of the operator can still need a segment that it has consumed."""
     return REACHES[operator.kind](operator, segment, at)
+
+
+@lru_cache(maxsize=4096)
+def reach_of(operator: Operator) -> tuple[object, ...]:
+    """Equal for operators that need the same of a segment as long as their marks are the same."""
+    match operator.kind, operator.core:
+        case "map" | "partial" | "session" | "calendar", _:
+            return ()
+        case "combine", Aggregate() as node:
+            return ("combine", pane_length(node), window_of(node).length)
+        case "join", Join(inputs=members):
+            windows = (outermost_window(m) for m in members)
+            sides = (tuple(sorted(stream_of(leaf) for leaf in leaves(m))) for m in members)
+            whole = all(len(union_branches(m)) == 1 for m in members)
+            known = tuple(reach(w.window) if w else None for w in windows)
+            return ("join", *zip(sides, known, strict=True)) if whole else (operator.id,)
+        case _:
+            return (operator.id,)
 
 
 def _never(operator: Operator, segment: Segment, at: Marks) -> bool:  # noqa: ARG001

@@ -3,13 +3,14 @@
 Removal is committed first; the file goes when every step that began before has ended.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from millstream.language.plan.windows import FOREVER
 from millstream.language.share.dataflow import Operator
 from millstream.store import faults
 from millstream.store.consumers import consumer_of
-from millstream.store.reach import SELF_READING, marks, reachable
+from millstream.store.ledger import FIRST
+from millstream.store.reach import SELF_READING, marks, reach_of, reachable
 from millstream.store.segments import Segment
 from millstream.store.streams import Streams
 
@@ -22,19 +23,29 @@ class Retention:
         self.ledger, self.store = streams.ledger, streams.files
 
     def retain(self, streams: Iterable[str]) -> None:
-        """Drops what nobody can need any more."""
+        """Drops what nobody can need any more, in one transaction."""
+        readers = self._readers()
+        found = [stream for stream in streams if self._spare(stream, readers)]
         gone: list[str] = []
-        for stream in streams:
-            if not self._spare(stream):
-                continue
+        if found:
             with self.ledger.transaction() as ledger:
-                # looked at again under the lock: a new query may hold them by now
-                spare = self._spare(stream)
-                gone += ledger.replace(spare, None)
-                if any(s.rows for s in spare):
-                    ledger.retained_from(stream, max(s.ts_max for s in spare) + 1)
+                readers = self._readers()
+                for stream in found:
+                    # looked at again under the lock: a new query may hold them by now
+                    spare = self._spare(stream, readers)
+                    gone += ledger.replace(spare, None)
+                    if any(s.rows for s in spare):
+                        ledger.retained_from(stream, max(s.ts_max for s in spare) + 1)
             faults.reach("removal.committed")
-        self.streams.remove(gone)
+        self.streams.remove(gone)  # and what has waited for somebody's reading
+
+    def _readers(self) -> dict[str, list[Operator]]:
+        """Who reads each stream."""
+        found: dict[str, list[Operator]] = {}
+        for operator in list(self.operators.values()):
+            for stream in operator.inputs:
+                found.setdefault(stream, []).append(operator)
+        return found
 
     def trim(self, stream: str, size_max: int) -> None:
         """Keeps the newest segments of a stream that nobody reads, up to so many bytes."""
@@ -48,22 +59,25 @@ class Retention:
                 gone = ledger.replace(spare, None)
             self.streams.remove(gone)
 
-    def _spare(self, stream: str) -> list[Segment]:
-        needed = self._needs(stream)
+    def _spare(self, stream: str, readers: Mapping[str, Sequence[Operator]]) -> list[Segment]:
+        needed = self._needs(stream, readers.get(stream, ()))
         return [] if needed is None else [s for s in self.ledger.segments(stream) if not needed(s)]
 
-    def _needs(self, stream: str) -> Callable[[Segment], bool] | None:
+    def _needs(self, stream: str, readers: Sequence[Operator]) -> Callable[[Segment], bool] | None:
         """Tells whether someone needs a segment; None where the stream looks after itself."""
         if "#" in stream:  # state: replaced by its operator
             return None
         places = self.ledger.consumers(stream)
         if any(who.kind == "operator" and who.name not in self.operators for who in places):
             return None  # one that is just coming: how far its windows reach is not known yet
-        readers = [o for o in list(self.operators.values()) if stream in o.inputs]
-        reached = {o.id: marks(self.ledger, o) for o in readers}
-        starts = {o.id: self.ledger.cursor(o.id, stream)[0] for o in readers}
-        readers_here = {consumer_of(name) for name in starts}
-        others = [at.next for consumer, at in places.items() if consumer not in readers_here]
+        reading = {consumer_of(o.id) for o in readers}
+        # nothing from the least place of any reader on may go
+        least = min(
+            (*(places.get(r, FIRST).next for r in reading),
+             *(at.next for consumer, at in places.items() if consumer not in reading)),
+            default=FOREVER,
+        )  # fmt: skip
+        reached = {(reach_of(o), *(m := marks(self.ledger, o)).items()): (o, m) for o in readers}
         own = self.operators.get(stream)
         self_read = own is not None and own.kind in SELF_READING
         head = self.ledger.stream(stream)
@@ -73,6 +87,8 @@ class Retention:
         kept_since = FOREVER if history is None or head is None else head["ts_max"] - history
 
         def needed(segment: Segment) -> bool:
+            if segment.last >= least:
+                return True
             # a query that starts now needs every row from the present watermark on
             if segment.last == newest or (segment.rows and segment.ts_max >= promised):
                 return True
@@ -80,12 +96,8 @@ class Retention:
                 return True  # history for queries to come
             if self_read and segment.rows:
                 return True
-            if any(segment.last >= following for following in others):
-                return True
-            return any(
-                segment.last >= starts[o.id]
-                or (segment.rows and reachable(o, segment, reached[o.id]))
-                for o in readers
+            return bool(segment.rows) and any(
+                reachable(o, segment, at) for o, at in reached.values()
             )
 
         return needed

@@ -2,6 +2,11 @@
 
 import doctest
 import json
+import os
+import pty
+import select
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -79,6 +84,42 @@ def test_it_fits_the_terminal(system: SyntheticSystem) -> None:
             assert max(len(line) for line in shown) <= 80
     assert "processors more" in shown[-1]
     assert doctest.testmod(top).failed == 0
+
+
+def test_keys_of_a_terminal(system: SyntheticSystem) -> None:
+    """In a terminal of its own: help, another order, hold, leave."""
+    with DashboardServer(system, port=0) as server:
+        mine, its = pty.openpty()
+        call = "from millstream.app.cli import main; main()"
+        process = subprocess.Popen(
+            [sys.executable, "-c", call, "top", "--url", server.url, "--every", "0.2"],
+            stdin=its, stdout=its, stderr=its,
+            env={**os.environ, "TERM": "xterm", "LINES": "40", "COLUMNS": "120"},
+        )  # fmt: skip
+        os.close(its)
+        try:
+            read_until(mine, "q leaves, ? lists keys; by delay")
+            os.write(mine, b"?")
+            read_until(mine, "order of queries: ratio")
+            os.write(mine, b"?n")
+            assert "map for" in read_until(mine, "by name")
+            os.write(mine, b" ")
+            read_until(mine, "held; space lets it go on")
+            os.write(mine, b"q")
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            process.wait()
+            os.close(mine)
+
+
+def read_until(terminal: int, words: str) -> str:
+    seen, end = "", time.monotonic() + 60
+    while words not in seen:
+        assert time.monotonic() < end, seen[-2000:]
+        if select.select([terminal], [], [], 1)[0]:
+            seen += os.read(terminal, 1 << 16).decode("utf-8", "replace")
+    return seen
 
 
 def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -116,6 +116,8 @@ def test_a_zone_is_written_where_times_name_none(tmp_path: Path) -> None:
         ("timeless.csv", "city,n\nUlm,1\nBonn,2\n", "is a time"),
         ("nested.json", '{"items": [{"a": 1}]}', "jq -c '.items[]'"),
         ("prose.txt", "hello\nworld\n", "is plain text"),
+        ("excel.csv", "sep=;\nat;n\n2025-12-31 14:00:00;1\n", "a word to spreadsheets, no row"),
+        ("web.log", 'h - - [01/Jan/2024:10:00:00 +0000] "GET /" 200 1\n' * 2, "substring_index"),
     ],
 )
 def test_what_cannot_be_a_stream_is_told_with_the_edit(

@@ -133,10 +133,6 @@ def test_what_cannot_be_applied_is_told(
     path = edited(folder, ("n > 5", "n > 6"))
     assert cli.run(["apply", str(path), "--run", str(tmp_path / "none")]) == 2
     assert "no folder of a run" in capsys.readouterr().err
-    with folder:
-        folder.finish({"queries": {}})
-    assert cli.run(["apply", str(path), "--run", str(folder.path)]) == 2
-    assert "--fresh" in capsys.readouterr().err
     path.write_text(JOB.replace("cql =", "paused = 1\ncql =", 1))
     assert cli.run(["apply", str(path), "--run", str(folder.path)]) == 2
     assert "true or false" in capsys.readouterr().err

@@ -47,6 +47,13 @@ def test_mistakes_do_not_end_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert "unknown command" in capsys.readouterr().err
 
 
+def test_a_command_within_a_statement_is_carried_out() -> None:
+    assert any("\\pause" in line for line in pressed("SELECT host\r\\?\r\\q\r"))
+    assert pressed("SELECT host\rexit\r") == [
+        "the statement before it is not finished, and was put away"
+    ]
+
+
 def test_end_of_input_leaves() -> None:
     assert pressed("\x04") == []
 

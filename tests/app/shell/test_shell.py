@@ -2,6 +2,10 @@
 
 import doctest
 import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,6 +23,7 @@ from millstream.control.snapshot.model import DecisionSnapshot, Results, Snapsho
 from millstream.core.errors import CqlError, UsageError
 from millstream.edge.dashboard.serving import DashboardServer
 from millstream.language.cql.parsing.completion import Known
+from millstream.language.cql.views import reads_of
 from millstream_bench.pages.synthetic_system import SyntheticSystem
 
 KNOWN = Known(
@@ -94,7 +99,10 @@ class Ending(SyntheticSystem):
 
         taken = super().snapshot()
         state = "finished" if self.looks >= 3 else "running"
-        return replace(taken, overview=replace(taken.overview, state=state))
+        queries = tuple(
+            replace(q, reads=reads_of(self.texts.get(q.name, ""))) for q in taken.queries
+        )
+        return replace(taken, overview=replace(taken.overview, state=state), queries=queries)
 
     def results(self, query: str, after: int = 0) -> Results:
         self.looks += 1
@@ -163,6 +171,24 @@ def test_creating_explaining_and_dropping(told: Told) -> None:
         told.run(r"\drop mine;")
 
 
+def test_who_reads_a_query_is_told(told: Told) -> None:
+    told.run("CREATE QUERY above AS SELECT host FROM stream_1;")
+    told.source.register("below", "SELECT host FROM above\n;\nCREATE VIEW `above` AS SELECT 1")
+    assert "is read by below" in told.run("DESCRIBE above")
+    assert "reads above" in told.run("DESCRIBE below")
+    assert told.run("DROP QUERY above").splitlines() == [
+        "query above is gone", "query below reads above as it was, and goes on with that",
+    ]  # fmt: skip
+
+
+def test_queries_rest_and_go_on(told: Told) -> None:
+    told.run("CREATE QUERY mine AS SELECT host FROM stream_1;")
+    told.run("PAUSE QUERY mine;")
+    assert next(q for q in told.source.snapshot().queries if q.name == "mine").state == "parked"
+    told.run(r"\resume mine")
+    assert next(q for q in told.source.snapshot().queries if q.name == "mine").state == "running"
+
+
 def test_mistakes_are_underlined(told: Told) -> None:
     with pytest.raises(CqlError) as wrong:
         told.run("SELECT wrong FROM stream_1;")
@@ -213,6 +239,29 @@ def test_the_command_against_a_server(capsys: pytest.CaptureFixture[str]) -> Non
         assert "^^^^^" in told.err
         assert told.out == ""  # nothing after the mistake
     assert cli.run(["shell", "--url", "127.0.0.1:1", "-c", r"\d"]) == 3
+
+
+def test_what_was_looked_at_ends_with_a_shell_that_is_terminated() -> None:
+    system = SyntheticSystem(queries=5, operators=8, processors=1, streams=2)
+
+    def looked_at() -> list[str]:
+        return [q.name for q in system.snapshot().queries if q.name.startswith("shell_")]
+
+    def until(wanted: Callable[[], bool]) -> None:
+        end = time.monotonic() + 60
+        while not wanted():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+    with DashboardServer(system, port=0) as server:
+        call = "from millstream.app.cli import main; main()"
+        command = [sys.executable, "-c", call, "shell", "--url", server.url]
+        process = subprocess.Popen([*command, "-c", "SELECT host FROM stream_1;"],
+                                   stdout=subprocess.DEVNULL)  # fmt: skip
+        until(lambda: len(looked_at()) == 1)
+        process.terminate()
+        assert process.wait(60) == 143
+        assert looked_at() == []
 
 
 def test_history_is_its_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,14 @@ def test_what_is_wrong_is_named(path: str, value: Any, words: str) -> None:
     assert words in str(raised.value)
 
 
+def test_a_weight_that_is_no_number_is_told_in_three_parts() -> None:
+    with pytest.raises(UsageError) as raised:
+        problem_from_json(changed("weights", {"admit": "much"}))
+    assert raised.value.message == "admit of weights must be a number, not text"
+    assert "'much'" in raised.value.detail
+    assert "without quotes" in raised.value.hint
+
+
 def test_a_long_cycle_is_shown_in_order() -> None:
     streams = tuple(Stream(name, 1.0) for name in "xyz")
     operators = tuple(

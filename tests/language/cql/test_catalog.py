@@ -16,6 +16,12 @@ def test_types_are_in_one_spelling() -> None:
     assert [f.type for f in stream("s", "at", "v").columns] == ["timestamp", "bigint"]
 
 
+def test_a_time_is_spelled_as_its_column_is() -> None:
+    assert [stream("s", "at", time=t).time for t in ("AT", " At ", "`aT`")] == ["at", "at", "`at`"]
+    assert stream("s", "at", "AT", time="AT").time == "AT"
+    assert stream("s", "at", time="timestamp_seconds(AT)").time == "timestamp_seconds(AT)"
+
+
 def test_a_name_is_found_in_any_case_unless_ambiguous() -> None:
     catalog = Catalog((stream("Requests"), stream("orders"), stream("Orders")))
     assert catalog.stream("requests").name == "Requests"

@@ -33,6 +33,7 @@ def test_spellings_of_one_question_are_one_operator(binding: Binding) -> None:
             "WHERE k IN (SELECT k FROM s [NOW] WHERE v > 1)",
             "AS a WHERE EXISTS (SELECT 1 FROM s AS b [NOW] WHERE b.k = a.k AND b.v > 1)",
             "WHERE EXISTS (SELECT * FROM s [NOW] WHERE s.v > 1 AND s.k = r.k)",
+            "WHERE k = ANY (SELECT k FROM s [NOW] WHERE v > 1)",
         )
     }
     assert len(same) == 1
@@ -81,6 +82,10 @@ def test_explain_tells_who_meets_nobody(binding: Binding) -> None:
         ("SELECT v FROM r WHERE k NOT IN (SELECT k FROM s [NOW])", "NOT IN over rows that", ""),
         ("SELECT v FROM r [NOW] WHERE v = 1 OR k IN (SELECT k FROM s [NOW])", "IN takes a list",
          "AND connects"),
+        ("SELECT v FROM r [NOW] WHERE v > ALL (SELECT v FROM s [NOW])", "ALL is not supported here",
+         "SELECT max(x)"),
+        ("SELECT r.v, q.m FROM r, LATERAL (SELECT max(v) AS m FROM s WHERE s.k = r.k) AS q",
+         "LATERAL with a subquery", "take its value"),
         ("SELECT v FROM r [NOW] WHERE v > (SELECT v FROM s [NOW])", "may give several rows",
          "SELECT max(x)"),
         ("SELECT v FROM r WHERE v > (SELECT max(v) FROM s [RANGE 1 SECOND SLIDE 1 SECOND])",
@@ -99,7 +104,7 @@ def test_explain_tells_who_meets_nobody(binding: Binding) -> None:
         ("SELECT r.v FROM r JOIN s FOR SYSTEM_TIME AS OF s.ts ON r.k = s.k", "no row's time",
          "AS OF a.ts"),
         ("SELECT k FROM r [RANGE 1 SECOND] EXCEPT SELECT k FROM s [RANGE 1 SECOND]", "over windows",
-         "NOT IN"),
+         "GROUP BY k EXCEPT SELECT k, window_end"),
         ("SELECT v FROM r [RANGE 1 SECOND] WHERE k IN (SELECT k FROM s) AND v IN (SELECT v FROM s)",
          "a second IN", "[NOW]"),
         ("SELECT v FROM r [NOW] WHERE EXISTS (SELECT 1 FROM s [NOW] WHERE s.z = r.k)",
@@ -135,14 +140,28 @@ MEANS = "(SELECT avg(v) FROM t)"
          "ON a.k = b.k AND b.v < b.most"),
         (f"SELECT k, sum(v - {MEANS}) AS d FROM r GROUP BY k", "inside an aggregate",
          f"SELECT k, sum(v - m) AS d FROM (SELECT k, v, {MEANS} AS m FROM r) GROUP BY k"),
-        (f"SELECT k, count(*) AS n FROM r [RANGE 5 SECONDS SLIDE 5 SECONDS] GROUP BY k "
-         f"HAVING count(*) > {MEANS}", "a value over windows",
-         "SELECT k, n FROM (SELECT k, count(*) AS n FROM r [RANGE 5 SECONDS SLIDE 5 SECONDS] "
-         f"GROUP BY k) AS g [NOW] WHERE n > {MEANS}"),
     ],
 )  # fmt: skip
 def test_where_a_value_stands(binding: Binding, text: str, message: str, instead: str) -> None:
     binding.refuses(text, message, instead)
+
+
+def test_unlike_all_is_not_in(binding: Binding) -> None:
+    left = "SELECT v FROM r [NOW] WHERE"
+    all_ = f"{left} k <> ALL (SELECT k FROM s [RANGE 1 SECOND])"
+    assert binding.fingerprint(all_) == binding.fingerprint(
+        f"{left} k NOT IN (SELECT k FROM s [RANGE 1 SECOND])"
+    )
+    assert binding.fingerprint(f"{left} NOT k = ANY (SELECT k FROM s [RANGE 1 SECOND])") == (
+        binding.fingerprint(all_)
+    )
+
+
+def test_a_value_beside_groups_of_a_window_is_a_lookup_at_its_end(binding: Binding) -> None:
+    window = "FROM r [RANGE 5 SECONDS SLIDE 5 SECONDS] GROUP BY k"
+    having = f"SELECT k, count(*) AS n {window} HAVING count(*) > {MEANS}"
+    lookup = f"SELECT k, n FROM (SELECT k, count(*) AS n {window}) AS g [NOW] WHERE n > {MEANS}"
+    assert binding.fingerprint(having) == binding.fingerprint(lookup)
 
 
 def test_a_condition_of_on_is_one_of_where(binding: Binding) -> None:

@@ -136,10 +136,16 @@ def test_explain_says_which_rows_are_taken(binding: Binding) -> None:
          f"SELECT LAG(p) OVER (ORDER BY ts) AS t FROM (SELECT {LAG} AS p FROM s)"),
         (f"SELECT k FROM s WHERE {LAG} > 1", "a window function (OVER)",
          f"SELECT k FROM s QUALIFY {LAG} > 1"),
-        (f"SELECT k, sum(n) OVER (ORDER BY n RANGE BETWEEN 2 PRECEDING AND CURRENT ROW) AS p FROM "
-         f"{TABLE}", "this RANGE over a table that changes",
+        (f"SELECT k, sum(n) OVER (ORDER BY n, k RANGE 2 PRECEDING) AS p FROM {TABLE}",
+         "in an order of several values",
+         f"SELECT k, sum(n) OVER (ORDER BY n RANGE 2 PRECEDING) AS p FROM {TABLE}"),
+        (f"SELECT k, sum(n) OVER (ORDER BY CAST(k AS STRING) RANGE 2 PRECEDING) AS p FROM {TABLE}",
+         "over values of type string",
          f"SELECT k, sum(n) OVER (ORDER BY n ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) AS p FROM "
          f"{TABLE}"),
+        (f"SELECT k, first(k) OVER (ORDER BY n RANGE 2 PRECEDING) AS p FROM {TABLE}",
+         "first over RANGE with a length",
+         f"SELECT k, min_by(k, n) OVER (ORDER BY n RANGE 2 PRECEDING) AS p FROM {TABLE}"),
         (f"SELECT k, sum(n) OVER (ORDER BY ts RANGE INTERVAL '1' HOUR PRECEDING) AS p FROM {TABLE}",
          "this RANGE over a table that changes",
          "SELECT k, sum(n) OVER (ORDER BY ts RANGE INTERVAL '1' HOUR PRECEDING) AS p FROM "

@@ -102,7 +102,7 @@ CONSTANT = frozenset(
 def test_every_function_without_arguments_is_known(analyzer: SparkAnalyzer) -> None:
     """A new Spark may bring another clock: then this says so."""
     accepted = set()
-    for name in analyzer._functions():
+    for name in analyzer._plans.functions():
         if not name.isidentifier() or unrepeatable(name, 0) or name == "changing":
             continue
         try:

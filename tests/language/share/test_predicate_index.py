@@ -1,17 +1,17 @@
 """The index over predicates gives each row the members that would take it alone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from math import inf, nan
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from language.share.plan_values import RaisedError, Row, holds, value
-from millstream.language.plan.expressions import Call, Cast, Column, Expr, Literal, conjuncts
+from millstream.language.plan.expressions import Call, Cast, Column, Expr, Literal, conjuncts, walk
 from millstream.language.plan.schema import Field
-from millstream.language.share import constants
+from millstream.language.share import constants, value_lines
 from millstream.language.share.constants import constant_of
 from millstream.language.share.predicate_index import (
     BITS,
@@ -94,7 +94,10 @@ MEMBERS = st.lists(st.lists(TERMS, max_size=4).map(tuple), min_size=1, max_size=
 def taken(members: Sequence[Sequence[Expr]], row: Row) -> list[bool]:
     """What the index says of a row, as a shared job asks it."""
     found = membership(members, SCHEMA)
-    indexed = [value(w, row) for w in found.indexed]
+    staged = row
+    for stage in found.stages:
+        staged = Row(row.ts, (*row.values, *(value(e, staged) for e in stage)))
+    indexed = [value(w, staged) for w in found.indexed]
     if not any(indexed):  # nothing more is asked of rows that nobody can want
         return [False] * len(members)
     wide = Row(row.ts, (*row.values, *indexed))
@@ -105,8 +108,20 @@ def taken(members: Sequence[Sequence[Expr]], row: Row) -> list[bool]:
     return [bool(final[word] & bit) for word, bit in places]
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.fixture(params=(0, value_lines.IN_CODE_MAX), ids=("as data", "in code"))
+def in_code_max(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Constants as data, however few, or in code."""
+    before = value_lines.IN_CODE_MAX
+    value_lines.IN_CODE_MAX = request.param
+    yield request.param
+    value_lines.IN_CODE_MAX = before
+
+
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(MEMBERS, st.lists(ROWS, min_size=1, max_size=6))
+@pytest.mark.usefixtures("in_code_max")
 def test_the_index_agrees_with_asking_everyone(
     members: Sequence[Sequence[Expr]], rows: list[Row]
 ) -> None:
@@ -149,6 +164,18 @@ def test_what_is_indexed_is_asked_once() -> None:
     (word,) = found.indexed
     assert isinstance(word, Call)
     assert word.name == "element"
+
+
+def test_the_plan_of_many_constants_does_not_grow_with_them() -> None:
+    """Spark's code is the same for three hundred thresholds and for four hundred."""
+
+    def nodes(count: int) -> list[int]:
+        members = [(Call(">", (V, Literal(f"{n}L", "bigint"))),) for n in range(count)]
+        found = membership(members, SCHEMA)
+        assert found.stages
+        return [sum(1 for _ in walk(e)) for stage in found.stages for e in stage]
+
+    assert nodes(300) == nodes(400)
 
 
 def test_nothing_behind_a_term_that_can_raise_is_indexed() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from millstream.app.config.job_file import Job
 from millstream.app.config.job_queries import JobQuery
 from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.views import own_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +68,6 @@ class JobChanges:
             "resumed": list(self.resumed),
             "refused": list(self.refused),
         }
-
-
-def own_text(cql: str) -> str:
-    r"""A query without the definitions that it was made whole with.
-
-    >>> own_text("SELECT a FROM v\n;\nCREATE VIEW v AS SELECT a FROM s")
-    'SELECT a FROM v'
-    """
-    return cql.partition("\n;\n")[0].strip()
 
 
 def changes_of(

@@ -16,6 +16,7 @@ from millstream.app.config.job_queries import JobQuery, JobText, with_definition
 from millstream.app.config.toml_mistakes import TomlMistake, parsed
 from millstream.app.config.toml_places import Places, places_of
 from millstream.control.definitions.qos_table import TableError, quality_of, schedule_of
+from millstream.control.definitions.replicas import REPLICAS_HINT, replicas_problem
 from millstream.control.definitions.sink_table import SinkDefinition, read_sink
 from millstream.control.definitions.stream_table import StreamReader
 from millstream.control.recovery import restarts
@@ -29,7 +30,7 @@ from millstream.language.share.matching import MATCHINGS
 T = TypeVar("T")
 SECTIONS = ("streams", "views", "queries", "engine", "qos", "schedule")
 VIEW_KEYS = ("cql",)
-QUERY_KEYS = ("cql", "from_beginning", "paused", "sink")
+QUERY_KEYS = ("cql", "from_beginning", "paused", "sink", "replicas")
 FLAGS = ("from_beginning", "paused")
 ENGINE_KEYS: Mapping[str, type] = {
     "batch_rows": int,
@@ -274,11 +275,17 @@ class _JobReader:
                 self.mistakes.append(
                     self.text.mistake((*path, "cql"), "cql is a text", 'cql = "SELECT ..."')
                 )
+            elif problem := replicas_problem(table.get("replicas", 1)):
+                self.mistakes.append(self.text.mistake((*path, "replicas"), problem, REPLICAS_HINT))
             elif odd:
                 self.mistakes.append(self.text.mistake((*path, odd), "true or false is expected"))
             else:
                 sink = self._sink(name, table)
-                found.append(JobQuery(name, cql, self.text, sink=sink, **flags))
+                found.append(
+                    JobQuery(
+                        name, cql, self.text, sink=sink, replicas=table.get("replicas", 1), **flags
+                    )
+                )
         return tuple(found)
 
     def _sink(self, query: str, table: Mapping[str, Any]) -> SinkDefinition | None:

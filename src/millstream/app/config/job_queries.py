@@ -57,6 +57,7 @@ class JobQuery:
     from_beginning: bool = False
     paused: bool = False  # it rests; its rows are kept for it
     sink: SinkDefinition | None = None  # beside its files
+    replicas: int = 1  # processors that are to have what it needs, in a cluster
     written: int = -1  # characters of cql that stand in the file; all where it is negative
 
     def located(self, error: UsageError) -> UsageError:

@@ -23,12 +23,12 @@ from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.share.dataflow import base_stream
 from millstream.store.arrivals.file_source import list_files, verify_unchanged
 from millstream.store.integrity.delivered import ENDING as DIGESTS
-from millstream.store.integrity.ledger_seal import damaged_ledger
+from millstream.store.integrity.seal import broken, damaged
 from millstream.store.integrity.set_aside import FOLDER as SET_ASIDE
-from millstream.store.ledger_file import broken
 
 STATE = ".millstream"
 RESTARTS = "restarts.json"
+KEPT = "kept.json"  # what an edited job need not compute again
 FORMAT_PART = "the output format (--format)"
 NEW_RUN = (
     "millstream apply FILE --run DIR takes changed queries over; --fresh begins anew; "
@@ -139,6 +139,8 @@ class RunFolder:
             digests = self.path / f".{found.name}{DIGESTS}"
             if digests.exists():  # of the files that have gone with the folder
                 digests.rename(self.path / f".{aside.name}{DIGESTS}")
+        if name in (kept := self.kept()):
+            self.keep({n: q for n, q in kept.items() if n != name})
 
     def begin_anew(self) -> None:
         """Forgets the run in this folder and what it wrote; other files stay."""
@@ -151,7 +153,7 @@ class RunFolder:
             for end in ("", ".changes", ".late", ".rejected"):
                 shutil.rmtree(self.path / f"{name}{end}", ignore_errors=True)
                 (self.path / f".{name}{end}{DIGESTS}").unlink(missing_ok=True)
-        for name in ("job.json", "summary.json", RESTARTS):
+        for name in ("job.json", "summary.json", RESTARTS, KEPT):
             (self.home / name).unlink(missing_ok=True)
         self.forget()
 
@@ -206,7 +208,7 @@ class RunFolder:
                     )
         except sqlite3.DatabaseError as error:
             if broken(error):
-                raise damaged_ledger(ledger, str(error)) from None
+                raise damaged(ledger, str(error)) from None
             return  # killed before the ledger had its tables: nothing was read
         finally:
             db.close()
@@ -230,6 +232,7 @@ class RunFolder:
     def finish(self, summary: Mapping[str, Any], *, keep_state: bool = False) -> None:
         """Records the end; what was only needed to go on is removed, unless somebody may."""
         write_whole(self.home / "summary.json", summary)
+        (self.home / KEPT).unlink(missing_ok=True)  # they stand in the summary
         if not keep_state:
             self._remove_state()
 
@@ -248,6 +251,48 @@ class RunFolder:
             )
         write_whole(self.home / RESTARTS, {"queries": [*self.restarts(), query]})
         (self.home / "summary.json").unlink()
+
+    def reopen_for(self, job: Job, changes: JobChanges) -> None:
+        """Makes a finished run one of an edited job: what has not changed stays as it is, the rest
+        is computed when the run is started again, from the same files."""
+        summary, kind = self.summary(), self.kind()
+        anew = {*changes.dropped, *(q.name for _, q in changes.changed)}
+        anew |= {n for n, q in summary["queries"].items() if q["state"] != "done"}
+        if wanted := [q.name for q in job.queries if q.name in anew or q in changes.added]:
+            self._refuse_rows_that_are_gone(job, wanted[0])
+            self.verify_input(job)
+        for name in sorted(anew):
+            self.put_aside(name)
+        kept = {n: q for n, q in summary["queries"].items() if n not in anew}
+        if not wanted:
+            write_whole(self.home / "summary.json", summary | {"queries": kept})
+            self.amend(job, kind)
+            return
+        self.keep(kept)
+        for stream in job.streams:  # they are told again
+            for end in (".late", ".rejected"):
+                shutil.rmtree(self.path / f"{stream.name}{end}", ignore_errors=True)
+                (self.path / f".{stream.name}{end}{DIGESTS}").unlink(missing_ok=True)
+        self.forget()
+        (self.home / "summary.json").unlink()  # the last but one: before it all can be done again
+        self.amend(job, kind)
+
+    def _refuse_rows_that_are_gone(self, job: Job, query: str) -> None:
+        for stream in job.streams:
+            if stream.source.get("source", "file") != "file":
+                raise StateError(
+                    f"the run in {self.path} is finished, and rows of {stream.name} are gone",
+                    detail=f"they came from elsewhere: {query} could not be computed from them",
+                    hint="take what is new or changed out of the file, or begin anew with run "
+                    "--fresh",
+                )
+
+    def kept(self) -> dict[str, Any]:
+        """Queries that a run before has finished and that are not computed again."""
+        return dict((self._read(KEPT) or {}).get("queries", {}))
+
+    def keep(self, queries: Mapping[str, Any]) -> None:
+        write_whole(self.home / KEPT, {"queries": dict(queries)})
 
     def restarts(self) -> list[str]:
         """Failed queries that somebody wants to go on when the run does."""

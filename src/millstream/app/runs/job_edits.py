@@ -8,7 +8,7 @@ removed.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,10 +17,12 @@ from millstream.app.config.job_changes import JobChanges
 from millstream.app.config.job_queries import JobQuery
 from millstream.app.runs.folder import RunFolder
 from millstream.client.system import Submission, System
+from millstream.control.snapshot.model import PASSING
 from millstream.core.beginning import beginning_gone
 from millstream.core.errors import UsageError
 from millstream.core.names import problem_of
 from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.views import reads_of, replacing
 from millstream.store.delivery import FileSink, Sink
 from millstream.store.sinks.opening import open_sink
 
@@ -39,17 +41,26 @@ class JobEdits:
         self._system, self._folder, self._kind, self._wrapped = system, folder, kind, wrapped
         self._file_job = job
         self._registered: dict[str, str] = {}
+        self._passing: set[str] = set()  # queries of shells: gone with them, or with the run
+        self._kept = folder.kept()  # finished before the job was edited: not computed again
         self._pauses: dict[str, bool] = folder.pauses()  # what people want instead of the file
         self._lock = threading.RLock()
 
     @property
     def job(self) -> Job:
-        """The job with what was registered while it ran."""
+        """The job with what was registered while it ran, without what was finished before."""
         added = tuple(
             JobQuery(name, cql, self._file_job.text, from_beginning=True)
             for name, cql in self._registered.items()
         )
-        return replace(self._file_job, queries=(*self._file_job.queries, *added))
+        return replace(self._file_job, queries=(*self._to_run(self._file_job), *added))
+
+    def _to_run(self, job: Job) -> list[JobQuery]:
+        return [q for q in job.queries if q.name not in self._kept]
+
+    def kept(self) -> dict[str, Any]:
+        """What a run before has told of queries that are not computed again."""
+        return dict(self._kept)
 
     # -- when a run begins or goes on -----------------------------------------------------------
 
@@ -61,12 +72,15 @@ class JobEdits:
                 system.declare(definition)
             except UsageError as error:
                 raise self._file_job.stream_mistake(definition.name, error) from None
-        edited = [q for q in self._file_job.queries if recorded.get(q.name, q.cql) != q.cql]
-        for query in self._file_job.queries:
+        wanted = self._to_run(self._file_job)
+        edited = [q for q in wanted if recorded.get(q.name, q.cql) != q.cql]
+        for query in wanted:
             poll()
             if query not in edited:
                 self._submit(query)
         for name, cql in self._folder.registered().items():
+            if name in self._kept:
+                continue
             try:
                 system.submit(Submission(name, cql, from_beginning=True))
                 self._registered[name] = cql
@@ -79,7 +93,8 @@ class JobEdits:
 
     def _submit(self, query: JobQuery) -> None:
         try:
-            self._system.submit(Submission(query.name, query.cql, from_beginning=True))
+            asked = Submission(query.name, query.cql, True, query.replicas)
+            self._system.submit(asked)
             wanted = self._pauses.get(query.name, query.paused)
             if wanted or not self._system.shared:
                 why = ASKED if query.name in self._pauses else IN_FILE
@@ -116,8 +131,11 @@ class JobEdits:
 
     # -- while it runs --------------------------------------------------------------------------
 
-    def apply(self, job: Job) -> dict[str, Any]:
-        """Makes the run one of this job; gives what was done, and what should be known."""
+    def apply(self, job: Job, *, keep: bool = False) -> dict[str, Any]:
+        """Makes the run one of this job; gives what was done, and what should be known.
+
+        With `keep`, queries whose text has changed go on under their name, with their results.
+        """
         with self._lock:
             changes = self._folder.changes(job)
             if changes.refused:
@@ -128,11 +146,17 @@ class JobEdits:
             for stream in changes.streams:
                 self._system.declare(stream)
                 self._deliver_rejects(stream)
-            for name in (*changes.dropped, *(q.name for _, q in changes.changed)):
-                self._system.drop(name)
-                self._folder.put_aside(name)
             notes = self._readers(changes)
-            for query in (*changes.added, *(q for _, q in changes.changed)):
+            anew = [
+                q
+                for _, q in changes.changed
+                if not (keep and q.name not in self._kept and self._replaced(q, notes))
+            ]
+            for name in (*changes.dropped, *(q.name for q in anew)):
+                if self._kept.pop(name, None) is None:
+                    self._system.drop(name)
+                self._folder.put_aside(name)
+            for query in (*changes.added, *anew):
                 self._submit(query)
                 self._deliver(query)
                 if gone := beginning_gone(self._system.query(query.name).start):
@@ -140,10 +164,25 @@ class JobEdits:
             self._pauses = {n: p for n, p in self._pauses.items() if n in self._registered}
             self._folder.note_pauses(self._pauses)
             for query in job.queries:  # the file has the last word
-                if query not in changes.added:
+                if query not in changes.added and query.name not in self._kept:
                     self._system.pause(query.name, query.paused, IN_FILE)
             self._file_job = job
             return {**changes.table(), "notes": notes}
+
+    def _replaced(self, query: JobQuery, notes: list[str]) -> bool:
+        """Whether a query goes on with its new text; else it is registered anew, and why is
+        noted."""
+        try:
+            self._system.submit(Submission(query.name, query.cql, replace=True))
+        except UsageError as error:
+            notes.append(f"query {query.name} is registered anew: {error.message}")
+            return False
+        return True
+
+    def foretell(self, job: Job, what: Callable[[str, str], Sequence[str]]) -> dict[str, Any]:
+        """What would become of queries whose text has changed, as `what` tells it of one."""
+        changes = self._folder.changes(job)
+        return {"notes": [line for _, q in changes.changed for line in what(q.cql, q.name)]}
 
     def _refuse_taken(self, changes: JobChanges) -> None:
         for query in changes.added:
@@ -165,16 +204,22 @@ class JobEdits:
 
     def dependants(self, name: str) -> list[str]:
         """Queries that read another one by its name."""
-        return [
-            q.name for q in self.job.queries
-            if q.name != name and f"CREATE VIEW {name} AS" in q.cql
-        ]  # fmt: skip
+        return [q.name for q in self.job.queries if q.name != name and name in reads_of(q.cql)]
 
     def register(self, name: str, cql: str) -> None:
         """A query of somebody who looks on: kept and written out as if it stood in the file."""
         with self._lock:
+            if name.startswith(PASSING):  # somebody looks on for a while: nothing is written
+                self._system.submit(Submission(name, cql, from_beginning=True))
+                self._passing.add(name)
+                return
             if problem := problem_of(name):
                 raise UsageError(problem, hint="results are written to a folder of that name")
+            if name in self._registered and replacing(cql) is not None:
+                self._system.submit(Submission(name, cql))
+                self._registered[name] = self._system.recorded()[name]
+                self._folder.register(self._registered)
+                return
             if self._folder.taken(name):
                 raise UsageError(
                     f"{self._folder.path / name} exists",
@@ -195,13 +240,16 @@ class JobEdits:
                     hint="take it out of the file, then: millstream apply FILE --run DIR",
                 )
             self._system.drop(name)
+            if name in self._passing:
+                self._passing.discard(name)
+                return
             self._registered.pop(name, None)
             self._folder.register(self._registered)
             self._folder.put_aside(name)
 
     def droppable(self, name: str) -> bool:
         """Whether it may be dropped here: those of the job file are dropped by editing that."""
-        return name in self._registered
+        return name in self._registered or name in self._passing
 
     def pause(self, name: str, wanted: bool) -> None:
         """Lets a query rest or go on; holds after a restart, until a job file says otherwise."""

@@ -51,6 +51,7 @@ class RunSettings:
     watch: Way | None = None  # only looks on
     strict: bool = False  # the first row that is rejected or late ends the run
     manager: str | None = None  # of the cluster to run on, where nothing of the above is used
+    lineage: str | None = None  # where events of OpenLineage go: a URL or a file
 
 
 class Interrupted(Exception):  # noqa: N818  (a request, not a fault)
@@ -119,6 +120,7 @@ def run_job(
             tables = _write_results(system, job, figures, folder.path, settings.format)
             seconds = time.monotonic() - started
             summary = summarise(figures, tables, folder.path, seconds=seconds, steps=system.steps)
+            summary["queries"] = edits.kept() | summary["queries"]
             if told := warnings_of(job, summary["streams"], folder.path):
                 summary["warnings"] = told
             summary |= more()
@@ -167,7 +169,7 @@ def _opened(
         from millstream.app.runs.local_run import opened, overseen  # noqa: PLC0415
 
     ways = [way for way in (settings.door, settings.watch) if way is not None]
-    with opened(job, folder, settings.master, shown) as local:
+    with opened(job, folder, settings.master, shown, settings.lineage) as local:
         edits = edits_of(local)
         yield local, overseen(local, edits, folder.home, shown, poll, settings.trace, ways), edits
 

@@ -37,6 +37,8 @@ KEPT = "qos.json"
 LIVE = "live.json"
 WISHES = "wishes"
 APPLY = "apply"  # the key of a wish for another job file
+KEEP = "keep_results"  # with it: queries that have changed go on with their results
+DRY_RUN = "dry_run"  # with it: only what would become of them
 RESTART = "restart"  # and of one for a failed query to go on
 WISH_KEYS = ("goals", "template", MAY_DROP, "query", "weight", "forget")
 LOOK_SECONDS = 0.5
@@ -74,15 +76,25 @@ class LiveRun:
     def scheduling(self) -> dict[str, Any]:
         return scheduling_figures(self.loop)
 
-    def apply(self, path: Path) -> dict[str, Any]:
-        """Makes the run one of an edited job file; all its mistakes are told before."""
+    def apply(self, path: Path, *, keep: bool = False, dry_run: bool = False) -> dict[str, Any]:
+        """Makes the run one of an edited job file, or tells what would become of its queries; all
+        its mistakes are told before."""
         job = load_job(path)
         checked = check_job(job, self.engine.compiler.analyzer)
         if checked.mistakes:
             raise JobFileError(checked.mistakes)
-        done = self.edits.apply(job)
+        if dry_run:
+            return self.edits.foretell(job, self._foretold)
+        done = self.edits.apply(job, keep=keep)
         self._file_seen = 0  # its goals may have changed with it
         return done
+
+    def _foretold(self, cql: str, query: str) -> list[str]:
+        try:
+            told = self.engine.foretell(cql, query)
+        except UsageError as error:
+            return [f"query {query} would be registered anew: {error.message}"]
+        return [] if told is None else told.lines()
 
     def restart(self, name: str) -> dict[str, Any]:
         """Lets a failed query go on where it failed."""
@@ -171,7 +183,10 @@ class LiveRun:
 
     def _obeyed(self, wish: Mapping[str, Any]) -> dict[str, Any]:
         if APPLY in wish:
-            done = self.apply(Path(str(wish[APPLY])))
+            dry_run = bool(wish.get(DRY_RUN))
+            done = self.apply(Path(str(wish[APPLY])), keep=bool(wish.get(KEEP)), dry_run=dry_run)
+            if dry_run:
+                return done
             self._shown.say(f"the job is now that of {wish[APPLY]}")
             return done
         if RESTART in wish:

@@ -20,9 +20,13 @@ from millstream.app.runs.trace import tracing
 
 
 @contextmanager
-def opened(job: Job, folder: RunFolder, master: str, shown: Display) -> Iterator[LocalSystem]:
+def opened(
+    job: Job, folder: RunFolder, master: str, shown: Display, lineage: str | None = None
+) -> Iterator[LocalSystem]:
     """An engine whose home lies in the output folder; mistakes show before anything runs."""
-    system = LocalSystem(folder.home, master, settings=job.engine, spark=job.spark, say=shown.say)
+    system = LocalSystem(
+        folder.home, master, settings=job.engine, spark=job.spark, say=shown.say, lineage=lineage
+    )
     try:
         checked = check_job(job, system.engine.compiler.analyzer)
         if checked.mistakes:

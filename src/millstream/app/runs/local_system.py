@@ -5,6 +5,7 @@ Importing this module brings Spark: whoever may do without imports it when an en
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from millstream.client.system import (
     ResultPage,
     Submission,
 )
+from millstream.control.definitions.replicas import needs_a_cluster
 from millstream.core.errors import UsageError
 from millstream.decide.schedule.quality import Specification
+from millstream.edge.telemetry.watched_engine import WatchedEngine
 from millstream.engine.costs import explained
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
@@ -32,13 +35,14 @@ from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.rule_tables import TABLE_HINT
 from millstream.language.plan.nodes import sources_of
 from millstream.language.plan.windows import BEGINNING
-from millstream.spark.attached import AttachedPlane, attached_session, inside
-from millstream.spark.plane import SparkPlane
+from millstream.spark.attached import attached_session, inside, plane_of
 from millstream.spark.session import is_ours, running, session
 from millstream.store.arrivals.appending import Rows
-from millstream.store.consumers import Consumer, subscriber
-from millstream.store.delivery import Sink
+from millstream.store.consumers import Consumer, Cursor, subscriber
+from millstream.store.delivery import Result, Sink
 from millstream.store.reach import SELF_READING
+from millstream.store.segments import Segment
+from millstream.store.sinks.result_line import Former, formers_of
 
 LOOK_S = 0.05  # between two looks at a result
 
@@ -64,6 +68,7 @@ class LocalSystem:
         spark: Mapping[str, str],
         say: Callable[[str], None] = lambda _: None,
         attach_to: Any = None,  # a user's Spark session
+        lineage: str | None = None,  # where events of OpenLineage go: a URL or a file
     ) -> None:
         user = attach_to or running()
         self.own_spark, self._attached = user is None, False
@@ -74,9 +79,10 @@ class LocalSystem:
         else:
             self._attached = not is_ours(user)
             self.spark = attached_session(user) if self._attached else user
-        plane = AttachedPlane(self.spark) if self._attached else SparkPlane(self.spark)
+        plane = plane_of(self.spark, attached=self._attached)
         self.engine = Engine(home, plane, EngineSettings(**dict(settings)))
         self.loop = Loop(self.engine)
+        self._watched = WatchedEngine(self.engine, lineage, say)
         self.working = self._closed = False
 
     def close(self) -> None:
@@ -85,6 +91,7 @@ class LocalSystem:
             self._closed = True
             if self.working:
                 self.loop.stop()
+            self._watched.close(complete=self.loop.finished.is_set() and not self.loop.failure)
             self.engine.close()
 
     def inside(self) -> AbstractContextManager[None]:
@@ -142,6 +149,8 @@ class LocalSystem:
     # -- streams --------------------------------------------------------------------------------
 
     def declare(self, stream: StreamDefinition) -> None:
+        if stream.replicas > 1:
+            raise needs_a_cluster(f"stream {stream.name}", stream.replicas)
         self.engine.add_stream(stream)
         source = self.engine.sources.get(stream.name)
         if self.working and source is not None:
@@ -190,10 +199,15 @@ class LocalSystem:
         return f"q{number}"
 
     def submit(self, query: Submission) -> RegisteredQuery:
-        made = self.engine.add_query(query.name, query.cql, from_beginning=query.from_beginning)
+        if query.replicas > 1:
+            raise needs_a_cluster(f"query {query.name}", query.replicas)
+        made = self.engine.add_query(
+            query.name, query.cql, from_beginning=query.from_beginning, replace=query.replace
+        )
         if made.plan.relation:
             self._hold_table(made)
-        self._changed()
+        if self.working:
+            self.loop.wake(at_once=False)  # a thousand of them may come one after the other
         return self.query(query.name)
 
     def _hold_table(self, query: Query) -> None:
@@ -207,7 +221,9 @@ class LocalSystem:
 
     def explain(self, cql: str) -> str:
         """What a query means, what it would share with those that run, and what that costs."""
-        return explained(self.engine, self.engine.plan(cql))
+        told = explained(self.engine, self.engine.plan(cql))
+        change = self.engine.foretell(cql)
+        return told if change is None else "\n".join([told, "replacing", *change.lines()])
 
     def query(self, name: str) -> RegisteredQuery:
         known = self.engine.queries.get(name)
@@ -227,10 +243,12 @@ class LocalSystem:
         )
 
     def queries(self) -> Sequence[str]:
-        return list(self.engine.queries)
+        return [n for n in self.engine.queries if not self.engine.replacements.is_candidate(n)]
 
     def recorded(self) -> Mapping[str, str]:
-        return {str(row["name"]): str(row["cql"]) for row in self.engine.ledger.queries()}
+        ledger, waiting = self.engine.ledger, self.engine.replacements
+        names = [str(row["name"]) for row in ledger.queries()]
+        return {n: waiting.wanted_text(n) for n in names if not waiting.is_candidate(n)}
 
     def forget_leftovers(self) -> None:
         """Queries that nobody has declared again would hold streams for nobody."""
@@ -318,20 +336,42 @@ class LocalSystem:
 
 
 class LedgerReader:
-    """A result in this process, from the query's own cursor on."""
+    """A result in this process, from the query's own cursor on.
+
+    Where a query has taken another's place, first come the rows that the other one has given.
+    """
 
     def __init__(self, system: LocalSystem, query: RegisteredQuery) -> None:
-        self._system, self._query = system, query
+        self._system, self._name = system, query.name
+        self._ledger = system.engine.ledger
         self._consumer = subscriber(query.name)
-        ledger = system.engine.ledger
-        self.following, self._watermark = ledger.cursor(self._consumer, query.stream)
+        self.following, self._watermark = self._ledger.cursor(self._consumer, query.stream)
+        for former, place in self._formers():
+            if former.segments(self._ledger, place.next):
+                self.following = min(self.following, place.next)
         self.ended = self.idle = False
+
+    def _formers(self) -> Iterator[tuple[Former, Cursor]]:
+        """Streams that the result was made of before and that are not read to their end."""
+        for former in formers_of(self._ledger, self._name):
+            place = self._ledger.consumers(former.stream).get(self._consumer)
+            if place is not None:
+                yield former, place
+
+    def _waiting(self) -> tuple[Result, list[Segment]]:
+        """What is next."""
+        result = self._system.query(self._name).result
+        for former, _ in self._formers():
+            if found := former.segments(self._ledger, self.following):
+                return replace(result, stream=former.stream, columns=former.columns), found
+        begin = self._ledger.cursor(self._consumer, result.stream).next
+        return result, self._ledger.segments(result.stream, max(begin, self.following))
 
     def pages(self, wait_s: float = 0.0) -> Iterator[ResultPage]:
         """All that has come, as one page."""
         engine, loop = self._system.engine, self._system.loop
         self.ended = loop.finished.is_set()  # asked first: what comes later is not yet looked at
-        segments = engine.ledger.segments(self._query.stream, self.following)
+        result, segments = self._waiting()
         self.idle = not segments
         if not segments:
             self._system.check()
@@ -344,11 +384,14 @@ class LedgerReader:
         shown = None
         if tables:
             merged = pa.concat_tables(tables, promote_options="permissive")
-            shown = self._query.result.shown(merged)
+            shown = result.shown(merged)
         yield ResultPage(segments[0].first, segments[-1].last, shown)
 
     def acknowledge(self) -> None:
-        engine, stream = self._system.engine, self._query.stream
-        with engine.ledger.transaction() as ledger:
-            ledger.set_cursor(self._consumer, stream, self.following, self._watermark)
+        engine, stream = self._system.engine, self._system.query(self._name).stream
+        with self._ledger.transaction() as ledger:
+            for former, _ in self._formers():
+                ledger.set_cursor(self._consumer, former.stream, self.following, self._watermark)
+            if self.following > ledger.cursor(self._consumer, stream).next:
+                ledger.set_cursor(self._consumer, stream, self.following, self._watermark)
         engine.maintenance.retain([stream])

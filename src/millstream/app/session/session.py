@@ -78,6 +78,7 @@ class Session:
         verify: str | bool = True,  # a manager's certificate
         settings: Mapping[str, Any] | None = None,
         spark: Any = None,  # settings of one that it starts, or a session that runs already
+        lineage: str | None = None,  # where events of OpenLineage go: a URL or a file
     ) -> None:
         self._producer = f"session-{uuid.uuid4().hex[:12]}"
         self._local: LocalSystem | None = None
@@ -85,7 +86,9 @@ class Session:
         self.system: System
         with ExitStack() as opened:
             if manager is None:
-                self._local = self.system = self._engine(opened, home, master, settings, spark)
+                self._local = self.system = self._engine(
+                    opened, home, master, settings, spark, lineage
+                )
             elif home is None and settings is None and spark is None:
                 self.system = ClusterSystem(manager, token=token, verify=verify)
                 opened.callback(self.system.close)
@@ -98,7 +101,7 @@ class Session:
 
     def _engine(
         self, opened: ExitStack, home: str | Path | None, master: str,
-        settings: Mapping[str, Any] | None, spark: Any,
+        settings: Mapping[str, Any] | None, spark: Any, lineage: str | None,
     ) -> "LocalSystem":  # fmt: skip
         # it brings Spark, which a session on a cluster does without
         with told_where_missing():
@@ -111,7 +114,9 @@ class Session:
         opened.enter_context(FolderLock(self.home))
         user = None if spark is None or isinstance(spark, Mapping) else spark
         set_ = spark if isinstance(spark, Mapping) else {}
-        system = LocalSystem(self.home, master, settings=settings or {}, spark=set_, attach_to=user)
+        system = LocalSystem(
+            self.home, master, settings=settings or {}, spark=set_, attach_to=user, lineage=lineage
+        )
         if system.own_spark:
             opened.callback(system.spark.stop)
         opened.callback(system.close)

@@ -13,6 +13,7 @@ from typing import Any
 
 from millstream.app.session import Session
 from millstream.control.snapshot.model import (
+    PASSING,
     DecisionSnapshot,
     Explanation,
     Snapshot,
@@ -87,7 +88,7 @@ class Backend:
         if read and all(_finite(stream) for stream in read):
             yield from self._over_files(cql, read)
             return
-        name = f"shell_{uuid.uuid4().hex[:8]}"
+        name = f"{PASSING}{uuid.uuid4().hex[:8]}"
         decision = self.create_query(name, cql)
         if decision.kind == "refusal":
             raise UsageError(decision.sentence, detail=decision.reason)
@@ -143,6 +144,10 @@ class Backend:
 
     def restart(self, name: str) -> None:
         self._source.restart(name)
+
+    def act(self, action: str, name: str) -> str:
+        """Pauses or resumes a query; says what was done."""
+        return self._source.act(action, name)
 
     def drop(self, name: str) -> None:
         self._source.drop(name)

@@ -19,6 +19,7 @@ from millstream.language.cql.parsing.parser import (
     split,
 )
 from millstream.language.cql.system_streams import COLUMNS
+from millstream.language.cql.views import own_text
 
 WIDTH_MAX = 60
 DEPTH_MAX = 8  # of files that name files
@@ -38,7 +39,21 @@ def complete(text: str) -> bool:
     spoken = as_command(stripped)
     if spoken and not spoken.startswith(r"\explain"):  # a query may go on in the next line
         return True
-    return stripped.startswith("\\") or finished(stripped)
+    return stripped.startswith("\\") or finished(stripped) or bool(command_at_end(stripped))
+
+
+def command_at_end(text: str) -> str:
+    r"""The command in the last line of a statement that is not finished; empty where there is none.
+
+    >>> command_at_end("SELECT a" + chr(10) + "exit"), command_at_end("SELECT a" + chr(10) + r"\?")
+    ('\\q', '\\?')
+    """
+    *above, last = text.strip().splitlines() or [""]
+    if not above or finished(text):
+        return ""
+    bare = last.strip()
+    command = bare if bare.startswith("\\") else as_command(bare)
+    return command if command.partition(" ")[0] in COMMANDS else ""
 
 
 class Interpreter:
@@ -55,6 +70,8 @@ class Interpreter:
             r"\tail": self._tail,
             r"\alarms": self._alarms,
             r"\restart": self._restart,
+            r"\pause": self._pause,
+            r"\resume": self._resume,
             r"\drop": self._drop,
             r"\push": self._push,
             r"\i": self._include,
@@ -69,6 +86,10 @@ class Interpreter:
             self._command(stripped)
             return
         if spoken := as_command(stripped):
+            self._command(spoken)
+            return
+        if spoken := command_at_end(stripped):
+            self._write("the statement before it is not finished, and was put away")
             self._command(spoken)
             return
         for statement in split(stripped):
@@ -106,7 +127,10 @@ class Interpreter:
         )
         for name, words in COMMANDS.items():
             self._write(f"  {name:<10}{words}")
-        self._write("SHOW, DESCRIBE NAME, DROP NAME, EXPLAIN SELECT ..., help and exit do as well.")
+        self._write(
+            "SHOW, DESCRIBE NAME, PAUSE NAME, RESUME NAME, DROP NAME, EXPLAIN SELECT ..., help and "
+            "exit do as well."
+        )
 
     def _leave(self, _: str) -> None:
         raise Leave
@@ -118,7 +142,9 @@ class Interpreter:
             return
         streams = [(s.name, s.source, s.rows, len(s.columns)) for s in snapshot.streams]
         self._table(("stream", "source", "rows", "columns"), streams, "no stream is declared")
-        queries = [(q.name, q.state, q.rows, " ".join(q.cql.split())) for q in snapshot.queries]
+        queries = [
+            (q.name, q.state, q.rows, " ".join(own_text(q.cql).split())) for q in snapshot.queries
+        ]
         self._write("")
         self._table(("query", "state", "rows", "text"), queries, "no query is registered")
         self._write(f"\nabout the system itself: {', '.join(sorted(COLUMNS))}")
@@ -143,6 +169,11 @@ class Interpreter:
         for query in snapshot.queries:
             if query.name == name:
                 self._write(query.cql.strip())
+                readers = [q.name for q in snapshot.queries if name in q.reads]
+                if query.reads:
+                    self._write(f"reads {', '.join(query.reads)}")
+                if readers:
+                    self._write(f"is read by {', '.join(readers)}")
                 self._write(f"{query.state}{': ' + query.reason if query.reason else ''}")
                 self._write(query.plan)
                 return
@@ -164,9 +195,18 @@ class Interpreter:
         self._backend.restart(name)
         self._write(f"query {name} goes on")
 
+    def _pause(self, name: str) -> None:
+        self._write(self._backend.act("pause", name))
+
+    def _resume(self, name: str) -> None:
+        self._write(self._backend.act("resume", name))
+
     def _drop(self, name: str) -> None:
+        readers = [q.name for q in self._backend.snapshot().queries if name in q.reads]
         self._backend.drop(name)
         self._write(f"query {name} is gone")
+        for reader in readers:
+            self._write(f"query {reader} reads {name} as it was, and goes on with that")
 
     def _push(self, rest: str) -> None:
         stream, _, text = rest.partition(" ")

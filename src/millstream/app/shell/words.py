@@ -11,6 +11,8 @@ COMMANDS: Mapping[str, str] = {
     r"\tail": "results of a query as they come: \\tail NAME; Ctrl-C ends it",
     r"\alarms": "what needs attention, since when, and what to do",
     r"\restart": "let a failed query go on where it failed: \\restart NAME",
+    r"\pause": "let a query rest; its rows are kept: \\pause NAME",
+    r"\resume": "let it go on: \\resume NAME",
     r"\drop": "end a query: \\drop NAME",
     r"\push": 'a row for a stream without source: \\push NAME {"column": 1}',
     r"\i": "statements of a file: \\i FILE",
@@ -26,9 +28,11 @@ SPOKEN: tuple[tuple[str, str], ...] = (
     (r"desc(?:ribe)?(?:\s+(?:stream|query|table))?\s+(?P<rest>\S+)", r"\d"),
     (r"drop(?:\s+query)?\s+(?P<rest>\S+)", r"\drop"),
     (r"restart(?:\s+query)?\s+(?P<rest>\S+)", r"\restart"),
+    (r"(?:pause|suspend)(?:\s+query)?\s+(?P<rest>\S+)", r"\pause"),
+    (r"resume(?:\s+query)?\s+(?P<rest>\S+)", r"\resume"),
     (r"explain\s+(?P<rest>.+)", r"\explain"),
 )
-OF_QUERIES = (r"\tail", r"\restart", r"\drop")
+OF_QUERIES = (r"\tail", r"\restart", r"\pause", r"\resume", r"\drop")
 NAMED = (r"\d", *OF_QUERIES, r"\push")  # commands that take a name
 
 

@@ -38,6 +38,19 @@ class Survey:
     used: Mapping[str, int]  # by operator: how many queries run on it
     distances: dict[tuple[str, ...], Matrix | None]  # by nodes, as asked for
 
+    def between(self, state: ManagerState, nodes: tuple[str, ...]) -> Matrix | None:
+        if nodes not in self.distances:
+            self.distances[nodes] = distances_ms(state, nodes)
+        return self.distances[nodes]
+
+    def apart(self, state: ManagerState, one: str, other: str) -> float:
+        """How far two processors are from each other."""
+        nodes = tuple(sorted(state.processors))
+        if one == other or one not in nodes or other not in nodes:
+            return 0.0
+        known = self.between(state, nodes)
+        return UNKNOWN_MS if known is None else float(known[nodes.index(one), nodes.index(other)])
+
 
 def survey(state: ManagerState) -> Survey:
     known = estimates(state, {})
@@ -110,22 +123,33 @@ def query_tree(state: ManagerState, name: str, seen: Survey | None = None) -> Qu
         raise UsageError(
             f"all of query {name} is shared with others", detail="what several read stays"
         )
+    bound = None if query.latency_s is None else query.latency_s * 1000
+    proxies = sites(state, query.deliver_to)
+    return problem_of(state, query, query.result, free, proxies, bound, seen)
+
+
+def problem_of(
+    state: ManagerState,
+    query: Query,
+    root: str,
+    free: set[str],
+    proxies: tuple[str, ...],
+    bound: float | None,
+    seen: Survey,
+) -> QueryTree:
+    """The problem of what leads to a root, as far down as operators are free to move."""
     rates = seen.rates
-    inputs, sources, streams = _reading(state, query, free, rates)
+    inputs, sources, streams = _reading(state, query, root, free, rates)
     operators = [(o, inputs[o], rates.get(o, 0.0)) for o in inputs]
     running = {o: state.operators[o].processor for o in inputs}
-    proxies = sites(state, query.deliver_to)
     fixed = {s.host for s in sources if s.host is not None}
     nodes = _nodes(state, {*fixed, *running.values(), *proxies})
-    if nodes not in seen.distances:
-        seen.distances[nodes] = distances_ms(state, nodes)
-    known = seen.distances[nodes]
+    known = seen.between(state, nodes)
     matrix = UNKNOWN_MS * (1.0 - np.eye(len(nodes))) if known is None else known
-    bound = None if query.latency_s is None else query.latency_s * 1000
-    problem = network_tree(nodes, matrix, sources, operators, query.result, proxies[0], bound)
+    problem = network_tree(nodes, matrix, sources, operators, root, proxies[0], bound)
     base = seen.known
     return QueryTree(
-        name,
+        query.name,
         problem,
         proxies,
         running,
@@ -163,13 +187,13 @@ def _movable(state: ManagerState, query: Query, seen: Survey) -> set[str]:
 
 
 def _reading(
-    state: ManagerState, query: Query, free: set[str], rates: Mapping[str, float]
+    state: ManagerState, query: Query, root: str, free: set[str], rates: Mapping[str, float]
 ) -> tuple[dict[str, tuple[str, ...]], tuple[Stream, ...], dict[str, str]]:
-    """From the result downwards: inputs of what may move, and what is read as it is."""
+    """From the root downwards: inputs of what may move, and what is read as it is."""
     inputs: dict[str, tuple[str, ...]] = {}
     sources: list[Stream] = []
     streams: dict[str, str] = {}
-    pending = [query.result]
+    pending = [root]
     while pending:
         name = pending.pop()
         read: list[str] = []

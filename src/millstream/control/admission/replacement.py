@@ -11,13 +11,20 @@ nothing. Every decision is a sentence; carrying it out is the manager's ordinary
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from millstream.control.admission.parts import Part, moved, shared_parts
 from millstream.control.admission.query_tree import QueryTree, Survey, query_tree, survey
 from millstream.control.manager.events import RequestMove
 from millstream.control.manager.state import ManagerState
 from millstream.control.manager.turn import Turn
 from millstream.core.errors import UsageError
+from millstream.core.placement import Placement
 from millstream.decide.place.check import cost_and_delay
-from millstream.decide.place.network.replacement import Patience, Replacement, reconsider
+from millstream.decide.place.network.replacement import (
+    Patience,
+    Replacement,
+    reconsider,
+    weighed,
+)
 from millstream.decide.place.problem import within
 
 REST = 3  # looks that a query is left alone after one of its operators was moved
@@ -28,12 +35,13 @@ ROOM = 0.9  # of a processor's CPU that is given away
 class Proposal:
     """What becomes of one query: moves by (from, to), or none; why, in a sentence."""
 
-    query: str
+    query: str  # or the operator that several share
     moves: Mapping[str, tuple[str, str]]
     sentence: str
     reason: str
     cost_now: float = 0.0
     cost_then: float = 0.0
+    reader: str = ""  # of a shared operator: the first query that has it
 
     def wishes(self) -> tuple[RequestMove, ...]:
         """One move for each processor that gets something."""
@@ -52,9 +60,45 @@ def proposals(state: ManagerState, *, gain: float | None = None) -> tuple[Propos
             continue
         proposal = propose(table, name, gain=gain, seen=seen)
         found.append(proposal)
-        if proposal.moves:
-            table = _after(table, proposal)
+        table = moved(table, proposal.moves)
+    for part in tuple(shared_parts(table, seen)):
+        proposal = propose_part(table, part, part.cheapest(), seen, gain=gain)
+        found += [proposal] if proposal.moves else []
+        table = moved(table, proposal.moves)
     return tuple(found)
+
+
+def propose_part(
+    state: ManagerState,
+    part: Part,
+    placement: Placement,
+    seen: Survey,
+    *,
+    gain: float | None = None,
+    rests: bool = False,
+) -> Proposal:
+    """Keep a part where it is, or go to a placement that somebody has found for it."""
+    settings = state.settings
+    what = f"what {' and '.join(part.queries)} share" if part.shared else f"query {part.id}"
+    if not part.measured:
+        return _kept(part.id, "what it reads has not been measured yet", what=what)
+    now = part.judged(part.running)
+    patience = Patience(
+        settings.replace_gain if gain is None else gain,
+        settings.replace_s or Patience().horizon_s,
+        part.state_bytes,
+    )
+    decision = weighed(part.problem, part.running, placement, now, part.judged(placement), patience)
+    if not decision.moves:
+        return _kept(part.id, decision.reason, decision, what)
+    late = not within(now.delay, part.problem.latency_bound)
+    if not late and (rests or _restless(state, part.running)):
+        return _kept(part.id, "it was moved a short while ago", decision, what)
+    full = _no_room(state, decision, seen)
+    if full:
+        return _kept(part.id, full, decision, what)
+    proposal = _anew(state, part.id, decision, what, late=late)
+    return replace(proposal, reader=part.queries[0])
 
 
 def propose(
@@ -86,17 +130,23 @@ def propose(
     if not decision.moves:
         return _kept(name, decision.reason, decision)
     late = _broken(tree)
-    if not late and _restless(state, tree):
+    if not late and _restless(state, tree.running):
         return _kept(name, "it was moved a short while ago", decision)
     full = _no_room(state, decision, seen)
     if full:
         return _kept(name, full, decision)
+    return _anew(state, name, decision, f"query {name}", late=late)
+
+
+def _anew(
+    state: ManagerState, name: str, decision: Replacement, what: str, *, late: bool
+) -> Proposal:
     saved = 1 - decision.cost_then / decision.cost_now if decision.cost_now else 0.0
     reason = decision.reason if late else f"traffic x distance falls by {saved:.0%}"
     labels = "; ".join(
         f"{state.operators[o].label or o} from {a} to {b}" for o, (a, b) in decision.moves.items()
     )
-    sentence = f"query {name} is placed anew: {labels}"
+    sentence = f"{what} is placed anew: {labels}"
     return Proposal(name, decision.moves, sentence, reason, decision.cost_now, decision.cost_then)
 
 
@@ -116,20 +166,22 @@ def review(turn: Turn) -> tuple[RequestMove, ...]:
         turn.in_table("proposed", proposal.query, said)
         if not proposal.moves:
             continue
+        about = ("query", proposal.reader or proposal.query)
         if state.settings.replace:
-            turn.decide("notice", said, proposal.reason, about=("query", proposal.query))
+            turn.decide("notice", said, proposal.reason, about=about)
             wishes += proposal.wishes()
         elif said != known:  # the same wish is told once
             would = said.replace(" is placed anew", " would be placed anew", 1)
-            turn.decide("notice", would, proposal.reason, about=("query", proposal.query))
-    for gone in state.proposed.keys() - state.queries.keys():
+            turn.decide("notice", would, proposal.reason, about=about)
+    for gone in state.proposed.keys() - state.queries.keys() - state.operators.keys():
         turn.remove("proposed", gone)
     return tuple(wishes)
 
 
-def _kept(name: str, reason: str, decision: Replacement | None = None) -> Proposal:
+def _kept(name: str, reason: str, decision: Replacement | None = None, what: str = "") -> Proposal:
     costs = (decision.cost_now, decision.cost_now) if decision else (0.0, 0.0)
-    return Proposal(name, {}, f"query {name} stays where it is: {reason}", reason, *costs)
+    what = what or f"query {name}"
+    return Proposal(name, {}, f"{what} stays where it is: {reason}", reason, *costs)
 
 
 def _broken(tree: QueryTree) -> bool:
@@ -137,11 +189,11 @@ def _broken(tree: QueryTree) -> bool:
     return not within(delay, tree.problem.latency_bound)
 
 
-def _restless(state: ManagerState, tree: QueryTree) -> bool:
+def _restless(state: ManagerState, running: Placement) -> bool:
     """Whether an operator of the tree was moved within the last few looks."""
     since_s = state.now_s - REST * state.settings.replace_s
     return any(
-        move.begun_s > since_s and not tree.running.keys().isdisjoint(move.operators)
+        move.begun_s > since_s and not running.keys().isdisjoint(move.operators)
         for move in state.moves.values()
     )
 
@@ -160,10 +212,3 @@ def _no_room(state: ManagerState, decision: Replacement, seen: Survey) -> str:
         if load.get(target, 0.0) > room:
             return f"{target} has no room: {load[target]:.2f} of {room:.2f} CPU would be needed"
     return ""
-
-
-def _after(state: ManagerState, proposal: Proposal) -> ManagerState:
-    operators = dict(state.operators)
-    for name, (_, target) in proposal.moves.items():
-        operators[name] = replace(operators[name], processor=target)
-    return replace(state, operators=operators)

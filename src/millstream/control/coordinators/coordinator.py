@@ -60,8 +60,7 @@ def step(state: PeerState, event: Event) -> Step:
     """What a peer does next."""
     match event:
         case Submit():
-            tree = TreeState(event.tree, event.settings, event.levels, "mapping", event.now_s)
-            return _begin(state, tree)
+            return _submitted(state, event)
         case Withdraw():
             return _withdrawn(state, event.tree)
         case Received():
@@ -74,6 +73,17 @@ def step(state: PeerState, event: Event) -> Step:
             return _tick(state, event.now_s)
         case _:
             assert_never(event)
+
+
+def _submitted(state: PeerState, event: Submit) -> Step:
+    """A new tree, or one that stands already with the rates and places of now."""
+    tree = TreeState(event.tree, event.settings, event.levels, "mapping", event.now_s)
+    known = state.trees.get(event.tree.id)
+    if known is not None:
+        settings = replace(tree.settings, epoch=known.settings.epoch + 1)
+        former = tuple(sorted({*known.former, *known.members}))
+        tree = replace(tree, settings=settings, former=former)
+    return _begin(state, tree)
 
 
 def _received(state: PeerState, event: Received) -> Step:
@@ -102,6 +112,8 @@ def _received(state: PeerState, event: Received) -> Step:
             awaiting = zone.awaiting - {message.origin}
             known = replace(zone, view=view, awaiting=awaiting)
             return _advance(state, known, message.zone, event.now_s)
+        case OperatorMapped() if message.configuration.location != state.name:
+            return state, ()  # it was meant for somebody whom the overlay does not find
         case OperatorMapped():
             return _hosts(
                 state,
@@ -189,7 +201,9 @@ def _begin(state: PeerState, tree: TreeState) -> Step:
 def _begin_at_source(state: PeerState, message: Map, route: tuple[str, ...]) -> Step:
     """A source adds the peers on its route and its own way to the proxy, and passes MAP on."""
     settings = message.settings
-    met = tuple(peer for peer in route if peer not in (state.name, settings.proxy))
+    if message.configuration is None or message.configuration.location != state.name:
+        return state, ()  # it was meant for somebody whom the overlay does not find
+    met = tuple(peer for peer in route if peer not in (state.name, *settings.read_at))
     begun = replace(
         message,
         candidates=met if settings.algorithm == "in_network" else (),
@@ -198,9 +212,9 @@ def _begin_at_source(state: PeerState, message: Map, route: tuple[str, ...]) -> 
     )
     if settings.algorithm == "edge" and settings.latency_bound is None:
         return state, (_forward(begun),)
-    if state.name == settings.proxy:
+    if settings.read_at == (state.name,):
         return _probed(state, Probed(begun, ((state.name, 0.0),)))
-    return state, (Probe((settings.proxy,), begun),)
+    return state, (Probe(settings.read_at, begun),)
 
 
 def _forward(message: Map) -> Send:
@@ -219,9 +233,11 @@ def _probed(state: PeerState, event: Probed) -> Step:
             view = tuple((state.name, to, ms) for to, ms in event.distances if to != state.name)
             configuration = reason.configuration
             if reason.settings.latency_bound is not None:
-                # An unanswered probe leaves the source without a known way to the proxy.
-                delay = dict(event.distances).get(reason.settings.proxy)
-                configuration = None if delay is None else Configuration(state.name, 0.0, (delay,))
+                # An unanswered probe leaves the source without a known way to who reads the result.
+                ways = dict(event.distances)
+                known = all(end in ways for end in reason.settings.timed_at)
+                delay = max(ways.get(end, 0.0) for end in reason.settings.timed_at)
+                configuration = Configuration(state.name, 0.0, (delay,)) if known else None
             return state, (_forward(replace(reason, configuration=configuration, view=view)),)
         case _:
             assert_never(reason)
@@ -291,7 +307,10 @@ def _completed(
         phase="placed",
         since_s=now_s,
         attempts=1,
-        members=(*members, state.name),
+        # a child that was moved on may lie wherever its zone, or the proxy, had a place for it
+        members=tuple(
+            sorted({*members, *zone.settings.candidates, *zone.settings.read_at, state.name})
+        ),
         former=(),
     )
     report = Report(

@@ -5,11 +5,13 @@ asks the transport to send and to measure. A processor needs only hand it what a
 and call `tick` now and then. Nothing is sent while the lock is held, so that two processors may
 talk to each other at once.
 
-Processors know each other by name, so a zone's coordinator is found without routing: the
-processor with the highest digest of (zone, name) owns it, and a zone of one that fails falls to
-another while all other zones stay where they are (rendezvous hashing). Messages then meet no
-peers on their way; In-Network's candidates are named by the proxy instead. They travel in every
-message of the tree, and zones are looked up among them, so that all who take part agree.
+A zone's coordinator is found in one of two ways (`Settings.finding`). By `hash`: processors know
+each other by name, and the one with the highest digest of (zone, name) owns the zone; the zone of
+one that fails falls to another while all other zones stay where they are (rendezvous hashing).
+Messages then meet no processors on their way; In-Network's candidates are named by the proxy. They
+travel in every message of the tree, and zones are looked up among them, so that all who take part
+agree. By `routes`: messages to zones and to sources go from processor to processor along the
+overlay, each knowing its own distances only, and those met on the way are candidates (section 4.4).
 """
 
 from collections import Counter, deque
@@ -20,6 +22,7 @@ from threading import Lock
 from typing import Protocol
 
 from millstream.control.coordinators.coordinator import step
+from millstream.control.coordinators.overlay import next_hop
 from millstream.control.coordinators.state import (
     Action,
     Event,
@@ -39,7 +42,13 @@ from millstream.control.coordinators.state import (
     Withdraw,
 )
 from millstream.control.coordinators.zones import Tree
-from millstream.control.protocol.coordinator_messages import InvalidateMap, Message, Settings
+from millstream.control.protocol.coordinator_messages import (
+    InvalidateMap,
+    Message,
+    Routed,
+    Settings,
+    TreeMessage,
+)
 
 
 class Transport(Protocol):
@@ -50,6 +59,9 @@ class Transport(Protocol):
 
     def probe(self, targets: Sequence[str]) -> Mapping[str, float]:
         """Distances from here in ms, of the targets that answer."""
+
+    def near(self) -> Mapping[str, float]:
+        """Those whom routes may go through, with their distances as far as they are known here."""
 
     def now_s(self) -> float: ...
 
@@ -68,6 +80,7 @@ def zone_owner(zone: str, peers: Sequence[str]) -> str:
 
 
 TREES_COUNTED = 200
+ROUTE_MAX = 160  # as many bits as an identifier has
 
 
 @dataclass(slots=True)
@@ -99,7 +112,9 @@ class PlacementDriver:
 
     def submit(self, tree: Tree, settings: Settings, levels: int = 1) -> None:
         """Places a tree with this processor as its proxy; all processors are candidates."""
-        known = settings.candidates or tuple(sorted(self._peers()))
+        known = settings.candidates
+        if settings.finding == "hash":
+            known = known or tuple(sorted(self._peers()))
         asked = replace(settings, proxy=self._state.name, candidates=known)
         self._feed(Submit(tree, asked, levels, self._transport.now_s()))
 
@@ -108,7 +123,12 @@ class PlacementDriver:
 
     def receive(self, message: Message) -> None:
         """A message from another processor."""
-        self._feed(Received(message, (), self._transport.now_s()))
+        if isinstance(message, Routed):
+            route = (*message.route, self._state.name)
+            for event in self._routed(message.message, message.key, message.level, route):
+                self._feed(event)
+        else:
+            self._feed(Received(message, (), self._transport.now_s()))
         with self._lock:
             self._counted(message.settings.tree).received += 1
 
@@ -118,10 +138,11 @@ class PlacementDriver:
     def tick(self) -> None:
         self._feed(Tick(self._transport.now_s()))
 
-    def running(self, tree: str) -> tuple[str, ...]:
-        """The operators of a tree that are placed here."""
+    def running(self, tree: str, epoch: int = 0) -> tuple[str, ...]:
+        """The operators of a tree that are placed here, by its mapping of an epoch or a later."""
         with self._lock:
-            return tuple(sorted(self._state.running(tree)))
+            found = self._state.running(tree)
+            return tuple(sorted(o for o, hosted in found.items() if hosted.epoch >= epoch))
 
     def counts(self, tree: str) -> TreeCounts:
         """What this processor sent, took up and measured for a tree so far."""
@@ -134,6 +155,16 @@ class PlacementDriver:
         with self._lock:
             keys = (*self._state.zones, *self._state.hosted)
             return frozenset(self._state.trees).union(tree for tree, _ in keys)
+
+    def zones(self, tree: str, epoch: int = 0) -> dict[str, int]:
+        """The zones of a tree that this processor coordinates, by its mapping of an epoch or a
+        later one; with that epoch."""
+        with self._lock:
+            return {
+                zone: known.settings.epoch
+                for (name, zone), known in sorted(self._state.zones.items(), key=lambda z: z[0])
+                if name == tree and known.zone is not None and known.settings.epoch >= epoch
+            }
 
     def forget(self, tree: str) -> None:
         """Drops all that is known of a tree whose proxy has not been heard for long."""
@@ -161,6 +192,10 @@ class PlacementDriver:
 
     def _perform(self, action: Action) -> list[Event]:
         match action:
+            case Send(ToZone(key), message) | Send(ToPeer(key, routed=True), message) if (
+                message.settings.finding == "routes"
+            ):
+                return self._routed(message, key, 0, (self._state.name,))
             case Send(ToZone(zone), message):
                 among = message.settings.candidates or self._peers()
                 return self._send(zone_owner(zone, among), message)
@@ -177,8 +212,19 @@ class PlacementDriver:
                 self._on_outcome(action)
         return []
 
+    def _routed(
+        self, message: TreeMessage, key: str, level: int, route: tuple[str, ...]
+    ) -> list[Event]:
+        """One hop further; or it has arrived, and those on its route are known."""
+        here = self._state.name
+        hop = next_hop(here, key, level, self._transport.near())
+        if hop is None or key == here or len(route) > ROUTE_MAX:
+            return [Received(message, route, self._transport.now_s())]
+        peer, level = hop
+        return self._send(peer, Routed(message, key, level, route))
+
     def _send(self, peer: str, message: Message) -> list[Event]:
-        if peer == self._state.name:
+        if peer == self._state.name and not isinstance(message, Routed):
             return [Received(message, (), self._transport.now_s())]
         with self._lock:
             self._counted(message.settings.tree).sent[message.do] += 1

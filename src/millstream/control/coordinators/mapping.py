@@ -1,8 +1,8 @@
 """How a coordinator places one operator, from what its messages told it (seed 003, section 4).
 
 The placement mechanism of section 3 over the few places that a coordinator knows: where its
-children lie, common places, the sources below (Edge+), peers met on routes (In-Network), and the
-proxy. Distances come from the view it has gathered; what is missing is asked for first
+children lie, common places, the sources below (Edge+), peers met on routes (In-Network), and where
+the result is read. Distances come from the view it has gathered; what is missing is asked for first
 (`missing_pairs`). Pure: tables in, a table out.
 """
 
@@ -13,6 +13,7 @@ from math import inf
 from millstream.control.protocol.coordinator_messages import Configuration, Settings, ZoneOperator
 
 View = Mapping[tuple[str, str], float]
+CLEARLY = 0.99  # of the direct way: a detour must be shorter than that to be one
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def places(
     candidates: Sequence[str],
 ) -> tuple[str, ...]:
     """The places at which an operator's cost is worth computing."""
-    found = {settings.proxy, *wanted, *operator.common, *(child.best for child in children)}
+    found = {*settings.read_at, *wanted, *operator.common, *(child.best for child in children)}
     if settings.algorithm != "edge":
         found.update(place for child in children for place in child.descendants)
     if settings.algorithm == "in_network":
@@ -66,7 +67,7 @@ def missing_pairs(
             yield from _unknown(view, (child.best,), at)
         if bounded or root:
             for place in at:
-                yield from _unknown(view, (place,), (settings.proxy,))
+                yield from _unknown(view, (place,), settings.read_at)
     if aware:  # the fourth case of Edge+: between places below different children
         for child in children:
             for other in children:
@@ -100,7 +101,8 @@ class _Mapper:
         return distance(self.view, origin, target)
 
     def to_proxy(self, place: str) -> float:
-        return distance(self.view, place, self.settings.proxy)
+        """The way on, to the farthest who reads the result in time."""
+        return max(distance(self.view, place, end) for end in self.settings.timed_at)
 
     def shipped(self, child: Table, origin: str, place: str) -> Configuration | None:
         """The child at `origin`, the operator at `place`: cost and delays as they arrive."""
@@ -124,10 +126,12 @@ class _Mapper:
         return Configuration(origin, cost, delays)
 
     def outgoing(self, place: str) -> float:
-        """The root's edge to the proxy, missing in the seed's objective (1)."""
-        if not self.root or place == self.settings.proxy or not self.operator.rate:
+        """The root's edge to the proxy, missing in the seed's objective (1); a shared operator has
+        one to every processor that reads it."""
+        ends = [end for end in self.settings.read_at if end != place]
+        if not self.root or not ends or not self.operator.rate:
             return 0.0
-        return self.operator.rate * self.weight(place, self.settings.proxy)
+        return self.operator.rate * sum(self.weight(place, end) for end in ends)
 
     def offer(self, place: str, parts: Sequence[Configuration | None]) -> None:
         """Takes a configuration if it is the cheapest for its place so far."""
@@ -186,7 +190,7 @@ def _choose(mapper: _Mapper, candidates: Sequence[str]) -> str | None:
     for child in mapper.children:
         rate_at[child.best] = rate_at.get(child.best, 0.0) + child.rate
     heaviest = max(sorted(rate_at), key=lambda place: rate_at[place])
-    options = [*mapper.operator.common, heaviest, mapper.settings.proxy]
+    options = [*mapper.operator.common, heaviest, *mapper.settings.read_at]
     best = mapper.cheapest(options)
     if best is None or mapper.settings.algorithm == "edge":
         return best
@@ -197,7 +201,9 @@ def _choose(mapper: _Mapper, candidates: Sequence[str]) -> str | None:
     best = mapper.cheapest([*options, *descendants])
     if best is None or mapper.settings.algorithm == "edge_plus":
         return best
-    return mapper.cheapest([best, *_between(mapper, candidates)])
+    if mapper.root and len(mapper.settings.read_at) > 1:  # it may pay to lie among the readers
+        return mapper.cheapest([best, *candidates, mapper.settings.proxy])
+    return mapper.cheapest([best, *_between(mapper, candidates), *_detours(mapper, candidates)])
 
 
 def _gather_children(mapper: _Mapper, separation_max: float) -> None:
@@ -219,6 +225,21 @@ def _gather_children(mapper: _Mapper, separation_max: float) -> None:
             parts.append(chosen[3])
         if len(parts) == len(mapper.children) and apart <= separation_max:
             mapper.offer(place, parts)
+
+
+def _detours(mapper: _Mapper, candidates: Sequence[str]) -> list[str]:
+    """Candidates over which the way to a reader is shorter than the direct one. In the seed's
+    networks there is none: distances are shortest ways there; measured ones are not always."""
+    found: dict[str, float] = {}
+    view, here = mapper.view, {child.best for child in mapper.children}
+    for place in sorted(here):
+        for end in mapper.settings.read_at:
+            direct = distance(view, place, end)
+            for candidate in candidates:
+                way = distance(view, place, candidate) + distance(view, candidate, end)
+                if way < CLEARLY * direct and candidate in mapper.rows:
+                    found[candidate] = min(way, found.get(candidate, inf))
+    return sorted(found, key=lambda candidate: (found[candidate], candidate))[: mapper.settings.k]
 
 
 def _between(mapper: _Mapper, candidates: Sequence[str]) -> list[str]:

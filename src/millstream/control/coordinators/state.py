@@ -14,8 +14,8 @@ from millstream.control.protocol.coordinator_messages import (
     Configuration,
     Map,
     Measure,
-    Message,
     Settings,
+    TreeMessage,
     Zone,
 )
 
@@ -117,7 +117,7 @@ class Withdraw:
 class Received:
     """A message arrived; `route` are the peers it passed, in order, where it was routed."""
 
-    message: Message
+    message: TreeMessage
     route: tuple[str, ...] = ()
     now_s: float = 0.0
 
@@ -162,7 +162,7 @@ class ToZone:
 @dataclass(frozen=True, slots=True)
 class Send:
     to: ToPeer | ToZone
-    message: Message
+    message: TreeMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from millstream.control.definitions.database_table import KIND as DATABASE
 from millstream.control.definitions.database_table import as_changes, database_source, with_own
 from millstream.control.definitions.reference_table import FILES_HINT, as_reference
 from millstream.control.definitions.reference_table import with_own as with_versions
+from millstream.control.definitions.replicas import REPLICAS_HINT, replicas_problem
 from millstream.core.durations import microseconds
 from millstream.core.errors import UsageError
 from millstream.core.suggestions import did_you_mean
@@ -29,7 +30,7 @@ from millstream.language.plan.schema import Field
 KEYS = (
     "path", "format", "options", "columns", "time", "lateness", "idle", "max_ahead", "retain",
     "source", "rate", "follow", "trigger", "separator", "encoding", "header", "topic", "start",
-    "key", "op", "envelope", "table",
+    "key", "op", "envelope", "table", "replicas",
 )  # fmt: skip
 # Keys of the table for options of Spark's readers, by the name that Spark has for them.
 SHORT_OPTIONS = {"separator": "sep", "encoding": "encoding", "header": "header"}
@@ -96,6 +97,8 @@ def table_of(definition: StreamDefinition) -> dict[str, Any]:
     ):
         if length:
             table[key] = f"{length} us"
+    if definition.replicas > 1:
+        table["replicas"] = definition.replicas
     return table
 
 
@@ -149,10 +152,15 @@ class StreamReader:
         lateness = self._duration("lateness") or 0
         idle, ahead = self._duration("idle"), self._duration("max_ahead")
         retain = self._duration("retain")
+        replicas = self.table.get("replicas", 1)
+        if problem := replicas_problem(replicas):
+            self._note(("replicas",), problem, REPLICAS_HINT)
         if self.mistakes or columns is None or time is None:
             return None
         try:
-            return StreamDefinition(self.name, columns, time, lateness, idle, ahead, source, retain)
+            return StreamDefinition(
+                self.name, columns, time, lateness, idle, ahead, source, retain, replicas
+            )
         except UsageError as mistake:
             self._note((), mistake.message, mistake.hint)
             return None

@@ -11,6 +11,7 @@ REAL = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 LEADING_ZERO = re.compile(r"[-+]?0\d")
 COMMA = re.compile(r"[-+]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+")  # 1.234,56
 WHOLE_OR_COMMA = re.compile(rf"{COMMA.pattern}|{WHOLE.pattern}|[-+]?\d{{1,3}}(?:\.\d{{3}})+")
+GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")  # 1,234.56
 BOOLEANS = ("true", "false")
 NO_VALUES = ("NULL", "null", "NA", "N/A", "n/a", "NaN", "nan", "-", "\\N", "None", "none", "?")
 
@@ -59,6 +60,10 @@ def _typed(values: Sequence[str]) -> ColumnType:
         if all(WHOLE_OR_COMMA.fullmatch(value) for value in values):
             scale = max(len(value.partition(",")[2]) for value in values)
             return ColumnType(f"decimal(18,{min(scale, 9)})", comma=True)
+        pairs = [(GROUPED.fullmatch(v), v) for v in values]
+        if any(g for g, _ in pairs) and all(g or REAL.fullmatch(v) for g, v in pairs):
+            scale = max(len(value.partition(".")[2]) for value in values)
+            return ColumnType(f"decimal(18,{min(scale, 9)})")
     if all(value.lower() in BOOLEANS for value in values):
         return ColumnType("boolean")
     return ColumnType("string")

@@ -21,7 +21,13 @@ from millstream.control.discovery.times import clock_of, disorder_us, spelling_o
 from millstream.core.errors import UsageError
 from millstream.language.plan.schema import Field
 
+SPREADSHEET = re.compile(r"sep=.\r?\n")
 TEXT_HINT = 'declare it with format = "text" and time = "to_timestamp(substr(value, 1, 19))"'
+BRACKETED = re.compile(r"\[\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}\]")  # of web servers
+LOG_HINT = (
+    'declare it with format = "text" and time = "to_timestamp(substring_index(substring_index('
+    "value, '[', -1), ']', 1), 'dd/MMM/yyyy:HH:mm:ss Z')\""
+)
 KEYS_MAX = 50  # different values of a column to group by
 SPREAD_MAX = 0.5  # of the rows that may have a value of their own in such a column
 
@@ -52,9 +58,8 @@ def look_at(files: Sequence[Path], kind: str, options: Mapping[str, Any], zone: 
             "csv": _csv, "json": _json, "parquet": _parquet,
         }  # fmt: skip
         if kind not in looks:
-            raise UsageError(
-                f"{path.name} is plain text: no column of it is a time", hint=TEXT_HINT
-            )
+            hint = LOG_HINT if BRACKETED.search(read_sample(path, "").text) else TEXT_HINT
+            raise UsageError(f"{path.name} is plain text: no column of it is a time", hint=hint)
         return looks[kind](path, options, zone)
     raise UsageError(f"nothing to look at: {problem}", hint="give a file that has rows")
 
@@ -77,6 +82,11 @@ def format_by_content(path: Path) -> str:
 def _csv(path: Path, given: Mapping[str, Any], zone: str) -> Found:
     options = {str(k).lower(): v for k, v in given.items()}
     sample = read_sample(path, str(options.get("encoding", options.get("charset", ""))))
+    if found := SPREADSHEET.match(sample.text):
+        raise UsageError(
+            f"the first line of {path.name} ({found[0].strip()}) is a word to spreadsheets, no row",
+            hint=f"take it away: tail -n +2 {path.name} > rows.csv",
+        )
     dialect = _dialect(sample, options)
     records = dialect.records(sample)
     if not records:
@@ -122,6 +132,11 @@ def _csv_options(
         options["comment"] = dialect.comment
     if word := next((s.type.no_value for s in seen if s.type.no_value), ""):
         options["nullValue"] = word
+    values = [v for s in seen if s.type.type != "string" for v in s.values]
+    if any(v[:1].isspace() for v in values):
+        options["ignoreLeadingWhiteSpace"] = True
+    if any(v[-1:].isspace() for v in values):
+        options["ignoreTrailingWhiteSpace"] = True
     if any(s.type.comma for s in seen):
         options["locale"] = "de-DE"
     return options
@@ -147,7 +162,7 @@ def has_header(records: Sequence[Sequence[str]]) -> bool:
     first, rest = records[0], records[1:]
     names = [cell.strip() for cell in first]
     names = names[:-1] if names and not names[-1] else names  # a separator at the end
-    if not all(names) or len(set(names)) < len(names):
+    if not all(names):
         return False
     if any(column_type([name]).type not in ("string", "boolean") for name in names):
         return False
@@ -155,7 +170,8 @@ def has_header(records: Sequence[Sequence[str]]) -> bool:
     types = [column_type(column) for column in columns]
     if any(t.type != "string" or t.times for t in types):
         return not any(t.times and spelling_of([n]) for t, n in zip(types, names, strict=True))
-    return not any(name in column for name, column in zip(names, columns, strict=True))
+    repeated = len(set(names)) < len(names)
+    return not repeated and not any(n in c for n, c in zip(names, columns, strict=True))
 
 
 def column_names(cells: Sequence[str]) -> list[str]:

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 
 from millstream.control.discovery.column_types import ColumnType
@@ -15,6 +17,8 @@ TIME_WORDS = re.compile(
     re.IGNORECASE,
 )
 OTHER_TIMES = re.compile(r"birth|geburt|expir|valid|due|updat|deliver|end", re.IGNORECASE)
+PARTS_OF_TIME = ("year", "month", "day", "hour", "minute", "second")
+DAY = 3  # parts that a time has at least
 TIMES = ("timestamp", "timestamp_ntz", "date")
 # Words that are no names of columns where they stand alone in an expression.
 WORDS_OF_SQL = frozenset((
@@ -58,7 +62,7 @@ def time_of(seen: Sequence[Seen]) -> tuple[str, list[int], list[str], bool]:
     candidates = [(s, *_likelihood(index, s)) for index, s in enumerate(seen) if s.type.times]
     candidates = [c for c in candidates if c[1] > 0]
     if not candidates:
-        return "", [], [], True
+        return _in_parts(seen)
     chosen = max(candidates, key=lambda c: (c[1], c[2]))[0]
     spelling = chosen.type.times
     assert spelling is not None
@@ -81,6 +85,22 @@ def time_of(seen: Sequence[Seen]) -> tuple[str, list[int], list[str], bool]:
     if others:
         notes.append(f"the time could also be {', '.join(others)}")
     return spelling.sql.format(sql), times, notes, spelling.zoned
+
+
+def _in_parts(seen: Sequence[Seen]) -> tuple[str, list[int], list[str], bool]:
+    """A time whose year, month, day and so on are columns of their own."""
+    numbers = {s.name.lower(): s for s in seen if s.type.type == "bigint"}
+    found = [numbers[name] for name in PARTS_OF_TIME if name in numbers]
+    if [s.name.lower() for s in found] != list(PARTS_OF_TIME[: len(found)]) or len(found) < DAY:
+        return "", [], [], True
+    missing = ["0"] * (len(PARTS_OF_TIME) - len(found))
+    sql = f"make_timestamp({', '.join([*(name_sql(s.name) for s in found), *missing])})"
+    times = []
+    for parts in zip(*(s.values for s in found), strict=False):
+        with suppress(ValueError):  # no day of the calendar: the run rejects it
+            moment = datetime(*(int(part) for part in parts), tzinfo=UTC)  # type: ignore[misc, arg-type]
+            times.append(int(moment.timestamp()) * 1_000_000)
+    return sql, times, [], False
 
 
 def _likelihood(index: int, column: Seen) -> tuple[float, int]:

@@ -9,16 +9,20 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 ISO = re.compile(
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?"
-    r"(?P<zone>\s?(?:Z|UTC|[+-]\d\d:?\d\d|[+-]\d\d))?)?"
+    r"(?P<zone>\s?(?:Z|UTC|[+-]\d\d:?\d\d|[+-]\d\d|[A-Z][A-Za-z]+/[A-Za-z_]+))?)?"
 )
+REGION = re.compile(r"\s?([A-Z][A-Za-z]+/[A-Za-z_]+)$")
+WEEKDAY = "EEE, "  # Spark reads no days of the week: they are cut off
 NUMBER = re.compile(r"\d{9,19}(?:\.\d+)?")
 # A letter of a pattern: what it matches, and what Python's strptime calls it.
 PARTS = {
     "yyyy": (r"\d{4}", "%Y"),
     "yy": (r"\d\d", "%y"),
+    "EEE": (r"[A-Za-z]{3}", "%a"),
     "MMM": (r"[A-Za-z]{3}", "%b"),
     "MM": (r"\d{1,2}", "%m"),
     "dd": (r"\d{1,2}", "%d"),
@@ -44,6 +48,8 @@ PATTERNS = (
     *(f"{day}, {clock}" for day in DATES for clock in CLOCKS),
     *DATES,
     "dd/MMM/yyyy:HH:mm:ss Z",
+    "dd MMM yyyy HH:mm:ss Z",
+    "EEE, dd MMM yyyy HH:mm:ss Z",  # as mails have it
     "yyyyMMdd",
     "yyyyMMddHHmmss",
     "yyyyMMdd HH:mm:ss",
@@ -79,10 +85,21 @@ class Spelling:
                 fraction = int(f"{part:0<6}"[:6]) if part else 0
                 return int(whole) * 1_000_000 // self.per_second + fraction
             if self.sql == "{}":
-                return _micros(datetime.fromisoformat(value.strip().replace(" UTC", "Z")))
+                return _iso_micros(value.strip())
             return _micros(datetime.strptime(value.strip(), _strptime(self.pattern)))
         except (ValueError, OverflowError):
             return None
+
+
+def _iso_micros(value: str) -> int:
+    """A time of ISO 8601, perhaps with the name of a region behind it."""
+    if region := REGION.search(value):
+        local = datetime.fromisoformat(value[: region.start()])
+        try:
+            return _micros(local.replace(tzinfo=ZoneInfo(region[1])))
+        except ZoneInfoNotFoundError:
+            raise ValueError(f"{region[1]} is no zone") from None
+    return _micros(datetime.fromisoformat(value.replace(" UTC", "Z")))
 
 
 def spelling_of(values: Sequence[str]) -> Spelling | None:
@@ -176,6 +193,8 @@ def _pattern(values: Sequence[str]) -> Spelling | None:
     shown = _padded(best, values)
     kind = "pattern" if "mm" in best else "day"
     sql = f"to_timestamp({{}}, '{shown}')"
+    if shown.startswith(WEEKDAY):
+        sql = f"to_timestamp(substr({{}}, {len(WEEKDAY) + 1}), '{shown.removeprefix(WEEKDAY)}')"
     return Spelling(sql, kind, "Z" in best, shown, doubt=doubt)
 
 

@@ -7,7 +7,7 @@ commands, several in one message; what is so already is never said again. Stream
 are moving are left alone: they are the move's business. Reads the state, changes nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from millstream.control.manager.state import (
@@ -216,13 +216,13 @@ def increments(state: ManagerState, plan: Blueprint, processor: str) -> list[Com
         return []
     have, want = live.actual, plan.processors[processor]
     return [
-        *_declarations(state, have, want, plan),
+        *_declarations(state, have, want, plan, live.refused),
         *_expects(have, want, plan),
         *_connects(state, processor, have, want, plan),
         *_holds(state, processor, have, want),
         *_hosts(state, have, want, plan),
         *_releases(have, want),
-        *_starts(state, have, want, plan),
+        *_starts(state, have, want, plan, live.refused),
         *_unhosts(have, want, plan),
         *_disconnects(processor, have, want, plan),
         *_unexpects(state, have, want, plan),
@@ -231,7 +231,11 @@ def increments(state: ManagerState, plan: Blueprint, processor: str) -> list[Com
 
 
 def _declarations(
-    state: ManagerState, have: Inventory, want: Wanted, plan: Blueprint
+    state: ManagerState,
+    have: Inventory,
+    want: Wanted,
+    plan: Blueprint,
+    refused: Container[str],
 ) -> list[Command]:
     """Streams that are not known there, or shall enter there. A stream that moves is taken over,
     not declared: who has handed one on must not begin with it again beside the new owner."""
@@ -239,13 +243,21 @@ def _declarations(
     for name, ingest in want.declared.items():
         known = have.declared.get(name)
         enters = ingest and not _handed_on(state, have, plan, name)
+        if name in refused:
+            continue
         if known is None or (enters and not known):
             found.append(Declare(dict(state.streams[name].table), enters))
     return found
 
 
-def _starts(state: ManagerState, have: Inventory, want: Wanted, plan: Blueprint) -> list[Command]:
-    waiting = sorted(want.started - set(have.started))
+def _starts(
+    state: ManagerState,
+    have: Inventory,
+    want: Wanted,
+    plan: Blueprint,
+    refused: Container[str],
+) -> list[Command]:
+    waiting = sorted(s for s in want.started - set(have.started) if s not in refused)
     return [StartStream(s) for s in waiting if not _handed_on(state, have, plan, s)]
 
 

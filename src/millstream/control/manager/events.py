@@ -73,6 +73,7 @@ class Submit:
     queue: bool = False
     dry_run: bool = False
     weight: float = 1.0
+    replicas: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,9 +56,12 @@ from millstream.control.protocol.commands import (
     Compile,
     Complete,
     Configure,
+    Declare,
     Disconnect,
     Hold,
     Host,
+    Join,
+    KeepReplicas,
     Prepare,
     Progress,
     Report,
@@ -70,14 +73,30 @@ from millstream.control.protocol.commands import (
     Undo,
 )
 from millstream.control.protocol.envelope import MESSAGES_MAX, Envelope
-from millstream.control.protocol.replies import Done, Held, Inventory, Refusal, Reply, Reported
-from millstream.control.recovery import failed_queries, learning, losing, silence
+from millstream.control.protocol.replies import (
+    Done,
+    Held,
+    Inventory,
+    Refusal,
+    Replicas,
+    Reply,
+    Reported,
+)
+from millstream.control.recovery import (
+    failed_queries,
+    learning,
+    losing,
+    replication,
+    silence,
+    takeover,
+)
 from millstream.core.errors import UsageError
 from millstream.core.names import problem_of
 
 MOVE_COMMANDS = (Prepare, Progress, Seal, TakeOver, Undo, Complete)
 COMPILES_MAX = 20  # texts in one message
 MESSAGE_MESSAGES_MAX = MESSAGES_MAX // 2
+DECLARED_AGAIN_S = 60.0  # after which a stream that was refused is told again
 
 
 def step(state: ManagerState, event: Event, now_s: float) -> tuple[ManagerState, tuple[Send, ...]]:
@@ -105,6 +124,9 @@ def _stepped(
     losing.advance(turn)
     if not learning.advance(turn):
         return _send(turn)
+    replication.review(turn)
+    for name in takeover.advance(turn):
+        losing.lose(turn, name, whole=True)
     _relocate(turn)
     migration.advance(turn)
     failed_queries.review(turn)
@@ -147,10 +169,7 @@ def _placed_anew(turn: Turn) -> tuple[RequestMove, ...]:
 def _handle(turn: Turn, event: Event) -> None:
     match event:
         case Joined(join):
-            known = turn.state.processors.get(join.id)
-            monitor.join(turn, join)
-            if known is not None and known.url != join.url:
-                migration.tell_again(turn)
+            _joined(turn, join)
         case Replied():
             _replied(turn, event)
         case Unanswered():
@@ -197,6 +216,14 @@ def _handle(turn: Turn, event: Event) -> None:
             assert_never(event)
 
 
+def _joined(turn: Turn, join: Join) -> None:
+    known = turn.state.processors.get(join.id)
+    monitor.join(turn, join)
+    takeover.joined(turn, join.id)
+    if known is not None and known.url != join.url:
+        migration.tell_again(turn)
+
+
 # -- answers --------------------------------------------------------------------------------------
 
 
@@ -241,6 +268,10 @@ def _note(turn: Turn, processor: str, command: Command, reply: Reply) -> None:
                 migration.note(turn, processor, command, reply)
         case Configure(), _:
             quality.note(turn, processor, command, reply)
+        case KeepReplicas(), Replicas():
+            replication.note(turn, processor, reply)
+        case KeepReplicas(), _:
+            pass
         case Reset(), _:
             turn.live(processor, actual=None)
         case Acquaint(peers), Done():
@@ -267,8 +298,20 @@ def _farewell(turn: Turn, consumer: str, stream: str) -> None:
             turn.live(name, actual=replace(live.actual, expected=expected))
 
 
+def _refused_stream(turn: Turn, processor: str, name: str, reply: Refusal) -> None:
+    """A declaration is no good there: it alone waits, with who reads it, and is tried again."""
+    known = turn.state.live[processor].refused
+    turn.live(processor, refused={**known, name: turn.now_s + DECLARED_AGAIN_S})
+    told = f"{processor} refused to declare {name}: {reply.message}"
+    if not any(d.sentence == told for d in turn.state.decisions):
+        turn.decide("notice", told, reply.detail, about=("stream", name))
+
+
 def _refused(turn: Turn, processor: str, command: Command, reply: Refusal) -> None:
     """A command was not carried out: ask what is there, and try again later, not for ever."""
+    if isinstance(command, Declare) and reply.code == "mistake":
+        _refused_stream(turn, processor, str(command.stream["name"]), reply)
+        return
     later = turn.now_s + min(30.0, 0.5 * 2 ** min(turn.state.live[processor].failures, 6))
     failures = turn.state.live[processor].failures + 1
     turn.live(processor, actual=None, retry_at_s=later, failures=failures)
@@ -319,6 +362,7 @@ def _declare(turn: Turn, event: DeclareStream) -> None:
         raise UsageError("a stream needs a name")
     if problem := problem_of(name):
         raise UsageError(problem, hint="choose another name for the stream")
+    replication.check(event.table.get("replicas", 1))
     known = turn.state.streams.get(name)
     if known is not None:
         if dict(known.table) != dict(event.table):
@@ -336,6 +380,10 @@ def _declare(turn: Turn, event: DeclareStream) -> None:
         raise UsageError(f"there is no processor {event.processor}")
     place = event.processor or decisions.least_entered(turn.state)
     turn.put(StreamRecord(name, dict(event.table), place, event.start))
+    for processor, live in list(turn.state.live.items()):  # what was refused was another
+        if name in live.refused:
+            left = {n: again_s for n, again_s in live.refused.items() if n != name}
+            turn.live(processor, refused=left)
 
 
 def _start(turn: Turn, names: tuple[str, ...]) -> None:
@@ -431,9 +479,15 @@ def _send(turn: Turn) -> tuple[ManagerState, tuple[Send, ...]]:
     plan = blueprint(turn.state)
     for name in turn.state.processors:
         live = turn.state.live[name]
+        if any(again_s <= turn.now_s for again_s in live.refused.values()):
+            left = {n: again_s for n, again_s in live.refused.items() if again_s > turn.now_s}
+            turn.live(name, refused=left)
+        if takeover.under_way(turn.state, name):
+            continue
         if live.beat is None and turn.now_s >= max(live.beat_due_s, live.retry_at_s):
             turn.live(name, beat_due_s=turn.now_s + turn.state.settings.beat_s)
-            sends.append(_message(turn, name, "beat", (Report(live.version),)))
+            said = (Report(live.version), *replication.commands_for(turn.state, name))
+            sends.append(_message(turn, name, "beat", said))
         live = turn.state.live[name]
         if live.state == "silent" or live.work is not None or turn.now_s < live.retry_at_s:
             continue
@@ -442,7 +496,7 @@ def _send(turn: Turn) -> tuple[ManagerState, tuple[Send, ...]]:
             continue
         if turn.state.learning_until_s:
             continue
-        said = (
+        work = (
             *monitor.acquainting(turn, name),
             *turn.state.outbox.get(name, ()),
             *migration.commands_for(turn.state, name),
@@ -450,9 +504,9 @@ def _send(turn: Turn) -> tuple[ManagerState, tuple[Send, ...]]:
             *quality.commands_for(turn.state, name),
             *measures.commands_for(turn.state, name),
         )[:MESSAGE_MESSAGES_MAX]
-        if said:
+        if work:
             turn.remove("outbox", name)
-            sends.append(_message(turn, name, "work", said))
+            sends.append(_message(turn, name, "work", work))
     sends += _ask(turn)
     return turn.state, tuple(sends)
 

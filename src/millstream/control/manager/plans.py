@@ -81,7 +81,7 @@ def submit(turn: Turn, asked: Submit) -> None:
         Query(
             asked.name, asked.cql, asked.from_beginning, submitted_s=turn.now_s,
             deliver_to=asked.deliver_to, latency_s=asked.latency_s, queue=asked.queue,
-            dry_run=asked.dry_run, weight=asked.weight,
+            dry_run=asked.dry_run, weight=asked.weight, replicas=asked.replicas,
         )
     )  # fmt: skip
     considered = {k: v for k, v in turn.state.considered.items() if k != asked.name}
@@ -123,11 +123,12 @@ def can_compile(state: ManagerState, processor: str) -> bool:
 
 
 def knows_streams(state: ManagerState, processor: str) -> bool:
-    """Whether a processor answers and has been told of all streams."""
+    """Whether a processor answers and has been told of all streams that it takes."""
     live = state.live[processor]
     if live.state != "up" or live.actual is None:
         return False
-    return all(s.name in live.actual.declared for s in state.streams.values() if not s.forgotten)
+    told = live.actual.declared.keys() | live.refused.keys()
+    return all(s.name in told for s in state.streams.values() if not s.forgotten)
 
 
 def compiled(turn: Turn, command: Compile, reply: Reply) -> None:

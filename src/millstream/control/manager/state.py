@@ -14,7 +14,7 @@ from typing import Any
 from millstream.control.moves.table import ARRIVING, ENDED, Phase, Story
 from millstream.control.protocol.commands import Command
 from millstream.control.protocol.records import Peer
-from millstream.control.protocol.replies import Compiled, Inventory, Refusal, StreamMark
+from millstream.control.protocol.replies import Compiled, Inventory, Refusal, Replicas, StreamMark
 from millstream.control.recovery.restarts import NEVER
 from millstream.decide.balance.cost_models import DEFAULT_COST_MODEL, CostMemory
 from millstream.decide.balance.redistribution import DEFAULT_POLICY, Memory, Parameters
@@ -58,6 +58,8 @@ class Settings:
     restart: str = NEVER  # of failed queries: never, or backoff (control/recovery/restarts.py)
     restarts_max: int = 3  # in a row
     decisions_kept: int = 1000
+    replicas: int = 1  # processors that are to have what each has (control/recovery/replication.py)
+    lost_after_s: float = 15.0  # of silence: who keeps a copy goes on in its place; 0: when told
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,7 @@ class Query:
     ways: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     avoided: tuple[str, ...] = ()  # parts that run, but are not retained since its start
     readable: tuple[str, ...] = ()  # streams that it could be computed from, by any way
+    replicas: int = 1  # processors that are to have what it needs
 
     @property
     def ended(self) -> bool:
@@ -275,6 +278,21 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Replication:
+    """Durable: who keeps a copy of a processor's home, and whether one of them takes its place."""
+
+    id: str
+    number: int = 0  # of the configuration
+    wanted: int = 0  # others that are to have everything
+    followers: tuple[str, ...] = ()
+    # configurations before this one, the latest first, until all followers have everything
+    former: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    phase: str = ""  # of a takeover: "fencing" | "adopting"
+    heir: str = ""
+    told: bool = False  # somebody has said that it is lost
+
+
+@dataclass(frozen=True, slots=True)
 class Goals:
     """Durable: the goals of a query, of all together, or how processors schedule (by `id`, see
     manager_quality), as a table of a job file; an empty one takes back what was asked for."""
@@ -329,6 +347,8 @@ class Live:
     failures: int = 0
     told: Command | None = None  # which goals, since it joined
     measured: tuple[str, ...] | None = None  # which figures of operators it tells; None: all
+    refused: Mapping[str, float] = field(default_factory=dict)  # streams; when to try again
+    replicas: Replicas | None = None  # who has its home, and whose it has, as last told
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +392,7 @@ class ManagerState:
     above: Mapping[str, Above] = field(default_factory=dict)
     goals: Mapping[str, Goals] = field(default_factory=dict)
     lost: Mapping[str, Lost] = field(default_factory=dict)
+    replications: Mapping[str, Replication] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     counter: int = 0  # of moves and decisions, never used twice
     # live
@@ -402,7 +423,7 @@ class ManagerState:
 
 DURABLE = (
     "processors", "streams", "queries", "operators", "moves", "outside", "promises", "above",
-    "goals", "lost",
+    "goals", "lost", "replications",
 )  # fmt: skip
 assert {f.name for f in fields(ManagerState)} > {
     *DURABLE, "decisions", "counter", "epoch", "lineage", "lives", "revision",
@@ -432,6 +453,7 @@ def started_again(known: ManagerState, lineage: str) -> ManagerState:
         above=known.above,
         goals=known.goals,
         lost=known.lost,
+        replications=known.replications,
         decisions=known.decisions,
         counter=known.counter,
     )

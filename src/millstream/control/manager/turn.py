@@ -20,6 +20,7 @@ from millstream.control.manager.state import (
     Processor,
     Promise,
     Query,
+    Replication,
     StreamRecord,
 )
 from millstream.control.moves.table import Phase
@@ -27,7 +28,7 @@ from millstream.control.protocol.replies import Refusal
 
 Record = (
     Processor | StreamRecord | Query | OperatorRecord | Move | OutsideStream | Promise | Above
-    | Goals | Lost
+    | Goals | Lost | Replication
 )  # fmt: skip
 
 REFUSALS_KEPT = 200
@@ -78,6 +79,8 @@ class Turn:
                 self._table("goals")[record.id] = record
             case Lost():
                 self._table("lost")[record.id] = record
+            case Replication():
+                self._table("replications")[record.id] = record
 
     def remove(self, table: str, key: str) -> None:
         self._table(table).pop(key, None)

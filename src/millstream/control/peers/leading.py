@@ -152,6 +152,7 @@ def _with_record(
         query = replace(query, phase="failed", reason=str(told.get("reason", "")))
     if record is None or record.phase == "gone":
         return query
+    query = replace(query, deliver_to=record.deliver_to, latency_s=record.latency_s)
     if record.phase == "dropping":
         query = replace(query, phase="dropping", ending=True)
     elif record.phase == "running" and query.phase == "deploying":
@@ -167,7 +168,7 @@ def _remembered(record: QueryRecord, up: Collection[str]) -> Query:
     return Query(
         record.name, record.cql, record.from_beginning, submitted_s=record.submitted_s, found=True,
         phase="running" if record.phase == "running" else "dropping", admission=_who(record, up),
-        operators=tuple(record.places),
+        operators=tuple(record.places), deliver_to=record.deliver_to, latency_s=record.latency_s,
     )  # fmt: skip
 
 

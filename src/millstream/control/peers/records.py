@@ -51,12 +51,12 @@ def changed(record: QueryRecord, **changes: Any) -> QueryRecord:
 
 
 def accepted(
-    known: Records, name: str, cql: str, by: str, now_s: float, *, from_beginning: bool
+    known: Records, name: str, cql: str, by: str, now_s: float, **wishes: Any
 ) -> QueryRecord:
     """A new record; it outdoes the one of a dropped query of this name."""
     former = known.get(name)
     return QueryRecord(
-        name, cql, by, submitted_s=max(0.0, now_s), from_beginning=from_beginning,
+        name, cql, by, submitted_s=max(0.0, now_s), **wishes,
         revision=former.revision + 1 if former is not None else 1,
     )  # fmt: skip
 

@@ -253,12 +253,34 @@ class Stop:
     do: Literal["stop"] = "stop"
 
 
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The home of another processor, of which a copy is kept: what becomes of the copy."""
+
+    owner: Peer  # and where it answers
+    number: Count  # of the configuration
+    role: Literal["follow", "fence", "adopt", "forget"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeepReplicas:
+    """Who is to have everything of this home before it counts, and which homes of others are kept
+    here. Configurations are numbered, so that it may come late or twice."""
+
+    number: Count = 0  # of this home's configuration; 0: it has none
+    wanted: Annotated[int, Field(ge=0, le=9)] = 0  # others that are to have everything
+    followers: Annotated[tuple[Peer, ...], Field(max_length=9)] = ()
+    homes: Annotated[tuple[Home, ...], Field(max_length=1000)] = ()
+    do: Literal["keep_replicas"] = "keep_replicas"
+
+
 Command = (
     Declare | StartStream | Forget | Compile | Hold | Release | Host | Unhost | Expect | Unexpect
     | Connect | Disconnect | Prepare | Progress | Seal | TakeOver | Undo | Complete | Configure
-    | Acquaint | Report | TakeInventory | Reset | Stop
+    | Acquaint | Report | TakeInventory | Reset | Stop | KeepReplicas
 )  # fmt: skip
 QUESTIONS = (Compile, Progress, Report, TakeInventory)
+UNNUMBERED = (*QUESTIONS, KeepReplicas)  # what needs no place in the order of messages
 
 
 HOME_TAKEN = "home_taken"  # the code of a refusal: another process has the home by now

@@ -1,6 +1,7 @@
 """What coordinators of distributed placement say to each other (seed 003, section 4, figure 4).
 
-Five messages map a tree; two more fetch distances that a coordinator lacks. Each carries the tree
+Five messages map a tree; two more fetch distances that a coordinator lacks; `Routed` carries one of
+them over the overlay, where zones are found by routes. Each carries the tree
 and the epoch of its mapping: a tree is mapped again when it is re-placed or a peer fails, and
 what belongs to an older epoch is ignored. Records only; they travel in the envelope of
 `control/protocol/envelope.py`.
@@ -25,6 +26,18 @@ class Settings:
     k: Count = 32
     latency_bound: Amount | None = None
     candidates: Names = ()  # peers the proxy knows to be well located
+    ends: Names = ()  # where the root's stream is read; the proxy alone where nothing is said
+    timed: Names = ()  # those of them that the bound counts for; all where nothing is said
+    finding: Literal["hash", "routes"] = "hash"  # of zones: rendezvous, or routes of the overlay
+
+    @property
+    def read_at(self) -> tuple[str, ...]:
+        """Where the tree's result is wanted: it is shipped to each of these."""
+        return self.ends or (self.proxy,)
+
+    @property
+    def timed_at(self) -> tuple[str, ...]:
+        return self.timed or self.read_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,4 +160,24 @@ class Measured:
     do: Literal["MEASURED"] = "MEASURED"
 
 
-Message = AddSubtree | OperatorMapped | Map | InvalidateMap | OperatorRemapped | Measure | Measured
+TreeMessage = (
+    AddSubtree | OperatorMapped | Map | InvalidateMap | OperatorRemapped | Measure | Measured
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A message on its way to the owner of a key, from processor to processor."""
+
+    message: Annotated[TreeMessage, Field(discriminator="do")]
+    key: Name
+    level: Annotated[int, Field(ge=0, le=160)]  # of the overlay's tables; it grows with every hop
+    route: Annotated[tuple[Name, ...], Field(max_length=200)]  # those it has passed, in order
+    do: Literal["ROUTED"] = "ROUTED"
+
+    @property
+    def settings(self) -> Settings:
+        return self.message.settings
+
+
+Message = TreeMessage | Routed

@@ -29,7 +29,7 @@ from pydantic import Field
 from millstream.control.coordinators.zones import Tree
 from millstream.control.moves.handover import PeerCommand
 from millstream.control.protocol import coordinator_messages as placing
-from millstream.control.protocol.commands import QUESTIONS, Command
+from millstream.control.protocol.commands import QUESTIONS, UNNUMBERED, Command
 from millstream.control.protocol.member_messages import MemberMessage
 from millstream.control.protocol.records import Amount, Count, Lineage, Name, Names
 from millstream.control.protocol.replies import Refusal, Reply, decode_reply
@@ -73,9 +73,11 @@ class Unreachable:
 
 @dataclass(frozen=True, slots=True)
 class ReadShare:
-    """A question among coordinators: what do you host of a tree, and what have you said?"""
+    """A question among coordinators: what do you host of a tree, by its mapping of this epoch, and
+    what have you said?"""
 
     tree: Name
+    epoch: Count = 0
     do: Literal["read_share"] = "read_share"
 
 
@@ -125,7 +127,7 @@ class Envelope:
         for message in self.messages:
             if not isinstance(message, mine):
                 raise UsageError(f"malformed envelope: a {self.by} does not say {message.do}")
-            changes = not isinstance(message, (*QUESTIONS, PlaceTree))
+            changes = not isinstance(message, (*UNNUMBERED, PlaceTree))
             if self.by == "manager" and changes and not self.number:
                 raise UsageError("a message that changes something has a number")
 

@@ -51,6 +51,8 @@ class QueryRecord:
     from_beginning: bool = False
     places: Annotated[dict[Name, Name], Many] = field(default_factory=dict)  # when it was deployed
     reason: Text = ""
+    deliver_to: Annotated[str, Field(max_length=300)] = ""  # the site where its result is wanted
+    latency_s: Amount | None = None
     revision: Count = 1
 
     @property

@@ -194,6 +194,7 @@ class TreePlaced:
     messages: Annotated[dict[Name, Count], Many]  # by kind
     envelopes: Count
     probed_pairs: Count
+    zones: Annotated[dict[Name, Name], Many] = field(default_factory=dict)  # to coordinators
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +206,31 @@ class TreeShare:
     received: Count
     probed_pairs: Count
     envelopes: Count
+    zones: Names = ()  # that it coordinates
 
     @property
     def messages(self) -> int:
         return sum(self.sent.values())
+
+
+@dataclass(frozen=True, slots=True)
+class KeptHome:
+    """A copy of another processor's home."""
+
+    number: Count  # of the configuration
+    complete: Count  # the last one under which it had everything
+    commit: Count  # how far it is
+    state: Literal["following", "fenced", "adopted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Who has everything of a processor's home, and what it has of others'."""
+
+    number: Count
+    followers: Names
+    safe: bool  # whether as many others as are wanted have what was committed a while ago
+    homes: Annotated[dict[Name, KeptHome], Many] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +249,7 @@ class Refusal:
 
 Answer = (
     Done | Compiled | Held | Expected | Progressed | Sealed | Reported | Inventory | TreePlaced
-    | TreeShare | Rumours
+    | TreeShare | Rumours | Replicas
 )  # fmt: skip
 Reply = Answer | Refusal
 ANSWERS: dict[str, type[Any]] = {
@@ -241,6 +263,7 @@ ANSWERS: dict[str, type[Any]] = {
     "place_tree": TreePlaced,
     "read_share": TreeShare,
     "gossip": Rumours,
+    "keep_replicas": Replicas,
 }
 
 

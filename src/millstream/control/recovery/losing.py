@@ -13,10 +13,11 @@ from datetime import UTC, datetime
 from millstream.control.admission.rules import descriptions
 from millstream.control.manager.connections import placed_operators
 from millstream.control.manager.decisions import least_entered
-from millstream.control.manager.state import NOBODY, Lost, ManagerState, Query
+from millstream.control.manager.state import NOBODY, Lost, ManagerState, Query, Replication
 from millstream.control.manager.turn import Turn
 from millstream.control.moves.table import Phase
 from millstream.control.protocol.commands import Unhost
+from millstream.control.recovery import takeover
 from millstream.control.recovery.silence import quiet
 from millstream.core.errors import UsageError
 
@@ -24,8 +25,9 @@ from millstream.core.errors import UsageError
 EARLIEST, LATEST = -(2**55), 2**57
 
 
-def lose(turn: Turn, name: str) -> None:
-    """A processor will not come back."""
+def lose(turn: Turn, name: str, *, whole: bool = False) -> None:
+    """A processor will not come back: who keeps a copy of its home goes on, where there is one, and
+    with the `whole` of it gone, everything begins again that needs it."""
     state = turn.state
     known = state.processors.get(name)
     if known is None:
@@ -37,6 +39,9 @@ def lose(turn: Turn, name: str) -> None:
             detail="something was heard of it lately",
             hint=f"millstream drain {name}, or stop it and wait until it is silent",
         )
+    if not whole and takeover.possible(state, name):
+        takeover.begin(turn, name, told=True)
+        return
     since_s = live.heard_s if live is not None else turn.now_s
     queries = [q.name for q in state.queries.values() if needs(state, q, name)]
     streams = [s.name for s in state.streams.values() if s.processor == name]
@@ -57,6 +62,8 @@ def lose(turn: Turn, name: str) -> None:
     turn.remove("processors", name)
     turn.remove("live", name)
     turn.remove("outbox", name)
+    if name in state.replications:
+        turn.put(Replication(name, state.replications[name].number + 1))
     turn.set(relocations=(), relocating=frozenset())  # planned with it
     turn.decide(
         "failure",
@@ -166,7 +173,7 @@ def again(query: Query, now_s: float) -> Query:
     return Query(
         query.name, query.cql, query.from_beginning, submitted_s=now_s,
         deliver_to=query.deliver_to, latency_s=query.latency_s, queue=query.queue, lost=query.lost,
-        floor=query.floor, weight=query.weight,
+        floor=query.floor, weight=query.weight, replicas=query.replicas,
     )  # fmt: skip
 
 

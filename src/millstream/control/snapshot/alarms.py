@@ -8,7 +8,7 @@ Pure, except for `AlarmBook`, which remembers since when an alarm stands.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from millstream.control.snapshot.diagnosis import seconds
+from millstream.control.snapshot.diagnosis import seconds, title_of
 from millstream.control.snapshot.model import (
     Alarm,
     GoalSnapshot,
@@ -126,11 +126,10 @@ class _Judge:
         hog = self._hog(worst, query)
         if hog is None:
             return Culprit(query.cause, query.cause_operator) if query.cause else None
-        of = f" of {_named(hog.queries)}" if hog.queries else ""
         does = "is busy" if hog.state == "busy" else f"takes {hog.load:.0%} of the time"
         return Culprit(
-            f"{hog.label}{of} {does} while {worst.label} has {worst.queue_rows:,} rows waiting for "
-            f"{seconds(worst.waiting_s)}",
+            f"{title_of(hog)} {does} while {title_of(worst)} has {worst.queue_rows:,} rows waiting "
+            f"for {seconds(worst.waiting_s)}",
             hog.id,
         )
 
@@ -168,10 +167,16 @@ class _Judge:
             )  # fmt: skip
         elif one.load >= LOAD_FULL:
             heaviest = self._heaviest.get(one.id)
-            culprit = f"{heaviest.label} takes {heaviest.load:.0%}" if heaviest else ""
+            culprit = f"{title_of(heaviest)} takes {heaviest.load:.0%}" if heaviest else ""
             yield Alarm(
                 "warning", f"processor {one.id} is fully busy", *subject, "busy", culprit, here,
                 todo="add a processor or slots, or drop what is not needed",
+            )  # fmt: skip
+        if one.unsafe:
+            yield Alarm(
+                "error", f"what processor {one.id} commits is not safe, and is told to nobody",
+                *subject, "replicas", one.unsafe, here,
+                todo="start another processor, or ask for fewer replicas; what it has told is safe",
             )  # fmt: skip
         for trouble in one.troubles:
             yield Alarm(
@@ -195,7 +200,7 @@ class _Judge:
             operator = self._operators.get(target)
             if operator is not None and operator.state == "paused":
                 continue  # its queries say why
-            name = operator.label if operator is not None else target
+            name = title_of(operator) if operator is not None else target
             yield Alarm(
                 "warning", f"{name} does not keep up with its rows", "operator", target, "pressure",
                 name, operator.queries if operator is not None else (),

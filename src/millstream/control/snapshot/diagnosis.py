@@ -29,7 +29,7 @@ def cause_of(operators: Iterable[OperatorSnapshot]) -> Cause | None:
     >>> slow = OperatorSnapshot("o:1", "join", "join 1", queue_rows=9000, waiting_s=12.0, load=0.7,
     ...                         steps=4, cost_s=8.0, queries=("a", "b"))
     >>> cause_of([slow, OperatorSnapshot("o:2", "map", "map 2")]).sentence
-    'join 1 has 9,000 rows waiting, the oldest for 12 s; a step takes 2 s; shared by 2 queries'
+    'join for a and 1 more has 9,000 rows waiting, the oldest for 12 s; a step takes 2 s'
     """
     found = list(operators)
     waiting = [o for o in found if o.waiting_s is not None and o.queue_rows]
@@ -40,7 +40,19 @@ def cause_of(operators: Iterable[OperatorSnapshot]) -> Cause | None:
         if not working:
             return None
         worst = max(working, key=lambda o: (o.load, o.cost_s, o.id))
-    return Cause(worst.id, f"{worst.label} {'; '.join(_symptoms(worst))}")
+    return Cause(worst.id, f"{title_of(worst)} {'; '.join(_symptoms(worst))}")
+
+
+def title_of(operator: OperatorSnapshot) -> str:
+    """An operator as people know it: what it is, and for whom; its label where it has no query.
+
+    >>> title_of(OperatorSnapshot("o:1", "join", "join 3f2a", queries=("a", "b", "c")))
+    'join for a and 2 more'
+    """
+    if not operator.queries:
+        return operator.label
+    more = len(operator.queries) - 1
+    return f"{operator.kind} for {operator.queries[0]}{f' and {more} more' if more else ''}"
 
 
 def _symptoms(operator: OperatorSnapshot) -> list[str]:
@@ -56,8 +68,6 @@ def _symptoms(operator: OperatorSnapshot) -> list[str]:
         told.append("it is being moved")
     if operator.steps:
         told.append(f"a step takes {seconds(operator.cost_s / operator.steps)}")
-    if len(operator.queries) > 1:
-        told.append(f"shared by {len(operator.queries)} queries")
     return told
 
 
@@ -95,11 +105,15 @@ def error_with_row(reason: str, culprits: Sequence[Mapping[str, Any]]) -> ErrorS
 
 
 def slowest(queries: Sequence[QuerySnapshot]) -> QuerySnapshot | None:
-    """The running query that is furthest behind; where none waits, the one that costs most."""
+    """The running query that is furthest behind; where none waits, the one that works most.
+
+    Where none works now, the one that has worked most.
+    """
     running = [q for q in queries if q.state in ("running", "stalled")]
     if not running:
         return None
-    return max(running, key=lambda q: (q.delay_s or 0.0, q.load_own + q.load_shared, q.name))
+    return max(running, key=lambda q: (q.delay_s or 0.0, q.load_own + q.load_shared,
+                                       q.cost_s_own + q.cost_s_shared, q.name))  # fmt: skip
 
 
 def costs_of(

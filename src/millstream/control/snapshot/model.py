@@ -32,6 +32,7 @@ VERSION = 1  # of this contract; grows with a change that an older reader would 
 
 ALARM_KINDS = (
     "away",  # a processor does not answer
+    "replicas",  # too few others have what a processor commits: it tells nobody
     "trouble",  # a processor says that it cannot do something
     "busy",  # a processor has no time left
     "failed",  # a query has failed on its data
@@ -54,6 +55,7 @@ ACTIONS = (
     "remove_lost",  # a processor that is gone with its home is given up
     "move",  # an operator goes to another processor
 )
+PASSING = "shell_"  # so begin names of queries that last as long as somebody looks at them
 PAUSES = ACTIONS[:2]  # what whoever may submit queries may do
 DECISION_KINDS = (
     "admission",  # a query was taken
@@ -183,6 +185,7 @@ class QuerySnapshot:
     load_shared: float = 0.0
     result: str = ""  # the operator that gives its result
     operators: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()  # queries and views that its text names
     goals: tuple[GoalSnapshot, ...] = ()
     goals_cost: float = 0.0  # of time: its steps went before older rows of others, for its goals
     error: ErrorSnapshot | None = None
@@ -278,6 +281,7 @@ class ProcessorSnapshot:
     steps_per_s: float = 0.0
     epoch: int = 0
     troubles: tuple[str, ...] = ()  # what it cannot do at present, in sentences
+    unsafe: str = ""  # why it tells nobody what it commits
 
 
 @dataclass(frozen=True, slots=True)

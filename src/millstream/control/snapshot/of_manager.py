@@ -15,6 +15,7 @@ from millstream.control.manager.state import (
     Query,
     StreamRecord,
 )
+from millstream.control.recovery.replication import degraded
 from millstream.control.recovery.silence import quiet
 from millstream.control.snapshot.alarms import judged
 from millstream.control.snapshot.diagnosis import cause_of, costs_of, error_with_row
@@ -31,6 +32,7 @@ from millstream.control.snapshot.model import (
     StreamSnapshot,
 )
 from millstream.language.cql.system_streams import COLUMNS, SOURCE
+from millstream.language.cql.views import reads_of
 
 BEATS_FRESH = 2.5  # reports after which a figure that was not told again has stopped moving
 BACKLOG_ROWS_MAX = 2_000_000  # where a processor makes its sources wait, unless told otherwise
@@ -55,6 +57,7 @@ class _Reader:
     def __init__(self, state: ManagerState) -> None:
         self.state = state
         self._fresh_s = BEATS_FRESH * state.settings.beat_s
+        self._unsafe = degraded(state)
         self._users: dict[str, list[str]] = {}
         for query in state.queries.values():
             if not query.ended:
@@ -202,6 +205,7 @@ class _Reader:
             load_shared=load_shared,
             result=query.result,
             operators=query.operators,
+            reads=reads_of(query.cql),
             error=self._error(query) if failed else None,
             restartable=failed and query.resumable,
             cause=cause.sentence if cause else "",
@@ -247,6 +251,7 @@ class _Reader:
             steps=int(value.get("steps", 0)),
             steps_per_s=self._rate(figures, "steps"),
             epoch=record.epoch,
+            unsafe=self._unsafe.get(name, ""),
         )
 
     def _connections(self, processor: str) -> tuple[Connection, ...]:

@@ -122,7 +122,11 @@ class Fields:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UsageError(f"{name} of {self.place} must be a number, not {_kind(value)}")
+            raise UsageError(
+                f"{name} of {self.place} must be a number, not {_kind(value)}",
+                detail=f"it is {value!r}"[:200],
+                hint="write it without quotes, as in 0.5",
+            )
         try:
             return float(value)
         except OverflowError:

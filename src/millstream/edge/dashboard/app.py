@@ -49,7 +49,7 @@ from millstream.edge.dashboard.feed import Feed
 from millstream.edge.dashboard.metrics import CONTENT_TYPE, exposition
 from millstream.edge.http.access import json_body
 from millstream.edge.http.browsers import Browsers
-from millstream.edge.http.roles import asker, for_all, reads, submits
+from millstream.edge.http.roles import Role, asker, for_all, reads, submits
 from millstream.edge.http.serving import Application, Header
 from millstream.edge.views.readiness import add_readiness, told
 from millstream.language.cql.parsing.completion import Known, candidates
@@ -110,11 +110,11 @@ def dashboard_app(
 
     @app.get("/health")
     @for_all
-    async def health() -> JSONResponse:
-        return _health(feed)
+    async def health(request: Request) -> JSONResponse:
+        return _health(feed, in_words=asker(request) >= Role.READ)
 
     def ready() -> dict[str, Any]:
-        told_here = _health(feed)
+        told_here = _health(feed, in_words=False)
         body = json.loads(bytes(told_here.body))
         return told([body["status"]] if told_here.status_code != HTTPStatus.OK else [], **body)
 
@@ -260,7 +260,8 @@ def _text(body: dict[str, Any], key: str) -> str:
     return value
 
 
-def _health(feed: Feed) -> JSONResponse:
+def _health(feed: Feed, *, in_words: bool) -> JSONResponse:
+    """How it stands; alarms name queries and rows, which is for those who may read them."""
     taken = feed.snapshot
     if taken is None:
         return JSONResponse({"status": "starting"}, 503)
@@ -271,11 +272,12 @@ def _health(feed: Feed) -> JSONResponse:
         return JSONResponse({"status": "stale", "age_s": round(age, 1)}, 503)
     alarms = taken.overview.alarms
     state = "failed" if taken.overview.state == "failed" else worst(alarms)
-    answer = {
+    answer: dict[str, Any] = {
         "status": state,
         "state": taken.overview.state,
         "age_s": round(age, 1),
-        "errors": [a.sentence for a in alarms if a.severity == "error"],
-        "alarms": [to_json(a) for a in alarms],
     }
+    if in_words:
+        answer["errors"] = [a.sentence for a in alarms if a.severity == "error"]
+        answer["alarms"] = [to_json(a) for a in alarms]
     return JSONResponse(answer, 503 if state == "failed" else 200)

@@ -11,7 +11,8 @@ number that is expected. Rows that do not fit the declaration are rejected one b
 429 says that too many rows wait, or that the stream is moving to another processor just now: the
 same batch is to be sent again after `Retry-After` seconds. Where rows enter at another processor by
 now, what is asked here is passed on to it, and its answer is the answer.
-The endpoint listens on loopback; beyond it, every request carries a token.
+A run's endpoint listens on loopback and knows programs of its own user; others, and everybody
+beyond this machine, carry a token.
 """
 
 from collections.abc import Callable
@@ -26,8 +27,16 @@ from pydantic import Strict
 from millstream.core.errors import MovedError
 from millstream.edge.http.access import TOO_MANY, AnswerError, body_bytes, record_body
 from millstream.edge.http.kept_port import LOOPBACK
+from millstream.edge.http.own_programs import own_program
 from millstream.edge.http.roles import for_all, reads, submits
-from millstream.edge.http.serving import ARROW_BODY, Application, Server, Tls, demand_closed
+from millstream.edge.http.serving import (
+    ARROW_BODY,
+    Application,
+    Server,
+    Tls,
+    demand_closed,
+    is_loopback,
+)
 
 if TYPE_CHECKING:
     from millstream.engine.sources.push_source import PushSource
@@ -187,8 +196,9 @@ class RowsServer(Server):
         busy: Busy | None = None,
         more: Callable[[Application], None] | None = None,
         tls: Tls | None = None,
+        own_programs: bool = False,
     ) -> None:
-        """`more` may add routes of its own to the application."""
+        """`more` may add routes of its own; the user's `own_programs` may need no token here."""
         tls = tls or Tls()
         demand_closed("rows are accepted", host, token, tls.certificate, plain=tls.plain)
         app = rows_app(
@@ -196,6 +206,8 @@ class RowsServer(Server):
         )
         if more is not None:
             more(app)
+        if own_programs and is_loopback(host):
+            app.known = own_program
         # a batch whose rows are being written is answered, however long that takes
         super().__init__(
             app, host=host, port=port, name="millstream-rows", tls=tls, patience_s=None

@@ -5,6 +5,7 @@ before anything else, and every error leaves through `error_answer`. A `Server` 
 moment it is made and answers from a thread, or in the caller's event loop.
 """
 
+import asyncio
 import ipaddress
 import socket
 import threading
@@ -166,6 +167,7 @@ class Application(FastAPI):
     """
 
     guests: Callable[[Request], Role] | None = None
+    known: Callable[[Request], Role] | None = None  # who needs no token (`own_programs.py`)
 
     def __init__(
         self,
@@ -264,6 +266,8 @@ class Application(FastAPI):
         has = keys.role_of(request.headers.get("authorization", "").removeprefix("Bearer "))
         if has is Role.OPEN and self.guests is not None:
             has = self.guests(request)
+        if has is Role.OPEN and needed > Role.OPEN and self.known is not None:
+            has = self.known(request)
         request.scope[ROLE] = has
         if needed is Role.OPEN:
             return
@@ -308,7 +312,10 @@ class QueueingServer(uvicorn.Server):
     """Takes some connections at once, and lets many more wait at the door: one that the kernel
     turns away comes again after a second or three."""
 
+    loop: asyncio.AbstractEventLoop  # in which it answers, once it does
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.loop = asyncio.get_running_loop()
         await super().startup(sockets=sockets)
         for door in sockets or ():
             door.listen(WAITING_AT_DOOR)  # asyncio takes as many at once as it had listen for
@@ -359,6 +366,11 @@ class Server:
     def url(self) -> str:
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self._scheme}://{shown}:{self.port}"
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop in which it answers."""
+        return self._server.loop
 
     @property
     def started(self) -> bool:

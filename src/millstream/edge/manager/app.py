@@ -49,6 +49,7 @@ from millstream.control.manager.events import (
 )
 from millstream.control.manager.state import ManagerState
 from millstream.control.protocol.commands import Join
+from millstream.control.recovery.replication import configurations
 from millstream.core.codec import EXACT, from_json
 from millstream.core.errors import MillstreamError, UsageError
 from millstream.core.lock import FolderLock
@@ -85,6 +86,7 @@ class _Query:
     queue: bool = False
     dry_run: bool = False
     weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    replicas: Annotated[int, Field(ge=1, le=3)] = 1
     wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 60.0
 
 
@@ -358,7 +360,10 @@ def add_cluster_routes(app: Application, desk: Desk) -> None:
     async def remove(name: str, lost: bool = False) -> dict[str, Any]:
         async with desk.changing() as driver:
             driver.feed(Remove(name, lost))
-            gone = driver.state.lost.get(name)
+            gone = driver.state.lost.get(name) if name not in driver.state.processors else None
+            known = driver.state.replications.get(name)
+        if lost and gone is None and known is not None:
+            return {"copies": sorted({f for _, some in configurations(known) for f in some})}
         if not lost or gone is None:
             return {}
         return {"since": gone.since_s, "queries": gone.queries, "streams": gone.streams}
@@ -408,7 +413,7 @@ async def _submitted(driver: ManagerDriver, asked: _Query) -> dict[str, Any]:
     """What became of a query, once that is decided."""
     driver.feed(
         Submit(asked.name, asked.cql, asked.from_beginning, asked.deliver_to,
-               asked.latency_s, asked.queue, asked.dry_run, asked.weight)
+               asked.latency_s, asked.queue, asked.dry_run, asked.weight, asked.replicas)
     )  # fmt: skip
 
     def decided(state: ManagerState) -> bool | None:

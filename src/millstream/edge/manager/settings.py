@@ -34,6 +34,8 @@ AMOUNTS: Mapping[str, tuple[float, float]] = {
     "replan_gain": (0.0, 1.0),
     "moves_a_minute": (0.0, 1000.0),
     "restarts_max": (1, 1000),
+    "replicas": (1, 3),
+    "lost_after_s": (0.0, 1e6),
     "weight_admit": (0.0, 1e6),
     "weight_network": (0.0, 1e6),
     "weight_cpu": (0.0, 1e6),

@@ -2,13 +2,14 @@
 
 Records are JSON by kind and key; a save writes those that differ from the state before, in one
 transaction. Opening raises the manager's epoch first, so that messages of its former life are
-refused, and gives this life a lineage: processors tell by it who gave them what they have.
-Decides nothing.
+refused, and gives this life a lineage: processors tell by it who gave them what they have. The file
+has a seal as a ledger has: what is damaged, or has lost commits, is refused. Decides nothing.
 """
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 from uuid import uuid4
@@ -21,7 +22,17 @@ from millstream.control.manager.state import (
     Settings,
 )
 from millstream.core.codec import from_json, to_json
-from millstream.core.errors import StateError, UsageError
+from millstream.core.errors import ResourceError, StateError, UsageError
+from millstream.store.integrity.seal import (
+    SEAL,
+    STORE,
+    STORE_VERSION,
+    Seal,
+    broken,
+    check_pages,
+    damaged,
+    tables_of,
+)
 
 # What each durable table of the state holds.
 KINDS: Mapping[str, type[Any]] = {
@@ -29,10 +40,15 @@ KINDS: Mapping[str, type[Any]] = {
     for kind, table in get_type_hints(ManagerState).items()
     if kind in DURABLE
 }
-VERSION = 2
+SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);
+CREATE TABLE records (kind TEXT, key TEXT, value TEXT, PRIMARY KEY (kind, key)) WITHOUT ROWID;
+"""
+VERSION = STORE_VERSION
 # From each version to the next, by its number: SQL over `meta` and `records`, from the oldest that
 # is still opened. A field that was added with a default needs no step.
-STEPS: Mapping[int, str] = {}
+STEPS: Mapping[int, str] = {2: SEAL}
+SEALED_SINCE = 3
 
 
 class ManagerStore:
@@ -41,17 +57,36 @@ class ManagerStore:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._seal = Seal(self._db, path, STORE)
         try:
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
-            self._db.execute("CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT)")
-            self._db.execute(
-                "CREATE TABLE IF NOT EXISTS records (kind TEXT, key TEXT, value TEXT,"
-                " PRIMARY KEY (kind, key)) WITHOUT ROWID"
-            )
+            self._open()
         except sqlite3.DatabaseError as error:
-            raise StateError(f"{path} is no manager's store", detail=str(error)) from None
+            self.close()
+            if broken(error, opening=True):
+                raise damaged(path, str(error), STORE) from None
+            raise ResourceError(
+                f"{path} cannot be opened",
+                detail=str(error),
+                hint="see that its folder can be written and that its disk has space",
+            ) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        if not self._db.execute("SELECT 1 FROM sqlite_master").fetchone():
+            self._seal.check_age(0)
+            first = f"INSERT INTO meta VALUES ('version', '{VERSION}');"
+            self._db.executescript("BEGIN;" + SCHEMA + SEAL + first)  # all or nothing
+            self._seal.start(tables_of(self._db))
+            self._db.execute("COMMIT")
+        check_pages(self._db, self._path, STORE)
         self._upgrade()
+        tables = tables_of(self._db)
+        self._seal.check(tables)
+        self._seal.follow(tables)
 
     def _upgrade(self) -> None:
         """Brings the records of an older version to this one: all steps, or none of them."""
@@ -59,24 +94,50 @@ class ManagerStore:
         if known == str(VERSION):
             return
         if not known.isdigit() or int(known) not in STEPS:
-            self._db.close()
             raise StateError(
                 f"{self._path} has format {known}, this version reads "
                 f"{min(STEPS, default=VERSION)} to {VERSION}",
                 hint="use the version of Millstream that wrote it, or start with an empty folder",
             )
+        if int(known) >= SEALED_SINCE:
+            self._seal.check(tables_of(self._db))
         steps = "".join(STEPS[version] + ";" for version in range(int(known), VERSION))
         try:
             self._db.executescript("BEGIN IMMEDIATE;" + steps)
             self._set_meta("version", str(VERSION))
+            self._seal.renew(tables_of(self._db))
             self._db.execute("COMMIT")
         except BaseException:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
 
+    @contextmanager
+    def _write(self) -> Iterator[None]:
+        """One transaction, with what the seal says of it."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._seal.begin()
+            try:
+                yield
+                self._seal.write()
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+            self._seal.committed()
+        except sqlite3.DatabaseError as error:
+            if broken(error):
+                raise damaged(self._path, str(error), STORE) from None
+            raise ResourceError(
+                f"{self._path} cannot be written", detail=str(error),
+                hint="free some space, or see that the disk works",
+            ) from error  # fmt: skip
+
     def close(self) -> None:
         self._db.close()
+        self._seal.close()
 
     def load(self, settings: Settings) -> ManagerState:
         """The durable half as it was, under an epoch that was never used."""
@@ -84,8 +145,7 @@ class ManagerStore:
         lives = (*json.loads(self._meta("lives", "[]")), self._meta("lineage", ""))
         lives = tuple(life for life in lives if life)[-LIVES_KEPT:]
         lineage, revision = uuid4().hex, int(self._meta("revision", "0"))
-        with self._db:
-            self._db.execute("BEGIN IMMEDIATE")
+        with self._write():
             self._set_meta("version", str(VERSION))
             self._set_meta("epoch", str(epoch))
             self._set_meta("lineage", lineage)
@@ -100,7 +160,9 @@ class ManagerStore:
                     tables[kind][key] = from_json(KINDS[kind], json.loads(value))
             except (UsageError, ValueError) as error:
                 raise StateError(
-                    f"{self._path} has a broken record: {kind} {key}", detail=str(error)
+                    f"{self._path} has a broken record: {kind} {key}",
+                    detail=str(error),
+                    hint=f"{STORE.kept}, {STORE.otherwise}",
                 ) from None
         order = json.loads(self._meta("order", "{}"))
         for kind, keys in order.items():  # the order of arrival is part of the meaning
@@ -133,8 +195,7 @@ class ManagerStore:
         taken = life != (before.epoch, before.lineage)
         if not changes and after.counter == before.counter and not taken:
             return
-        with self._db:
-            self._db.execute("BEGIN IMMEDIATE")
+        with self._write():
             for kind, key, record in changes:
                 if record is None:
                     self._db.execute("DELETE FROM records WHERE kind = ? AND key = ?", (kind, key))

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from millstream.engine.processor import Processor
 
 PLACEMENT = "placement"  # the seed's scheme as it stands
+NOTHING = "none"  # a member that moves nothing because of its load
 MANAGER_SILENCE_SECONDS = 30.0  # longer than a manager needs to give a processor up
 LONELY_SECONDS = 1.0  # between looks for others, while nobody is known
 FRAGMENTS_MAX = 3  # of a move: each is tried out before it is taken over, which takes time
@@ -80,10 +81,16 @@ class BalanceSettings:
     seed: int = 0
     membership: Timing = field(default_factory=Timing)
 
+    @property
+    def moves(self) -> bool:
+        """Whether load is a reason to move anything."""
+        return self.scheme != NOTHING
+
     def node_settings(self) -> Settings:
-        selection = Settings().selection if self.scheme == PLACEMENT else self.scheme
+        plain = self.scheme in (PLACEMENT, NOTHING)
+        selection = Settings().selection if plain else self.scheme
         if selection not in SELECTIONS.names():
-            known = ", ".join((PLACEMENT, *SELECTIONS.names()))
+            known = ", ".join((PLACEMENT, *SELECTIONS.names(), NOTHING))
             raise UsageError(f"there is no balancing {self.scheme!r}", hint=f"one of {known}")
         return Settings(
             window_s=self.window_s,
@@ -212,7 +219,7 @@ class Balancing:
         if now_s - clock.round_s >= self.rules.round_s:
             clock.round_s = now_s
             # Who takes part in a move asks for nothing: its load is about to change.
-            if not self.led() and self.moves.engaged is None:
+            if not self.led() and self.moves.engaged is None and self.settings.moves:
                 self._give(RoundStarted(now_s))
 
     # -- events and commands --------------------------------------------------------------------
@@ -232,7 +239,7 @@ class Balancing:
                 case Move():
                     moves.setdefault(command.to, []).append(command)
                 case ReadFragments():
-                    if self.moves.engaged is not None:
+                    if self.moves.engaged is not None or not self.settings.moves:
                         continue  # who asks now is served, the largest wish first, when it is over
                     self._read()
                     self._give(FragmentsRead(time.monotonic(), self._views()))

@@ -20,6 +20,7 @@ EVERY_S = 30.0
 AT_ONCE = 8  # peers measured in one round
 TOLD_MAX = 150  # in one report
 CLOSE_S = 5.0
+UNKNOWN_MS = 1e9  # of whom routes know nothing: the last to be asked
 
 
 class DistanceWatch:
@@ -95,6 +96,17 @@ class DistanceWatch:
             if known is not None:
                 found[target] = known
         return found
+
+    def near(self) -> dict[str, float]:
+        """All others that are known, with what is known of their distances; measures nothing."""
+        with self._lock:
+            found: dict[str, float] = {}
+            for name in self._peers:
+                given = self._properties.get(GIVEN + name)
+                known = self._measured(name)
+                usual = float(given) if isinstance(given, int | float) else UNKNOWN_MS
+                found[name] = usual if known is None else known
+            return found
 
     def _measured(self, target: str) -> float | None:
         known = self._estimates.pairs.get((self._name, target))

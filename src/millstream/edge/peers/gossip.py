@@ -9,7 +9,7 @@ nothing.
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -68,8 +68,10 @@ class Gossiping:
         self._lock = threading.RLock()
         self._view: membership.View | None = None
         self._states: dict[str, str] = {}  # of others, as last told
+        self._there: dict[str, str] = {}  # where those are who were last seen
         self._told: dict[str, str] = {}  # by address: what was said of it last
         self._asked_s = float("-inf")  # when streams were last asked for
+        self.on_change: list[Callable[[Mapping[str, str], Collection[str]], None]] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="millstream-members", daemon=True)
 
@@ -268,7 +270,16 @@ class Gossiping:
             self._states[name] = state
         for name in self._states.keys() - view.others.keys():
             del self._states[name]
+        self._tell_changes(view, now_s)
         self._learn_streams(view, now_s)
+
+    def _tell_changes(self, view: membership.View, now_s: float) -> None:
+        """Who is there now, with addresses, and who is gone."""
+        there = {name: join.url for name, join in view.up(now_s).items()}
+        if there != self._there:
+            gone, self._there = self._there.keys() - there.keys(), there
+            for listener in self.on_change:
+                listener(there, gone)
 
     def _learn_streams(self, view: membership.View, now_s: float) -> None:
         if now_s - self._asked_s < STREAMS_S:

@@ -218,7 +218,12 @@ def submit_job(client: ManagerClient, job: Any, *, wait_s: float = 120.0) -> lis
     told = []
     for query in job.queries:
         try:
-            told.append(client.submit(query.name, query.cql, from_beginning=True, wait_s=wait_s))
+            told.append(
+                client.submit(
+                    query.name, query.cql, from_beginning=True, wait_s=wait_s,
+                    replicas=query.replicas,
+                )
+            )  # fmt: skip
         except UsageError as error:
             raise MillstreamError(
                 f"query {query.name}: {error.message}", detail=error.detail, hint=error.hint

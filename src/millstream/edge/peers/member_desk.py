@@ -339,7 +339,8 @@ class MemberDesk:
             if known is None or known.phase == "gone" or known.acceptor != me:
                 record = accepted(
                     records, event.name, event.cql, me, self._clock(),
-                    from_beginning=event.from_beginning,
+                    from_beginning=event.from_beginning, deliver_to=event.deliver_to,
+                    latency_s=event.latency_s,
                 )  # fmt: skip
                 self.gossip.record((record,))
             self._touched.add(event.name)

@@ -15,6 +15,7 @@ from urllib.parse import quote
 from millstream.client.http import HttpClient, Verbatim
 from millstream.core.codec import from_json
 from millstream.core.errors import AwayError, MillstreamError, RefusedError, UsageError
+from millstream.edge.replicas.home_api import HttpHome
 from millstream.store.moves.records import Extent, Place, SealedRecord
 from millstream.store.moves.transfer import Page, Peer
 
@@ -56,6 +57,10 @@ class HttpPeers(PeerDirectory):
 
     def close(self) -> None:
         self._client.close()
+
+    def home(self, place: Place) -> HttpHome:
+        """The home of a processor, as its followers reach it."""
+        return HttpHome(self._client, self.url_of(place))
 
     def passed_on(
         self, place: Place, method: str, path: str, body: bytes, kind: str

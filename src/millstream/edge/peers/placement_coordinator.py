@@ -4,8 +4,10 @@ Carries the messages of `control/coordinators/driver` between processors: those 
 travel together, each processor is told in turn and all of them at once, and what cannot be
 delivered after a few tries makes the receiver count as down, which the tree's proxy hears. The
 proxy waits for the outcome, and until nothing is under way any more (as many messages taken up as
-sent, twice in a row), asks everybody what it hosts, and lets the tree go: carrying a placement
-out is the manager's business. Decides nothing itself.
+sent, twice in a row), and asks everybody what it hosts. A tree that a manager asks for is let go
+then: carrying a placement out is the manager's business. One that stands (`stand`) stays with its
+zones, coordinators and hosts, and is mapped again when one of them is gone
+(`edge/peers/standing_placement.py`). Decides nothing itself.
 """
 
 import threading
@@ -50,6 +52,7 @@ ENVELOPE_BYTES_MAX = MESSAGE_BYTES_MAX // 2
 
 T = TypeVar("T")
 Distances = Callable[[Sequence[str]], Mapping[str, float]]
+AWAY_S = 15.0  # for which no route goes through a processor that did not answer
 
 
 @dataclass(slots=True)
@@ -73,8 +76,10 @@ class PlacementCoordinator:
         token: str | None = None,
         verify: str | bool = True,
         timing: Timing | None = None,
+        near: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self.name, self._distances, self._epoch = name, distances, epoch
+        self._near, self._away = near, dict[str, float]()  # by processor: since when
         self._http = HttpClient(token, verify, answer_s=ANSWER_S)
         self.driver = PlacementDriver(name, self._known, self, self._on_outcome, timing)
         self._urls: dict[str, str] = {}
@@ -106,6 +111,12 @@ class PlacementCoordinator:
 
     def probe(self, targets: Sequence[str]) -> Mapping[str, float]:
         return self._distances(targets)
+
+    def near(self) -> Mapping[str, float]:
+        late = self.now_s() - AWAY_S
+        with self._changed:
+            away = {peer for peer, since_s in self._away.items() if since_s > late}
+            return {p: ms for p, ms in self._near().items() if p not in away and p in self._urls}
 
     def send(self, peer: str, message: Message) -> None:
         """Queues a message; those that wait for one processor go together."""
@@ -183,6 +194,8 @@ class PlacementCoordinator:
 
     def _lost(self, peer: str, messages: Sequence[Message]) -> None:
         """Who cannot be reached is down; the proxies of the trees concerned hear of it."""
+        with self._changed:
+            self._away[peer] = self.now_s()
         for proxy in {message.settings.proxy for message in messages}:
             if proxy == self.name:
                 self.driver.peer_down(peer)
@@ -198,8 +211,8 @@ class PlacementCoordinator:
         """What coordinators, proxies and hosts say to each other comes here."""
         dispatcher.on(get_args(Message), lambda _, message: self.receive(message))
         dispatcher.on((TakePart,), lambda _, message: self.learn(message.peers))
-        dispatcher.on((Unreachable,), lambda _, m: self._work(self.driver.peer_down, m.processor))
-        dispatcher.on((ReadShare,), lambda _, message: self.share(message.tree))
+        dispatcher.on((Unreachable,), lambda _, m: self._work(self.lose, m.processor))
+        dispatcher.on((ReadShare,), lambda _, m: self.share(m.tree, m.epoch))
         dispatcher.on((PlaceTree,), lambda _, message: self.place(message))
 
     def receive(self, message: Message) -> None:
@@ -247,48 +260,78 @@ class PlacementCoordinator:
             for table in (self._heard, self._envelopes, self._outcomes):
                 table.pop(tree, None)
 
-    def share(self, tree: str) -> TreeShare:
+    def share(self, tree: str, epoch: int = 0) -> TreeShare:
         """This processor's part in a tree."""
         counts = self.driver.counts(tree)
         with self._changed:
             envelopes = self._envelopes.get(tree, 0)
         return TreeShare(
-            operators=self.driver.running(tree),
+            operators=self.driver.running(tree, epoch),
             sent=dict(counts.sent),
             received=counts.received,
             probed_pairs=counts.probed_pairs,
             envelopes=envelopes,
+            zones=tuple(self.driver.zones(tree, epoch)),
         )
 
     # -- as a proxy -----------------------------------------------------------------------------
 
     def place(self, asked: PlaceTree) -> Reply:
         """Places a tree with this processor as its proxy, and says what came of it."""
-        tree = asked.tree
-        self.learn(asked.peers)
-        with self._changed:
-            self._heard[tree.id] = self.now_s() + asked.wait_s
-            self._outcomes.pop(tree.id, None)
-        self._tick_from_now_on()
-        deadline = self.now_s() + asked.wait_s
         candidates = tuple(sorted({self.name, *asked.peers}))
         settings = Settings(
-            tree.id, 1, self.name, asked.algorithm, asked.k, asked.latency_bound, candidates
+            asked.tree.id, 1, self.name, asked.algorithm, asked.k, asked.latency_bound, candidates
         )
-        self.driver.submit(tree, settings, asked.levels)
+        self.stand(asked.tree, settings, asked.peers, asked.levels, asked.wait_s)
         try:
-            return self._answer(asked, deadline)
+            return self.outcome(asked.tree, asked.peers, asked.wait_s)
         finally:
-            self.driver.withdraw(tree.id)
+            self.driver.withdraw(asked.tree.id)
 
-    def _answer(self, asked: PlaceTree, deadline: float) -> Reply:
-        tree = asked.tree
+    def stand(
+        self,
+        tree: Tree,
+        settings: Settings,
+        peers: Mapping[str, str],
+        levels: int = 1,
+        wait_s: float = 0.0,
+    ) -> None:
+        """Lets a tree stand with this processor as its proxy, or be mapped again as it is now."""
+        self.learn(peers)
+        with self._changed:
+            self._heard[tree.id] = self.now_s() + wait_s
+            self._outcomes.pop(tree.id, None)
+        self._tick_from_now_on()
+        self.driver.submit(tree, settings, levels)
+
+    def lose(self, peer: str) -> None:
+        """A processor is gone: its zones fall to others, and trees that counted on it are mapped
+        again; routes go round it."""
+        with self._changed:
+            self._away[peer] = self.now_s()
+        self.driver.peer_down(peer)
+
+    def withdraw(self, tree: str) -> None:
+        """A tree stands no more; everybody who had a part in it is told."""
+        self.driver.withdraw(tree)
+        with self._changed:
+            for table in (self._heard, self._envelopes, self._outcomes):
+                table.pop(tree, None)
+
+    def has_news(self, tree: str) -> bool:
+        """Whether a tree was mapped since its outcome was last asked for."""
+        with self._changed:
+            return tree in self._outcomes
+
+    def outcome(self, tree: Tree, peers: Mapping[str, str], wait_s: float) -> Reply:
+        """What has come of a mapping, as all who have a part in it say."""
+        deadline = self.now_s() + wait_s
         outcome = self._await_outcome(tree.id, deadline)
         if outcome is None:
-            return Refusal("timeout", NO_PLACEMENT, f"no answer in {asked.wait_s:g} s")
+            return Refusal("timeout", NO_PLACEMENT, f"no answer in {wait_s:g} s")
         if isinstance(outcome, Refuse):
             return Refusal(outcome.reason, NO_PLACEMENT, outcome.detail)
-        shares = self._await_quiet(tree, asked.peers, deadline)
+        shares = self._await_quiet(tree, outcome.epoch, peers, deadline)
         sources = {source.id for source in tree.sources}
         placement: dict[str, str] = {}
         for peer, share in sorted(shares.items()):
@@ -310,6 +353,7 @@ class PlacementCoordinator:
             kinds,
             sum(share.envelopes for share in shares.values()),
             sum(share.probed_pairs for share in shares.values()),
+            {zone: peer for peer, share in sorted(shares.items()) for zone in share.zones},
         )
 
     def _await_outcome(self, tree: str, deadline: float) -> Report | Refuse | None:
@@ -322,15 +366,16 @@ class PlacementCoordinator:
             return self._outcomes.pop(tree, None)
 
     def _await_quiet(
-        self, tree: Tree, peers: Mapping[str, str], deadline: float
+        self, tree: Tree, epoch: int, peers: Mapping[str, str], deadline: float
     ) -> dict[str, TreeShare]:
         """Everybody's part, once no message of the tree is under way any more."""
         before: tuple[int, int] | None = None
         since_s = self.now_s()
         shares: dict[str, TreeShare] = {}
         while self.now_s() < deadline and not self._stopping.is_set():
-            shares = {peer: share for peer in peers if (share := self._share_of(peer, tree.id))}
-            shares[self.name] = self.share(tree.id)
+            asked = ReadShare(tree.id, epoch)
+            shares = {peer: share for peer in peers if (share := self._share_of(peer, asked))}
+            shares[self.name] = self.share(tree.id, epoch)
             sent = sum(share.messages for share in shares.values())
             totals = sent, sum(share.received for share in shares.values())
             if totals != before:
@@ -340,11 +385,11 @@ class PlacementCoordinator:
             self._stopping.wait(0.02)
         return shares
 
-    def _share_of(self, peer: str, tree: str) -> TreeShare | None:
+    def _share_of(self, peer: str, asked: ReadShare) -> TreeShare | None:
         if peer == self.name:
             return None
         try:
-            (reply,) = self._asked(peer, (ReadShare(tree),))
+            (reply,) = self._asked(peer, (asked,))
         except MillstreamError:
             return None
         return reply if isinstance(reply, TreeShare) else None

@@ -66,7 +66,7 @@ class Unfinished:
                 else:
                     client.submit(
                         record.name, record.cql, from_beginning=record.from_beginning,
-                        wait_s=WAIT_S,
+                        wait_s=WAIT_S, deliver_to=record.deliver_to, latency_s=record.latency_s,
                     )  # fmt: skip
             self._say(f"query {record.name}, which {record.acceptor} began with, is {record.phase}")
         except UsageError as error:

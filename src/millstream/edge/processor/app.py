@@ -9,11 +9,13 @@ The seven components of D-CAPE's figure 4.1 (section 4.3), one module each:
     stream distributor            stream_distributor.py
     connection manager            connection_manager.py, moves in peers/move_driver.py
     distances, placing together   peers/distance_watch.py, peers/placement_coordinator.py
+    trees that stay placed        peers/standing_placement.py (seed 003, section 4)
     balancing without a manager   peers/balancing.py (seed 002), moves in peers/peer_moves.py
     a cluster without a manager   peers/gossip.py, peers/member_desk.py, peers/member_api.py
 
     POST /control     an envelope of a manager or another processor (control/protocol/envelope.py)
-    POST /streams/check    whether a client may name this source
+    POST /streams/check    whether a client may name this source, and whether it is declared well
+    GET  /coordinators     the trees that this member keeps placed
     GET  /balance     how this processor balances; POST /balance/peers tells it of others
     GET  /health  /live  /ready
     the endpoints of the stream distributor, and of posted rows (rows_api.py)
@@ -22,7 +24,7 @@ The seven components of D-CAPE's figure 4.1 (section 4.3), one module each:
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -34,6 +36,7 @@ from fastapi.concurrency import run_in_threadpool
 from millstream.client.http import checked_url
 from millstream.client.manager_client import ManagerClient
 from millstream.control.definitions.source_rules import SourceRules
+from millstream.control.peers.standing import StandingSettings
 from millstream.control.protocol.commands import QUESTIONS, Join, Progress, Report
 from millstream.control.protocol.envelope import Envelope, PlaceTree
 from millstream.control.protocol.replies import Reply
@@ -42,7 +45,7 @@ from millstream.edge.http.roles import for_all, reads
 from millstream.edge.http.rows_api import rows_app
 from millstream.edge.http.serving import Application, Listening, Server
 from millstream.edge.peers.balancing import BalanceSettings, Balancing
-from millstream.edge.peers.distance_watch import DistanceWatch
+from millstream.edge.peers.distance_watch import EVERY_S, DistanceWatch
 from millstream.edge.peers.gossip import Gossiping
 from millstream.edge.peers.member_api import add_member_routes
 from millstream.edge.peers.member_desk import MemberDesk
@@ -50,6 +53,7 @@ from millstream.edge.peers.move_driver import MoveDriver
 from millstream.edge.peers.peer_book import PeerBook
 from millstream.edge.peers.peers import HttpPeers
 from millstream.edge.peers.placement_coordinator import PlacementCoordinator
+from millstream.edge.peers.standing_placement import StandingPlacement
 from millstream.edge.peers.unfinished import Unfinished
 from millstream.edge.processor.capacity import capacity
 from millstream.edge.processor.connection_manager import ConnectionManager, Parts
@@ -60,13 +64,19 @@ from millstream.edge.processor.statistics_gatherer import StatisticsGatherer
 from millstream.edge.processor.stream_distributor import StreamDistributor
 from millstream.edge.processor.stream_feeder import StreamFeeder
 from millstream.edge.processor.stream_receiver import StreamReceiver
+from millstream.edge.replicas.followers import Followers
+from millstream.edge.replicas.gated_application import GatedApplication
+from millstream.edge.replicas.home_api import add_home_routes
+from millstream.edge.replicas.launching import Launcher
 from millstream.edge.views.processor_view import ProcessorView
 from millstream.edge.views.readiness import Readiness, add_readiness
 from millstream.edge.views.system_view import SystemView
 from millstream.engine.ports import DataPlane
 from millstream.engine.processor import Processor
 from millstream.engine.settings import EngineSettings
+from millstream.engine.sources.entrances import definition_of
 from millstream.store.ledger import Ledger
+from millstream.store.replicas.keeper import ReplicaKeeper
 
 NOTED_SECONDS = 0.1
 HOME = "home"  # where the ledger keeps its name
@@ -80,6 +90,7 @@ class ProcessorSettings(Listening):
     manager: str | None = None
     properties: Mapping[str, Any] = field(default_factory=dict)
     balance: BalanceSettings | None = None  # with its peers, where no manager leads
+    standing: StandingSettings | None = None  # of members: trees stay placed by distance
     rules: SourceRules = field(default_factory=SourceRules)  # what a client may name
 
     def __post_init__(self) -> None:
@@ -116,7 +127,9 @@ class ProcessorServer:
         settings: ProcessorSettings,
         engine_settings: EngineSettings | None = None,
         say: Callable[[str], None] = lambda text: None,  # noqa: ARG005
+        command: Sequence[str] = (),
     ) -> None:
+        """`command` begins a process like this one: homes that are adopted are run by it."""
         self.settings, self._say = settings, say
         self.peers = HttpPeers(settings.token, settings.verify)
         self.processor = Processor(name, home, plane, self.peers, engine_settings)
@@ -130,6 +143,7 @@ class ProcessorServer:
         # set by a signal's handler: an event's lock may be held by the very thread it interrupts
         self.asked_to_stop = False
         self.again = False  # whether its process is to begin again once it has stopped
+        self.followers = self._following(home, command)
         self.connections = self._connected(
             Parts(
                 self.processor,
@@ -141,6 +155,7 @@ class ProcessorServer:
                 self.stopping.set,
                 self._place,
                 begin_again=self._begin_again,
+                replicas=self.followers,
             )
         )
         self.connections.properties.update(capacity(self.processor))
@@ -151,6 +166,7 @@ class ProcessorServer:
             self.connections.properties,
             token=settings.token,
             verify=settings.verify,
+            every_s=EVERY_S if settings.standing is None else settings.standing.probe_s,
         )
         self.connections.on_acquainted.append(self.distances.acquaint)
         self.statistics.others.append(self.distances.figures)
@@ -160,8 +176,10 @@ class ProcessorServer:
             self.processor.engine.ledger.epoch,
             token=settings.token,
             verify=settings.verify,
+            near=self.distances.near,
         )
         self.member = self._member()
+        self.standing = self._standing()
         self.duties: Unfinished | None = None
         self.processor.engine.on_notice.append(self.notice)
         self.processor.new_owner.on_owner.append(self._owner)
@@ -172,6 +190,11 @@ class ProcessorServer:
     @property
     def url(self) -> str:
         return self.settings.advertise or self._server.url
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """In which its endpoint answers."""
+        return self._server.loop
 
     def notice(self, text: str) -> None:
         self._say(text)
@@ -186,6 +209,7 @@ class ProcessorServer:
         self.engine.start()
         self.receiver.start()
         self.connections.moves.look()
+        self.followers.start()
         if self.registration is not None:
             self.registration.start()
         if self.balancing is not None:
@@ -194,12 +218,16 @@ class ProcessorServer:
             self.member.gossip.start()
             self.duties = Unfinished(self.member, self._own_client, self._say)
             self.duties.start()
+        if self.standing is not None:
+            self.standing.start()
 
     def stop(self) -> None:
         """Finishes the steps in hand; the home stays as it is."""
         self.stopping.set()
         if self.registration is not None:
             self.registration.stop()
+        if self.standing is not None:
+            self.standing.stop()
         if self.duties is not None:
             self.duties.stop()
         if self.member is not None:
@@ -210,11 +238,13 @@ class ProcessorServer:
         self.distances.close()
         self.coordinator.close()
         self.connections.moves.stop()
+        self.followers.stop()
         self.receiver.stop()
         self.engine.stop()
         self.distributor.close()
         self._server.stop()
         self.peers.close()
+        self.followers.keeper.close()
         self.processor.close()
 
     def _begin_again(self) -> None:
@@ -231,6 +261,16 @@ class ProcessorServer:
             if self.registration is not None and self.registration.refused.is_set():
                 return "the manager knows a later process of this home"
         return ""
+
+    def _following(self, home: Path, command: Sequence[str]) -> Followers:
+        me, settings = self.processor.id, self.settings
+        launcher = Launcher(
+            me, command, self._say, host=settings.host, advertise=settings.advertise
+        )
+        keeper = ReplicaKeeper(
+            me, home, self.processor.log, self.peers.home, launcher.launch, launcher.end
+        )
+        return Followers(keeper, launcher, self.notice)
 
     def _connected(self, parts: Parts) -> ConnectionManager:
         return ConnectionManager(parts)
@@ -298,6 +338,22 @@ class ProcessorServer:
             verify=self.settings.verify,
         )
 
+    def _standing(self) -> StandingPlacement | None:
+        """A member that keeps trees placed knows the others, and what lies between them."""
+        if self.member is None or self.settings.standing is None:
+            return None
+        self.member.gossip.on_change.append(self._acquainted)
+        return StandingPlacement(
+            self.member, self.coordinator, self.settings.standing, lambda: self.loop,
+            self._say, self.processor.engine.ledger.epoch,
+        )  # fmt: skip
+
+    def _acquainted(self, there: Mapping[str, str], gone: Collection[str]) -> None:
+        self.distances.acquaint(there)
+        self.coordinator.learn(there)
+        for name in gone:
+            self.coordinator.lose(name)
+
     def _own_client(self) -> ManagerClient:
         return ManagerClient(self.url, token=self.settings.token, verify=self.settings.verify)
 
@@ -322,9 +378,11 @@ class ProcessorServer:
 
     def app(self) -> Application:
         host, known_as = self.settings.host, self.settings.advertise
-        app = Application(
-            "Millstream processor", host=host, token=self.settings.token, known_as=known_as
-        )
+        app = GatedApplication(
+            self.processor.log, "Millstream processor", host=host, token=self.settings.token,
+            known_as=known_as,
+        )  # fmt: skip
+        add_home_routes(app, self.processor.log, self.processor.engine.store.path)
         self._dispatcher().add_route(app)
 
         @app.get("/health")
@@ -334,7 +392,7 @@ class ProcessorServer:
 
         @app.post("/streams/check")
         async def check(request: Request) -> dict[str, Any]:
-            await run_in_threadpool(self.settings.rules.check, await json_body(request))
+            await run_in_threadpool(self._check_stream, await json_body(request))
             return {}
 
         ready = Readiness(
@@ -350,10 +408,23 @@ class ProcessorServer:
         view.add_route(app)
         if self.member is not None:
             add_member_routes(app, self.member, self.settings)
+
+            @app.get("/coordinators")
+            @reads
+            async def coordinators() -> Any:
+                return self.standing.seen() if self.standing is not None else []
+
         self.system = SystemView(self.processor.id, self.processor.engine)
         self.system.add_route(app)
         app.mount("/", self._rows_app())
         return app
+
+    def _check_stream(self, table: Mapping[str, Any]) -> None:
+        """Refuses what a client may not name, and what could not be declared here."""
+        self.settings.rules.check(table)
+        engine, definition = self.processor.engine, definition_of(table, ingest=True)
+        with engine.lock:
+            engine.plane.compiler.check(definition)
 
     def _rows_app(self) -> Application:
         return rows_app(

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millstream.control.definitions.qos_table import quality_of, schedule_of
 from millstream.control.moves.table import ENDED, RUNNING, UNDER_WAY, Phase
@@ -29,6 +29,7 @@ from millstream.control.protocol.commands import (
     Forget,
     Hold,
     Host,
+    KeepReplicas,
     Prepare,
     Progress,
     Release,
@@ -54,6 +55,7 @@ from millstream.control.protocol.replies import (
     Inventory,
     Progressed,
     Refusal,
+    Replicas,
     Reply,
     Reported,
     StreamMark,
@@ -66,6 +68,7 @@ from millstream.edge.processor.engine_records import (
     move_record,
     sealed_reply,
 )
+from millstream.edge.telemetry.spans import command_span
 from millstream.engine.sources.entrances import TABLE, definition_of, keep_table
 from millstream.language.plan.nodes import sources_of
 from millstream.language.share.dataflow import base_stream
@@ -88,6 +91,12 @@ OTHERS_MAX = 8
 NO_LINEAGE = "-"  # of who asks and leads nobody
 
 
+class KeepsReplicas(Protocol):
+    """Who has copies of homes."""
+
+    def keep(self, command: KeepReplicas) -> Replicas: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The components that commands reach."""
@@ -102,6 +111,7 @@ class Parts:
     place: Callable[[PlaceTree], Reply]
     clock: Callable[[], float] = time.monotonic
     begin_again: Callable[[], None] = lambda: None  # as `stop`, and the process begins again
+    replicas: "KeepsReplicas | None" = None
 
 
 class ConnectionManager:
@@ -223,6 +233,10 @@ class ConnectionManager:
     # -- commands -------------------------------------------------------------------------------
 
     def perform(self, command: Message) -> Reply:
+        with command_span(command):
+            return self._performed(command)
+
+    def _performed(self, command: Message) -> Reply:
         hosting, distributor = self.processor.hosting, self.processor.distributor
         match command:
             case Declare():
@@ -272,6 +286,10 @@ class ConnectionManager:
                 self.processor.reset()
             case PlaceTree():
                 return self.parts.place(command)
+            case KeepReplicas():
+                if self.parts.replicas is None:
+                    raise UsageError("this processor keeps no copies of homes")
+                return self.parts.replicas.keep(command)
             case Stop(again):
                 (self.parts.begin_again if again else self.parts.stop)()
             case _:

@@ -11,12 +11,13 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from millstream.control.protocol.commands import Progress
+from millstream.control.protocol.commands import KeepReplicas, Progress, Report
 from millstream.control.protocol.envelope import MESSAGE_BYTES_MAX, PATH, Envelope, written
 from millstream.control.protocol.replies import Done, Refusal, Reply
 from millstream.core.errors import MillstreamError
 from millstream.edge.http.access import record_body, refusal
 from millstream.edge.http.serving import Application
+from millstream.edge.replicas.gated_application import AT_ONCE
 
 Handler = Callable[[str, Any], Reply | None]  # of the sender's name and a message; None: done
 
@@ -63,6 +64,8 @@ class Dispatcher:
         envelope = await record_body(request, Envelope, MESSAGE_BYTES_MAX)
         if self._before is not None:
             await self._before(envelope)
+        if all(isinstance(m, Report | KeepReplicas) for m in envelope.messages):
+            request.scope[AT_ONCE] = True
         if envelope.number == 0 and all(isinstance(m, Progress) for m in envelope.messages):
             replies = self.receive(envelope)  # a look at the ledger; waits for nobody
         else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.core.errors import MillstreamError
 from millstream.decide.schedule.costs import CostLine
+from millstream.edge.telemetry.spans import Spans
 from millstream.engine.loop import Loop
 from millstream.engine.scheduling.step_scheduler import StepScheduler
 from millstream.engine.steps.reports import StepReport
@@ -48,6 +49,8 @@ class ExecutionEngine:
         self.steps = 0
         self._costs: dict[str, tuple[int, CostLine]] = {}  # steps seen, what they cost
         processor.engine.on_step.append(self._count)
+        if (spans := Spans.wanted()) is not None:
+            processor.engine.on_step.append(spans.step)
         processor.quiesce = self._quiesce
 
     @property

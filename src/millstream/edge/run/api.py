@@ -19,10 +19,11 @@ from typing import Any, Protocol
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
+from millstream.client.keyring import user_token
 from millstream.edge.http.access import json_body
 from millstream.edge.http.roles import reads, submits
 from millstream.edge.http.rows_api import RowsServer
-from millstream.edge.http.serving import Application, Tls
+from millstream.edge.http.serving import Application, Tls, is_loopback
 from millstream.edge.views.query_edits import QueryEdits
 from millstream.edge.views.readiness import Readiness, add_readiness
 from millstream.engine.engine import Engine
@@ -64,7 +65,10 @@ def run_endpoint(
     token: str | None = None,
     tls: Tls | None = None,
 ) -> Iterator[RowsServer]:
-    """Serves a run for as long as the block lasts."""
+    """Serves a run for as long as the block lasts.
+
+    Without a token of its own it takes the user's, and asks none of the user's own programs.
+    """
 
     def door(name: str) -> PushSource | None:
         found = live.engine.sources.get(name)
@@ -74,8 +78,9 @@ def run_endpoint(
         door,
         host=host,
         port=port,
-        token=token,
+        token=token or (user_token() if is_loopback(host) else None),
         tls=tls,
+        own_programs=not token,
         busy=live.engine.congested,
         more=lambda app: add_routes(app, live),
     )

@@ -46,6 +46,7 @@ from millstream.edge.views.kept_rejects import KeptRejects
 from millstream.edge.views.query_edits import QueryEdits
 from millstream.edge.views.recent import ROWS_KEPT, LatestRows, Rates
 from millstream.edge.views.scheduler_watch import SchedulerWatch
+from millstream.language.cql.views import reads_of
 from millstream.language.plan.explain import explain, warnings
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class EngineView:
         self._edits = edits  # who keeps what is registered here, where somebody does
         self._registered: set[str] = set()
         self._known: dict[str, str] = {}  # queries with their states, as told in decisions
-        self._plans: dict[str, str] = {}
+        self._plans: dict[str, tuple[str, str]] = {}  # text and plan
         self._results_seen: dict[str, int] = {}
         self._rates, self._book = Rates(), AlarmBook()
         self._lock = threading.RLock()
@@ -310,6 +311,7 @@ class EngineView:
             load_shared=load_shared,
             result=query.stream,
             operators=query.operators,
+            reads=reads_of(query.cql),
             goals=goals,
             error=error_of(query),
             restartable=query.restartable,
@@ -319,15 +321,17 @@ class EngineView:
         )
 
     def _plan_text(self, query: "Query") -> str:
-        if query.name not in self._plans:
-            self._plans[query.name] = explain(query.plan)
-        return self._plans[query.name]
+        known = self._plans.get(query.name)
+        if known is None or known[0] != query.cql:
+            known = self._plans[query.name] = (query.cql, explain(query.plan))
+        return known[1]
 
     # -- questions ------------------------------------------------------------------------------
 
     def explain(self, cql: str) -> Explanation:
         self._refuse_when_closed()
         plan = self.engine.plan(cql)
+        change = self.engine.foretell(cql)
         matches = self.engine.matches(plan)
         needed = tuple(
             PlannedOperator(
@@ -352,7 +356,9 @@ class EngineView:
             Admission(
                 True,
                 f"would be taken: one processor takes every query; {known} of its {len(needed)} "
-                f"operators run already{more}",
+                f"operators run already{more}"
+                if change is None
+                else "\n".join(change.lines()),
                 self.processor,
             ),
         )
@@ -374,6 +380,9 @@ class EngineView:
             self._loop.wake()
         with self._lock:
             self._note_queries(list(self.engine.queries.values()))
+        if self.engine.replacements.candidate_of(name):
+            sentence = f"query {name} goes on with its new text when that has caught up"
+            self.decisions.add("admission", sentence, subject=("query", name))
         found = [d for d in self.decisions.latest() if d.subject == name and d.kind == "admission"]
         return found[-1]
 

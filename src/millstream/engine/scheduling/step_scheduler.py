@@ -7,7 +7,7 @@ touches data, so that no choice changes a result. Every choice and every change 
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from millstream.core.operator_graph import OperatorGraph
 from millstream.core.steady_clock import SteadyClock
@@ -124,27 +124,37 @@ class StepScheduler:
             for s in found
             if unit.limits is None or s.last < unit.limits[stream]
         ]
-        ids = [o.id for o in unit.operators]
+        near = shape.near(unit)
         paused = self.flow.paused_operators
         return OperatorView(
             unit.id,
             rows=_rows(waiting),
             bytes=sum(s.size for s in waiting),
             oldest=min((s.arrived for s in waiting), default=None),
-            producers=_units(home, (s for o in unit.operators for s in o.inputs)),
-            consumers=_units(home, (c for o in ids for c in shape.graph.consumers(o))),
-            queries=tuple(dict.fromkeys(q for o in ids for q in shape.queries.get(o, ()))),
-            members=len(ids),
+            producers=_units(home, near.inputs),
+            consumers=_units(home, near.consumers),
+            queries=near.queries,
+            members=len(unit.operators),
             kind=lead.kind,
             meets=lead.kind in MEETING and len(lead.inputs) > 1,
             fixed_cost_s=FIXED_COST_S,
             row_cost_s=ROW_COST_S,
-            runnable=not any(i in busy or i in paused for i in ids),
+            runnable=not any(o.id in busy or o.id in paused for o in unit.operators),
         )
 
 
 def _units(home: Mapping[str, str], operators: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(home[o] for o in operators if o in home))
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """What a unit reads, who reads it, and for whom."""
+
+    operators: tuple[Operator, ...]
+    inputs: tuple[str, ...]
+    consumers: tuple[str, ...]
+    queries: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +164,20 @@ class _Shape:
     key: tuple[tuple[str, ...], tuple[str, ...]]
     graph: OperatorGraph[Operator]
     queries: dict[str, tuple[str, ...]]
+    known: dict[str, _Near] = field(default_factory=dict)  # by unit
+
+    def near(self, unit: Unit) -> _Near:
+        """Worked out once for the same operators: a unit may have hundreds."""
+        found = self.known.get(unit.id)
+        if found is None or found.operators != unit.operators:
+            ids = [o.id for o in unit.operators]
+            found = self.known[unit.id] = _Near(
+                unit.operators,
+                tuple(dict.fromkeys(s for o in unit.operators for s in o.inputs)),
+                tuple(dict.fromkeys(c for o in ids for c in self.graph.consumers(o))),
+                tuple(dict.fromkeys(q for o in ids for q in self.queries.get(o, ()))),
+            )
+        return found
 
 
 def _shape_of(flow: Dataflow, key: tuple[tuple[str, ...], tuple[str, ...]]) -> _Shape:

@@ -97,6 +97,12 @@ class BrokerSource(ABC):
             self._gained.look(self._members)
         self._setting.arrived(self.definition.name)
 
+    def _demand_safety(self) -> None:
+        """Before whoever sent the rows may forget them: as many others have them as are wanted."""
+        safety = self.appender.ledger.safety
+        if safety is not None:
+            safety.demand()
+
     def _row(self, own: Mapping[str, Any], content: bytes | None) -> dict[str, Any]:
         """A message as a row. What is no JSON object stands where the time should: it is rejected,
         and the reason shows it."""

@@ -141,6 +141,7 @@ class MqttSource(BrokerSource):
             marks = [_mark(m) for m in new if m.qos]
             place = {**self._position(), "recent": [*recent, *marks][-RECEIVE_MAX:]}
             self._append(rows, place)
+        self._demand_safety()
         for message in messages:
             if message.qos:
                 client.ack(message.mid, message.qos)

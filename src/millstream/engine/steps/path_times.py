@@ -55,15 +55,22 @@ class PathTimes:
         self._copied: dict[str, PathTime] = {}  # streams from elsewhere, as their source told
         self._transfer_s: dict[str, float] = {}
         self._ratios: dict[str, QueryRatio] = {}  # by result stream
+        self._known: tuple[tuple[str, float], frozenset[str]] = (("", 0.0), frozenset())
 
     def stepped(self, report: StepReport) -> None:
         """A step has been committed."""
         with self._lock:
             name = report.operator
             self._step_s[name] = _mixed(self._step_s.get(name), report.seconds)
-            results = {q.stream for q in list(self._queries.values())}
-            if report.rows_out and name in results:
+            if report.rows_out and name in self._results(report):
                 self._note_result(name, report.arrived)
+
+    def _results(self, report: StepReport) -> frozenset[str]:
+        """The result streams, looked up once for all members of a job."""
+        job = (report.job or report.operator, report.started)
+        if self._known[0] != job:
+            self._known = (job, frozenset(q.stream for q in list(self._queries.values())))
+        return self._known[1]
 
     def _note_result(self, stream: str, arrived: float) -> None:
         path, now = self._path(stream), time.time()

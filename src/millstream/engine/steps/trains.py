@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from millstream.engine.dataflow import Dataflow
+from millstream.language.plan.windows import FOREVER
 from millstream.language.share.dataflow import Operator
 from millstream.language.share.groups import Candidate, candidate, split_by_sides
 from millstream.language.share.matching import MATCHINGS
@@ -67,7 +68,8 @@ class Trains:
     def units(self, busy: Collection[str] = ()) -> list[Unit]:
         """All operators, each in one unit; those of busy operators are told as they are."""
         self._sort()
-        found = [alone(o) for o in self._alone]
+        fences = self.flow.fences
+        found = [self._fenced(o) if o.id in fences else alone(o) for o in self._alone]
         for family, members in self._families.items():
             free = [
                 m
@@ -78,6 +80,11 @@ class Trains:
                 found += self._of_family(family, free)
         return found
 
+    def _fenced(self, operator: Operator) -> Unit:
+        """An operator by itself, as far as it may go now."""
+        fences = self.flow.fences[operator.id]
+        return alone(operator, {s: fences.get(s, FOREVER) for s in operator.inputs})
+
     def give_up(self, unit: Unit) -> None:
         """These operators are too much for one job: from now on each runs alone."""
         self._given_up |= {o.id for o in unit.operators}
@@ -86,7 +93,7 @@ class Trains:
     def _sort(self) -> None:
         """Classes, worked out again only when operators come or go."""
         shedding = self.flow.shedding.allowances()
-        key = (tuple(self.flow.operators), frozenset(shedding))
+        key = (tuple(self.flow.operators), frozenset(shedding), frozenset(self.flow.fences))
         if key == self._key:
             return
         self._key = key
@@ -94,13 +101,14 @@ class Trains:
         shared = MATCHINGS.get(self.flow.settings.sharing).together
         classes: dict[str, list[Candidate]] = {}
         for operator in self.flow.operators.values():
-            alone = not shared or operator.id in self._given_up
+            apart = operator.id in self._given_up or operator.id in self.flow.fences
+            alone = not shared or apart
             found = None if alone else candidate(operator)
             if found is None:
                 self._alone.append(operator)
             else:
-                apart = " shedding" if operator.id in shedding else ""
-                classes.setdefault(found.family + apart, []).append(found)
+                family = found.family + (" shedding" if operator.id in shedding else "")
+                classes.setdefault(family, []).append(found)
         for name, members in classes.items():
             for number, group in enumerate(split_by_sides(members)):
                 if len(group) == 1:

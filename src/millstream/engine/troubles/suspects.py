@@ -2,17 +2,19 @@
 
 The process that survives it notes their operators in the ledger. The next one runs each of them
 with nothing beside it before anything else happens; who is alone when Java dies again is the one,
-and its queries fail by name. A kill of the whole service, or a loss of power, blames nobody.
+and its queries fail by name. Who is not there yet, or has no rows yet, stays under suspicion: in a
+session queries are declared again after the start, and rows come down from operators before it. A
+kill of the whole service, or a loss of power, blames nobody.
 """
 
 from collections.abc import Callable
 
 from millstream.control.recovery.restarts import GUILTY
 from millstream.engine.engine import Engine
+from millstream.engine.query import DEATHS, deaths_of
 from millstream.engine.steps.trains import Unit
 from millstream.store.reach import pending
 
-DEATHS = "deaths:"  # where the ledger counts them, by operator
 DEATHS_MAX = 2
 
 
@@ -22,17 +24,12 @@ class Suspects:
     def __init__(self, engine: Engine, say: Callable[[str], None]) -> None:
         self._engine, self._say = engine, say
         self.in_flight: dict[str, Unit] = {}
-        self._waiting: list[str] = []
+        self._deaths: dict[str, int] = {}  # of who has to be tried, or is guilty
         self._blamed = False
 
     def take_up(self) -> None:
-        """What the process before has noted: fails the guilty, lets the others be tried alone."""
-        for operator, deaths in self._noted().items():
-            if deaths < DEATHS_MAX:
-                self._waiting.append(operator)
-                continue
-            self.fail_by_name(operator, GUILTY)
-            self.clear(operator)
+        """What the process before has noted."""
+        self._deaths = self._noted()
 
     def fail_by_name(self, operator: str, reason: str) -> None:
         """Fails the queries of an operator that is its own trouble."""
@@ -56,27 +53,26 @@ class Suspects:
         known = self._noted()
         with self._engine.ledger.transaction() as ledger:
             for operator in {o.id for unit in units for o in unit.operators}:
-                ledger.set_meta(f"{DEATHS}{operator}", str(known.get(operator, 0) + 1))
+                ledger.set_meta(deaths_of(operator), str(known.get(operator, 0) + 1))
 
     def next(self) -> str | None:
-        """An operator to be run alone now; None where nobody is under suspicion."""
-        while self._waiting:
-            operator = self._waiting[0]
+        """An operator to be run alone now, if any; those that did it again fail by name."""
+        for operator, deaths in list(self._deaths.items()):
             known = self._engine.operators.get(operator)
-            if known is None or not any(pending(self._engine.ledger, known).values()):
+            if known is None or operator in self._engine.paused_operators:
+                continue
+            if deaths >= DEATHS_MAX:
+                self.fail_by_name(operator, GUILTY)
                 self.clear(operator)
-            elif operator in self._engine.paused_operators:
-                self._waiting.remove(operator)  # it stays noted
-            else:
+            elif any(pending(self._engine.ledger, known).values()):
                 return operator
         return None
 
     def clear(self, operator: str) -> None:
-        """It has run alone and Java lives, or it is gone."""
-        if operator in self._waiting:
-            self._waiting.remove(operator)
+        """It has run alone and Java lives, or it has failed."""
+        self._deaths.pop(operator, None)
         with self._engine.ledger.transaction() as ledger:
-            ledger.drop_meta(f"{DEATHS}{operator}")
+            ledger.drop_meta(deaths_of(operator))
 
     def _noted(self) -> dict[str, int]:
         rows = self._engine.ledger.rows(

@@ -182,6 +182,15 @@ def _set(asked: Asked) -> AggregateCall:
     return AggregateCall("collect_set", argument, f"array<{type_}>", type_, False, asked.where)
 
 
+def _histogram(asked: Asked) -> AggregateCall:
+    ((value, type_),) = asked.args
+    if type_ in FLOATING:
+        value = Call("+", (value, Literal("0D", "double")))  # -0.0 and 0.0 are one value
+        type_ = "double"
+    wanted = f"array<struct<value:{type_},count:bigint>>"
+    return AggregateCall("histogram", value, wanted, type_, False, asked.where)
+
+
 def _by(asked: Asked) -> AggregateCall:
     (value, type_), (by, _) = asked.args
     return AggregateCall(asked.function, packed(v=value, by=by), type_, type_, False, asked.where)
@@ -315,6 +324,7 @@ MEANINGS: dict[str, Callable[[Asked], AggregateCall]] = {
     "max_by": _by,
     "min_by": _by,
     "mode": _mode,
+    "histogram": _histogram,
     "percentile_cont": _quantile,
     "percentile_disc": _quantile,
     "approx_count_distinct": _sketch,

@@ -33,6 +33,7 @@ class StreamDefinition:
     max_ahead_us: int | None = None
     source: Mapping[str, Any] = field(default_factory=dict)  # path, format, options, rate, ...
     retain_us: int | None = None  # rows this much older than the newest stay, read or not
+    replicas: int = 1  # processors that are to have its rows, in a cluster
 
     def __post_init__(self) -> None:
         columns = tuple(Field(f.name, canonical(f.type)) for f in self.columns)
@@ -54,6 +55,10 @@ class StreamDefinition:
             raise UsageError(
                 f"stream {self.name} has no time", hint="name the column of the event time"
             )
+        if (at := self.time_column) is not None:  # in the column's own spelling: Spark looks it up
+            quote = "`" if self.time.strip()[:1] == "`" else ""
+            name = columns[at].name.replace("`", "``") if quote else columns[at].name
+            object.__setattr__(self, "time", f"{quote}{name}{quote}")
 
     @property
     def time_column(self) -> int | None:

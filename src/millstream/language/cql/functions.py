@@ -37,6 +37,7 @@ AGGREGATES = {
     "min_by": "min_by",
     "arg_min": "min_by",
     "mode": "mode",
+    "histogram": "histogram",
     # all of the values
     "array_agg": "array_agg",
     "collect_list": "array_agg",
@@ -75,7 +76,7 @@ AGGREGATES = {
 OTHER_AGGREGATES = {
     "kurtosis": "avg(power(x, 4)) and its kin, from moments",
     "skewness": "avg(power(x, 3)) and its kin, from moments",
-    "histogram_numeric": "count(*) with GROUP BY of the bucket: floor(x / 10)",
+    "histogram_numeric": "histogram(floor(x / 10))",
     "product": "exp(sum(ln(x))) for numbers above zero",
     "try_sum": "sum(CAST(x AS decimal(38,0)))",
     "try_avg": "avg(CAST(x AS double))",

@@ -8,6 +8,7 @@ those that read it: they share its operators as long as both run.
 
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from sqlglot import exp
 
@@ -23,6 +24,7 @@ from millstream.language.cql.parsing.parser import (
 from millstream.language.plan.sql_text import quoted
 
 WORD = re.compile(r"`((?:[^`]|``)+)`|(\w+)")
+REPLACE = re.compile(r"\bOR\s+REPLACE\b", re.IGNORECASE)
 Find = Callable[[str], str | None]  # the text of a query or view by its name
 
 
@@ -51,6 +53,65 @@ def whole_text(cql: str, find: Find) -> str:
         _gather(definition, find, known, ())
     added = [f"CREATE VIEW {quoted(n)} AS {t}" for n, t in known.items() if n not in given]
     return cql if not added else "\n;\n".join([cql.rstrip(), *added])
+
+
+def own_text(cql: str) -> str:
+    r"""A query without the definitions that it was made whole with.
+
+    >>> own_text("SELECT a FROM v\n;\nCREATE VIEW v AS SELECT a FROM s")
+    'SELECT a FROM v'
+    """
+    return cql.partition("\n;\n")[0].strip()
+
+
+@lru_cache(maxsize=8192)  # snapshots ask for every query once a second
+def reads_of(cql: str) -> tuple[str, ...]:
+    r"""The queries and views that a whole text reads, directly or through others.
+
+    >>> reads_of("SELECT a FROM v\n;\nCREATE VIEW `v` AS SELECT a FROM s")
+    ('v',)
+    """
+    if "CREATE VIEW" not in cql.upper():
+        return ()
+    try:
+        return tuple(sorted(_parts(cql)[0]))
+    except UsageError:
+        return ()
+
+
+def replacing(cql: str) -> str | None:
+    """The text of a query that takes the place of the one with its name; None for any other text.
+
+    >>> replacing("CREATE OR REPLACE QUERY q AS SELECT a FROM s")
+    'CREATE QUERY q AS SELECT a FROM s'
+    >>> replacing("CREATE QUERY q AS SELECT a FROM s") is None
+    True
+    """
+    if not REPLACE.search(cql):
+        return None
+    try:
+        pieces = split(cql)
+        made = [statement for piece in pieces for statement in parse(piece)]
+    except UsageError:
+        return None  # the parser complains when it is compiled
+    for place, statement in enumerate(made):
+        if isinstance(statement, CreateQuery) and statement.replaces:
+            pieces[place] = f"CREATE QUERY {_name(statement.name)} AS {body_of(pieces[place])}"
+            return "\n;\n".join(pieces)
+    return None
+
+
+def name_of(cql: str) -> str:
+    """The name that a text gives its query; empty where it gives none."""
+    try:
+        made = [s for s in parse(cql) if isinstance(s, CreateQuery)]
+    except UsageError:
+        return ""
+    return made[0].name if len(made) == 1 else ""
+
+
+def _name(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quoted(name)
 
 
 def _words(cql: str) -> set[str]:

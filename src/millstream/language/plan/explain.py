@@ -261,6 +261,7 @@ def _matched(node: Matched) -> str:
     within = "" if spec.within is None else f" within {duration(spec.within)}"
     after = " ".join((spec.skip.kind, spec.skip.variable)).strip()
     rows = "" if node.finals is None else "all rows of "
+    rows = "all rows, those in a match of " if node.unmatched else rows
     return f"{rows}({written(spec.pattern)}){by}{within}, then {after}"
 
 
@@ -310,6 +311,8 @@ def frame_text(frame: OverFrame) -> str:
     'all rows'
     >>> frame_text(OverFrame("rows", BEGINNING, 2))
     'rows the first to 2'
+    >>> frame_text(OverFrame("values", BEGINNING, 5)), frame_text(OverFrame("doubles", -500_000))
+    ('values the first to +5', 'values -0.5 to +0')
     """
     if frame.by == "peers":
         return "all rows up to it and its peers"
@@ -318,10 +321,15 @@ def frame_text(frame: OverFrame) -> str:
             return "all rows"
         first = "the first" if frame.unbounded else str(frame.first)
         return f"rows {first} to {'the last' if frame.last == FOREVER else frame.last}"
-    if frame.unbounded:
+    if frame.unbounded and frame.by in ("rows", "time"):
         return f"all {'rows' if frame.by == 'rows' else 'times'} up to it"
     if frame.by == "rows":
         return f"rows {frame.first} to {frame.last}"
+    if frame.by in ("values", "doubles"):
+        unit = 1 if frame.by == "values" else 1_000_000
+        last = "the last" if frame.last == FOREVER else f"{frame.last / unit:+g}"
+        first = "the first" if frame.unbounded else f"{frame.first / unit:+g}"
+        return f"values {first} to {last}"
     ends = (f"{'-' if us < 0 else ''}{duration(abs(us))}" for us in (frame.first, frame.last))
     return f"time {' to '.join(ends)}"
 

@@ -294,7 +294,8 @@ class Matched(Node):
     Calls are over the columns of a matched row, then its `looks`, then `row_patterns.CARRIED`. A
     result's time is that of the last row matched. With `finals` each row of a match is one of the
     results, with its own time: its columns, then the calls, those over the whole match (`finals`
-    says which) and those over its rows up to this one.
+    says which) and those over its rows up to this one. Rows `unmatched` by any come beside them,
+    their calls NULL.
     """
 
     input: Node
@@ -303,6 +304,7 @@ class Matched(Node):
     calls: tuple[AggregateCall, ...]
     fields: Schema
     finals: tuple[bool, ...] | None = None
+    unmatched: bool = False
 
     def __post_init__(self) -> None:
         self._seal(self.fields)
@@ -478,7 +480,9 @@ def shape(node: Node) -> str:
             keys = ",".join(expression_key(k) for k in node.keys)
             calls = (_call(c) for c in node.calls)
             pattern = pattern_key(node.spec)
-            every = () if node.finals is None else (f"all rows {node.finals}",)
+            every: tuple[str, ...] = ()
+            every += () if node.finals is None else (f"all rows {node.finals}",)
+            every += ("unmatched",) if node.unmatched else ()
             return digest("matched", _key(node, node.input), *pattern, keys, *calls, *every)
         case _:
             raise TypeError(f"not a plan node: {node!r}")

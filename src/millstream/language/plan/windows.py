@@ -125,10 +125,11 @@ class OverFrame:
     By time (microseconds) they are all rows of the partition in that span, by rows those at these
     places in the order of time and position. BEGINNING is UNBOUNDED PRECEDING. Over a table there
     are also FOREVER, UNBOUNDED FOLLOWING, and `peers`: all rows up to the last one that is equal to
-    the row in what rows are ordered by.
+    the row in what rows are ordered by. By values they are all rows whose one key of the order
+    lies in that span around the row's own, by doubles likewise, with edges in millionths.
     """
 
-    by: OneOf["time", "rows", "peers"]
+    by: OneOf["time", "rows", "peers", "values", "doubles"]
     first: int
     last: int = 0
 

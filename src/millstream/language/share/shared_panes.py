@@ -1,11 +1,14 @@
 """Sliding aggregates over one grouping as one pane stream and one combination of panes.
 
-Queries may differ in their filters, in what they aggregate and in their windows: panes are
-computed once with filtered aggregates, each filter's rows are counted, and a group without rows of
-a query is not among its results.
+Queries may differ in their filters, in what they aggregate and in their windows. Where there are
+few filters, panes are computed once with filtered aggregates: a column of each. Where there are
+many, rows that pass the same set of filters are one pane, with that set as bits, and each aggregate
+is computed once; the sets are taken apart when panes become windows. So what is computed grows with
+rows and results, and the plan with neither. A group without rows of a query is not among its
+results.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from millstream.language.plan.expressions import (
@@ -31,10 +34,13 @@ from millstream.language.share.shared_plan import (
     Together,
     _selected,
     _with_words,
+    any_of,
     bits_of,
 )
 
+FILTERED_MAX = 16  # filters, up to which each has aggregates of its own
 PRESENT = AggregateCall("bit_or", None, "bigint")  # whose rows are in a pane or window
+NUMBER = Field("", "int")  # of a pane stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +86,9 @@ class PanesTogether:
     """One aggregation for all members.
 
     `rows` are those that any member wants, with the bits of their filters as last columns: `words`.
-    `calls` are all wanted ones, each once, filtered. A member's panes are those of its length in
-    which some row has the bit of its filter.
+    `calls` are all wanted ones, each once, filtered; or, `by_sets`, each once for all filters, in
+    panes of rows with the same bits. A member's panes are those of its length in which some row has
+    the bit of its filter.
     """
 
     rows: Node
@@ -92,21 +99,26 @@ class PanesTogether:
     bits: tuple[tuple[int, int], ...]  # what each bit stands for: filter, pane length
     chosen: dict[str, tuple[int, ...]]  # each member's calls
     member_bit: dict[str, int]
+    by_sets: bool
 
 
 def panes_together(members: Sequence[PaneMember]) -> PanesTogether:
     filters, conditions = bits_of([m.rows.conditions for m in members])
     leaf = members[0].rows.leaf
     rows, words = _with_words(leaf, membership(conditions, leaf.schema), ())
-    calls: dict[tuple[int, str], tuple[int, AggregateCall]] = {}
+    by_sets = len(conditions) > FILTERED_MAX
+    calls: dict[tuple[int, str], int] = {}
+    wanted: list[tuple[AggregateCall, set[int]]] = []
     chosen: dict[str, tuple[int, ...]] = {}
     for number, member in zip(filters, members, strict=True):
         places = []
         for call in member.calls:
-            key = (number, call_key(call))
+            key = (0 if by_sets else number, call_key(call))
             if key not in calls:
-                calls[key] = (len(calls), _filtered(call, has_bit(words, number)))
-            places.append(calls[key][0])
+                calls[key] = len(wanted)
+                wanted.append((call, set()))
+            places.append(calls[key])
+            wanted[calls[key]][1].add(number)
         chosen[member.stream] = tuple(places)
     bits: dict[tuple[int, int], int] = {}
     member_bit = {}
@@ -116,16 +128,24 @@ def panes_together(members: Sequence[PaneMember]) -> PanesTogether:
         rows,
         words,
         members[0].keys,
-        tuple(call for _, call in calls.values()),
+        tuple(
+            call if by_sets and _never_raises(call) else _filtered(call, any_of(words, users))
+            for call, users in wanted
+        ),
         tuple(sorted({m.pane for m in members})),
         tuple(bits),
         chosen,
         member_bit,
+        by_sets,
     )
 
 
+def _never_raises(call: AggregateCall) -> bool:
+    return all(e is None or total(e) for e in (call.argument, call.condition))
+
+
 def _filtered(call: AggregateCall, mine: Expr) -> AggregateCall:
-    """A call over the rows of one filter alone; its argument is computed for no others."""
+    """A call over the rows of some filters alone; its argument is computed for no others."""
     argument = call.argument
     if argument is not None and not total(argument):
         argument = Call("if", (mine, argument, NULL))
@@ -163,44 +183,57 @@ class WindowMember:
 class WindowsTogether:
     """One combination for all members, over panes that hold all their calls, then bits.
 
-    `sources` says for each call of the shared aggregate whose panes hold it: a pane stream and the
+    `sources` says for each call of the shared aggregate whose panes hold it: pane streams and the
     position of the call there. Behind the calls stand words of bits: which pane streams have rows
-    in a window; `present` are the streams in the order of the bits.
+    in a window; `present` are the streams in the order of the bits. Where it goes `by_sets`, a pane
+    is there once for each of its streams, and the stream's number is the last key.
     """
 
     together: Together
     aggregate: Aggregate
-    sources: tuple[tuple[str, int], ...]
+    sources: tuple[Mapping[str, int], ...]
     present: tuple[str, ...]
+    by_sets: bool
 
 
 def windows_together(members: Sequence[WindowMember]) -> WindowsTogether:
-    keys = len(members[0].node.keys)
+    first = members[0].node
+    by_sets = len({m.panes.filter_key for m in members}) > FILTERED_MAX
+    keys = len(first.keys) + by_sets
     calls: dict[tuple[tuple[str, ...], str], int] = {}
     wanted: list[AggregateCall] = []
-    sources: list[tuple[str, int]] = []
+    sources: list[dict[str, int]] = []
     columns: list[list[Expr]] = []
     for member in members:
-        mine: list[Expr] = [Column(i) for i in range(keys)]
+        mine: list[Expr] = [Column(i) for i in range(len(first.keys))]
         for position, call in enumerate(member.panes.calls):
-            key = (member.panes.filter_key, call_key(call))
+            key = (() if by_sets else member.panes.filter_key, call_key(call))
             if key not in calls:
                 calls[key] = len(wanted)
                 wanted.append(member.node.calls[position])
-                sources.append((member.panes.stream, position))
+                sources.append({})
+            sources[calls[key]].setdefault(member.panes.stream, position)
             mine.append(Column(keys + calls[key]))
         columns.append(mine)
-    present = tuple(dict.fromkeys(m.panes.stream for m in members))
+    present = {m.panes.stream: 0 for m in members}
+    present = {stream: number for number, stream in enumerate(present)}
     first_word = keys + len(wanted)
     words = tuple(Column(first_word + i) for i in range(words_of(len(present))))
-    wanted += [PRESENT] * len(words)
-    first = members[0].node
-    fields = (*first.fields[:keys], *(Field("", c.type) for c in wanted))
-    aggregate = Aggregate(first.input, first.keys, tuple(wanted), first.grouping, fields)
+    fields = first.fields[: len(first.keys)]
+    by = first.keys
+    if by_sets:
+        fields, by = (*fields, NUMBER), (*by, Column(0))
+    else:
+        wanted += [PRESENT] * len(words)
+    fields = (*fields, *(Field("", c.type) for c in wanted))
+    aggregate = Aggregate(first.input, by, tuple(wanted), first.grouping, fields)
     placed = []
     conditions = []
     for member, mine in zip(members, columns, strict=True):
-        there = has_bit(words, present.index(member.panes.stream))
+        number = present[member.panes.stream]
+        there = has_bit(words, number)
+        if by_sets:
+            there = Call("=", (Column(keys - 1), Literal(str(number), "int")))
         top = (substitute(c, tuple(mine)) for c in member.top.conditions)
         conditions.append((there, *_began(member.node), *top))
         selected = tuple(substitute(c, tuple(mine)) for c in member.top.columns)
@@ -209,7 +242,7 @@ def windows_together(members: Sequence[WindowMember]) -> WindowsTogether:
     bits, distinct = bits_of(conditions)
     node, final = _with_words(aggregate, membership(distinct, aggregate.schema), ())
     together = _selected(node, aggregate, final, placed, bits)
-    return WindowsTogether(together, aggregate, tuple(sources), present)
+    return WindowsTogether(together, aggregate, tuple(sources), tuple(present), by_sets)
 
 
 def _began(node: Aggregate) -> tuple[Expr, ...]:

@@ -6,7 +6,7 @@ widened operator: the weakest predicate of its members, the longest of their win
 residual is its bit. The plan says nothing about when a member began: each has its own cursor.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from millstream.language.plan.expressions import (
@@ -27,10 +27,11 @@ from millstream.language.plan.nodes import Emit, Filter, Join, Node, Project, Wi
 from millstream.language.plan.schema import Field, Schema
 from millstream.language.plan.windows import Now, Range, Window, reach
 from millstream.language.share.predicate_index import (
+    ZERO,
     Membership,
     any_bit,
+    bigint,
     bit_of,
-    has_bit,
     membership,
     narrowed,
     words_of,
@@ -38,6 +39,7 @@ from millstream.language.share.predicate_index import (
 from millstream.language.share.rowwise import TIME_US, Rowwise
 
 WORD = Field("", "bigint")
+PLACE = Field("", "int")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class _Selected:
     def guarded(self, words: Sequence[Expr]) -> list[Expr]:
         """Columns that can raise are computed only for rows of those who select them."""
         return [
-            expr if total(expr) else Call("if", (_any_of(words, users), expr, NULL))
+            expr if total(expr) else Call("if", (any_of(words, users), expr, NULL))
             for expr, users in zip(self.columns, self.users, strict=True)
         ]
 
@@ -98,8 +100,16 @@ class _Selected:
 NULL = Literal("NULL", "void")
 
 
-def _any_of(words: Sequence[Expr], members: Sequence[int]) -> Expr:
-    tests = tuple(has_bit(words, m) for m in members)
+def any_of(words: Sequence[Expr], members: Collection[int]) -> Expr:
+    """Whether a row is one of any of the members."""
+    masks: dict[int, int] = {}
+    for member in members:
+        word, bit = bit_of(member)
+        masks[word] = masks.get(word, 0) | bit
+    tests = tuple(
+        Call("<>", (Call("&", (words[word], bigint(mask))), ZERO))
+        for word, mask in sorted(masks.items())
+    )
     return tests[0] if len(tests) == 1 else Call("or", tests)
 
 
@@ -136,12 +146,15 @@ def _with_words(
     """
     width = len(node.schema)
     own = tuple(Column(i) for i in range(width))
+    for stage in asked.stages:
+        fields = (*node.schema[:width], *[PLACE] * len(stage))
+        node = Project(node, (*own, *stage), fields)
     words: list[Expr] = list(asked.indexed)
     for side in sides:
         words = [Call("&", pair) for pair in zip(side, words, strict=True)]
     count = len(words)
     columns = tuple(Column(width + i) for i in range(count))
-    fields = (*node.schema, *[WORD] * count)
+    fields = (*node.schema[:width], *[WORD] * count)
     node = Project(node, (*own, *words), fields)
     if asked.residuals:
         node = Project(node, (*own, *narrowed(asked, columns)), fields)

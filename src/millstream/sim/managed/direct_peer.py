@@ -1,11 +1,15 @@
 """A processor as another one in the same process reaches it: no network, the same questions."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from millstream.engine.processor import Processor
+from millstream.store.integrity.digests import digest_of
 from millstream.store.moves.records import Extent, Place, SealedRecord
 from millstream.store.moves.transfer import CHUNK, Page
+from millstream.store.replicas.records import Commits
 
 Ask = Callable[[Callable[[Processor], Any]], Any]  # puts a question, or raises: nobody is there
 
@@ -52,3 +56,30 @@ class DirectPeer:
 
     def undo(self, move: str) -> None:
         self._ask(lambda p: p.old_owner.undo(move))
+
+
+class DirectHome:
+    """`store.replicas.records.HomeSource`."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def commits(
+        self, after: int, rows_sum: int, follower: str, number: int, wait: float
+    ) -> Commits:
+        found: Commits = self._ask(lambda p: p.log.page(after, rows_sum, follower, number))
+        return found
+
+    def ledger(self) -> Iterator[bytes]:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "ledger.db"
+            self._ask(lambda p: p.log.snapshot(path))
+            yield from _with_digest(path.read_bytes())
+
+    def file(self, name: str) -> Iterator[bytes]:
+        yield from _with_digest(self._ask(lambda p: Path(p.engine.store.path(name)).read_bytes()))
+
+
+def _with_digest(data: bytes) -> Iterator[bytes]:
+    yield data
+    yield digest_of(data).encode()

@@ -131,14 +131,17 @@ class ManagedCluster:
         self.messages = 0
         self.received: dict[str, dict[int, Rows]] = {}  # by query: what its subscriber has
         for name in names:
-            self.kernel.after(0.01, partial(self._announce, name))
-            jitter = self._random("work").uniform(0.2, 0.4)
-            self.kernel.every(jitter, partial(self._work, name))
-            self.kernel.every(2.0, partial(self._announce_if_unknown, name))
+            self._begin(name)
         self.kernel.every(0.25, lambda: self.feed(Tick()))
         self.kernel.every(0.6, self._subscribe)
         self._plan_faults()
         OPEN.append(self)
+
+    def _begin(self, name: str) -> None:
+        self.kernel.after(0.01, partial(self._announce, name))
+        jitter = self._random("work").uniform(0.2, 0.4)
+        self.kernel.every(jitter, partial(self._work, name))
+        self.kernel.every(2.0, partial(self._announce_if_unknown, name))
 
     def close(self) -> None:
         """Nothing is left of its homes."""
@@ -180,8 +183,19 @@ class ManagedCluster:
     def begun(self, stream: str) -> None:
         self.truth.begin(stream)
 
-    def published(self, stream: str, epoch: int, number: int, rows: Rows) -> None:
+    def published(
+        self, stream: str, epoch: int, number: int, rows: Rows, maker: VirtualProcessor
+    ) -> None:
         self.truth.publish(stream, epoch, number, rows)
+
+    def follow(self, owner: str) -> None:
+        return None
+
+    def adopted(self, heir: str, name: str, home: Path) -> None:
+        raise AssertionError("nobody keeps copies of homes here")
+
+    def ended(self, heir: str, name: str) -> None:
+        return None
 
     def now(self) -> float:
         return float(self.kernel.now)
@@ -338,7 +352,7 @@ class ManagedCluster:
         self._disturbed += 1
 
         def back() -> None:
-            if name in self.dead:
+            if name in self.dead or self.processors.get(name) is not processor:
                 return
             processor.restart(moved=moved)
             self._disturbed += 1
@@ -347,7 +361,7 @@ class ManagedCluster:
         self.kernel.after(down_s, back)
 
     def _announce_until_heard(self, name: str) -> None:
-        if name in self.dead:
+        if name in self.dead or name not in self.processors:
             return
         known = self.state.processors.get(name)
         mine = self.processors[name]

@@ -7,13 +7,15 @@ messages: the next process opens the home as it was left.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from millstream.control.moves.table import ARRIVING
-from millstream.control.protocol.commands import QUESTIONS, Host, Join, Report
+from millstream.control.protocol.commands import QUESTIONS, Host, Join, KeepReplicas, Report
 from millstream.control.protocol.envelope import Envelope, Message, PlaceTree
 from millstream.control.protocol.replies import Refusal, Reply, Reported
+from millstream.control.recovery.replication import ADOPTED_BY
 from millstream.core.errors import AwayError, MillstreamError, RefusedError
 from millstream.edge.peers.move_driver import MoveDriver
 from millstream.edge.peers.peers import PeerDirectory
@@ -25,14 +27,17 @@ from millstream.engine.processor import Processor
 from millstream.engine.settings import EngineSettings
 from millstream.engine.steps.trains import alone
 from millstream.language.share.dataflow import base_stream
-from millstream.sim.managed.direct_peer import DirectPeer
+from millstream.sim.managed.direct_peer import DirectHome, DirectPeer
 from millstream.sim.managed.observed import ObservedConnections, Publications
 from millstream.sim.managed.plain_plane import arrived, read
 from millstream.sim.managed.plan_plane import PlanPlane
 from millstream.store.moves.ownership import Copy, Owned
+from millstream.store.moves.records import Place
+from millstream.store.replicas.keeper import ReplicaKeeper
 from millstream.store.segments import Segment
 
 SEGMENT_ROWS = 3
+AT_ONCE = (Report, KeepReplicas)  # figures, and who follows: whoever asks may hear it early
 INGEST_S = 1.0  # between two segments of a source
 SETTINGS = EngineSettings(step_rows_max=4 * SEGMENT_ROWS)
 Rows = tuple[str, ...]
@@ -53,8 +58,19 @@ class Surroundings(Protocol):
     def begun(self, stream: str) -> None:
         """Called when an operator is hosted that was nowhere."""
 
-    def published(self, stream: str, epoch: int, number: int, rows: Rows) -> None:
+    def published(
+        self, stream: str, epoch: int, number: int, rows: Rows, maker: "VirtualProcessor"
+    ) -> None:
         """Called after every commit of a segment by its stream's owner."""
+
+    def follow(self, owner: str) -> None:
+        """Lets those who keep a copy of a home, and can be reached from it, take what is new."""
+
+    def adopted(self, heir: str, name: str, home: Path) -> None:
+        """Called when a home is to be run by who has the copy."""
+
+    def ended(self, heir: str, name: str) -> None:
+        """Called when whoever runs it there is to end: another has it by now."""
 
     def now(self) -> float:
         """Seconds on a clock that only goes forward."""
@@ -72,18 +88,27 @@ class Surroundings(Protocol):
 class VirtualProcessor:
     """One home, and the process that has it open."""
 
-    def __init__(self, name: str, surroundings: Surroundings) -> None:
-        self.name, self.around = name, surroundings
+    def __init__(
+        self, name: str, surroundings: Surroundings, home: Path | None = None, heir: str = ""
+    ) -> None:
+        self.name, self.around, self.heir = name, surroundings, heir
+        self.home = home or surroundings.folder / name
         self.starts = 1
+        self.alone = False  # it reaches nobody
+        self.replaced = False  # another has taken its place, and what it meets does not count
         self.carried_out: list[str] = []
         self._open()
 
     def _open(self) -> None:
         around = self.around
         peers = PeerDirectory(lambda url, _: DirectPeer(self._asking(url)))
-        self.processor = Processor(
-            self.name, around.folder / self.name, around.plane, peers, SETTINGS
-        )
+        self.processor = Processor(self.name, self.home, around.plane, peers, SETTINGS)
+        self.processor.log.hasten = lambda _: None if self.alone else around.follow(self.name)
+        self.keeper = ReplicaKeeper(
+            self.name, self.home, self.processor.log, self._home_of(peers),
+            lambda name, home: around.adopted(self.name, name, home),
+            lambda name: around.ended(self.name, name),
+        )  # fmt: skip
         self.processor.new_owner.warm_rounds = 0
         self.ownership, self.ledger = self.processor.ownership, self.processor.engine.ledger
         self.processor.restore()
@@ -92,7 +117,7 @@ class VirtualProcessor:
         self.moves = Moves(self.processor, statistics.notice, lambda: None)
         parts = Parts(
             self.processor, engine, statistics, Receiving(self.processor, statistics.notice), peers,
-            self.moves, self._stop, _place_nothing, around.now,
+            self.moves, self._stop, _place_nothing, around.now, replicas=self.keeper,
         )  # fmt: skip
         self.connections = Connections(parts, self)
         self.version = 0
@@ -106,11 +131,13 @@ class VirtualProcessor:
         self.up = False
 
     def close(self) -> None:
+        self.keeper.close()
         self.processor.close()
 
     @property
     def url(self) -> str:
-        return f"virtual://{self.name}/{self.starts}"
+        at = f"{self.name}@{self.heir}" if self.heir else self.name
+        return f"virtual://{at}/{self.starts}"
 
     def restart(self, *, moved: bool = False) -> Join:
         """Opens the home again, perhaps at another address."""
@@ -120,7 +147,8 @@ class VirtualProcessor:
         return self.join()
 
     def join(self) -> Join:
-        return Join(self.name, self.url, self.ledger.epoch)
+        lives_with: dict[str, Any] = {ADOPTED_BY: self.heir} if self.heir else {}
+        return Join(self.name, self.url, self.ledger.epoch, lives_with)
 
     def operators(self) -> set[str]:
         return {o for operators in self.ownership.hosted().values() for o in operators}
@@ -130,13 +158,38 @@ class VirtualProcessor:
         return {o.stream: o.epoch for o in self.ownership.all_owned()}
 
     def _asking(self, url: str) -> Callable[[Callable[[Processor], Any]], Any]:
-        return lambda question: question(self.around.peer(self.name, url))
+        def ask(question: Callable[[Processor], Any]) -> Any:
+            other = self._reached(url)
+            try:
+                return question(other)
+            finally:
+                other.log.demand()  # nothing is told that could be undone, a refusal neither
+
+        return ask
+
+    def _reached(self, url: str) -> Processor:
+        if self.alone:
+            raise AwayError(f"nobody answers at {url}")
+        return self.around.peer(self.name, url)
+
+    def _home_of(self, peers: PeerDirectory) -> Callable[[Place], DirectHome]:
+        def reach(place: Place) -> DirectHome:
+            url = peers.url_of(place)
+            return DirectHome(lambda question: question(self._reached(url)))
+
+        return reach
 
     # -- control --------------------------------------------------------------------------------
 
     def take(self, envelope: Envelope, answer: Callable[[tuple[Reply, ...]], None]) -> None:
-        """A message whose answer is known at once."""
-        answer(self.control(envelope))
+        """A message whose answer is known at once, or never comes."""
+        replies = self.control(envelope)
+        if not all(isinstance(message, AT_ONCE) for message in envelope.messages):
+            try:
+                self.processor.log.demand()
+            except AwayError:
+                return
+        answer(replies)
 
     def control(self, envelope: Envelope) -> tuple[Reply, ...]:
         if not all(isinstance(message, QUESTIONS) for message in envelope.messages):
@@ -167,6 +220,7 @@ class VirtualProcessor:
         for move in self.ownership.moves("new", ARRIVING):
             quiet &= self.moves.turn(move.id) not in ("on", "away")
         quiet &= self._steps()
+        quiet &= self._follow()
         if quiet and changes == self.around.changes():
             self._settled = changes
 
@@ -185,6 +239,14 @@ class VirtualProcessor:
                 self.processor.engine.appenders[name].append(rows, {})
         return quiet
 
+    def _follow(self) -> bool:
+        """Copies of others' homes grow."""
+        news = 0
+        for name in list(self.keeper.replicas):
+            with suppress(MillstreamError):
+                news += self.keeper.turn(name)
+        return not news
+
     def _pull(self, copy: Copy) -> bool:
         """Takes over what is new; who had nothing new answers when something has changed there."""
         asked = (copy, self.around.changes_at(copy.source.processor))
@@ -197,7 +259,7 @@ class VirtualProcessor:
         except AwayError:
             return False
         except RefusedError as refusal:
-            if refusal.code == "gap":
+            if refusal.code == "gap" and not self.replaced:
                 self.around.gap(f"{self.name}: {refusal.message}")
         except MillstreamError:
             pass
@@ -216,7 +278,7 @@ class VirtualProcessor:
     def _made(self, owned: Owned, segments: Sequence[Segment]) -> None:
         for segment in segments:
             rows = tuple(row for _, row in read(self.processor.engine.store, [segment]))
-            self.around.published(owned.stream, owned.epoch, segment.first, rows)
+            self.around.published(owned.stream, owned.epoch, segment.first, rows, self)
 
 
 class Connections(ObservedConnections):

@@ -6,10 +6,8 @@ that cannot be computed, never ends a job: it marks its row, which is then rejec
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from pyspark import SparkContext
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, _parse_datatype_string
 
@@ -47,19 +45,14 @@ def values_of(
     return values
 
 
-def tried(text: str) -> Column:
-    """An expression that is null where it would raise.
+def tried(time: str) -> str:
+    """SQL of a timestamp that is null where it would raise.
 
-    Spark has such a node for its `try_` functions and no SQL for it: a second too many for
-    `timestamp_seconds` would otherwise end the job and take the good rows of a file with it.
+    Spark has a node for that, and no SQL but a sum of times that is tried as a whole: a second too
+    many for `timestamp_seconds` would otherwise end the job and take the good rows of a file with
+    it.
     """
-    context = SparkContext._active_spark_context
-    assert context is not None
-    jvm: Any = context._jvm
-    bridge = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    inner = bridge.expression(F.expr(text)._jc)
-    guarded = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(inner)
-    return Column(bridge.column(guarded))
+    return f"try_add({time}, INTERVAL 0 SECONDS)"
 
 
 def valid_text(text: str) -> str:
@@ -80,7 +73,7 @@ def with_time(
         F.expr(valid_text(quoted(f.name)) if f.type == "string" else quoted(f.name)).alias(f"c{i}")
         for i, f in enumerate(definition.columns)
     ]
-    time = tried(f"unix_micros(CAST(({event_time}) AS TIMESTAMP))").alias("_ts")
+    time = F.expr(f"unix_micros({tried(f'CAST(({event_time}) AS TIMESTAMP)')})").alias("_ts")
     return data.select(*columns, time, *(F.expr(text) for text in more))
 
 

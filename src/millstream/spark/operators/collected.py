@@ -21,7 +21,7 @@ QUANTILES = frozenset({"percentile_cont", "percentile_disc"})
 LISTS = frozenset({"array_agg", "string_agg"})
 BITS = frozenset({"bit_and", "bit_or", "bit_xor"})
 COLLECTED = LISTS | PAIRS | QUANTILES | BITS | {"collect_set", "max_by", "min_by", "mode"} | {
-    "approx_count_distinct"
+    "approx_count_distinct", "histogram"
 }  # fmt: skip
 SKETCHED = ("int", "bigint", "string", "binary")  # types that Spark's sketches take
 _NO_PAIR = "named_struct('n', 0D, 'ma', 0D, 'mb', 0D, 'sa', 0D, 'sb', 0D, 'sab', 0D)"
@@ -61,7 +61,7 @@ def collected_part(call: AggregateCall, order: str) -> Part:
             return Part(f"{name}({row}, {place}){only}", f"{name}({{a}}, {{a}}.o)")
         case "percentile_cont":
             return Part(f"collect_list(CAST({value} AS DOUBLE)){only}", *FLAT)
-        case "percentile_disc" | "mode":
+        case "percentile_disc" | "mode" | "histogram":
             return Part(f"collect_list({value}){only}", *FLAT)
         case "approx_count_distinct":
             plain = value if call.argument_type in SKETCHED else f"CAST({value} AS STRING)"
@@ -129,6 +129,10 @@ def collected_final(call: AggregateCall, a: str) -> str:
             return _quantile(call.function, parts, a)
         case "mode":
             return _mode(call.type, a)
+        case "histogram":
+            times = f"CAST(size(filter({a}, y -> y <=> x)) AS BIGINT)"
+            pair = f"named_struct('value', x, 'count', {times})"
+            return f"transform(array_sort(array_distinct({a})), x -> {pair})"
         case "approx_count_distinct":
             # a merged sketch is estimated by another formula than one that never was: all are
             return f"hll_sketch_estimate(hll_union({a}, {a}))"

@@ -7,13 +7,12 @@ combined and emitted. Where a window holds many panes, they are first merged int
 of a group are computed once: work grows with panes and results, not with range / slide.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from millstream.language.plan.nodes import Aggregate, AggregateCall
+from millstream.language.plan.nodes import Aggregate
 from millstream.language.plan.sql_text import sql
 from millstream.language.plan.windows import (
     BEGINNING,
@@ -25,11 +24,8 @@ from millstream.language.plan.windows import (
     first_end,
 )
 from millstream.language.share.dataflow import pane_length, stream_of
-from millstream.language.share.predicate_index import bit_of, words_of
-from millstream.language.share.shared_panes import PanesTogether, pane_places
-from millstream.language.share.shared_plan import Place
 from millstream.spark.frames import Frame, lower, multiples, order_struct, steady, time_bound
-from millstream.spark.operators.aggregates import finals, merge, names_of, partial, parts_of
+from millstream.spark.operators.aggregates import finals, merge, names_of, partial
 from millstream.spark.operators.base import Answer, Output, Step
 from millstream.store.reach import window_of
 
@@ -61,56 +57,6 @@ def _partials(node: Aggregate, rows: Frame) -> Frame:
     # a pane's partials carry its last instant, which no watermark has passed while rows may come
     hidden = {"_ts": f"_pane + {length - 1}L", "_until": f"_pane + {length}L", "_pos": "_latest"}
     return Frame(data, (), 0).select(hidden, columns)
-
-
-def panes_of_many(plan: PanesTogether, rows: Frame) -> tuple[Frame, dict[str, Place]]:
-    """Panes of all members at once: words of bits, keys, then the parts of all calls.
-
-    Where members have panes of other lengths, each row counts once for each length.
-    """
-    several = len(plan.lengths) > 1
-    length = "_length" if several else f"{plan.lengths[0]}L"
-    data = rows.data
-    keys = [("_pane", f"_ts - pmod(_ts, {length})")]
-    if several:
-        choices = ", ".join(f"{n}L" for n in plan.lengths)
-        data = data.selectExpr("*", f"explode(array({choices})) AS _length")
-        keys.append(("_length", "_length"))
-    names = [f"k{i}" for i in range(len(plan.keys))]
-    keys += [(name, sql(key)) for name, key in zip(names, plan.keys, strict=True)]
-    leaf = rows.width - len(plan.words)  # the bits stand behind the rows' own columns
-    order = order_struct(Frame(data, rows.hidden, leaf))
-    present = tuple(AggregateCall("bit_or", word, "bigint") for word in plan.words)
-    grouped = partial(data, keys, (*plan.calls, *present), order)
-    columns = [*_presence(plan), *names, *names_of(plan.calls)]
-    hidden = {
-        "_ts": f"_pane + {length} - 1L",
-        "_until": f"_pane + {length}",
-        "_pos": "_latest",
-    }
-    frame = Frame(grouped, (), 0).select(hidden, columns)
-    parts = [len(parts_of(call, "_ts")) for call in plan.calls]
-    return frame, pane_places(plan, parts, words_of(len(plan.bits)))
-
-
-def _presence(plan: PanesTogether) -> list[str]:
-    """The words of a pane's members from those of its rows' filters."""
-    filters = [f"a{len(plan.calls) + i}_0" for i in range(len(plan.words))]
-    if plan.bits == tuple((i, plan.lengths[0]) for i in range(len(plan.bits))):
-        return filters  # one length, and each filter is one member
-    words: list[list[str]] = [[] for _ in range(words_of(len(plan.bits)))]
-    for number, (filtered, pane) in enumerate(plan.bits):
-        word, bit = bit_of(number)
-        own, asked = bit_of(filtered)
-        there = f"({filters[own]} & {asked}L) <> 0L AND {pane}L = "
-        there += "_length" if len(plan.lengths) > 1 else f"{plan.lengths[0]}L"
-        words[word].append(f"IF({there}, {bit}L, 0L)")
-    return [" + ".join(parts) for parts in words]
-
-
-def parts_before(calls: Sequence[AggregateCall], position: int) -> int:
-    """How many partial columns stand before those of a call."""
-    return sum(len(parts_of(call, "_ts")) for call in calls[:position])
 
 
 class CombineLogic:

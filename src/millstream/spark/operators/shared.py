@@ -7,17 +7,13 @@ bits (`share.shared_plan`). The answer is one frame, and each operator's place i
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql.types import DataType, LongType
-
 from millstream.engine.ports import Input
 from millstream.language.plan.nodes import Emit
 from millstream.language.share.dataflow import Operator, stream_of
 from millstream.language.share.groups import Candidate
-from millstream.language.share.predicate_index import bit_of, words_of
 from millstream.language.share.shared_panes import (
     PaneMember,
     WindowMember,
-    WindowsTogether,
     panes_together,
     windows_together,
 )
@@ -30,11 +26,11 @@ from millstream.language.share.shared_plan import (
     maps_together,
 )
 from millstream.spark.frames import Frame, lower
-from millstream.spark.operators.aggregates import parts_of
 from millstream.spark.operators.base import Step
 from millstream.spark.operators.joining import JoinLogic
 from millstream.spark.operators.mapping import MapLogic
-from millstream.spark.operators.panes import CombineLogic, panes_of_many, parts_before
+from millstream.spark.operators.panes import CombineLogic
+from millstream.spark.operators.wide_panes import panes_of_many, read_panes
 from millstream.spark.reading import SegmentReader
 from millstream.store.segments import Segment
 
@@ -103,7 +99,7 @@ def _windows(
         steps[0],
         operator=shared,
         inputs=_spanning(steps),
-        read=lambda _, segments: _read_panes(plan, members, segments, reader),
+        read=lambda _, segments: read_panes(plan, members, segments, reader),
     )
     answer = CombineLogic().evaluate(step)
     marks = {s.operator.id: answer.watermark for s in steps}
@@ -122,59 +118,3 @@ def _spanning(steps: Sequence[Step]) -> Mapping[str, Input]:
                     begin = min(s.ts_min, found[s.file].ts_min) if s.file in found else s.ts_min
                     found[s.file] = replace(s, ts_min=begin)
     return {lead.stream: replace(lead, tail=(), new=tuple(found.values()))}
-
-
-def _read_panes(
-    plan: WindowsTogether,
-    members: Sequence[WindowMember],
-    segments: Sequence[Segment],
-    reader: SegmentReader,
-) -> Frame:
-    """Panes with keys, the parts of all wanted calls, and the bits of those who have rows."""
-    by_stream = {m.panes.stream: m for m in members}
-    keys = len(members[0].node.keys)
-    files: dict[int, list[str]] = {}
-    for s in segments:
-        if s.file:
-            assert s.tag is not None
-            files.setdefault(s.tag, []).append(s.file)
-    hidden = ("_ts", "_until", "_pos", *reader.carried)
-    frames = []
-    for tag, paths in files.items():
-        places = reader.layout(tag)
-        first = next(m.panes.stream for m in members if m.panes.stream in places)
-        schema = reader.schema(first)
-        texts: list[str] = []
-        types: dict[str, DataType] = dict.fromkeys(hidden, LongType())
-        for i in range(keys):
-            wide = places[first].columns[f"c{i}"]
-            texts.append(wide)
-            types[wide] = schema[f"c{i}"].dataType
-        for stream, position in plan.sources:
-            own = reader.schema(stream)
-            calls = by_stream[stream].node.calls
-            start = keys + parts_before(calls, position)
-            for j in range(len(parts_of(calls[position], "_ts"))):
-                kind = own[f"c{start + j}"].dataType
-                if stream not in places:  # a query that came later: nothing of it in here
-                    texts.append(f"CAST(NULL AS {kind.simpleString()})")
-                    continue
-                wide = places[stream].columns[f"c{start + j}"]
-                texts.append(wide)
-                types[wide] = kind
-        words: list[list[str]] = [[] for _ in range(words_of(len(plan.present)))]
-        for number, stream in enumerate(plan.present):
-            if stream not in places:
-                continue
-            place, (word, bit) = places[stream], bit_of(number)
-            types[f"c{place.word}"] = LongType()
-            words[word].append(f"IF((c{place.word} & {place.bit}L) <> 0L, {bit}L, 0L)")
-        texts += [" + ".join(bits) or "0L" for bits in words]
-        # panes of other lengths lie in the same files, and none of ours has a bit there
-        mine = " OR ".join(f"({bits}) <> 0L" for bits in texts[-len(words) :])
-        data = reader.wide(paths, types).where(mine)
-        frames.append(Frame(data, hidden, 0).select({h: h for h in hidden}, texts))
-    result = frames[0]
-    for other in frames[1:]:
-        result = result.union(other)
-    return result

@@ -27,6 +27,8 @@ SETTINGS = {
     "spark.sql.defaultSizeInBytes": "1000",  # of rows that Spark knows nothing of
     "spark.sql.execution.arrow.localRelationThreshold": "0",
     "spark.sql.adaptive.enabled": "false",
+    # what Spark infers for filters grows with each column that is made of another
+    "spark.sql.constraintPropagation.enabled": "false",
 }
 
 

@@ -34,6 +34,7 @@ from millstream.store.segments import Segment, SegmentStore
 KINDS = ("map", "partial", "combine", "join", "rules")
 ROWS_MAX = 100_000  # that a step reads; of more of them, planning is the smaller part
 BYTES_MAX = 8 << 20
+MEMBERS_FEW = 16
 THROUGH_GATEWAY_MAX = 1 << 18  # bytes of a result: more of them come through a socket
 KEEPING = ("Exchange", "Subquery", "InMemory")  # parts of a plan that keep what they have seen
 NEW, TAIL, LAYOUT = "new", "tail", "layout"
@@ -105,7 +106,8 @@ class PreparedPlan:
         self._leaves: dict[Role, _Leaf] = {}
         self._windows = _aggregate_of(job)
         self._plan(job, schemas)
-        self._bytes_last = 0
+        # of many members much is to be expected
+        self._bytes_last = 0 if len(job.steps) <= MEMBERS_FEW else THROUGH_GATEWAY_MAX + 1
 
     # -- the plan -------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from millstream.engine.ports import TrainStep
 from millstream.spark.prepared.hoppers import HopperFullError, SmallSession
 from millstream.spark.prepared.plans import (
+    MEMBERS_FEW,
     Computed,
     Key,
     PreparedPlan,
@@ -44,8 +45,9 @@ class PreparedSteps:
     def compute(self, job: TrainStep) -> Computed | None:
         """The rows of a step, or None where it has to go the ordinary way.
 
-        The first step of operators does: many have no second one. A step that fails goes that way
-        too: it fails there with the reason, or gets through.
+        The first step of operators does: many have no second one. Not so that of many members,
+        whose plan costs more than all else: it is made once. A step that fails goes that way too:
+        it fails there with the reason, or gets through.
         """
         if not small(job):
             return None
@@ -55,7 +57,8 @@ class PreparedSteps:
                 self._seen.clear()
                 self._failures.clear()
             self._seen.add(key)
-            return None
+            if len(job.steps) <= MEMBERS_FEW:
+                return None
         if self._failures.get(key, 0) >= FAILURES_MAX:
             return None
         try:

@@ -13,7 +13,16 @@ from pathlib import Path
 from millstream.core.errors import DamageError, UsageError
 from millstream.store.integrity.delivered import differences, folders_in
 from millstream.store.integrity.digests import REMEDY, CheckedFiles
-from millstream.store.integrity.ledger_seal import LedgerSeal, check_pages, damaged_ledger
+from millstream.store.integrity.seal import (
+    LEDGER,
+    STORE,
+    STORE_VERSION,
+    Seal,
+    Sealed,
+    check_pages,
+    damaged,
+    tables_of,
+)
 from millstream.store.integrity.set_aside import FOLDER as SET_ASIDE
 from millstream.store.ledger_file import VERSION, sealed_tables
 
@@ -37,6 +46,7 @@ class Finding:
 @dataclass(slots=True)
 class Report:
     home: str
+    kind: str = LEDGER.name  # what `ledger` is about
     ledger: str = "ok"
     segments: int = 0  # files of segments that were read
     delivered: int = 0  # delivered files that were read
@@ -52,12 +62,16 @@ def home_of(place: Path) -> Path:
             return home
     raise UsageError(
         f"{place} is no home",
-        hint="the --home of a processor, or the --out folder of a run",
+        hint="the --home of a processor or a manager, or the --out folder of a run",
     )
 
 
 def scrub(place: Path, tell: Tell = lambda done, total: None) -> Report:  # noqa: ARG005
-    """Checks the ledger, then every segment that it names, then what was delivered beside it."""
+    """Checks the ledger, then every segment that it names, then what was delivered beside it; of a
+    manager, its store."""
+    store = place / "manager.db"
+    if store.exists() or Path(f"{store}-water").exists():
+        return _scrubbed_store(store)
     home = home_of(place)
     report = Report(str(home))
     folders = folders_in(place) if home != place else []
@@ -71,13 +85,39 @@ def scrub(place: Path, tell: Tell = lambda done, total: None) -> Report:  # noqa
     except DamageError as error:
         _found_in_ledger(report, error)
     except sqlite3.DatabaseError as error:
-        _found_in_ledger(report, damaged_ledger(ledger, str(error)))
+        _found_in_ledger(report, damaged(ledger, str(error)))
     for folder in folders:
         for path, problem in differences(folder):
             report.delivered += 1
             if problem:
                 report.findings.append(Finding(str(path), problem, DELIVERED_REMEDY))
     return report
+
+
+def _scrubbed_store(path: Path) -> Report:
+    report = Report(str(path.parent), STORE.name)
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            seal = Seal(db, path, STORE)
+            water = seal.water_level()  # first: the manager may go on meanwhile
+            db.execute("BEGIN")
+            check_pages(db, path, STORE)
+            _check_format(db, path, STORE, STORE_VERSION)
+            seal.check(tables_of(db), water)
+    except DamageError as error:
+        _found_in_ledger(report, error)
+    except sqlite3.DatabaseError as error:
+        _found_in_ledger(report, damaged(path, str(error), STORE))
+    return report
+
+
+def _check_format(db: sqlite3.Connection, path: Path, kind: Sealed, version: int) -> None:
+    (found,) = db.execute("SELECT value FROM meta WHERE key = 'version'").fetchone() or ("",)
+    if found != str(version):
+        raise UsageError(
+            f"{kind.name} {path} has format {found}, this version checks {version}",
+            hint="open the home once with this version: it adds what is missing",
+        )
 
 
 def _found_in_ledger(report: Report, error: DamageError) -> None:
@@ -88,19 +128,14 @@ def _found_in_ledger(report: Report, error: DamageError) -> None:
 
 def _check_ledger(db: sqlite3.Connection, path: Path) -> list[tuple[str, str, str]]:
     """Refuses a ledger that is damaged or has lost commits; gives file, digest and a stream."""
-    seal = LedgerSeal(db, path)
+    seal = Seal(db, path)
     water = seal.water_level()  # first: the ledger may go on meanwhile
     db.execute("BEGIN")
     check_pages(db, path)
     if not db.execute("SELECT 1 FROM sqlite_master").fetchone():
         seal.check_age(0, water)
         return []
-    (version,) = db.execute("SELECT value FROM meta WHERE key = 'version'").fetchone() or ("",)
-    if version != str(VERSION):
-        raise UsageError(
-            f"ledger {path} has format {version}, this version checks {VERSION}",
-            hint="open the home once with this version: it adds what is missing",
-        )
+    _check_format(db, path, LEDGER, VERSION)
     seal.check(sealed_tables(), water)
     found = db.execute(
         "SELECT file, max(digest), min(stream) FROM segments WHERE file IS NOT NULL "

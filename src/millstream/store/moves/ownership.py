@@ -301,6 +301,7 @@ def definition_text(definition: StreamDefinition) -> str:
             "max_ahead_us": definition.max_ahead_us,
             "source": dict(definition.source),
             **({"retain_us": definition.retain_us} if definition.retain_us else {}),
+            **({"replicas": definition.replicas} if definition.replicas > 1 else {}),
         },
         default=str,
     )

@@ -36,6 +36,7 @@ class DeltaSink:
         self._library = deltalake
         self._written, self._key = definition.options, definition.key
         self._path, self._delivery, self._next = "", "", 0
+        self.dataset = ("delta", definition.options["path"])  # for whoever draws lineage
         self._table: DeltaTable | None = None
 
     def recover(self, following: int) -> None:

@@ -44,6 +44,7 @@ class KafkaSink:
         self._written = {k: v for k, v in definition.options.items() if k != "topic"}
         self._topic, self._key = definition.options["topic"], definition.key
         self._producer: Producer | None = None
+        self.dataset = ("kafka", self._topic)  # for whoever draws lineage
         self._mark, self._noted = Mark("", "", "", False, 1), 1
 
     def recover(self, following: int) -> None:

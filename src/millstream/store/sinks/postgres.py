@@ -50,6 +50,7 @@ class PostgresSink:
         self._names = tuple(definition.options["table"].split("."))
         self._connection: psycopg.Connection[Any] | None = None
         self._delivery, self._next = "", 0
+        self.dataset = ("postgres", definition.options["table"])  # for whoever draws lineage
         self._columns: tuple[str, ...] = ()
 
     def recover(self, following: int) -> None:

@@ -46,6 +46,7 @@ def register(app: typer.Typer) -> None:
     app.command("remove")(remove)
     app.command("tail")(tail)
     app.command("decisions")(decisions)
+    app.command("coordinators")(coordinators)
     app.command("redistribute")(redistribute)
     app.command("shutdown")(shutdown)
 
@@ -74,6 +75,9 @@ def submit(
     weight: Annotated[
         float, typer.Option(help="How much it counts where others have to make room; 1 is usual.")
     ] = 1.0,
+    replicas: Annotated[
+        int, typer.Option(min=1, max=3, help="Processors that have what it needs.")
+    ] = 1,
     dry_run: DryRun = False,
     wait: Annotated[float, typer.Option(help="Seconds to wait until it runs.")] = 120.0,
     manager: Manager = None,
@@ -90,7 +94,7 @@ def submit(
             client.submit(
                 name or _free_name(client), query, from_beginning=from_beginning, wait_s=wait,
                 deliver_to=deliver_to, latency_s=_seconds(latency), queue=queue, dry_run=dry_run,
-                weight=_weight(weight),
+                weight=_weight(weight), replicas=replicas,
             )
         ]  # fmt: skip
 
@@ -294,7 +298,9 @@ def remove(
     processor: Annotated[str, typer.Argument(help="The processor.")],
     lost: Annotated[
         bool,
-        typer.Option("--lost", help="It will not come back: begin again what it had, elsewhere."),
+        typer.Option(
+            "--lost", help="It will not come back: a replica goes on, or all begins again."
+        ),
     ] = False,
     manager: Manager = None,
     json_output: Json = False,
@@ -303,6 +309,10 @@ def remove(
     told = _asked(manager, lambda c: c.remove_processor(processor, lost=lost))
     if json_output:
         _print(told)
+        return
+    if "copies" in told:
+        kept = ", ".join(told["copies"])
+        typer.echo(f"{processor} goes on at who has all of it: its home is kept at {kept}")
         return
     typer.echo(f"{processor} is forgotten")
     if not lost:
@@ -441,3 +451,21 @@ def redistribute(
     typer.echo(told["sentence"])
     for one in told["moves"]:
         typer.echo(f"{one['operator']} from {one['from']} to {one['to']}: {one['reason']}")
+
+
+def coordinators(manager: Manager = None, json_output: Json = False) -> None:
+    """Show the trees that members keep placed by distance: proxies, coordinators, what became."""
+    found = _asked(manager, lambda client: client.coordinators())
+    if json_output:
+        _print(found)
+        return
+    for tree in found:
+        zones = ", ".join(f"{zone} by {name}" for zone, name in tree["coordinators"].items())
+        typer.echo(
+            f"{tree['part']:<20} proxy {tree['proxy']}  mapped {tree['epoch']} times  "
+            f"traffic x distance {tree['cost']:,.0f}"
+        )
+        typer.echo(f"  zones: {zones or '-'}")
+        typer.echo(f"  {tree['sentence'] or 'it has not been mapped yet'}")
+    if not found:
+        typer.echo("no member keeps a query placed")

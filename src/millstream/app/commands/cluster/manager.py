@@ -89,6 +89,15 @@ def manager(
         ),
     ] = "",
     beat: Annotated[float, typer.Option(min=0.1, help="Seconds between reports.")] = 5.0,
+    replicas: Annotated[
+        int, typer.Option(min=1, max=3, help="Processors that have what each of them has.")
+    ] = 1,
+    lost_after: Annotated[
+        float,
+        typer.Option(
+            min=0, help="Seconds of silence after which a replica takes over; 0: when told."
+        ),
+    ] = 15.0,
     above: Annotated[
         str | None, typer.Option(metavar="URL", help="A manager above: be a processor of it.")
     ] = None,
@@ -159,6 +168,8 @@ def manager(
                 moves_a_minute=moves_a_minute,
                 beat_s=beat,
                 silent_after_s=max(3 * beat, 6.0),
+                replicas=replicas,
+                lost_after_s=lost_after,
             ),
             {
                 "moves_max": moves_max,

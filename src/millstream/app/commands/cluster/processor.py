@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
@@ -96,7 +97,7 @@ def processor(
         str,
         typer.Option(
             help="Balance load with its peers while no manager leads: placement (seed 002), "
-            "or a load selection by name; off."
+            "or a load selection by name; none: a member that load never moves; off."
         ),
     ] = "off",
     peers: Annotated[
@@ -110,9 +111,39 @@ def processor(
             "The first member has --balance placement alone.",
         ),
     ] = None,
+    replace_every: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="A member keeps what runs placed by measured distances and rates (seed 003), "
+            "while no manager leads: seconds between looks; 0: no.",
+        ),
+    ] = 0.0,
+    replace_gain: Annotated[
+        float,
+        typer.Option(min=0, max=100, help="Traffic x distance that a move must save, in %."),
+    ] = 10.0,
+    replace_dry_run: Annotated[
+        bool, typer.Option("--replace-dry-run", help="Only tell what would be placed anew.")
+    ] = False,
+    coordinators: Annotated[
+        str,
+        typer.Option(
+            help="How coordinators and candidates are found: routes (of an overlay over measured "
+            "distances), or hash (everybody is a candidate)."
+        ),
+    ] = "routes",
     shared_storage: Annotated[
         bool, typer.Option("--shared-storage", help="The home lies on a network file system.")
     ] = False,
+    ui: Annotated[
+        bool, typer.Option("--ui", help="Serve the dashboard of the cluster, as a member sees it.")
+    ] = False,
+    ui_at: Annotated[
+        str | None,
+        typer.Option(metavar="PORT", help="Serve the dashboard on this port (or host:port)."),
+    ] = None,
     log_format: Annotated[
         str, typer.Option(help="Notices as text or as json: one object a line.")
     ] = "text",
@@ -126,6 +157,11 @@ def processor(
     from millstream.engine.settings import EngineSettings  # noqa: PLC0415
     from millstream.spark.plane import SparkPlane  # noqa: PLC0415
 
+    if (ui or ui_at is not None) and balance == "off" and not join:
+        raise UsageError(
+            "a processor that is no member has no dashboard",
+            hint="--balance placement or --join URL; or the manager's --ui",
+        )
     settings = ProcessorSettings(
         host=host,
         port=port,
@@ -136,6 +172,13 @@ def processor(
         advertise=advertise,
         properties=properties_of(prop or ()),
         balance=_balance(balance, peers, join or ()),
+        standing=_standing(
+            replace_every,
+            replace_gain,
+            coordinators,
+            moves=not replace_dry_run,
+            member=balance != "off" or bool(join),
+        ),
         rules=SourceRules(
             tuple(allow_folder) if allow_folder else usual_folders(home, Path.cwd()),
             tuple(allow_format or ()),
@@ -156,13 +199,21 @@ def processor(
         settings,
         engine,
         say=say,
+        command=(sys.executable, *sys.orig_argv[1:]),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: setattr(server, "asked_to_stop", True))
     server.start()
     typer.echo(f"processor {server.processor.id} listens on {server.url}")
-    sys.stdout.flush()
-    reason = server.wait()
+    with ExitStack() as pages:
+        if ui or ui_at is not None:
+            from millstream.edge.http.serving import address  # noqa: PLC0415
+            from millstream.edge.peers.member_dashboard import member_dashboard  # noqa: PLC0415
+
+            board = pages.enter_context(member_dashboard(server, address(ui_at)))
+            typer.echo(f"dashboard: {board.link}")
+        sys.stdout.flush()
+        reason = server.wait()
     if server.engine.lost.is_set() and not server.asked_to_stop:  # nothing is left to be stopped
         say(f"error: {reason}", "error")
         sys.stdout.flush()
@@ -233,6 +284,20 @@ def _balance(scheme: str, peers: str, join: Sequence[str]) -> Any:
     settings = BalanceSettings(scheme, addresses)
     settings.node_settings()  # a name that does not exist is told before Spark starts
     return settings
+
+
+def _standing(every_s: float, gain: float, finding: str, *, moves: bool, member: bool) -> Any:
+    from millstream.control.peers.standing import StandingSettings  # noqa: PLC0415
+
+    if not every_s:
+        return None
+    if not member:
+        raise UsageError(
+            "only members of a cluster keep queries placed among themselves",
+            hint="--balance none, or --balance placement, or --join URL; a manager has "
+            "--replace-every too",
+        )
+    return StandingSettings(every_s, gain / 100, moves, finding)  # type: ignore[arg-type]
 
 
 def _pace(given: float | None, balance: Any) -> float:

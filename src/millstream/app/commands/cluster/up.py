@@ -38,6 +38,9 @@ def up(
         str | None,
         typer.Option(help="Place queries by this distribution pattern, without admission."),
     ] = None,
+    replicas: Annotated[
+        int, typer.Option(min=1, max=3, help="Processors that have what each of them has.")
+    ] = 1,
     ui: Annotated[bool, typer.Option(help="Serve the dashboard.")] = True,
     ui_port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.")] = 0,
     allow_folder: Annotated[
@@ -64,6 +67,7 @@ def up(
     pages = KeptPort(ui_port)
     options = (
         *(("--pattern", pattern) if pattern else ()),
+        *(("--replicas", str(replicas)) if replicas > 1 else ()),
         *(("--ui-at", str(pages.number)) if ui else ()),
     )
     cluster = LocalCluster(

@@ -39,6 +39,14 @@ def apply(
     prune: Annotated[
         bool, typer.Option("--prune", help="On a cluster: also drop queries the file has not.")
     ] = False,
+    keep_results: Annotated[
+        bool,
+        typer.Option(
+            "--keep-results",
+            help="Of a run: queries that changed go on with what still fits, and with their "
+            "results; without it they begin anew, and their results are put aside.",
+        ),
+    ] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show what an edited job file changes of a running job, then change it."""
@@ -47,8 +55,10 @@ def apply(
         raise UsageError("--run and --manager exclude each other")
     if run is not None and prune:
         raise UsageError("--prune goes with --manager", hint="the file is all of a run's job")
+    if run is None and keep_results:
+        raise UsageError("--keep-results goes with --run")
     if run is not None:
-        told = _on_run(wanted, run, dry_run=dry_run, quiet=json_output)
+        told = _on_run(wanted, run, dry_run=dry_run, keep=keep_results, quiet=json_output)
     else:
         told = _on_cluster(wanted, manager, dry_run=dry_run, prune=prune, quiet=json_output)
     if json_output:
@@ -81,23 +91,32 @@ def _refuse(changes: JobChanges) -> None:
 # -- a run ----------------------------------------------------------------------------------------
 
 
-def _on_run(job: Job, out: Path, *, dry_run: bool, quiet: bool) -> dict[str, Any]:
+def _on_run(job: Job, out: Path, *, dry_run: bool, keep: bool, quiet: bool) -> dict[str, Any]:
     folder = RunFolder(out)
     changes = folder.changes(job)
     _shown(changes, quiet=quiet)
     told = {"changes": changes.table() if changes else {}, "dry_run": dry_run, "done": False}
+    if dry_run and keep and changes.changed and locked(folder.home):
+        return told | _asked(folder.home, job, keep=True, dry_run=True)
     if dry_run or not changes:
         return told
     _refuse(changes)
-    if (folder.home / "summary.json").exists():
-        raise StateError(
-            f"the run in {out} is finished", hint=f"begin anew: millstream run {job.text.shown} "
-            f"--out {out} --fresh",
-        )  # fmt: skip
     if locked(folder.home):
-        answer = _asked(folder.home, job)
+        answer = _asked(folder.home, job, keep=keep, dry_run=False)
         return told | {"done": True, "notes": answer.get("notes", [])}
+    if keep:
+        raise StateError(
+            f"no run goes on in {out}, and only one that does can keep results",
+            hint="start it first, or leave out --keep-results",
+        )
     with folder:
+        if (folder.home / "summary.json").exists():
+            folder.reopen_for(job, changes)
+            if (folder.home / "summary.json").exists():
+                return told | {"done": True}
+            again = f"millstream run {job.text.shown} --out {out}"
+            return told | {"later": f"the run in {out} was finished: results that have not changed "
+                           f"stay, the others are computed by: {again}"}  # fmt: skip
         for name in (*changes.dropped, *(q.name for _, q in changes.changed)):
             folder.put_aside(name)
         folder.amend(job, folder.kind())
@@ -105,11 +124,12 @@ def _on_run(job: Job, out: Path, *, dry_run: bool, quiet: bool) -> dict[str, Any
                    f"{job.text.shown} --out {out}"}  # fmt: skip
 
 
-def _asked(home: Path, job: Job) -> dict[str, Any]:
+def _asked(home: Path, job: Job, *, keep: bool, dry_run: bool) -> dict[str, Any]:
     """What the run answers to the wish for another job."""
-    from millstream.app.runs.live_run import APPLY, answered  # noqa: PLC0415
+    from millstream.app.runs.live_run import APPLY, DRY_RUN, KEEP, answered  # noqa: PLC0415
 
-    answer = answered(home, {APPLY: str(job.path.absolute())}, ANSWER_SECONDS_MAX)
+    wish = {APPLY: str(job.path.absolute()), KEEP: keep, DRY_RUN: dry_run}
+    answer = answered(home, wish, ANSWER_SECONDS_MAX)
     if answer is None:
         raise StateError(
             "the run has not answered", hint="look at what it prints, then apply the file again"
@@ -149,7 +169,10 @@ def _on_cluster(
         refused = []
         for query in (*changes.added, *(q for _, q in changes.changed)):
             try:
-                answer = client.submit(query.name, query.cql, from_beginning=True, wait_s=WAIT_S)
+                answer = client.submit(
+                    query.name, query.cql, from_beginning=True, wait_s=WAIT_S,
+                    replicas=query.replicas,
+                )  # fmt: skip
             except UsageError as error:
                 raise query.located(error) from None
             if answer["state"] in ("refused", "failed"):

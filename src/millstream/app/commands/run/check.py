@@ -23,7 +23,10 @@ def register(app: typer.Typer) -> None:
 
 def check(
     home: Annotated[
-        Path, typer.Argument(help="The --home of a processor, or the --out folder of a run.")
+        Path,
+        typer.Argument(
+            help="The --home of a processor or a manager, or the --out folder of a run."
+        ),
     ],
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -35,7 +38,7 @@ def check(
         typer.echo(json.dumps({"ok": not report.findings} | asdict(report)))
     else:
         typer.echo(
-            f"ledger {report.ledger}; {report.segments:,} files of segments and "
+            f"{report.kind} {report.ledger}; {report.segments:,} files of segments and "
             f"{report.delivered:,} delivered files read; {len(report.findings):,} damaged"
         )
         if report.unchecked:

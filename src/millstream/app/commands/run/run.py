@@ -74,6 +74,13 @@ def run(
             "figures and goals. Such streams have a port chosen and printed without it.",
         ),
     ] = None,
+    lineage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL|FILE",
+            help="Where events of OpenLineage go; OPENLINEAGE_URL where it is not given.",
+        ),
+    ] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Append every choice of the scheduler to this file.")
     ] = None,
@@ -133,7 +140,9 @@ def run(
             pages, at = (ui or stay, ui_at) if here else (False, None)
             with dashboard_of(job.name, pages, at, display, tls, quiet=quiet) as dashboard:
                 watch = dashboard.watch if dashboard is not None else None
-                settings = RunSettings(output_format, master, trace, door, watch, strict, manager)
+                settings = RunSettings(
+                    output_format, master, trace, door, watch, strict, manager, lineage
+                )
                 with guarded(folder, display) as poll:
                     summary = run_job(wanted, folder, settings, display, poll=poll)
                 _export(folder, export)

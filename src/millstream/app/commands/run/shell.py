@@ -6,7 +6,9 @@ by `-c` or a pipe; 3 nobody answers at the address; 130 ended by Ctrl-C.
 """
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,7 +65,8 @@ def _backend(job: Path | None, url: str | None, master: str) -> Iterator[Backend
     if url is not None:
         source = RemoteSource(url)
         source.snapshot()  # nobody there is told at once
-        yield Backend(source)
+        with _ending_cleanly():
+            yield Backend(source)
         return
     typer.echo("starting Spark", err=True)
     with Session(master=master) as session:
@@ -75,6 +78,23 @@ def _backend(job: Path | None, url: str | None, master: str) -> Iterator[Backend
             yield Backend(view, session)
         finally:
             view.close("stopped")
+
+
+@contextmanager
+def _ending_cleanly() -> Iterator[None]:
+    """What was looked at ends with a shell that is told to end."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _carry_out(interpreter: Interpreter, text: str) -> None:

@@ -1,14 +1,15 @@
 """`millstream top`: live queries, operators and processors of a running system, in a terminal.
 
-Reads the snapshot of a dashboard or manager (`run --ui`, the demo, `up`) once a second. Without a
-terminal, or with `--once`, one picture; with `--json`, the snapshot as it is. Exit codes: 0; 2 a
-mistake in the command; 3 nobody answers; 130 ended by Ctrl-C.
+Reads the snapshot of a dashboard or manager (`run --ui`, the demo, `up`) once a second; keys sort,
+hold and leave (`top_keys.py`). Without a terminal, or with `--once`, one picture; with `--json`,
+the snapshot as it is. Exit codes: 0, also after `q`; 2 a mistake in the command; 3 nobody answers;
+130 ended by Ctrl-C.
 """
 
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
@@ -17,8 +18,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from millstream.app.commands.run.top_keys import (
+    HELP,
+    HELP_LINES,
+    HOLD,
+    LEAVE,
+    SORT_KEYS,
+    key_by_key,
+    pressed,
+)
 from millstream.control.snapshot.alarms import told
-from millstream.control.snapshot.diagnosis import seconds, slowest
+from millstream.control.snapshot.diagnosis import seconds, slowest, title_of
 from millstream.control.snapshot.model import (
     OperatorSnapshot,
     Overview,
@@ -33,7 +43,10 @@ from millstream.edge.views.remote_source import DEFAULT_URL, RemoteSource
 SORTS = ("delay", "load", "ratio", "rows", "name")
 FRESH_S, FRESH_WAIT_S = 2.0, 20.0  # figures of now, and how long a single picture waits for them
 ALARMS_SHOWN = 5
-STYLES = {"failed": "red", "parked": "yellow", "silent": "red", "lost": "red", "moving": "magenta"}
+STYLES = {
+    "failed": "red", "stalled": "red", "silent": "red", "lost": "red",
+    "parked": "yellow", "waiting": "yellow", "paused": "yellow", "moving": "magenta",
+}  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -79,19 +92,57 @@ def _fresh(source: RemoteSource) -> Snapshot:
 
 
 def _follow(source: RemoteSource, console: Console, every: float, sort: str, limit: int) -> None:
-    """Until Ctrl-C; a connection that is lost is told, and tried again."""
+    """Until `q` or Ctrl-C; a connection that is lost is told, and tried again."""
     last = source.snapshot()  # nobody there at the start is a mistake
+    look = Look(sort)
     trouble = ""
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    with key_by_key() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
+        due = time.monotonic() + every
         while True:
             room = room_of(console.height, last, limit)
-            shown = picture(last, time.time(), room, sort=sort, trouble=trouble)
-            live.update(shown, refresh=True)
-            time.sleep(every)
+            shown = picture(last, time.time(), room, sort=look.sort, trouble=trouble)
+            foot = look.foot() if keys else Text()
+            whole = Text("\n".join(HELP_LINES)) if look.help else shown
+            live.update(Group(whole, Text(), foot), refresh=True)
+            for key in pressed(max(0.0, due - time.monotonic()), keys=keys):
+                if key == LEAVE:
+                    return
+                look = look.after(key)
+            if time.monotonic() < due:
+                continue
+            due = time.monotonic() + every
+            if look.held:
+                continue
             try:
                 last, trouble = source.snapshot(), ""
             except MillstreamError as error:
                 trouble = error.message
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How somebody wants to see it."""
+
+    sort: str
+    help: bool = False
+    held: bool = False
+
+    def after(self, key: str) -> "Look":
+        """The same after a key.
+
+        >>> Look("delay").after("n").after("?")
+        Look(sort='name', help=True, held=False)
+        """
+        if key == HELP:
+            return replace(self, help=not self.help)
+        if key == HOLD:
+            return replace(self, held=not self.held)
+        return replace(self, sort=SORT_KEYS.get(key, self.sort))
+
+    def foot(self) -> Text:
+        """What stands at the bottom."""
+        held = "held; space lets it go on   " if self.held else ""
+        return Text(f"{held}q leaves, ? lists keys; by {self.sort}", "dim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +159,10 @@ def room_of(height: int, snapshot: Snapshot, limit: int) -> Room:
 
     >>> from millstream.control.snapshot.model import Overview
     >>> room_of(30, Snapshot(0.0, Overview("x")), 15)
-    Room(rows=8, processors=0, cut=True)
+    Room(rows=7, processors=0, cut=True)
     """
     alarms = min(ALARMS_SHOWN, len(snapshot.overview.alarms))
-    left = height - 13 - alarms  # headings, gaps, and how many more there are
+    left = height - 15 - alarms  # headings, gaps, how many more there are, and keys
     processors = min(len(snapshot.processors), max(2, left // 3))
     return Room(max(2, min(limit, (left - processors) // 2)), processors, cut=True)
 
@@ -194,7 +245,7 @@ def _operators(operators: Sequence[OperatorSnapshot], limit: int) -> RenderableT
     order = sorted(operators, key=lambda o: (-o.load, -o.queue_rows, -o.cost_s, o.id))
     for one in order[:limit]:
         table.add_row(
-            Text(one.label), f"{one.queue_rows:,}",
+            Text(title_of(one)), f"{one.queue_rows:,}",
             seconds(one.waiting_s) if one.queue_rows else "-",
             f"{one.rows_in_per_s:,.0f}", f"{one.load:.0%}",
             seconds(one.cost_s / one.steps) if one.steps else "-", str(len(one.queries)),

@@ -8,6 +8,7 @@ look, outweighs what moving the operators' state costs. Moves nothing itself.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from millstream.core.placement import Placement
 from millstream.decide.place.check import cost_and_delay
@@ -53,26 +54,48 @@ def reconsider(
     """
     patience = patience or Patience()
     cost_now, delay_now = cost_and_delay(present or problem, running)
-    broken = not within(delay_now, problem.latency_bound)
     outcome = plan(problem, planner, options)
     if isinstance(outcome, Infeasible):
         reason = f"delay is {delay_now:g}; {planner} finds no placement that keeps the bound"
         return Replacement(dict(running), {}, reason, cost_now, cost_now)
+    now, found = Judged(cost_now, delay_now), Judged(outcome.cost, outcome.delay)
+    return weighed(problem, running, outcome.placement, now, found, patience)
+
+
+class Judged(NamedTuple):
+    """What a placement costs, and how long its slowest way is."""
+
+    cost: float
+    delay: float
+
+
+def weighed(
+    problem: NetworkTree,
+    running: Placement,
+    placement: Placement,
+    now: Judged,
+    found: Judged,
+    patience: Patience,
+) -> Replacement:
+    """Whether to go from what runs to a placement that somebody has found."""
+    bound = problem.latency_bound
     moves = {
         name: (running[name], node)
-        for name, node in sorted(outcome.placement.items())
+        for name, node in sorted(placement.items())
         if running[name] != node
     }
-    then = Replacement(outcome.placement, moves, "", cost_now, outcome.cost)
+    then = Replacement(placement, moves, "", now.cost, found.cost)
     if not moves:
         return _with(then, "nothing better is known", running)
-    if broken:
+    if not within(found.delay, bound) and found.delay >= now.delay:
+        return _with(then, f"delay {found.delay:g} would exceed the bound {bound:g}", running)
+    if not within(now.delay, bound):
         return _with(
             then,
-            f"delay {delay_now:g} exceeds the bound {problem.latency_bound:g}, "
-            f"{outcome.delay:g} is possible",
+            f"delay {now.delay:g} exceeds the bound {bound:g}, {found.delay:g} is possible",
         )
-    saving = cost_now - outcome.cost
+    cost_now = now.cost
+    saving = cost_now - found.cost
     if saving < patience.saving_least * cost_now or saving <= 0:
         share = saving / cost_now if cost_now else 0.0
         return _with(then, f"a saving of {share:.1%} is too small to trust", running)
@@ -80,7 +103,7 @@ def reconsider(
     gained = saving * patience.horizon_s
     if gained <= price:
         return _with(then, f"moving costs {price:g}, the saving is {gained:g}", running)
-    return _with(then, f"cost falls from {cost_now:g} to {outcome.cost:g}")
+    return _with(then, f"cost falls from {cost_now:g} to {found.cost:g}")
 
 
 def _price_of_moving(

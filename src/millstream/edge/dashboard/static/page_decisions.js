@@ -29,7 +29,7 @@ function Redistribution() {
 }
 
 export function Decisions() {
-  const [hidden, setHidden] = useState(new Set());
+  const [hidden, setHidden] = useState(new Set(["switch"])); // of interest to who tunes the scheduler
   const [text, setText] = useState("");
   const all = [...store.decisions.values()].sort((a, b) => b.at - a.at || b.number - a.number);
   const kinds = Object.keys(NAMES).map((k) => [k, all.filter((d) => d.kind === k).length]).filter(([, n]) => n);

@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, store } from "./store.js";
 import { Rows, coloured, html, link } from "./parts.js";
+import { Beginnings, pastTexts, rememberText } from "./past_texts.js";
 
 const PAUSE_MS = 350;
 const DRAFT = "millstream-draft";
@@ -80,6 +81,8 @@ export function Editor() {
   const [preview, setPreview] = useState(null);
   const [busy, setBusy] = useState("");
   const [said, say] = useState(null);
+  const [past, setPast] = useState(pastTexts()), [begun] = useState(!text.trim());
+  const remember = () => { rememberText(text); setPast(pastTexts()); };
   const area = useRef(null), under = useRef(null);
   const offers = useOffers(area, setText);
   useEffect(() => {
@@ -93,11 +96,11 @@ export function Editor() {
   }, [text]);
   const current = checked === text;
   const look = () => {
-    setBusy("preview"); say(null);
+    setBusy("preview"); say(null); remember();
     ask("POST", "/api/preview", { cql: text, rows: 20 }).then((got) => setPreview({ ...got, text }), (wrong) => { setPreview(null); say({ bad: true, ...wrong }); }).finally(() => setBusy(""));
   };
   const register = () => {
-    setBusy("register"); say(null);
+    setBusy("register"); say(null); remember();
     ask("POST", "/api/queries", { name: name.trim(), cql: text }).then(
       (d) => say({ bad: d.kind === "refusal", error: d.sentence, hint: d.reason, query: d.kind === "refusal" ? "" : d.subject }),
       (wrong) => say({ bad: true, ...wrong })).finally(() => setBusy(""));
@@ -134,7 +137,8 @@ export function Editor() {
       ${meaning && html`<div class="card"><h2>Operators it would need</h2><ul class="plain">${meaning.operators.map((o) => html`<li key=${o.id}>
         ${o.exists ? html`<a href=${link.operator(o.id)}>${o.label}</a>` : o.label}
         <div class="soft">${reuse(o)}</div></li>`)}</ul></div>`}
-      <div class="card"><h2>Streams</h2><p class="empty">Click to insert.</p>${streams.map((s) => html`<details key=${s.id} open=${streams.length < 4}><summary><a onClick=${(e) => { e.preventDefault(); insert(s.name); }} href="#">${s.name}</a></summary>
-        <div class="mono" style="padding:2px 0 8px 16px">${s.columns.map(([c, t]) => html`<div key=${c}><a href="#" onClick=${(e) => { e.preventDefault(); insert(c); }}>${c}</a> <span class="soft">${t}</span></div>`)}<div>ts <span class="soft">timestamp</span></div></div></details>`)}</div>
+      <${Beginnings} open=${begun} streams=${streams} queries=${[...store.queries.values()]} past=${past} choose=${(chosen) => { setText(chosen); area.current.focus(); }} />
+      <div class="card"><h2>Streams</h2><p class="empty">Click to insert.</p>${streams.map((s) => html`<details key=${s.id} open=${streams.length < 4}><summary>${s.name}</summary>
+        <div class="mono" style="padding:2px 0 8px 16px"><div><a href="#" onClick=${(e) => { e.preventDefault(); insert(s.name); }}>${s.name}</a> <span class="soft">stream</span></div>${s.columns.map(([c, t]) => html`<div key=${c}><a href="#" onClick=${(e) => { e.preventDefault(); insert(c); }}>${c}</a> <span class="soft">${t}</span></div>`)}<div>ts <span class="soft">timestamp</span></div></div></details>`)}</div>
     </div></div></main>`;
 }

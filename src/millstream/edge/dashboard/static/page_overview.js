@@ -6,8 +6,9 @@ import { Chart, CostBar, Pill, Table, Tile, bytes, count, eventTime, html, link,
 export function slowestOf(queries) {
   const running = queries.filter((q) => ["running", "stalled", "done"].includes(q.state));
   const late = running.some((q) => q.delay_s > 0.5); // equals stay in the order of the table below: no flicker
-  const worked = (q) => q.cost_s_own + q.cost_s_shared; // nothing works any more: who did most of it all
-  const weight = late ? (q) => q.delay_s || 0 : over() ? worked : (q) => q.load_own + q.load_shared;
+  const worked = (q) => q.cost_s_own + q.cost_s_shared; // nothing works now: who did most of it all
+  const works = running.some((q) => q.load_own + q.load_shared > 0);
+  const weight = late ? (q) => q.delay_s || 0 : over() || !works ? worked : (q) => q.load_own + q.load_shared;
   return running.sort((a, b) => weight(b) - weight(a))[0];
 }
 
@@ -20,7 +21,7 @@ export function Overview() {
   const errors = o.alarms.filter((a) => a.severity === "error").length;
   const points = store.history;
   const column = (i) => points.map((p) => p[i]);
-  return html`<main>
+  return html`<main><h1 class="unseen">Overview</h1>
     <div class="tiles">
       <${Tile} what="rows in" figure=${rate(o.rows_in_per_s)} unit="/s" more="${count(o.rows_in)} so far" />
       <${Tile} what="rows out" figure=${rate(o.rows_out_per_s)} unit="/s" more="${count(o.rows_out)} so far" />
@@ -75,7 +76,7 @@ function alarmWords(a) {
 
 export function Alarms({ alarms }) {
   if (!alarms.length) return html`<p class="empty">Nothing needs attention.</p>`;
-  return html`<div class="scroll" style="max-height:230px"><ul class="plain" id="alarms">${alarms.slice(0, 50).map((a, i) => html`<li key=${i} class="alarm">
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="alarms" style="max-height:230px"><ul class="plain" id="alarms">${alarms.slice(0, 50).map((a, i) => html`<li key=${i} class="alarm">
     <span class="mark ${a.severity}">${a.severity}</span>
     <span>${a.subject_kind && link[a.subject_kind] ? html`<a href=${link[a.subject_kind](a.subject)}>${a.sentence}</a>` : a.sentence}
       <span class="why">${alarmWords(a)}</span></span></li>`)}</ul>

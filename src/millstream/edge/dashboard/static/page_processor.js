@@ -81,7 +81,7 @@ export function Processor({ id }) {
         <div class="card"><h2>Goals</h2><${Goals} goals=${p.goals} empty="none" /></div>
         <div class="card"><h2>Connections</h2><${Table} rows=${p.connections} keyOf=${(c) => c.peer + c.direction} empty="none: this processor works alone" columns=${[
           { name: "with", value: (c) => c.peer, show: (c) => html`<a href=${link.processor(c.peer)}>${c.peer}</a>` },
-          { name: "", show: (c) => (c.direction === "in" ? "pulls from" : "gives to") },
+          { name: "", unseen: "direction", show: (c) => (c.direction === "in" ? "pulls from" : "gives to") },
           { name: "streams", number: true, value: (c) => c.streams, show: (c) => c.streams },
           { name: "rows/s", number: true, value: (c) => c.rows_per_s, show: (c) => rate(c.rows_per_s) },
           { name: "bytes/s", number: true, value: (c) => c.bytes_per_s, show: (c) => bytes(Math.round(c.bytes_per_s)) },

@@ -1,6 +1,7 @@
 // One query: its text, plan, what it shares, cost, goals, results as they come, errors with their row.
 import { useEffect, useState } from "preact/hooks";
 import { titleOf } from "./page_operator.js";
+import { Plan } from "./plan_lines.js";
 import { ask, offers, over, store } from "./store.js";
 import { Cql, Goals, History, Pill, Rows, Table, Tile, count, eventTime, html, link, rate, seconds, share } from "./parts.js";
 
@@ -39,8 +40,10 @@ export function Query({ name }) {
   if (!query) return html`<main><p class="empty">There is no query ${name} now. <a href="#/">All queries</a></p></main>`;
   const operators = query.operators.map((id) => store.operators.get(id)).filter(Boolean);
   const sharers = new Set(operators.flatMap((o) => o.queries).filter((q) => q !== name));
+  const readers = [...store.queries.values()].filter((q) => (q.reads || []).includes(name)).map((q) => q.name);
   const drop = () => {
-    if (!confirm(`Drop query ${name}?`)) return;
+    const go = readers.length ? ` ${readers.join(", ")} ${readers.length === 1 ? "reads it, and goes" : "read it, and go"} on with what it is now.` : "";
+    if (!confirm(`Drop query ${name}?${go}`)) return;
     ask("DELETE", `/api/queries/${encodeURIComponent(name)}`).then(() => { location.hash = "#/"; }, say);
   };
   const resting = query.state === "parked" && query.reason.startsWith("paused");
@@ -72,13 +75,14 @@ export function Query({ name }) {
     <div class="card"><h2>The last hour</h2><${History} kind="query" name=${name} charts=${[["delay_s", "behind", seconds], ["rows_per_s", "rows/s", rate], ["load", "of a core", share]]} /></div>
     <div class="columns">
       <div>
-        <div class="card"><h2>Text</h2><${Cql} text=${query.cql.trim()} /></div>
-        <div class="card"><h2>Plan</h2><pre id="plan">${query.plan}</pre></div>
+        <div class="card"><h2>Text</h2><${Text} cql=${query.cql} /></div>
+        <div class="card"><h2>Plan</h2><${Plan} plan=${query.plan} operators=${operators} /></div>
+        <${Lineage} query=${query} operators=${operators} readers=${readers} />
       </div>
       <div>
         <div class="card"><h2>Latest results ${query.relation ? "(changes of a table)" : ""}</h2>
           ${trouble && html`<div class="said bad">${trouble}</div>`}
-          <${Rows} results=${results} empty="no rows since the dashboard began to look" /></div>
+          <${Rows} label="latest results" results=${results} empty="no rows since the dashboard began to look" /></div>
         <div class="card"><h2>Quality of service</h2><${Goals} goals=${query.goals} empty="no goals of its own; the processor's hold" />
           ${query.goals.length ? html`<p class="soft">${query.goals_cost ? `its steps go before older rows of other queries for ${(100 * query.goals_cost).toFixed(1)} % of the time` : "its goals cost the others nothing so far"}</p>` : ""}
           ${query.shed_rows ? html`<p class="soft" id="shed">it did without ${count(query.shed_rows)} rows that had missed its limit of delay</p>` : ""}</div>
@@ -88,11 +92,30 @@ export function Query({ name }) {
   </main>`;
 }
 
+// What the user wrote; the definitions that it was made whole with are folded.
+function Text({ cql }) {
+  const [own, ...definitions] = cql.trim().split("\n;\n");
+  return html`<${Cql} text=${own.trim()} />${definitions.length > 0 && html`<details><summary class="soft">with ${definitions.length} ${definitions.length === 1 ? "definition" : "definitions"} that it reads</summary><${Cql} text=${definitions.join("\n;\n")} /></details>`}`;
+}
+
+// Where its rows come from and who reads them: streams, queries by name, and where the work is done.
+function Lineage({ query, operators, readers }) {
+  const mine = new Set(operators.map((o) => o.id));
+  const streams = [...new Set([...store.edges.values()].filter((e) => mine.has(e.target)).map((e) => store.streams.get(e.source)).filter(Boolean))];
+  const processors = [...new Set(operators.map((o) => o.processor))].filter(Boolean).sort();
+  const pills = (names, to, none) => (names.length ? html`<div class="row">${names.map((n) => (to(n) ? html`<a key=${n} class="pill" href=${to(n)}>${n}</a>` : html`<span key=${n} class="pill">${n}</span>`))}</div>` : html`<span class="soft">${none}</span>`);
+  return html`<div class="card" id="lineage"><h2>Lineage</h2><dl class="facts">
+    <dt>streams</dt><dd>${pills(streams.map((s) => s.name), link.stream, "none")}</dd>
+    <dt>reads</dt><dd>${pills(query.reads || [], (n) => (store.queries.has(n) ? link.query(n) : ""), "no other query")}</dd>
+    <dt>is read by</dt><dd>${pills(readers, link.query, "no other query")}</dd>
+    <dt>runs on</dt><dd>${pills(processors, link.processor, "–")}</dd></dl></div>`;
+}
+
 function Failure({ error }) {
   return html`<div class="card" id="failure" style="border-left:4px solid var(--bad)"><h2 style="color:var(--bad)">It failed</h2>
     <div>${error.message}</div>
     ${error.row && html`<div class="soft" style="margin-top:8px">caused by ${error.place}</div>
-      <${Rows} results=${{ columns: Object.keys(error.row), rows: [Object.values(error.row)] }} />`}</div>`;
+      <${Rows} label="the row that broke it" results=${{ columns: Object.keys(error.row), rows: [Object.values(error.row)] }} />`}</div>`;
 }
 
 export function Operators({ operators, limit = 50 }) {

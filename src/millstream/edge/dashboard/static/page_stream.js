@@ -35,9 +35,9 @@ export function Stream({ name }) {
     ${alarms.length > 0 && html`<div class="card"><h2>Alarms</h2><${Alarms} alarms=${alarms} /></div>`}
     <div class="card"><h2>The last hour</h2><${History} kind="stream" name=${name} charts=${[["rows_per_s", "rows/s", rate], ["rejected", "rejected so far", count], ["late", "late so far", count]]} /></div>
     <div class="card" id="sample"><div class="split"><h2 class="grow">Sample</h2><button onClick=${look}>look at some rows</button></div>
-      ${said ? html`<p class="empty">${said}</p>` : html`<${Rows} results=${sample} wait="rows that are still at hand are shown when you ask for them" empty="no row is at hand: what every query has read is gone" />`}</div>
-    <div class="card" id="rejected"><h2>Rejected rows, with reasons</h2><${Rows} results=${rejected} empty=${stream.rejected ? "they came before anybody looked on: the run's folder has them" : "none"} /></div>
-    <div class="card" id="late"><h2>Late rows</h2><${Rows} results=${late} empty=${stream.late ? "they came before anybody looked on: the run's folder has them" : "none"} /></div>
+      ${said ? html`<p class="empty">${said}</p>` : html`<${Rows} label="sample" results=${sample} wait="rows that are still at hand are shown when you ask for them" empty="no row is at hand: what every query has read is gone" />`}</div>
+    <div class="card" id="rejected"><h2>Rejected rows, with reasons</h2><${Rows} label="rejected rows" results=${rejected} empty=${stream.rejected ? "they came before anybody looked on: the run's folder has them" : "none"} /></div>
+    <div class="card" id="late"><h2>Late rows</h2><${Rows} label="late rows" results=${late} empty=${stream.late ? "they came before anybody looked on: the run's folder has them" : "none"} /></div>
     <div class="card"><h2>Columns</h2><${Table} rows=${stream.columns} keyOf=${(c) => c[0]} empty="not known here" columns=${[{ name: "column", show: (c) => c[0] }, { name: "type", show: (c) => c[1] }]} /></div>
     <div class="card"><h2>Read by ${queries.length} ${queries.length === 1 ? "query" : "queries"}</h2>
       <div class="row">${queries.map((q) => html`<a key=${q} class="pill" href=${link.query(q)}>${q}</a>`)}</div>

@@ -70,10 +70,10 @@ export function Table({ columns, rows, sort, limit = 100, empty = "none", keyOf,
   if (!rows.length) return html`<p class="empty">${empty}</p>`;
   const shown = all ? sorted : sorted.slice(0, limit);
   const change = (index) => setBy({ column: index, down: by.column === index ? !by.down : Boolean(columns[index].number) });
-  return html`<div class="scroll"><table id=${id}><thead><tr>${columns.map((c, i) => html`
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${id || columns[0].name}><table id=${id}><thead><tr>${columns.map((c, i) => html`
     <th key=${c.name} class="${c.number ? "number" : ""} ${c.value ? "sorts" : ""}" title=${c.title || ""}
       aria-sort=${by.column === i ? (by.down ? "descending" : "ascending") : "none"}
-      onClick=${c.value ? () => change(i) : undefined}>${c.name}${by.column === i && c.value ? (by.down ? " ▾" : " ▴") : ""}</th>`)}</tr></thead>
+      >${c.value && c.name ? html`<button class="heading" onClick=${() => change(i)}>${c.name}${by.column === i ? (by.down ? " ▾" : " ▴") : ""}</button>` : c.name || html`<span class="unseen">${c.unseen || "more"}</span>`}</th>`)}</tr></thead>
     <tbody>${shown.map((row, i) => html`<tr key=${keyOf ? keyOf(row) : i}>${columns.map((c) => html`
       <td key=${c.name} class="${c.number ? "number" : ""} ${c.wrap ? "" : "name"}">${c.show(row)}</td>`)}</tr>`)}</tbody></table></div>
     ${rows.length > limit && html`<p class="empty"><button onClick=${() => setAll(!all)}>
@@ -144,11 +144,11 @@ export function coloured(text) {
 
 export const Cql = ({ text }) => html`<pre class="cql">${coloured(text)}</pre>`;
 
-export function Rows({ results, empty = "no rows yet", wait = "waiting for the first answer …" }) {
+export function Rows({ results, label = "rows", empty = "no rows yet", wait = "waiting for the first answer …" }) {
   if (!results) return html`<p class="empty">${wait}</p>`;
   if (!results.rows.length) return html`<p class="empty">${empty}</p>`;
   const numeric = results.columns.map((_, j) => results.rows.some((row) => typeof row[j] === "number"));
-  return html`<div class="scroll"><table class="results"><thead><tr>${results.columns.map((c, j) => html`<th key=${c} class=${numeric[j] ? "number" : ""}>${c}</th>`)}</tr></thead>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table class="results"><thead><tr>${results.columns.map((c, j) => html`<th key=${c} class=${numeric[j] ? "number" : ""}>${c}</th>`)}</tr></thead>
     <tbody>${results.rows.map((row, i) => html`<tr key=${results.numbers ? results.numbers[i] : i} class=${results.numbers ? "fresh" : ""}>
       ${row.map((v, j) => html`<td key=${j} class="${typeof v === "number" ? "number" : ""} name">${cell(v)}</td>`)}</tr>`)}</tbody></table></div>`;
 }
@@ -157,7 +157,7 @@ const cell = (v) => (v === null || v === undefined ? html`<span class="soft">nul
 
 export function Goals({ goals, empty }) {
   if (!goals.length) return html`<p class="empty">${empty}</p>`;
-  return html`<table><thead><tr><th>statistic</th><th>wish</th><th class="number">measured</th><th></th></tr></thead><tbody>
+  return html`<table><thead><tr><th>statistic</th><th>wish</th><th class="number">measured</th><th><span class="unseen">met</span></th></tr></thead><tbody>
     ${goals.map((g) => html`<tr key=${g.statistic}><td>${g.statistic}</td><td>${g.wish}</td>
       <td class="number">${g.value === null ? "not yet" : rate(g.value)}</td>
       <td>${g.met === true ? html`<${Pill} state="running">${g.misses_in_s != null ? `met; at this rate missed in ${Math.round(g.misses_in_s)} s` : "met"}<//>` : g.met === false ? html`<${Pill} state="failed">missed<//>` : ""}</td></tr>`)}

@@ -115,7 +115,12 @@ class PostgresSource(BrokerSource):
                 hint="begin in a new folder, and let nobody else read or drop the slot",
             )
         if at < noted:
-            log.advance(name, noted)
+            self._advance(log, name, noted)
+
+    def _advance(self, log: TableLog, name: str, lsn: int) -> None:
+        """The server need not keep what is noted here, and at as many others as are wanted."""
+        self._demand_safety()
+        log.advance(name, lsn)
 
     def _follow(self, log: TableLog, name: str) -> None:
         noted_s = time.monotonic()
@@ -125,11 +130,11 @@ class PostgresSource(BrokerSource):
                 continue
             end = log.end()
             if (lsn := self._take_changes(log, name)) is not None:
-                log.advance(name, lsn)
+                self._advance(log, name, lsn)
                 continue
             if time.monotonic() - noted_s > NOTE_S:  # others' changes need not be kept for us
                 self._note({"lsn": lsn_text(end)})
-                log.advance(name, end)
+                self._advance(log, name, end)
                 noted_s = time.monotonic()
             self._stopped.wait(POLL_S)
 

@@ -24,7 +24,8 @@ from millstream.language.plan.schema import Field, Schema
 from millstream.language.plan.sql_text import sql
 
 NUMERIC = frozenset({"sum", "avg", "var_samp", "var_pop", "stddev_samp", "stddev_pop"})
-COMPARING = frozenset({"collect_set", "mode", "percentile_disc"})  # need values with an order
+# need values with an order
+COMPARING = frozenset({"collect_set", "histogram", "mode", "percentile_disc"})
 ORDERED = frozenset({"min", "max"})
 MANY = frozenset({"count"})  # takes more than one argument
 

@@ -27,8 +27,9 @@ from millstream.language.cql.binding.relations import (
 from millstream.language.cql.binding.scope import Named
 from millstream.language.cql.binding.select import SelectBinder, distinct_rows
 from millstream.language.cql.binding.storing import refuse_incomparable
+from millstream.language.cql.binding.tables.divisions import forgiving
 from millstream.language.cql.binding.tables.forms import as_table
-from millstream.language.cql.binding.tables.sets import set_rows
+from millstream.language.cql.binding.tables.sets import instant_set_rows, set_rows
 from millstream.language.cql.catalog import Catalog, lookup
 from millstream.language.cql.parsing.parser import SelectStatement, Text
 from millstream.language.cql.parsing.syntax import EmitSyntax, RefinementSyntax, Span
@@ -67,12 +68,11 @@ REFUSED = {
     "prewhere": ("PREWHERE", "use WHERE"),
     "pivots": ("PIVOT", "use CASE and an aggregate"),
 }
-SET_HINTS = {
-    "INTERSECT": "rows that another query has too: "
-    "SELECT DISTINCT a, b FROM s [...] WHERE (a, b) IN (SELECT ...)",
-    "EXCEPT": "rows that another query has not: "
-    "SELECT DISTINCT a, b FROM s [...] WHERE (a, b) NOT IN (SELECT ...)",
-}
+SET_HINT = (
+    "compare results of windows: SELECT k, window_end FROM s [RANGE 10 SECONDS SLIDE 10 SECONDS] "
+    "GROUP BY k {} SELECT k, window_end FROM t [RANGE 10 SECONDS SLIDE 10 SECONDS] GROUP BY k; or "
+    "rows of one instant, with [NOW] on both sides"
+)
 OP = "op"  # the column of a table's changes that says what happened to a row
 OP_HINT = "every change has op, + or -; give this column another name: ... AS operation"
 RANKING_PARTS = ("order", "limit")
@@ -106,7 +106,7 @@ def bind(
     # ISTREAM is what a query means by default: windows of time alone change nothing
     root = without_windows(bound.node) or bound.node
     picked = tuple(Column(c.position) for c in bound.columns)
-    root = rewrite(Project(root, picked, bound.fields))
+    root = rewrite(forgiving(Project(root, picked, bound.fields)))
     if OP in names and is_relation(root):
         raise select.text.error(
             "a table that changes with a column named op", span_of(_named(select.tree, OP)), OP_HINT
@@ -210,19 +210,24 @@ class QueryBinder:
         kind = "INTERSECT" if isinstance(tree, exp.Intersect) else "EXCEPT"
         self._refuse_other_widths(tree, sides)
         left, right = self._widened_sides(tree, sides)
-        if any(s.lifetime not in (Lifetime.OPEN, Lifetime.CHANGES) for s in sides):
-            raise self._fail(f"{kind} over windows", tree, SET_HINTS[kind])
-        for side in sides:
-            refuse_idle_slide(self._text, side.slide)
         first, second = sides
+        instants = first.momentary and second.momentary
+        if not instants:
+            if any(s.lifetime not in (Lifetime.OPEN, Lifetime.CHANGES) for s in sides):
+                raise self._fail(f"{kind} over windows of plain rows", tree, SET_HINT.format(kind))
+            for side in sides:
+                refuse_idle_slide(self._text, side.slide)
         columns = tuple(Named(c.name, i) for i, c in enumerate(first.columns))
         places = [tree.expression] * len(columns)
         refuse_incomparable(self._text, self._analyzer, kind, first.fields, places)
-        every = not tree.args.get("distinct")
+        every, common = not tree.args.get("distinct"), kind == "INTERSECT"
+        if instants:
+            both = (as_stream(left), as_stream(right))
+            node = instant_set_rows(*both, self._start, common=common, every=every)
+            return Bound(node, columns, Lifetime.OPEN)
         ours = without_windows(left) or left
         theirs = without_windows(right) or right if every else as_table(right, second.lifetime)
         assert theirs is not None
-        common = kind == "INTERSECT"
         node = set_rows(ours, theirs, self._start, common=common, every=every)
         return Bound(node, columns, Lifetime.CHANGES)
 

@@ -362,7 +362,12 @@ def _kind(node: exp.Expr) -> str:
 
 
 def _hint(node: exp.Expr) -> str:
-    if isinstance(node, exp.Subquery | exp.Select | exp.Exists | exp.Any | exp.All):
+    if isinstance(node, exp.Any | exp.All):
+        return (
+            "= ANY and <> ALL stand among the conditions of WHERE that AND connects; else compare "
+            "with one value: v > (SELECT max(x) FROM t) for > ALL, min(x) for > ANY"
+        )
+    if isinstance(node, exp.Subquery | exp.Select | exp.Exists):
         return SUBQUERY_HINT
     if isinstance(node, exp.Placeholder):
         return f"a parameter belongs to a table of rules: {RULES_HINT}"

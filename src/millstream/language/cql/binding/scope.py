@@ -74,9 +74,11 @@ class Scope:
                     f"unknown parameter :{name}{did_you_mean(name, names)}",
                     f"parameters: {', '.join(f':{n}' for n in names)}",
                 )
+            told = f"columns of {member.name}: {', '.join([*names, TIME])}"
+            bounds = name.lower() in ("window_start", "window_end")
             raise NameLookupError(
                 f"unknown column {member.name}.{name}{did_you_mean(name, [*names, TIME])}",
-                f"columns of {member.name}: {', '.join([*names, TIME])}",
+                BOUNDS_HINT if bounds else told,
             )
         if len(found) > 1:
             raise NameLookupError(f"column {member.name}.{name} is ambiguous", "rename one of them")
@@ -109,7 +111,15 @@ class Scope:
         if lookup(name, aliases):
             return NameLookupError(f"{name} is a stream, not a column", f"write {name}.column")
         hint = f"columns: {', '.join([*names, TIME])}" if len(names) <= 30 else ""
+        if name.lower() in ("window_start", "window_end"):
+            hint = BOUNDS_HINT
         return NameLookupError(f"unknown column {name}{did_you_mean(name, [*names, TIME])}", hint)
+
+
+BOUNDS_HINT = (
+    "a window's bounds are those of an aggregate; for plain rows compute them: "
+    "timestamp_seconds(floor(unix_seconds(ts) / 10) * 10) AS begun, in a subquery in FROM"
+)
 
 
 def is_time(name: str) -> bool:

@@ -46,6 +46,7 @@ from millstream.language.plan.nodes import (
     Join,
     Node,
     Project,
+    Windowed,
 )
 from millstream.language.plan.schema import Field, Schema
 from millstream.language.plan.windows import BEGINNING, Running, Session
@@ -329,6 +330,7 @@ class SelectBinder:
         )  # fmt: skip
         asking = [o.node for o in outputs] + ([] if having is None else [having.this])
         node, asking = self._scalars.beside_groups(node, source.scope, groups.resolve, asking)
+        momentary = isinstance(node, Windowed)  # each with values of its instant
         outputs = [replace(o, node=n) for o, n in zip(outputs, asking, strict=False)]
         if having is not None:
             node = Filter(node, self._having(asking[-1], node.schema, groups, outputs))
@@ -343,7 +345,9 @@ class SelectBinder:
         projected, columns = self._project(node, node.schema, outputs, lowering)
         lifetime = _lifetime(chosen)
         streamed = lifetime is not Lifetime.CHANGES
-        return Bound(projected, columns, lifetime, chosen.slide, streamed=streamed)
+        return Bound(
+            projected, columns, lifetime, chosen.slide, streamed=streamed, momentary=momentary
+        )
 
     def _refuse_keys(self, raw: list[tuple[Expr, exp.Expr]], keys: list[tuple[Expr, str]]) -> None:
         nodes = [node for _, node in raw]

@@ -1,5 +1,6 @@
 """CREATE STREAM, CREATE QUERY, CREATE RULES and CREATE VIEW."""
 
+from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp
@@ -15,7 +16,7 @@ from millstream.language.cql.parsing.syntax import (
 from millstream.language.cql.parsing.window_parser import WindowParser
 
 CREATE_HINT = (
-    "CREATE STREAM name (columns) WITH (...), CREATE QUERY name AS SELECT ..., "
+    "CREATE STREAM name (columns) WITH (...), CREATE [OR REPLACE] QUERY name AS SELECT ..., "
     "CREATE RULES name FROM table AS SELECT ..., or CREATE VIEW name AS SELECT ..."
 )
 TABLE_HINT = (
@@ -32,7 +33,9 @@ class CreateParser(WindowParser):
 
     def _parse_create(self) -> exp.Create | exp.Command:
         create = self._prev
-        if self._match_text_seq("STREAM"):
+        if self._match_text_seq("OR", "REPLACE"):
+            syntax = self._parse_replacing(create)
+        elif self._match_text_seq("STREAM"):
             syntax = self._parse_create_stream(create)
         elif self._match_text_seq("QUERY"):
             syntax = self._parse_create_query(create)
@@ -56,6 +59,16 @@ class CreateParser(WindowParser):
             self.raise_error(f"expected the name of a {what}")
         assert isinstance(name, exp.Identifier)
         return name
+
+    def _parse_replacing(self, create: Token) -> CreateSyntax:
+        """`CREATE OR REPLACE QUERY name AS query`: nothing else can be replaced."""
+        if not self._match_text_seq("QUERY"):
+            spot = self._curr or create
+            raise CqlSyntaxError(
+                f"cannot replace {spot.text}", Span(spot.start, spot.end),
+                "CREATE OR REPLACE QUERY name AS SELECT ...",
+            )  # fmt: skip
+        return replace(self._parse_create_query(create), replaces=True)
 
     def _parse_create_query(self, create: Token) -> CreateSyntax:
         name = self._name("query")

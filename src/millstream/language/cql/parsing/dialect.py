@@ -267,6 +267,12 @@ class CqlParser(MatchParser, TableParser):
         if self._match(TokenType.STRING, advance=False) and self.sql[self._curr.start] == '"':
             self._curr.token_type = TokenType.IDENTIFIER
         name = self._parse_id_var(any_token=False) if self._curr else None
+        if not isinstance(name, exp.Identifier) and self._texts_follow("LATERAL", "("):
+            spot = self._curr
+            raise CqlSyntaxError(
+                "LATERAL with a subquery", Span(spot.start, spot.end),
+                "take its value: SELECT (SELECT max(x) FROM t WHERE t.k = s.k) AS most FROM s",
+            )  # fmt: skip
         if not isinstance(name, exp.Identifier):
             self.raise_error("expected a stream or a subquery")
         assert isinstance(name, exp.Identifier)

@@ -59,6 +59,7 @@ class MatchSyntax:
     skip_span: Span | None
     definitions: tuple[Definition, ...]
     all_rows: bool = False  # a match gives each of its rows
+    unmatched: bool = False  # and rows of no match come beside them
 
 
 class MatchParser(ForeignWindowParser):
@@ -76,13 +77,18 @@ class MatchParser(ForeignWindowParser):
         if order is None:
             raise CqlSyntaxError(f"{WORD} needs ORDER BY ts", self._here(), MATCH_HINT)
         measures = self._parse_measures()
-        all_rows = self._parse_rows_per_match()
+        all_rows, unmatched = self._parse_rows_per_match()
         if not measures and not all_rows:
             raise CqlSyntaxError(
                 f"{WORD} needs MEASURES", self._here(), "name what is told of a match: "
                 "MEASURES FIRST(A.ts) AS begun, count(*) AS n",
             )  # fmt: skip
         skip, skip_span = self._parse_skip()
+        if unmatched and skip.kind != "past last row":
+            raise CqlSyntaxError(
+                "WITH UNMATCHED ROWS where matches overlap", skip_span or self._here(),
+                "AFTER MATCH SKIP PAST LAST ROW, with which each row is in one match or in none",
+            )  # fmt: skip
         pattern, pattern_span = self._parse_pattern()
         within_us = self._parse_within()
         if self._texts_follow("SUBSET"):
@@ -101,7 +107,7 @@ class MatchParser(ForeignWindowParser):
         made.meta.update(start=span.start, end=self._prev.end)
         made.meta["match"] = MatchSyntax(
             span, tuple(partition), tuple(order.expressions), measures, pattern, pattern_span,
-            within_us, skip, skip_span, definitions, all_rows,
+            within_us, skip, skip_span, definitions, all_rows, unmatched,
         )  # fmt: skip
         return made
 
@@ -134,20 +140,18 @@ class MatchParser(ForeignWindowParser):
         made.meta["final"] = final
         return made
 
-    def _parse_rows_per_match(self) -> bool:
-        """Whether a match gives all its rows. None is empty, so that showing those is no matter."""
-        first = self._curr
+    def _parse_rows_per_match(self) -> tuple[bool, bool]:
+        """Whether a match gives all its rows, and rows of none come too.
+
+        No match is empty, so that showing those is no matter.
+        """
         if not self._match_text_seq("ALL", "ROWS", "PER", "MATCH"):
             self._match_text_seq("ONE", "ROW", "PER", "MATCH")
-            return False
-        if self._match_text_seq("WITH", "UNMATCHED", "ROWS"):
-            raise CqlSyntaxError(
-                "WITH UNMATCHED ROWS is not supported", Span(first.start, self._prev.end),
-                "let the pattern take them too: (A B | REST), where REST is not defined",
-            )  # fmt: skip
+            return False, False
+        unmatched = bool(self._match_text_seq("WITH", "UNMATCHED", "ROWS"))
         for word in ("SHOW", "OMIT"):
             self._match_text_seq(word, "EMPTY", "MATCHES")
-        return True
+        return True, unmatched
 
     def _parse_skip(self) -> tuple[Skip, Span | None]:
         first = self._curr

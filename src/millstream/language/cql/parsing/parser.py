@@ -67,12 +67,14 @@ class SelectStatement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CreateQuery:
-    """CREATE QUERY name [FROM BEGINNING] AS query; with `rules`, CREATE RULES name FROM rules."""
+    """CREATE [OR REPLACE] QUERY name [FROM BEGINNING] AS query; with `rules`, CREATE RULES name
+    FROM rules."""
 
     name: str
     select: SelectStatement
     from_beginning: bool = False
     rules: str = ""  # the rule table, where it stands before the query
+    replaces: bool = False  # whether a query of this name goes on with this text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -240,7 +242,8 @@ def _statement(text: Text, tree: exp.Expr) -> Statement:
         if syntax.kind == "view":
             return CreateView(syntax.name, select, syntax.span)
         rules = "" if syntax.rules is None else syntax.rules.table
-        return CreateQuery(syntax.name, select, syntax.from_beginning, rules)
+        beginning, replaces = syntax.from_beginning, syntax.replaces
+        return CreateQuery(syntax.name, select, beginning, rules, replaces)
     return CreateStream(_definition(text, syntax))
 
 

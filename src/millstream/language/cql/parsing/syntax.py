@@ -101,6 +101,7 @@ class CreateSyntax:
     from_beginning: bool = False
     body: Span | None = None  # of the query
     rules: RulesSyntax | None = None  # of CREATE RULES
+    replaces: bool = False  # CREATE OR REPLACE
 
 
 class CqlSyntaxError(ParseError):

@@ -168,6 +168,7 @@ def _orders(node: Matched, after: int, payload: tuple[str, ...]) -> machine.Orde
         after,
         after == FOREVER,
         payload,
+        node.unmatched,
     )
 
 
@@ -207,7 +208,8 @@ def _all_rows(node: Matched, named: DataFrame, payload: tuple[str, ...]) -> Fram
         for i, (call, final) in enumerate(zip(node.calls, node.finals, strict=True))
     ]
     texts = [f"{text} AS {name}" for value in made for name, text in value.columns]
-    columns = [*(f"c{i}" for i in range(width)), *(v.value for v in made)]
+    values = [f"IF(_match IS NULL, NULL, {v.value})" if node.unmatched else v.value for v in made]
+    columns = [*(f"c{i}" for i in range(width)), *values]
     return Frame(named.selectExpr("*", *texts), (), 0).select({"_ts": "_ts"}, columns)
 
 

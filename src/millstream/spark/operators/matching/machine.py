@@ -39,6 +39,7 @@ class Orders:
     after: int  # all rows before this time are there
     ended: bool  # no more rows will come
     payload: tuple[str, ...]  # columns that are handed on
+    unmatched: bool = False  # whether rows of no match are told, too
 
 
 def finder(orders: Orders, *, state: bool) -> Callable[[Iterator[pa.RecordBatch]], Any]:
@@ -80,9 +81,13 @@ class Search:
         taken: list[int] = []
         told: list[tuple[Any, ...]] = []
         for low, high in self.partitions:
-            for number, path in self._paths(low, high):
+            walk = Walk(self, low, high)
+            for number, path in walk.paths():
                 taken += [row for row, _ in path]
                 told += self._told(number, path)
+            if self.orders.unmatched:
+                taken += walk.passed
+                told += [(None, None, 0, 0, 0, 0)] * len(walk.passed)
         if not taken:
             return None
         names = ("_class", "_match", "_nth", "_back", "_place", "_place_back")
@@ -127,9 +132,6 @@ class Search:
         made = self.rows.select(list(self.orders.payload)).take(pa.array(taken, pa.int64()))
         made = made.append_column("_decided", pa.array(decided, pa.bool_()))
         return made.append_column("_count", pa.array(counts, pa.int64()))
-
-    def _paths(self, low: int, high: int) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        return Walk(self, low, high).paths()
 
     # -- one attempt ------------------------------------------------------------------------
 
@@ -202,6 +204,7 @@ class Walk:
     def __init__(self, search: Search, low: int, high: int) -> None:
         self.search, self.high = search, high
         self.at, self.number = low, 0
+        self.passed: list[int] = []  # rows at which no match begins, and that are in none before
         while self.at < high and search.decided[self.at]:
             self.number = search.counts[self.at]
             self.at += 1
@@ -215,6 +218,7 @@ class Walk:
             except UndecidedError:
                 return
             if found is None:
+                self.passed.append(self.at)
                 self.at += 1
                 continue
             path: list[tuple[int, int]] = []

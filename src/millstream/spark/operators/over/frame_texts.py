@@ -7,6 +7,7 @@ grow with the frame.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 from millstream.language.plan.calls import unpacked
 from millstream.language.plan.expressions import Call, Expr, Literal
@@ -44,11 +45,11 @@ def valued(
 ) -> Valued:
     """What a call is over a frame; its columns have its number in their names.
 
-    Frames of rows may be in another order than that of time and position.
+    Frames over a table are in the order that is given, others in that of time and position.
     """
     if frame.by == "time" and _exact(call):
         return _difference(call, frame, number, partition)
-    order = (order or order_text(rows)) if frame.by == "rows" else "_ts"
+    order = order or (order_text(rows) if frame.by == "rows" else "_ts")
     kind = "ROWS" if frame.by == "rows" else "RANGE"
     bounds = f"{kind} BETWEEN {_edge(frame, frame.first)} AND {_edge(frame, frame.last)}"
     over = over_clause(partition, order, bounds)
@@ -75,7 +76,10 @@ def _edge(frame: OverFrame, at: int) -> str:
         return f"UNBOUNDED {'PRECEDING' if at == BEGINNING else 'FOLLOWING'}"
     if at == 0:
         return "CURRENT ROW"
-    size = f"{abs(at)}" if frame.by == "rows" else f"{abs(at)}L"
+    if frame.by == "doubles":
+        size = f"{Decimal(abs(at)).scaleb(-6):f}D"
+    else:
+        size = f"{abs(at)}" if frame.by == "rows" else f"{abs(at)}L"
     return f"{size} {'PRECEDING' if at < 0 else 'FOLLOWING'}"
 
 

@@ -40,9 +40,12 @@ class TableOverLogic:
 
 def _with_values(core: Over, rows: Frame, partition: Sequence[str]) -> Frame:
     """The rows with their calls as last columns."""
-    order = ", ".join([*(f"{sql(key)} {way}" for key, way in core.order), order_text(rows)])
+    by_value = ", ".join(f"{sql(key)} {way}" for key, way in core.order)
+    order = f"{by_value}, {order_text(rows)}" if by_value else order_text(rows)
     made = [
-        valued(call, replace(frame, by="rows"), i, rows, partition, order)
+        valued(call, frame, i, rows, partition, by_value)
+        if frame.by in ("values", "doubles")
+        else valued(call, replace(frame, by="rows"), i, rows, partition, order)
         for i, (call, frame) in enumerate(zip(core.calls, core.frames, strict=True))
     ]
     texts = [f"{text} AS {name}" for value in made for name, text in value.columns]

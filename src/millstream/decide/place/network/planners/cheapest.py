@@ -5,6 +5,8 @@ nodes; leaves are fixed. Exact for any distances, also asymmetric ones, in time 
 operators) x (nodes squared).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from millstream.decide.place.check import cost_and_delay
@@ -19,8 +21,11 @@ def cheapest(planner: str, problem: NetworkTree) -> Placed:
     return Placed(planner, placement, cost, delay, lower_bound=cost)
 
 
-def cheapest_placement(problem: NetworkTree) -> dict[str, str]:
-    """The dynamic programme; the lowest node wins among equals."""
+def cheapest_placement(problem: NetworkTree, ends: Sequence[int] = ()) -> dict[str, str]:
+    """The dynamic programme; the lowest node wins among equals.
+
+    `ends` are the nodes where the root's stream is read, where that is not the proxy alone.
+    """
     towards = np.ascontiguousarray(problem.distance.T)  # [to, from]: minima run along rows
     costs: list[Vector] = []
     chosen: dict[int, Indices] = {}  # child vertex: its node for each node of its parent
@@ -38,7 +43,8 @@ def cheapest_placement(problem: NetworkTree) -> dict[str, str]:
     root = problem.tree[-1]
     if root.node is not None:
         return {}
-    total = costs[-1] + root.rate * problem.distance[:, problem.proxy_index]
+    read_at = list(ends) or [problem.proxy_index]
+    total = costs[-1] + root.rate * problem.distance[:, read_at].sum(axis=1)
     placed = problem.unrolled(
         int(np.argmin(total)),
         lambda position, node, child: int(chosen[problem.tree[position].children[child]][node]),

@@ -78,6 +78,11 @@ def _asking(node: exp.Expr) -> Asking | None:
     if isinstance(bare, exp.Exists):
         return Asking(node, bare.this, (), negated)
     query = bare.args.get("query") if isinstance(bare, exp.In) else None
+    for equal, every in ((True, exp.Any), (False, exp.All)):  # = ANY is IN, <> ALL is NOT IN
+        kind = exp.EQ if equal else exp.NEQ
+        compared = bare.expression if isinstance(bare, kind) else None
+        if isinstance(compared, every) and isinstance(compared.this.unnest(), exp.Query):
+            query, negated = compared.this, negated is equal
     if query is None:
         return None
     value = bare.this.unnest()

@@ -79,7 +79,9 @@ class MatchBinder:
             fields = source.node.schema
         call_fields = tuple(Field(f"m{i}", c.type) for i, c in enumerate(calls))
         told = tuple(not r for r in running) if syntax.all_rows else None
-        node = Matched(source.node, keys, spec, calls, (*fields, *call_fields), told)
+        node = Matched(
+            source.node, keys, spec, calls, (*fields, *call_fields), told, syntax.unmatched
+        )
         return self._told(syntax, source, node, keys, measures)
 
     def _fail(self, message: str, node: exp.Expr, hint: str = "") -> CqlError:

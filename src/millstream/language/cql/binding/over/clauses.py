@@ -26,8 +26,9 @@ FRAME_HINT = (
 ORDER_HINT = "OVER (PARTITION BY k ORDER BY ts ...): rows stand in the order of their time"
 TABLE_ENDS = (("UNBOUNDED", "FOLLOWING"), ("CURRENT ROW", None), (None, None))
 TABLE_HINT = (
-    "over a table frames are of rows, ROWS BETWEEN 9 PRECEDING AND CURRENT ROW, or of all rows up "
-    "to the present one; frames of time are over streams: FROM (ISTREAM(SELECT ...)) AS t"
+    "over a table frames are of rows, ROWS BETWEEN 9 PRECEDING AND CURRENT ROW, of all rows up to "
+    "the present one, or of values: OVER (ORDER BY v RANGE BETWEEN 5 PRECEDING AND CURRENT ROW); "
+    "frames of time are over streams: FROM (ISTREAM(SELECT ...)) AS t"
 )
 ENDLESS_HINT = (
     "a stream has no end: write CURRENT ROW, or a number of rows or an interval FOLLOWING"
@@ -234,7 +235,7 @@ def _edge(
         if side == "FOLLOWING":
             raise text.error("UNBOUNDED FOLLOWING", span_of(window), ENDLESS_HINT)
         return BEGINNING
-    size = _row_count(text, edge) if by == "rows" else _length_us(text, edge)
+    size = _row_count(text, edge) if by == "rows" else length_us(text, edge)
     return -size if side == "PRECEDING" else size
 
 
@@ -247,7 +248,7 @@ def _row_count(text: Text, node: exp.Expr) -> int:
     return int(number)
 
 
-def _length_us(text: Text, node: exp.Expr) -> int:
+def length_us(text: Text, node: exp.Expr) -> int:
     """A constant interval, or a text that is one."""
     written = ""
     if isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal):
@@ -258,12 +259,12 @@ def _length_us(text: Text, node: exp.Expr) -> int:
     elif isinstance(node, exp.Literal) and node.is_string:
         written = node.this
     try:
-        length_us = microseconds(written)
+        length = microseconds(written)
     except UsageError:
-        length_us = -1
-    if length_us < 0:
+        length = -1
+    if length < 0:
         raise text.error("RANGE takes an interval of time", span_of(node), FRAME_HINT)
-    return length_us
+    return length
 
 
 def constant(node: exp.Expr | None) -> int | None:

@@ -7,7 +7,7 @@ no difference. Rows of a stream stand in the order of time; those of a table in 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -19,6 +19,7 @@ from millstream.language.cql.binding.expressions import Lowering, Resolve, name_
 from millstream.language.cql.binding.over.clauses import (
     FRAME_HINT,
     ORDER_HINT,
+    TABLE_HINT,
     constant,
     frame_of,
     overs,
@@ -28,12 +29,13 @@ from millstream.language.cql.binding.over.clauses import (
     table_frame_of,
     way,
 )
+from millstream.language.cql.binding.over.value_frames import has_lengths, value_frame
 from millstream.language.cql.binding.resolution import Positioned, with_positions
 from millstream.language.cql.binding.storing import refuse_incomparable, refuse_unwritable
 from millstream.language.cql.catalog import Catalog
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.plan.calls import packed
-from millstream.language.plan.expressions import Column, Expr, Literal, Time
+from millstream.language.plan.expressions import Column, Expr, Literal, Time, walk
 from millstream.language.plan.keys import expression_key, predicate_key
 from millstream.language.plan.nodes import (
     AggregateCall,
@@ -66,6 +68,7 @@ class _Standing:
     window: exp.Window
     partition: tuple[Expr, ...]
     order: tuple[tuple[Expr, str], ...] | None = None  # of a table; rows of streams go by time
+    types: tuple[str, ...] = ()  # of what a table is ordered by
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,8 @@ class OverBinder:
         found = find(window.this)
         if found and found[0].node is window.this:
             (call,) = CallBinder(lowering, rows.schema, self._analyzer).bind(found)
+            if at.order is not None and has_lengths(window):
+                return self._near_in_value(at, call)
             frame = self._frame(at)
             self._refuse_call(call, frame, at)
             return _Asked(at, ((call, frame),))
@@ -171,8 +176,8 @@ class OverBinder:
 
     def _standing(self, window: exp.Window, lowering: Lowering, rows: Node) -> _Standing:
         if is_relation(rows):
-            order = self._order(window, lowering, rows)
-            return _Standing(window, self._partition(window, lowering, rows), order)
+            order, types = self._order(window, lowering, rows)
+            return _Standing(window, self._partition(window, lowering, rows), order, types)
         refuse_disorder(self._text, window)
         (key,) = window.args["order"].expressions
         if not _is_time(rows, lowering.lower(key.this)):
@@ -181,26 +186,47 @@ class OverBinder:
 
     def _order(
         self, window: exp.Window, lowering: Lowering, rows: Node
-    ) -> tuple[tuple[Expr, str], ...]:
-        """How the rows of a table stand; those that are equal in it go by time and columns."""
+    ) -> tuple[tuple[tuple[Expr, str], ...], tuple[str, ...]]:
+        """How the rows of a table stand, equals by time and columns; and the types of its keys."""
         clause = window.args.get("order")
         keys = [] if clause is None else clause.expressions
         typed = self._compared("ORDER BY", [key.this for key in keys], lowering, rows)
-        return tuple((made, way(key)) for made, key in zip(typed, keys, strict=True))
+        ways = tuple((made, way(key)) for (made, _), key in zip(typed, keys, strict=True))
+        return ways, tuple(type_ for _, type_ in typed)
 
     def _frame(self, at: _Standing) -> OverFrame:
         if at.order is None:
             return frame_of(self._text, at.window)
         return table_frame_of(self._text, at.window)
 
+    def _near_in_value(self, at: _Standing, call: AggregateCall) -> _Asked:
+        """An aggregate over rows of a table whose value of ORDER BY is near the row's own."""
+        if at.order is None or len(at.order) != 1:
+            raise self._fail(
+                "RANGE with a length in an order of several values, or of none", at.window,
+                "order by the one value that the length is of",
+            )  # fmt: skip
+        ((key, direction),) = at.order
+        if any(isinstance(part, Time) for part in walk(key)):
+            raise self._fail("this RANGE over a table that changes", at.window, TABLE_HINT)
+        if call.function in ("first", "last"):
+            raise self._fail(
+                f"{call.function} over RANGE with a length", at.window,
+                "min_by(x, v) and max_by(x, v) say it by value; or count rows: ROWS BETWEEN ...",
+            )  # fmt: skip
+        made = value_frame(self._text, at.window, key, at.types[0])
+        self._refuse_call(call, made.frame, at)
+        return _Asked(replace(at, order=((made.key, direction),)), ((call, made.frame),))
+
     def _partition(self, window: exp.Window, lowering: Lowering, rows: Node) -> tuple[Expr, ...]:
         nodes = window.args.get("partition_by") or []
-        return tuple(dict.fromkeys(self._compared("PARTITION BY", nodes, lowering, rows)))
+        typed = self._compared("PARTITION BY", nodes, lowering, rows)
+        return tuple(dict.fromkeys(key for key, _ in typed))
 
     def _compared(
         self, clause: str, nodes: Sequence[exp.Expr], lowering: Lowering, rows: Node
-    ) -> list[Expr]:
-        """Expressions whose values are compared with each other."""
+    ) -> list[tuple[Expr, str]]:
+        """Expressions, with their types, whose values are compared with each other."""
         made = [(lowering.lower(node), node) for node in nodes]
         typed = Typed(lowering, rows.schema, self._analyzer).check(made)
         fields = tuple(
@@ -210,7 +236,7 @@ class OverBinder:
         for field, node in zip(fields, nodes, strict=True):
             refuse_unwritable(self._text, field.type, node)
         refuse_incomparable(self._text, self._analyzer, clause, fields, nodes)
-        return [key for key, _ in typed]
+        return list(typed)
 
     def _offset(self, at: _Standing, lowering: Lowering, rows: Node) -> _Asked:
         """LAG and LEAD: the row so many places away."""

@@ -41,10 +41,6 @@ HIDDEN = "__scalar"  # begins the names of items that no text can name
 ONE_ROW_HINT = "take one value: (SELECT max(x) FROM ...), or (SELECT x FROM ... ORDER BY y LIMIT 1)"
 EQUAL_HINT = "name rows around it in equalities: (SELECT max(x) FROM t WHERE t.k = s.k)"
 INSIDE_HINT = "take the value in a subquery in FROM, and aggregate that"
-WINDOWS_HINT = (
-    "take the aggregate in a subquery, and the value at its instant: FROM (SELECT k, count(*) AS n "
-    "FROM s [RANGE ...] GROUP BY k) AS g [NOW] WHERE n > (SELECT ...)"
-)
 OUTER_HINT = (
     "take the value in a subquery in FROM: a LEFT JOIN (SELECT *, (SELECT max(x) FROM t) AS most "
     "FROM b) AS b ON a.k = b.k AND b.v < b.most"
@@ -210,13 +206,17 @@ class ScalarBinder:
         made = list(parts)
         if not wanted:
             return groups, made
-        if not is_relation(groups):
-            raise self._fail("a subquery for a value over windows", wanted[0], WINDOWS_HINT)
-        self._refuse_time(parts)
+        table = is_relation(groups)
+        if table:
+            self._refuse_time(parts)
         for number, node in enumerate(wanted):
             value = self._value(node, scope)
-            if value.lifetime is not Lifetime.CHANGES:
+            if table and value.lifetime is not Lifetime.CHANGES:
                 raise self._fail("a subquery for a value over windows", node, FORM_HINT)
+            if not table:  # a window's results see the value at its end
+                groups = Windowed(as_stream(groups), Now())
+                value = replace(value, rows=self._at_instant(value, node))
+                refuse_undecided(self._text, "a subquery", (groups, node), value.rows, anti=True)
             width = len(groups.schema)
             terms = [
                 self._group_equality(groups, value, pair, resolve)
@@ -224,7 +224,7 @@ class ScalarBinder:
             ]
             groups = _with_value(groups, value, conjunction(tuple(terms)), f"{HIDDEN}{number}")
             made = replaced(made, node, Positioned(width, node))
-        return groups, made
+        return groups if table else Windowed(groups, Now()), made
 
     def refuse_inside(self, parts: Sequence[exp.Expr]) -> None:
         """Values inside aggregates would stand beside rows, those around them beside groups."""
@@ -258,13 +258,19 @@ class ScalarBinder:
         """Both sides in one form, and whether that is a table."""
         changes = value.lifetime is Lifetime.CHANGES
         if source.momentary:
-            theirs = self._beside.at_instant(value.rows, place) if changes else _held(value.rows)
-            if theirs is None:
-                raise self._fail("a subquery for a value over this window", place, FORM_HINT)
-            return source.rows, theirs, False
+            return source.rows, self._at_instant(value, place), False
         if not changes:
             raise self._fail("a subquery for a value over windows", place, FORM_HINT)
         return self._beside.table(source.rows, source.lifetime, place), value.rows, True
+
+    def _at_instant(self, value: _Value, place: exp.Expr) -> Node:
+        """The rows of a subquery with the intervals in which each is its value."""
+        if value.lifetime is Lifetime.CHANGES:
+            return self._beside.at_instant(value.rows, place)
+        held = _held(value.rows)
+        if held is None:
+            raise self._fail("a subquery for a value over this window", place, FORM_HINT)
+        return held
 
 
 def _with_value(rows: Node, value: _Value, predicate: Expr | None, name: str) -> Node:

@@ -1,8 +1,9 @@
-"""INTERSECT and EXCEPT of tables, and of all rows so far.
+"""INTERSECT and EXCEPT of tables, of all rows so far, and of the rows of each instant.
 
 Without ALL each row stands once: the distinct rows of the first side that the second has, or has
 not, by an operator that tells NULL from nothing. With ALL a row stands as often as both sides
-together say: both are counted in one aggregate.
+together say: both are counted in one aggregate. Rows with [NOW] are compared with those of the same
+instant, and what is left is a stream.
 """
 
 from millstream.language.plan.expressions import Call, Column, Expr, Literal, conjunction
@@ -15,9 +16,10 @@ from millstream.language.plan.nodes import (
     Semijoin,
     Union,
     Unnest,
+    Windowed,
 )
 from millstream.language.plan.schema import Field, Schema
-from millstream.language.plan.windows import Running
+from millstream.language.plan.windows import Instant, Now, Running
 
 ZERO, ONE = Literal("0L", "bigint"), Literal("1L", "bigint")
 COUNTS = (Field("ours", "bigint"), Field("theirs", "bigint"))
@@ -29,7 +31,7 @@ def set_rows(left: Node, right: Node, start: int, *, common: bool, every: bool) 
     Both have the same columns; rows of the second that are no table yet are all rows so far.
     """
     if every:
-        return _counted(left, right, start, common=common)
+        return _counted(left, right, start, Running(), common=common)
     fields = left.schema
     columns = _columns(fields)
     once = Aggregate(left, columns, (), Running(), fields, start)
@@ -37,11 +39,25 @@ def set_rows(left: Node, right: Node, start: int, *, common: bool, every: bool) 
     return Semijoin((once, right), conjunction(tuple(same)), anti=not common)
 
 
+def instant_set_rows(left: Node, right: Node, start: int, *, common: bool, every: bool) -> Node:
+    """The same of two streams, instant by instant."""
+    if every:
+        return _counted(left, right, start, Instant(), common=common)
+    fields = left.schema
+    columns = _columns(fields)
+    once = Aggregate(left, columns, (), Instant(), fields, start)
+    same = (Call("<=>", (c, Column(len(fields) + c.index))) for c in columns)
+    sides = (Windowed(once, Now()), Windowed(right, Now()))
+    return Semijoin(sides, conjunction(tuple(same)), anti=not common)
+
+
 def _columns(fields: Schema) -> tuple[Column, ...]:
     return tuple(Column(i) for i in range(len(fields)))
 
 
-def _counted(left: Node, right: Node, start: int, *, common: bool) -> Node:
+def _counted(
+    left: Node, right: Node, start: int, grouping: Running | Instant, *, common: bool
+) -> Node:
     fields = left.schema
     columns, width = _columns(fields), len(fields)
     sides = tuple(
@@ -49,7 +65,7 @@ def _counted(left: Node, right: Node, start: int, *, common: bool) -> Node:
         for rows, signs in ((left, (ONE, ZERO)), (right, (ZERO, ONE)))
     )
     calls = tuple(AggregateCall("sum", Column(width + i), "bigint", "bigint") for i in (0, 1))
-    counted = Aggregate(Union(sides), columns, calls, Running(), (*fields, *COUNTS), start)
+    counted = Aggregate(Union(sides), columns, calls, grouping, (*fields, *COUNTS), start)
     ours, theirs = Column(width), Column(width + 1)
     times: Expr = Call("least", (ours, theirs)) if common else Call("-", (ours, theirs))
     there = Filter(counted, Call(">", (times, ZERO)))

@@ -1,15 +1,17 @@
-"""The ledger's seal: SQLite finds broken pages, this finds changed rows and lost commits.
+"""The seal of a ledger or a manager's store: SQLite finds broken pages, this finds changed rows and
+lost commits.
 
-Every commit counts and carries the sum of the digests of all rows in all tables. Opening a ledger
+Every commit counts and carries the sum of the digests of all rows in all tables. Opening the file
 adds the rows up again: a bit that has changed in a row is found whatever it means. The count of the
-last commit also lies in a small file beside the ledger, written without a sync: a ledger that has
-lost commits, because its log was damaged or an old copy was put in its place, is older than that
-file says. After a loss of power the file may be older than the ledger, which is harmless.
+last commit also lies in a small file beside it, written without a sync: one that has lost commits,
+because its log was damaged or an old copy was put in its place, is older than that file says. After
+a loss of power the small file may be the older one, which is harmless.
 """
 
 import os
 import sqlite3
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,39 @@ from millstream.core.errors import DamageError
 
 SEAL = "CREATE TABLE seal (changes INTEGER NOT NULL, rows_sum INTEGER NOT NULL);"
 MODULUS = 1 << 62
-KEPT = "keep the folder as it is, and put a copy of ledger.db and segments from one moment in place"
+PRIMARY_CODE = 0xFF  # of SQLite's error codes, without what says more
 
 
-class LedgerSeal:
-    """Follows every change of the rows of one connection. Used under the ledger's lock."""
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A kind of file that has a seal, and what to do where it is damaged."""
 
-    def __init__(self, db: sqlite3.Connection, path: Path) -> None:
-        self._db, self._path = db, path
+    name: str
+    kept: str
+    otherwise: str
+    price: str  # of going on from an older state
+
+
+LEDGER = Sealed(
+    "ledger",
+    "keep the folder as it is, and put a copy of ledger.db and segments from one moment in place",
+    "or start with an empty folder: delivered files stay as they are",
+    "at the price of results that may repeat",
+)
+STORE_VERSION = 3  # of a manager's store
+STORE = Sealed(
+    "manager's store",
+    "keep the folder as it is, and put a copy of manager.db in place",
+    "or start with an empty folder: processors tell a new manager what they run",
+    "where processors tell what has happened since",
+)
+
+
+class Seal:
+    """Follows every change of the rows of one connection. Used under its owner's lock."""
+
+    def __init__(self, db: sqlite3.Connection, path: Path, kind: Sealed = LEDGER) -> None:
+        self._db, self._path, self._kind = db, path, kind
         self._water = Water(Path(f"{path}-water"))
         self._sum = self.changes = 0  # as committed
         self._delta, self._noted = 0, False  # of the transaction under way
@@ -70,11 +97,17 @@ class LedgerSeal:
             after = (self._sum + self._delta) % MODULUS
             self._db.execute("UPDATE seal SET changes = ?, rows_sum = ?", (self.changes + 1, after))
 
-    def committed(self) -> None:
+    def committed(self) -> bool:
+        """Says whether anything was changed."""
         if self._noted:
             self._sum = (self._sum + self._delta) % MODULUS
             self.changes += 1
             self._water.rise(self.changes)
+        return self._noted
+
+    @property
+    def rows_sum(self) -> int:
+        return self._sum
 
     def start(self, tables: dict[str, list[str]]) -> None:
         """Seals a ledger that has no seal yet (inside a transaction)."""
@@ -90,7 +123,7 @@ class LedgerSeal:
         """Takes over the seal; refuses rows that are not those it was made for."""
         found = self._db.execute("SELECT changes, rows_sum FROM seal").fetchall()
         if len(found) != 1 or self._added_up(tables) != found[0][1]:
-            raise damaged_ledger(self._path, "its rows are not those that were committed")
+            raise damaged(self._path, "its rows are not those that were committed", self._kind)
         self.changes, self._sum = int(found[0][0]), int(found[0][1])
         self.check_age(self.changes, water)
 
@@ -102,11 +135,11 @@ class LedgerSeal:
         water = self.water_level() if water is None else water
         if water > changes:
             raise DamageError(
-                f"ledger {self._path} is older than the files beside it",
+                f"{self._kind.name} {self._path} is older than the files beside it",
                 file=str(self._path),
                 detail=f"it holds {changes} commits, there were {water}; nothing was removed",
-                hint=f"{KEPT}; to go on from the older state, at the price of results that may "
-                f"repeat, remove {self._path}-water",
+                hint=f"{self._kind.kept}; to go on from the older state, {self._kind.price}, "
+                f"remove {self._path}-water",
             )
 
     def _added_up(self, tables: dict[str, list[str]]) -> int:
@@ -130,20 +163,35 @@ def row_digest(row: tuple[Any, ...]) -> int:
     return zlib.crc32(data) << 32 | zlib.adler32(data)
 
 
-def check_pages(db: sqlite3.Connection, path: Path) -> None:
+def check_pages(db: sqlite3.Connection, path: Path, kind: Sealed = LEDGER) -> None:
     """Refuses a file whose pages or indexes SQLite finds broken."""
     first = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])
     if first != "ok":
-        raise damaged_ledger(path, " ".join(first.split()))
+        raise damaged(path, " ".join(first.split()), kind)
 
 
-def damaged_ledger(path: Path, problem: str) -> DamageError:
+def damaged(path: Path, problem: str, kind: Sealed = LEDGER) -> DamageError:
     return DamageError(
-        f"ledger {path} is damaged",
+        f"{kind.name} {path} is damaged",
         file=str(path),
         detail=f"{problem}; nothing was removed",
-        hint=f"{KEPT}, or start with an empty folder: delivered files stay as they are",
+        hint=f"{kind.kept}, {kind.otherwise}",
     )
+
+
+def broken(error: sqlite3.DatabaseError, *, opening: bool = False) -> bool:
+    """Whether SQLite says that the file itself is no good; when it is opened, also where it does
+    not know our tables or columns: a name may have changed like any other byte."""
+    code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
+    unknown = opening and code == sqlite3.SQLITE_ERROR
+    return unknown or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def tables_of(db: sqlite3.Connection) -> dict[str, list[str]]:
+    """The tables of a file and their columns, without the seal itself."""
+    found = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'seal'")
+    names = sorted(row[0] for row in found.fetchall())
+    return {n: [c[1] for c in db.execute(f"PRAGMA table_info({n})")] for n in names}
 
 
 class Water:

@@ -4,10 +4,12 @@ Every peer has an identifier, the digest of its name; every key belongs to one p
 passed to peers that share ever longer prefixes with the key, each time to the nearest such peer,
 so that it takes about log16(peers) hops and early hops are short. Where no peer has the next
 digit the next higher one that exists is taken (surrogate routing): all routes to a key end at
-the same peer. Decides routes only; sends nothing.
+the same peer. `next_hop` is what one processor knows: the others' names and its own distances to
+them. `Overlay` has the tables of all peers of a network at once, for virtual time, with the same
+routes. Decides routes only; sends nothing.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha1
@@ -16,19 +18,57 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-BASE = 16
-
-Row = npt.NDArray[np.intp]  # for one prefix: [member, digit] to the nearest peer, -1 for none
+BASE = 16  # Tapestry's: for hundreds of peers
+FINE = 2  # for tens of processors, so that a route meets some on its way
 
 
 @cache
-def digits(name: str) -> tuple[int, ...]:
-    """The identifier of a peer or a key.
+def digits(name: str, base: int = BASE) -> tuple[int, ...]:
+    """The identifier of a peer or a key, in a base of 2, 4 or 16.
 
     >>> digits("zone-1")[:4], len(digits("zone-1"))
     ((7, 6, 13, 15), 40)
+    >>> digits("zone-1", 2)[:8]
+    (0, 1, 1, 1, 0, 1, 1, 0)
     """
-    return tuple(int(digit, BASE) for digit in sha1(name.encode()).hexdigest())
+    left, found = int(sha1(name.encode()).hexdigest(), 16), []
+    for _ in range(160 // (base - 1).bit_length()):
+        left, digit = divmod(left, base)
+        found.append(digit)
+    return tuple(reversed(found))
+
+
+def next_hop(
+    here: str, key: str, level: int, near: Mapping[str, float], base: int = FINE
+) -> tuple[str, int] | None:
+    """Where a processor passes a message on to, and at which level; None: the key is its own.
+
+    `near` has the others whom it knows, with their distances from here. The level grows with every
+    hop, so that no route runs in a circle, whatever each of them believes of the others.
+
+    >>> next_hop("qp1", "qp4", 0, {"qp2": 3.0, "qp4": 9.0})
+    ('qp4', 3)
+    >>> next_hop("qp4", "qp4", 3, {"qp1": 9.0, "qp2": 7.0}) is None
+    True
+    """
+    mine, wanted = digits(here, base), digits(key, base)
+    while level < len(mine):
+        alike = [
+            (ms, peer)
+            for peer, ms in near.items()
+            if peer != here and digits(peer, base)[:level] == mine[:level]
+        ]
+        if not alike:
+            return None
+        nearest = {mine[level]: here}  # it is its own nearest
+        for _, peer in sorted(alike):
+            nearest.setdefault(digits(peer, base)[level], peer)
+        turns = ((wanted[level] + turn) % base for turn in range(base))
+        chosen = nearest[next(digit for digit in turns if digit in nearest)]
+        level += 1
+        if chosen != here:
+            return chosen, level
+    return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,13 +78,14 @@ class Overlay:
     peers: tuple[str, ...]
     distance: npt.NDArray[np.float64]
     down: frozenset[str] = frozenset()
+    base: int = BASE
     index: dict[str, int] = field(init=False)
     ids: tuple[tuple[int, ...], ...] = field(init=False)
     tables: tuple[tuple[tuple[int, ...], ...], ...] = field(init=False)  # [peer][level][digit]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "index", {peer: i for i, peer in enumerate(self.peers)})
-        object.__setattr__(self, "ids", tuple(digits(peer) for peer in self.peers))
+        object.__setattr__(self, "ids", tuple(digits(peer, self.base) for peer in self.peers))
         object.__setattr__(self, "tables", self._built())
 
     def _built(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
@@ -55,7 +96,7 @@ class Overlay:
             level, members = pending.pop()
             if len(members) < 2:
                 continue
-            nearest = np.full((len(members), BASE), -1, dtype=np.intp)
+            nearest = np.full((len(members), self.base), -1, dtype=np.intp)
             parts: dict[int, list[int]] = {}
             for member in members:
                 parts.setdefault(self.ids[member][level], []).append(member)
@@ -72,14 +113,14 @@ class Overlay:
 
     def route(self, origin: str, key: str) -> tuple[str, ...]:
         """The peers from the origin to the owner of the key, both included."""
-        wanted = digits(key)
+        wanted = digits(key, self.base)
         here = self.index[origin]
         passed = [here]
         level = 0
         while level < len(self.tables[here]):
             row = self.tables[here][level]
-            turn = next(t for t in range(BASE) if row[(wanted[level] + t) % BASE] >= 0)
-            here = row[(wanted[level] + turn) % BASE]
+            turn = next(t for t in range(self.base) if row[(wanted[level] + t) % self.base] >= 0)
+            here = row[(wanted[level] + turn) % self.base]
             if here != passed[-1]:
                 passed.append(here)
             level += 1
@@ -97,4 +138,4 @@ class Overlay:
 
     def without(self, peers: Collection[str]) -> "Overlay":
         """The overlay after peers failed: their keys fall to others."""
-        return Overlay(self.peers, self.distance, self.down | frozenset(peers))
+        return Overlay(self.peers, self.distance, self.down | frozenset(peers), self.base)

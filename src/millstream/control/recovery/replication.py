@@ -1,0 +1,207 @@
+"""Who keeps a copy of which processor's home: as many others as streams, queries or the system ask.
+
+A home is kept whole: what a step reads, makes and remembers lies in one ledger, and whoever goes on
+from a copy of it goes on as after a crash. So a stream or a query that asks for replicas asks for
+them of every processor that has something of it. A follower that is silent gives way to another,
+where there is one; while there are too few, the processor tells nobody what it commits. Each change
+is a numbered configuration; former ones are remembered until all of the present one have all.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+from millstream.control.definitions.replicas import REPLICAS_HINT, replicas_problem
+from millstream.control.manager.state import ManagerState, Processor, Query, Replication
+from millstream.control.manager.turn import Turn
+from millstream.control.protocol.commands import Command, Home, KeepReplicas
+from millstream.control.protocol.records import Peer
+from millstream.control.protocol.replies import KeptHome, Replicas
+from millstream.core.errors import UsageError
+
+ADOPTED_BY = "adopted_by"  # a property: on whose machine an adopted home is run
+FORMER_KEPT = 8
+
+
+def check(replicas: object) -> None:
+    """Refuses what is no number of replicas."""
+    if problem := replicas_problem(replicas):
+        raise UsageError(problem, hint=REPLICAS_HINT)
+
+
+def wanted(state: ManagerState, processor: str) -> int:
+    """How many processors are to have everything of one's home, itself among them."""
+    entering = (s for s in state.streams.values() if s.processor == processor)
+    asked = [state.settings.replicas, *(int(s.table.get("replicas", 1)) for s in entering)]
+    for query in state.queries.values():
+        if query.replicas > max(asked) and processor in _places(state, query):
+            asked.append(query.replicas)
+    return max(asked)
+
+
+def _places(state: ManagerState, query: Query) -> set[str]:
+    """Where a query's operators are, and where the streams that it reads enter."""
+    placed = {state.operators[o].processor for o in query.operators if o in state.operators}
+    names = (s.removeprefix("s:") for s in query.sources)
+    return placed | {state.streams[n].processor for n in names if n in state.streams}
+
+
+def review(turn: Turn) -> None:
+    """Configurations as they should be now."""
+    for name in sorted({*turn.state.processors, *turn.state.replications}):
+        known = turn.state.replications.get(name)
+        if name not in turn.state.processors:
+            if known is not None and not known.phase and (known.followers or known.former):
+                turn.put(replace(known, number=known.number + 1, followers=(), former=(), wanted=0))
+            continue
+        others = wanted(turn.state, name) - 1
+        if known is None:
+            if not others:
+                continue
+            known = Replication(name)
+        if not known.phase:
+            _configure(turn, known, others)
+
+
+def _configure(turn: Turn, known: Replication, others: int) -> None:
+    state, name = turn.state, known.id
+    live = state.live.get(name)
+    if live is None or live.state == "silent":
+        return  # nobody could tell it
+    followers = _chosen(state, known, others)
+    former = known.former
+    if former and _all_complete(state, known):
+        former = ()
+    if (others, followers) == (known.wanted, known.followers):
+        if former != known.former:
+            turn.put(replace(known, former=former))
+        return
+    if known.followers:
+        former = ((known.number, known.followers), *former)[:FORMER_KEPT]
+    turn.put(
+        replace(known, number=known.number + 1, wanted=others, followers=followers, former=former)
+    )
+    hurry(turn)
+    if others:
+        at = ", ".join(followers) or "nobody"
+        lack = f"; {others - len(followers)} more are wanted" if len(followers) < others else ""
+        turn.decide(
+            "notice", f"what {name} has is kept at {at} as well{lack}", about=("processor", name)
+        )
+
+
+def hurry(turn: Turn) -> None:
+    """Nobody's next report is waited for."""
+    for name in list(turn.state.live):
+        turn.live(name, beat_due_s=turn.now_s)
+
+
+def _chosen(state: ManagerState, known: Replication, others: int) -> tuple[str, ...]:
+    """Present followers that answer, then others, then, where there is nobody else, silent ones."""
+    mine = state.processors[known.id]
+    fit = [p for p in state.processors.values() if p.id != known.id and not _together(p, mine)]
+    # who has just come counts: before it has followers itself, it tells nobody what it has
+    up = {p.id for p in fit if (live := state.live.get(p.id)) and live.state != "silent"}
+    load = {p.id: 0 for p in fit}
+    for other in state.replications.values():
+        for follower in other.followers if other.id != known.id else ():
+            if follower in load:
+                load[follower] += 1
+    here = urlsplit(mine.url).hostname
+    order = sorted(
+        (p for p in fit if p.id in up and p.id not in known.followers),
+        key=lambda p: (
+            p.draining,
+            urlsplit(p.url).hostname == here,
+            load[p.id],
+            p.id < mine.id,
+            p.id,
+        ),
+    )
+    there = [f for f in known.followers if f in up]
+    silent = [f for f in known.followers if f in load and f not in up]
+    return tuple((*there, *(p.id for p in order), *silent)[:others])
+
+
+def _together(one: Processor, other: Processor) -> bool:
+    """Whether two are lost together."""
+    lives = {one.properties.get(ADOPTED_BY, one.id), other.properties.get(ADOPTED_BY, other.id)}
+    return len(lives) == 1
+
+
+def kept(state: ManagerState, follower: str, home: str) -> KeptHome | None:
+    """What a follower has last said of its copy."""
+    live = state.live.get(follower)
+    return live.replicas.homes.get(home) if live is not None and live.replicas is not None else None
+
+
+def _all_complete(state: ManagerState, known: Replication) -> bool:
+    if len(known.followers) < known.wanted or not known.followers:
+        return False
+    found = [kept(state, follower, known.id) for follower in known.followers]
+    return all(one is not None and one.complete >= known.number for one in found)
+
+
+# -- messages -------------------------------------------------------------------------------------
+
+
+def commands_for(state: ManagerState, name: str) -> tuple[Command, ...]:
+    """What a processor hears with each question for its report; nothing where nobody asks."""
+    if not state.replications or state.learning_until_s:
+        return ()
+    mine = state.replications.get(name, Replication(name))
+    if mine.phase:
+        return ()
+    followers = tuple(
+        Peer(f, state.processors[f].url) for f in mine.followers if f in state.processors
+    )
+    homes = tuple(home for r in state.replications.values() if (home := _home(state, r, name)))
+    return (KeepReplicas(mine.number, mine.wanted, followers, homes),)
+
+
+def _home(state: ManagerState, known: Replication, name: str) -> Home | None:
+    """What one is to do about another's home."""
+    owner = state.processors.get(known.id)
+    peer = Peer(known.id, owner.url if owner is not None else "-")
+    if known.phase:
+        members = {f for _, followers in configurations(known) for f in followers}
+        if name == known.heir:
+            return Home(peer, known.number, "adopt")
+        return Home(peer, known.number, "fence") if name in members else None
+    if name in known.followers:
+        return Home(peer, known.number, "follow")
+    former = any(name in followers for _, followers in known.former)
+    has = kept(state, name, known.id)
+    lives = owner.properties.get(ADOPTED_BY) if owner is not None else None
+    if has is None or former or (has.state == "adopted" and lives in (name, None)):
+        return None
+    return Home(peer, known.number, "forget")
+
+
+def configurations(known: Replication) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """The present one and those before it that may still matter, the latest first."""
+    return ((known.number, known.followers), *known.former)
+
+
+def note(turn: Turn, processor: str, told: Replicas) -> None:
+    """What a processor says; one that was told more than is remembered here is believed."""
+    turn.live(processor, replicas=told)
+    known = turn.state.replications.get(processor)
+    if known is not None and told.number > known.number and not known.phase:
+        former = ((told.number, told.followers), *known.former)[:FORMER_KEPT]
+        turn.put(replace(known, number=told.number + 1, former=former))
+
+
+def degraded(state: ManagerState) -> Mapping[str, str]:
+    """By processor: why what it commits is told to nobody."""
+    found: dict[str, str] = {}
+    for known in state.replications.values():
+        live = state.live.get(known.id)
+        if known.phase:
+            found[known.id] = f"it is lost and goes on at {known.heir or 'one of its followers'}"
+        elif len(known.followers) < known.wanted:
+            lack = known.wanted - len(known.followers)
+            found[known.id] = f"{lack} more processors are wanted that keep what it has"
+        elif known.wanted and live is not None and live.replicas and not live.replicas.safe:
+            found[known.id] = f"{', '.join(known.followers)} do not have yet what it commits"
+    return found

@@ -1,0 +1,109 @@
+"""The replicas of one processor: of its own home at others, and of others' homes here.
+
+Carries out what a manager says of them and tells how far they are. Copies lie beside the ledger, a
+folder for each home. Decides nothing; who calls `turn` lets a copy grow.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+from millstream.control.protocol.commands import Home, KeepReplicas
+from millstream.control.protocol.replies import KeptHome, Replicas
+from millstream.core.errors import MillstreamError
+from millstream.store.moves.records import Place
+from millstream.store.replicas.commit_log import CommitLog
+from millstream.store.replicas.records import ADOPTED, FOLLOWING, Configuration, HomeSource, Note
+from millstream.store.replicas.replica import Replica
+
+FOLDER = "replicas"
+NOTE = "replica.json"
+Launch = Callable[[str, Path], None]  # runs a processor on an adopted home
+
+
+class ReplicaKeeper:
+    def __init__(
+        self,
+        me: str,
+        home: Path,
+        log: CommitLog,
+        reach: Callable[[Place], HomeSource],
+        launch: Launch = lambda name, home: None,  # noqa: ARG005
+        end: Callable[[str], None] = lambda name: None,  # noqa: ARG005
+    ) -> None:
+        """`launch` runs an adopted home; `end` ends that, where yet another has it by now."""
+        self._me, self._folder, self.log = me, home / FOLDER, log
+        self._reach, self._launch, self._end = reach, launch, end
+        self.replicas: dict[str, Replica] = {}
+        for found in sorted(self._folder.iterdir()) if self._folder.is_dir() else ():
+            if (found / NOTE).exists():
+                known = Replica(found, me)
+                self.replicas[known.note.processor] = known
+            else:  # begun and never noted, or about to go
+                shutil.rmtree(found, ignore_errors=True)
+
+    def close(self) -> None:
+        for replica in self.replicas.values():
+            replica.close()
+
+    def keep(self, command: KeepReplicas) -> Replicas:
+        """What a manager says; tells what there is."""
+        names = tuple(peer.processor for peer in command.followers)
+        self.log.configure(Configuration(command.number, command.wanted, names))
+        for home in command.homes:
+            try:
+                self._keep(home)
+            except MillstreamError:
+                continue  # told in what there is, and said again
+        return self.told()
+
+    def _keep(self, home: Home) -> None:
+        name = home.owner.processor
+        known = self.replicas.get(name)
+        if known is not None and home.number < known.note.number:
+            return  # said before what it has heard since
+        if known is not None and self._elsewhere(known.note, home):
+            self._end(name)  # it was lost here as well, and goes on with yet another
+            known.forget()
+            del self.replicas[name]
+            known = None
+        match home.role:
+            case "follow" if known is None:
+                note = Note(name, home.owner.url, home.number)
+                self.replicas[name] = Replica(self._folder / quote(name, safe=""), self._me, note)
+            case "follow":
+                assert known is not None
+                known.follow(home.owner.url, home.number)
+            case "fence" if known is not None:
+                known.fence()
+            case "adopt" if known is not None:
+                known.adopt()
+                self._launch(name, known.folder)
+            case "forget" if known is not None and known.note.state != ADOPTED:
+                del self.replicas[name]
+                known.forget()
+
+    def _elsewhere(self, note: Note, home: Home) -> bool:
+        later = home.number > note.number and home.role == "follow"
+        return note.state == ADOPTED and later
+
+    def told(self) -> Replicas:
+        mine = self.log.configuration
+        homes = {
+            name: KeptHome(r.note.number, r.note.complete, r.number, r.note.state)  # type: ignore[arg-type]
+            for name, r in self.replicas.items()
+        }
+        return Replicas(mine.number, mine.followers, self.log.open, homes)
+
+    def turn(self, name: str, wait: float = 0.0) -> int:
+        """Lets a copy grow; gives the number of commits that came."""
+        replica = self.replicas.get(name)
+        if replica is None or replica.note.state != FOLLOWING:
+            return 0
+        return replica.turn(self._reach(Place(name, replica.note.url)), wait)
+
+    def adopted(self) -> dict[str, Path]:
+        """Homes that were taken over here: somebody has to run them."""
+        found = self.replicas.items()
+        return {name: r.folder for name, r in found if r.note.state == ADOPTED}

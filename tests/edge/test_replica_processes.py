@@ -1,0 +1,95 @@
+"""A machine is lost while rows come: processes over HTTP, kill -9 and its home deleted."""
+
+import shutil
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import duckdb
+import pytest
+from plain_members import table
+from replicated_processors import Processes, processes
+
+from millstream.client.http import HttpClient
+from millstream.client.results import ResultReader
+from millstream.core.errors import MillstreamError
+
+BATCHES, ROWS = 60, 4
+QUERIES = {"both": "a+1 b+2", "total": "sum a+1"}
+
+
+class Producer(threading.Thread):
+    """Posts numbered batches, each again until it is answered."""
+
+    def __init__(self, cluster: Processes, stream: str) -> None:
+        super().__init__(daemon=True)
+        self._cluster, self._stream = cluster, stream
+        self.answered = 0
+        self.start()
+
+    def run(self) -> None:
+        with HttpClient(answer_s=10.0) as client:
+            while self.answered < BATCHES:
+                number = self.answered + 1
+                first = self.answered * ROWS
+                rows = [{"ts": 1_000_000 * n, "c0": n} for n in range(first, first + ROWS)]
+                body = {"producer": "test", "sequence": number, "rows": rows}
+                with suppress(MillstreamError):
+                    url = self._cluster.client.entrance(self._stream)["url"]
+                    client.post(f"{url}/streams/{self._stream}/rows", body)
+                    self.answered = number
+                time.sleep(0.02)
+
+
+def result(cluster: Processes, query: str) -> list[int]:
+    found: list[int] = []
+    reader = ResultReader(cluster.client, query)
+    deadline = time.monotonic() + 90
+    while not reader.ended:
+        assert time.monotonic() < deadline, cluster.logs()
+        with suppress(MillstreamError):
+            for page in reader.pages(1.0):
+                if page.table is not None:
+                    found += page.table["c0"].to_pylist()
+    return sorted(found)
+
+
+def expected(query: str) -> list[int]:
+    duckdb.sql(f"CREATE OR REPLACE TABLE r AS SELECT range AS n FROM range({BATCHES * ROWS})")
+    text = {
+        "both": "SELECT n + 1 FROM r UNION ALL SELECT n + 2 FROM r",
+        "total": "SELECT sum(n + 1) OVER (ORDER BY n)::BIGINT FROM r",
+    }[query]
+    return sorted(row[0] for row in duckdb.sql(text).fetchall())
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("lost", ["p1", pytest.param("p3", marks=pytest.mark.soak)])
+def test_a_machine_is_lost_with_its_home(tmp_path: Path, lost: str) -> None:
+    with processes(tmp_path, 3, "--replicas", "2", "--lost-after", "3") as cluster:
+        client = cluster.client
+        client.declare(table("a"), processor="p1")
+        client.declare(table("b"), processor="p3")
+        for name, text in QUERIES.items():
+            assert client.submit(name, text, from_beginning=True)["state"] == "running"
+        client.start_streams()
+        producers = [Producer(cluster, stream) for stream in "ab"]
+        cluster.until(lambda: all(p.answered >= BATCHES // 4 for p in producers))
+        cluster.kill(lost)
+        shutil.rmtree(tmp_path / lost)
+        for producer in producers:
+            cluster.until(lambda p=producer: p.answered == BATCHES)  # type: ignore[misc]
+        for stream in "ab":
+            cluster.until(lambda s=stream: ended(cluster, s))  # type: ignore[misc]
+        for name in QUERIES:
+            assert result(cluster, name) == expected(name), cluster.logs()
+        told = client.status()["processors"][lost]
+        assert told["state"] == "up"
+        assert told["properties"]["adopted_by"] != lost
+
+
+def ended(cluster: Processes, stream: str) -> bool:
+    url = cluster.client.entrance(stream)["url"]
+    cluster.client.ask("POST", f"{url}/streams/{stream}/end", {})
+    return True

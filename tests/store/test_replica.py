@@ -1,0 +1,146 @@
+"""A copy of a home: the same at every commit, whatever cuts it off; a home itself when adopted."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from millstream.core.errors import AwayError, MillstreamError
+from millstream.engine.processor import Processor
+from millstream.sim.managed.direct_peer import DirectHome
+from millstream.sim.managed.plain_plane import PlainPlane
+from millstream.store import faults
+from millstream.store.ledger import Ledger
+from millstream.store.replicas.records import Configuration, Note
+from millstream.store.replicas.replica import LEAP, Replica
+
+
+class Cut(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Any:
+    found = Processor("p1", tmp_path / "p1", PlainPlane(), lambda place: None)  # type: ignore[arg-type, return-value]
+    with found.engine.ledger.transaction() as ledger:
+        ledger.add_stream("s:a", "base")
+    found.log.configure(Configuration(1, 1, ("p2",)))
+    found.log.hasten = lambda _: None
+    yield found
+    found.close()
+
+
+def publish(owner: Processor, number: int) -> None:
+    written = owner.engine.store.write(pa.table({"_ts": [number], "c0": [number]}))
+    with owner.engine.ledger.transaction() as ledger:
+        ledger.publish("s:a", [written], number)
+
+
+def follower(owner: Processor, folder: Path, *, number: int = 1) -> Replica:
+    known = folder / "replica.json"
+    return Replica(folder, "p2", None if known.exists() else Note("p1", "", number))
+
+
+def source(owner: Processor) -> DirectHome:
+    return DirectHome(lambda question: question(owner))
+
+
+def same(owner: Processor, folder: Path) -> None:
+    """The copy opens as a ledger, which checks every row, and has every file that it names."""
+    there = {s.first: s.digest for s in owner.engine.ledger.segments("s:a")}
+    ledger = Ledger(folder / "ledger.db")
+    try:
+        assert {s.first: s.digest for s in ledger.segments("s:a")} == there
+        assert all((folder / "segments" / f).exists() for f in ledger.named_files())
+    finally:
+        ledger.close()
+
+
+def test_nothing_is_safe_before_the_follower_has_it(owner: Processor, tmp_path: Path) -> None:
+    copy = follower(owner, tmp_path / "copy")
+    with pytest.raises(AwayError, match="too few others"):
+        owner.log.demand()
+    publish(owner, 1)
+    while copy.turn(source(owner)):
+        pass
+    owner.log.demand()
+    publish(owner, 2)
+    with pytest.raises(AwayError):
+        owner.log.demand()
+    copy.turn(source(owner))
+    copy.turn(source(owner))
+    owner.log.demand()
+    copy.close()
+    same(owner, tmp_path / "copy")
+
+
+@pytest.mark.parametrize("point", ["replica.written", "replica.committed", "replica.whole"])
+def test_a_follower_that_is_cut_off_goes_on(owner: Processor, tmp_path: Path, point: str) -> None:
+    folder, cut = tmp_path / "copy", 0
+    for number in range(1, 6):
+        publish(owner, number)
+        copy = follower(owner, folder)
+        faults.set_hook(raising(point))
+        try:
+            while copy.turn(source(owner)):
+                pass
+        except Cut:
+            cut += 1
+        finally:
+            faults.set_hook(None)
+            copy.close()
+    assert cut
+    copy = follower(owner, folder)
+    while copy.turn(source(owner)):
+        pass
+    copy.close()
+    same(owner, folder)
+
+
+def raising(wanted: str) -> Callable[[str], None]:
+    def hook(point: str) -> None:
+        if point == wanted:
+            raise Cut
+
+    return hook
+
+
+def test_a_fenced_copy_stays_as_it_is_and_is_adopted_once(owner: Processor, tmp_path: Path) -> None:
+    copy = follower(owner, tmp_path / "copy")
+    publish(owner, 1)
+    while copy.turn(source(owner)):
+        pass
+    epoch = owner.engine.ledger.epoch
+    with pytest.raises(MillstreamError):
+        copy.adopt()  # not before it is fenced
+    copy.fence()
+    publish(owner, 2)
+    assert copy.turn(source(owner)) == 0
+    faults.set_hook(raising("replica.leapt"))
+    with pytest.raises(Cut):
+        copy.adopt()
+    faults.set_hook(None)
+    copy.adopt()
+    copy.adopt()
+    heir = Processor("p1", tmp_path / "copy", PlainPlane(), lambda place: None)  # type: ignore[arg-type, return-value]
+    try:
+        assert heir.engine.ledger.epoch > epoch + LEAP
+        assert [s.first for s in heir.engine.ledger.segments("s:a")] == [1]
+        assert heir.log.configuration.wanted == 1, "and it tells nobody before it is followed"
+    finally:
+        heir.close()
+
+
+def test_an_older_configuration_acknowledges_nothing(owner: Processor, tmp_path: Path) -> None:
+    copy = follower(owner, tmp_path / "copy")
+    while copy.turn(source(owner)):
+        pass
+    owner.log.demand()
+    owner.log.configure(Configuration(2, 1, ("p3",)))
+    with pytest.raises(AwayError):
+        copy.turn(source(owner))
+    with pytest.raises(AwayError):
+        owner.log.demand()
+    copy.close()
