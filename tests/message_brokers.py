@@ -81,13 +81,15 @@ def nats_server(folder: Path) -> Iterator[Process]:
     broker.stop()
 
 
-def publish_mqtt(port: int, topic: str, values: Sequence[str], quality: int = 1) -> None:
+def publish_mqtt(
+    port: int, topic: str, values: Sequence[str], quality: int = 1, *, retain: bool = False
+) -> None:
     """Returns when the broker has all of them."""
     paho: Any = pytest.importorskip("paho.mqtt.client")
     client = paho.Client(paho.CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
     client.connect("127.0.0.1", port)
     client.loop_start()
-    for sent in [client.publish(topic, value, quality) for value in values]:
+    for sent in [client.publish(topic, value, quality, retain) for value in values]:
         sent.wait_for_publish(PATIENCE_S)
     client.loop_stop()
     client.disconnect()

@@ -8,9 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import paho.mqtt.client as paho
 import pytest
 from broker_home import Home, awaited, cut_off_twenty_times, rows
 from nats.js import JetStreamContext
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from message_brokers import Process, mosquitto, nats_server, publish_mqtt, publish_nats
 from millstream.control.definitions.source_rules import SourceRules
@@ -40,9 +44,9 @@ def nats(tmp_path: Path) -> Iterator[Process]:
         yield broker
 
 
-def mqtt_home(folder: Path, broker: Process, topic: str = "rooms/#") -> Home:
-    options = {"host": "127.0.0.1", "port": broker.port}
-    return Home(folder, MqttSource, {"source": "mqtt", "topic": topic, "options": options})
+def mqtt_home(folder: Path, broker: Process, **more: str) -> Home:
+    options = {"host": "127.0.0.1", "port": broker.port, **more}
+    return Home(folder, MqttSource, {"source": "mqtt", "topic": "rooms/#", "options": options})
 
 
 def nats_home(folder: Path, broker: Process, subject: str = "rooms.>", **more: Any) -> Home:
@@ -98,6 +102,35 @@ def test_mqtt_a_broker_that_forgot_the_session_is_told(mqtt: Process, tmp_path: 
     mqtt.start()
     home.run_until(lambda: home.notices)
     assert "the broker has forgotten this reader" in home.notices[0]
+    home.streams.close()
+
+
+def test_mqtt_a_session_that_began_without_a_subscription_reads_all_the_same(
+    mqtt: Process, tmp_path: Path
+) -> None:
+    """As a reader leaves it whose first connection broke before the broker heard its wish."""
+    home = mqtt_home(tmp_path / "home", mqtt, client_id="reader")
+    wanted: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+    wanted.SessionExpiryInterval = 600
+    broken = paho.Client(CallbackAPIVersion.VERSION2, "reader", protocol=paho.MQTTv5)
+    broken.connect("127.0.0.1", mqtt.port, clean_start=False, properties=wanted)
+    while not broken.is_connected():
+        assert broken.loop(0.1) == paho.MQTT_ERR_SUCCESS
+    broken.disconnect()
+    home.run_until(lambda: home.position().get("session"))
+    publish_mqtt(mqtt.port, "rooms/one", texts(1, 2))
+    home.run_until(lambda: home.values().total() >= 2)
+    assert home.values() == Counter([1, 2])
+    home.streams.close()
+
+
+def test_mqtt_a_retained_message_comes_once(mqtt: Process, tmp_path: Path) -> None:
+    publish_mqtt(mqtt.port, "rooms/one", texts(1), retain=True)
+    home = mqtt_home(tmp_path / "home", mqtt)
+    home.run_until(lambda: home.values().total() >= 1)
+    publish_mqtt(mqtt.port, "rooms/one", texts(2))
+    home.run_until(lambda: home.values().total() >= 2)  # a second connection
+    assert home.values() == Counter([1, 2])
     home.streams.close()
 
 

@@ -69,6 +69,7 @@ class MqttSource(BrokerSource):
         if options.get("tls") or options.get("ca_file"):
             client.tls_set(ca_certs=options.get("ca_file"))
         client.on_connect = self._connected
+        client.on_subscribe = self._subscribed
         client.on_message = lambda _client, _data, message: self._come.append(message)
         return client
 
@@ -91,15 +92,35 @@ class MqttSource(BrokerSource):
         if reason.is_failure:
             self._refused = str(reason)
             return
-        if flags.session_present:
-            return  # it goes on where it was: subscribed, with all that was not acknowledged
-        if self._position().get("session"):
-            self._setting.say(
-                f"stream {self.definition.name}: the broker has forgotten this reader; what was "
-                "published while it was away is lost"
-            )
-        client.subscribe(self._topic, QUALITY)
-        self._note(session=True, recent=[])
+        if not flags.session_present:
+            if self._position().get("session"):
+                self._setting.say(
+                    f"stream {self.definition.name}: the broker has forgotten this reader; what "
+                    "was published while it was away is lost"
+                )
+            self._note(session=False, recent=[])
+        self._subscribe(client)
+
+    def _subscribe(self, client: "Client") -> None:
+        """Also in a session that goes on: the connection that began it may have broken before the
+        broker heard what we want. Retained messages come with the first subscription alone."""
+        from paho.mqtt.subscribeoptions import SubscribeOptions  # noqa: PLC0415
+
+        only_new = SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
+        client.subscribe(
+            self._topic, options=SubscribeOptions(qos=QUALITY, retainHandling=only_new)
+        )
+
+    def _subscribed(
+        self, _client: "Client", _data: Any, _number: int, reasons: list[Any], _properties: Any
+    ) -> None:
+        """From here on the broker keeps what comes for us."""
+        for reason in reasons:
+            if reason.is_failure:
+                self._refused = str(reason)
+                return
+        if not self._position().get("session"):
+            self._note(session=True)
 
     def _follow(self, client: "Client", options: Mapping[str, Any]) -> None:
         """Reads for as long as one connection lasts."""
