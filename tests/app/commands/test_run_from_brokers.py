@@ -65,4 +65,5 @@ def test_topics_of_mqtt_reach_a_query_of_a_session(spark: Any, tmp_path: Path) -
             # MQTT keeps nothing for a reader that it has never heard of
             publish_mqtt(mqtt.port, "rooms/one", ["warm", "cold"])
             time.sleep(0.5)
-    assert set(came) == {("rooms/one", "warm")}
+        state = session.status()
+    assert set(came) == {("rooms/one", "warm")}, state
