@@ -33,7 +33,7 @@ BENCHMARKS = {
         "many queries: one job each and one dataflow",
     ),
     "live": (
-        "millstream_bench.throughput.live",
+        "millstream_bench.live.bench",
         "run",
         "rows as they come: delay and pace, plain Structured Streaming and ours",
     ),
@@ -150,8 +150,12 @@ def bench(
         str | None,
         typer.Option(
             help="Parts to run; planning: tight,literal,large,links,milp; "
-            "rules: registration,sc1,sc2,rules."
+            "rules: registration,sc1,sc2,rules; live: delay,sustained."
         ),
+    ] = None,
+    rates: Annotated[
+        str | None,
+        typer.Option(help="Rows a second in each stream of live: 1000,10000,50000."),
     ] = None,
 ) -> None:
     """Run a benchmark and print both sides and the ratio."""
@@ -172,6 +176,8 @@ def bench(
         offered["peer"] = peer
     if parts is not None:
         offered["parts"] = parts
+    if rates is not None:
+        offered["rates"] = rates
     taken = inspect.signature(function).parameters
     figures = function(**{k: v for k, v in offered.items() if k in taken})
     if to_stdout:

@@ -5,10 +5,16 @@ import time
 import numpy as np
 import pyarrow as pa
 
+from millstream_bench.live.comparison import Database
+from millstream_bench.live.workload import (
+    STREAMS,
+    Producer,
+    batch,
+    constant_of,
+    duckdb_sql,
+    limits,
+)
 from millstream_bench.rules.bench import RULES_SQL
-from millstream_bench.rules.comparison import Database
-from millstream_bench.rules.workload import Producer, batch, duckdb_sql, limits
-from millstream_bench.throughput.live import STREAMS, constant_of
 
 
 def test_no_row_is_older_than_one_before_it() -> None:

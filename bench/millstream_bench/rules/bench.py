@@ -10,14 +10,10 @@ Delay is the time from a row's push to its result in a callback; of a window, fr
 are compared with DuckDB's, row for row.
 """
 
-import shutil
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -27,9 +23,18 @@ import pyarrow as pa
 import millstream
 from millstream.app.session.query import QueryHandle
 from millstream.spark.session import session as spark_session
-from millstream_bench.rules.comparison import Database
-from millstream_bench.rules.workload import Producer, duckdb_sql, limits
-from millstream_bench.throughput.live import COLUMNS, STREAMS, Delays, constant_of, cql, known
+from millstream_bench.live.comparison import Database
+from millstream_bench.live.sides import opened
+from millstream_bench.live.workload import (
+    STREAMS,
+    Delays,
+    Producer,
+    constant_of,
+    cql,
+    duckdb_sql,
+    known,
+    limits,
+)
 from millstream_bench.throughput.resources import Meter
 
 PARTS = ("registration", "sc1", "sc2", "rules")
@@ -307,15 +312,3 @@ def _change(
         rules.remove(*(f"r{n}" for n in range(first + part // 2, first + 3 * part // 4)))
         took.append((time.perf_counter() - clock) / 2)
         time.sleep(max(0.0, due - time.time()))
-
-
-@contextmanager
-def opened() -> Iterator[millstream.Session]:
-    home = Path(tempfile.mkdtemp(prefix="millstream-rules-"))
-    try:
-        with millstream.Session(home) as session:
-            for stream in STREAMS:
-                session.stream(stream, columns=COLUMNS, time="at")
-            yield session
-    finally:
-        shutil.rmtree(home, ignore_errors=True)

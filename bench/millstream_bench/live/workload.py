@@ -1,7 +1,9 @@
-"""What the benchmark of rules runs: rows at a steady rate, queries of three kinds, a rule set.
+"""What the benchmarks of live rows run: two streams at a steady rate, queries of three kinds.
 
-A third selects, a third averages over sliding windows, a third joins, as in the benchmark of live
-rows. Rows are kept, so that DuckDB can say what should have come of them.
+A third filters, a third sliding averages, a third window joins, as in the mix of `sharing` with
+short windows. Each row carries the time at which its producer sent it, and each result the time of
+the latest row in it; of a window the time of its end counts, for its rows have waited for that.
+Rows are kept, so that DuckDB can say what should have come of them.
 """
 
 import threading
@@ -12,11 +14,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from millstream_bench.throughput.live import SENSORS, SITES, TICK_S
-
+TICK_S = 0.1
+SENSORS, SITES = 5_000, 100
+COLUMNS = {"at": "timestamp", "k": "int", "g": "int", "v": "double", "sent": "double"}
+STREAMS = ("a", "b")
 MATCHES_A_ROW = 1.0  # of a rule set, on average
 Push = Callable[[str, pa.Table], Any]
+
+
+# -- rows -----------------------------------------------------------------------------------------
 
 
 def batch(random: np.random.Generator, rows: int, since: float) -> pa.Table:
@@ -85,6 +93,30 @@ class Producer:
         return sum(t.num_rows for tables in self.sent.values() for t in tables)
 
 
+# -- queries --------------------------------------------------------------------------------------
+
+
+def constant_of(number: int, count: int) -> float:
+    return round(10 + 80 * (number + 0.5) / count, 3)
+
+
+def cql(number: int, constant: float) -> str:
+    match number % 3:
+        case 0:
+            return f"SELECT k, v, sent FROM a WHERE v > {constant}D"
+        case 1:
+            return (
+                "SELECT g, avg(v) AS mean FROM a [RANGE 2 SECONDS SLIDE 1 SECOND]"
+                f" WHERE v > {constant}D GROUP BY g"
+            )
+        case _:
+            return (
+                "SELECT x.k, x.v, y.v AS w, greatest(x.sent, y.sent) AS sent FROM a AS x"
+                " [RANGE 5 SECONDS] JOIN b AS y [RANGE 5 SECONDS] ON x.k = y.k"
+                f" WHERE x.v > {constant}D"
+            )
+
+
 def duckdb_sql(number: int, constant: float, start_us: int) -> str:
     """A live query over tables a and b, for rows from a start on; the time comes last."""
     start = f"make_timestamptz({start_us})"
@@ -112,3 +144,39 @@ def limits(random: np.random.Generator, count: int, rules: int) -> list[float]:
     """Limits of rules such that of so many rules a row meets few."""
     low = 100 - 200 * MATCHES_A_ROW / rules
     return [float(x) for x in random.uniform(max(0.0, low), 100, count)]
+
+
+# -- delays ---------------------------------------------------------------------------------------
+
+
+def known(rows: pa.Table) -> pa.ChunkedArray:
+    """When all that a result needs was there, in seconds."""
+    if "sent" in rows.column_names:
+        return rows["sent"]
+    return pc.divide(pc.cast(pc.cast(rows["ts"], pa.int64()), pa.float64()), 1e6)
+
+
+@dataclass(slots=True)
+class Delays:
+    """When results came, and how old the latest row in each was."""
+
+    seen: list[tuple[float, float]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, sent: pa.ChunkedArray) -> None:
+        """Results of one batch; those that wait for the same push count as one."""
+        now = time.time()
+        with self.lock:
+            self.seen += [(now, now - at) for at in pc.unique(sent).to_pylist() if at is not None]
+
+    def figures(self, since: float, until: float = float("inf")) -> dict[str, float | int | None]:
+        """Of results that came in a time."""
+        found = sorted(delay for at, delay in self.seen if since <= at < until)
+        if not found:
+            return {"results": 0, "median_s": None, "p95_s": None, "p99_s": None}
+        return {
+            "results": len(found),
+            "median_s": round(found[len(found) // 2], 3),
+            "p95_s": round(found[int(len(found) * 0.95)], 3),
+            "p99_s": round(found[int(len(found) * 0.99)], 3),
+        }

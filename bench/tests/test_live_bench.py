@@ -1,0 +1,51 @@
+"""The benchmark of live rows: when a side keeps up, what repeats give, the search; no Spark."""
+
+from dataclasses import replace
+
+import pytest
+
+from millstream.core.errors import UsageError
+from millstream_bench.live.bench import LAST_RATE, highest, run, sides_of, together
+from millstream_bench.live.sides import Load, Trial
+
+STEADY = Trial(
+    sent_rows=1_000, wanted_rows=1_000, delay={"median_s": 0.1, "p95_s": 0.2, "p99_s": 0.3},
+    first_p95_s=0.2, last_p95_s=0.2, cpu_s=2.0, push_ms=1.0, compared_rows=10, different_rows=0,
+)  # fmt: skip
+
+
+def test_a_side_keeps_up_where_rows_go_out_and_delay_does_not_grow() -> None:
+    assert STEADY.kept_up
+    assert not replace(STEADY, sent_rows=900).kept_up
+    assert not replace(STEADY, last_p95_s=1.2).kept_up
+    assert not replace(STEADY, first_p95_s=None).kept_up, "no result at all"
+
+
+def test_repeats_give_median_and_range() -> None:
+    slow = replace(STEADY, delay={"median_s": 0.5, "p95_s": None, "p99_s": 0.9}, sent_rows=500)
+    found = together([STEADY, slow, STEADY])
+    assert found["median_s"] == {"median": 0.1, "least": 0.1, "most": 0.5}
+    assert found["p95_s"] == {"median": 0.2, "least": 0.2, "most": 0.2}
+    assert found["cpu_s_a_million_rows"]["most"] == 4_000
+    assert (found["kept_up"], found["trials"], found["compared_rows"]) == (2, 3, 30)
+
+
+@pytest.mark.parametrize(
+    ("limit", "found"), [(499, 0), (500, 500), (999, 875), (3_600, 3_500), (10**9, LAST_RATE)]
+)
+def test_the_highest_rate_that_is_kept_up(limit: int, found: int) -> None:
+    assert highest(lambda rate: rate <= limit) == found
+
+
+def test_some_queries_of_each_kind_are_compared() -> None:
+    for count in (1, 3, 27, 30, 1_000):
+        chosen = Load(count, 1, 1, 1, 1).compared()
+        assert 1 <= len(chosen) <= 9
+        assert {n % 3 for n in chosen} == set(range(min(count, 3)))
+    assert list(sides_of(1_000)) == ["ours"]
+
+
+def test_numbers_that_are_none_are_told() -> None:
+    for wrong in ("fast", "0", "", "1,-3"):
+        with pytest.raises(UsageError, match="takes numbers"):
+            run(quick=True, rates=wrong)
