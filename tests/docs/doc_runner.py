@@ -2,7 +2,7 @@
 
     ```csv title="doors.csv"     a file of that name (toml, json and csv alike)
     ```sh                        every line is run and must succeed, unless it says `# exits with N`
-    ```console                   lines with `$` are run; the lines below must appear
+    ```console                   lines with `$` are run; they print what stands below, all of it
     ```python                    run in this process; names last for the page
     ```sql                       must be a right query, as far as the language goes
     ... &                        a process in the background, awaited until it says where it listens
@@ -25,6 +25,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from console_blocks import difference, missing, rewritten
 
 from millstream.app import cli
 from millstream.language.cql.parsing.parser import parse
@@ -128,12 +130,12 @@ def run_page(page: Path, folder: Path) -> int:
                 continue
             if block.language in LISTINGS:
                 continue
-            _run(block, names, place)
+            _run(block, names, place, page)
             ran += 1
     return ran
 
 
-def _run(block: Block, names: dict[str, Any], place: str) -> None:
+def _run(block: Block, names: dict[str, Any], place: str, page: Path) -> None:
     if block.title:
         Path(block.title).parent.mkdir(parents=True, exist_ok=True)
         Path(block.title).write_text(block.text, encoding="utf-8")
@@ -152,7 +154,7 @@ def _run(block: Block, names: dict[str, Any], place: str) -> None:
             for command in _commands(block.text):
                 _carry_out(command, place)
         case "console":
-            _console(block.text, place)
+            _console(block.text, place, page, excerpt="excerpt" in block.info.split())
         case other:
             raise AssertionError(f"{place}: blocks of {other!r} are not known")
 
@@ -162,22 +164,24 @@ def _commands(text: str) -> list[str]:
     return [line for line in joined.splitlines() if line.strip() and line.strip()[0] != "#"]
 
 
-def _console(text: str, place: str) -> None:
-    printed: list[str] = []
+def _console(text: str, place: str, page: Path, *, excerpt: bool) -> None:
+    """Every command prints what stands below it, all of it (`console_blocks` has the rule)."""
+    folder, told = Path.cwd(), []
+    blocks: list[tuple[str, list[str]]] = []
     for line in text.replace("\\\n", " ").splitlines():
         if line.startswith("$ "):
-            printed = [_plain(one) for one in _carry_out(line[2:], place).splitlines()]
-            continue
-        wanted = _plain(line)
-        if not wanted or wanted == "...":
-            continue
-        at = next((i for i, one in enumerate(printed) if wanted in one), None)
-        assert at is not None, f"{place}: {wanted!r} is not in\n" + "\n".join(printed)
-        del printed[at]
-
-
-def _plain(line: str) -> str:
-    return " ".join(line.split())
+            blocks.append((line[2:], []))
+        else:
+            blocks[-1][1].append(line)
+    for command, wanted in blocks:
+        printed = _carry_out(command, place)
+        told.append((command, printed))
+        if os.environ.get("MILLSTREAM_CONSOLE") != "write":
+            compared = missing if excerpt else difference
+            wrong = compared(wanted, printed.splitlines(), folder)
+            assert not wrong, f"{place}: {command}: {wrong}; it printed\n{printed}"
+    if os.environ.get("MILLSTREAM_CONSOLE") == "write" and not excerpt:
+        rewritten(page, text, told, folder)
 
 
 def _carry_out(command: str, place: str) -> str:

@@ -26,6 +26,18 @@ def in_the_end(cluster: ManagedCluster) -> list[str]:
     ]
 
 
+def misled(cluster: ManagedCluster) -> list[str]:
+    """True when all faults are over and time has passed: what its manager wants to rest rests at
+    every processor, and nothing else does."""
+    found = []
+    for name, processor in cluster.processors.items():
+        for query in processor.processor.engine.queries.values():
+            wanted = cluster.state.queries.get(query.name)
+            if wanted is not None and wanted.phase == "running" and query.paused != wanted.paused:
+                found.append(f"{query.name} at {name} is {query.state}, wanted {wanted.pauses}")
+    return found
+
+
 def _owners(cluster: ManagedCluster) -> Iterator[str]:
     owners: dict[str, list[str]] = {}
     for name, processor in cluster.processors.items():

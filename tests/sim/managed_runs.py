@@ -6,6 +6,7 @@ from millstream.control.manager.events import (
     DeclareStream,
     Drain,
     Drop,
+    Pause,
     Remove,
     RequestMove,
     StartStreams,
@@ -13,7 +14,7 @@ from millstream.control.manager.events import (
 )
 from millstream.control.protocol.replies import Compiled
 from millstream.sim.managed.managed_cluster import ManagedCluster, Trouble, table, tree
-from sim.managed_checkers import always, in_the_end
+from sim.managed_checkers import always, in_the_end, misled
 
 STREAMS = ("a", "b", "c")
 ROWS = 36
@@ -70,10 +71,10 @@ def random_wish(chance: Random, cluster: ManagedCluster, *, streams: bool = Fals
 
 def random_run(
     seed: int, *, wishes: int = 12, queries: int = 4, burning: bool = False, losing: bool = False,
-    streams: bool = False,
+    streams: bool = False, pausing: bool = False,
 ) -> ManagedCluster:  # fmt: skip
     """A cluster that went through a bad time, and then had a quiet one."""
-    chance = Random(seed)
+    chance, whim = Random(seed), Random(f"pauses {seed}")
     trouble = Trouble(
         until_s=60.0,
         loss=chance.choice((0.0, 0.02, 0.15)),
@@ -100,6 +101,9 @@ def random_run(
         assert not always(cluster), always(cluster)
         if cluster.manager_up:
             random_wish(chance, cluster, streams=streams)
+            if pausing and cluster.state.queries:
+                some = whim.choice(sorted(cluster.state.queries))
+                cluster.ask(Pause(some, wanted=whim.random() < 0.6))
         if cluster.kernel.now >= lost_at and len(cluster.processors) > 1:
             cluster.lose(chance.choice(sorted(cluster.processors)))
             lost_at = float("inf")
@@ -111,6 +115,11 @@ def random_run(
         cluster.run(cluster.kernel.now + 30.0)
         for name in STREAMS:
             cluster.ask(DeclareStream(table(name)))
+    if pausing:
+        cluster.run(cluster.kernel.now + 60.0)
+        assert not misled(cluster), misled(cluster)
+        for name in sorted(cluster.state.queries):
+            cluster.ask(Pause(name, wanted=False))
     for _ in range(30):  # time enough for everything to end; mostly less
         cluster.run(cluster.kernel.now + 5.0)
         if not in_the_end(cluster):

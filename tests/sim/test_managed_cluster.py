@@ -244,3 +244,17 @@ def test_base_streams_move_hundreds_of_times(hundred: int) -> None:
 def test_whatever_goes_wrong_thousands_of_times(hundred: int) -> None:
     for seed in range(100 * hundred, 100 * hundred + 100):
         assert in_the_end(random_run(seed)) == [], f"random_run({seed})"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_goes_wrong_while_queries_rest_and_go_on(seed: int) -> None:
+    cluster = random_run(seed, pausing=True)
+    assert in_the_end(cluster) == [], f"random_run({seed}, pausing=True)"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("hundred", range(1, 6))
+def test_queries_rest_and_go_on_hundreds_of_times(hundred: int) -> None:
+    for seed in range(100 * hundred, 100 * hundred + 100):
+        told = in_the_end(random_run(seed, pausing=True, streams=True))
+        assert told == [], f"random_run({seed}, pausing=True, streams=True)"

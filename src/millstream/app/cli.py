@@ -53,9 +53,10 @@ def command_modules() -> dict[str, str]:
 
 # What `--help` lists together; what stands nowhere comes last.
 GROUPS = {
-    "Run": ("init", "run", "apply", "restart", "report", "validate", "explain", "shell", "demo"),
-    "Cluster": ("up", "manager", "processor", "submit", "drop", "move", "drain", "redistribute",
-                "replace", "balance", "shutdown", "remove", "restart", "token"),
+    "Run": ("init", "run", "apply", "pause", "resume", "restart", "report", "validate",
+            "explain", "shell", "demo"),
+    "Cluster": ("up", "manager", "processor", "submit", "pause", "resume", "drop", "move", "drain",
+                "redistribute", "replace", "balance", "shutdown", "remove", "restart", "token"),
     "Look": ("top", "status", "queries", "tail", "placement", "decisions", "qos", "check"),
     "Plan": ("plan", "place", "simulate"),
     "Research": ("lab", "bench"),

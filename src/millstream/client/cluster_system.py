@@ -73,6 +73,7 @@ class ClusterSystem:
         self.results: list[PulledDelivery] = []
         self.rejects: list[PulledDelivery] = []
         self._input_over = False
+        self._resting: set[str] = set()  # queries that somebody has paused, as last told
 
     def close(self) -> None:
         """Queries of the cluster go on until they are dropped."""
@@ -158,10 +159,8 @@ class ClusterSystem:
         """Queries of a cluster are those of everybody."""
 
     def pause(self, name: str, wanted: bool, why: str = "") -> None:
-        if wanted:
-            raise UsageError(
-                f"query {name} cannot be paused on a cluster", hint="take paused away, or drop it"
-            )
+        """Of its own reasons a cluster tells that somebody asked for it."""
+        self.client.pause(name, wanted=wanted, wait_s=RESTART_S)
 
     def restart(self, name: str) -> None:
         self.client.restart(name, wait_s=RESTART_S)
@@ -279,11 +278,15 @@ class ClusterSystem:
                     raise StateError(f"query {delivery.name} was dropped by somebody else")
                 if answer["state"] == "running":
                     delivery.go_on()
+                if answer.get("paused") and delivery.name not in self._resting:
+                    resume = f"millstream resume {delivery.name}"
+                    self._say(f"query {delivery.name} rests; it goes on with: {resume}")
                 if answer["state"] == "failed" and not delivery.ended:
                     reason = str(answer["reason"]) or "failed"
                     delivery.fail(reason, answer.get("culprits") or [])
                     if delivery.ended:
                         self._say(f"query {delivery.name} is failed: {reason}")
+            self._resting = {name for name, answer in answers.items() if answer.get("paused")}
 
     def _streams_ended(self) -> bool:
         streams = self.client.streams()

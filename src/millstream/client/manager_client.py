@@ -112,18 +112,24 @@ class ManagerClient(HttpClient):
     def submit(
         self, name: str, cql: str, *, from_beginning: bool = False, wait_s: float = 60.0,
         deliver_to: str = "", latency_s: float | None = None, queue: bool = False,
-        dry_run: bool = False, weight: float = 1.0, replicas: int = 1,
+        dry_run: bool = False, weight: float = 1.0, replicas: int = 1, paused: bool = False,
     ) -> Answer:  # fmt: skip
         body = {
             "name": name, "cql": cql, "from_beginning": from_beginning, "wait_s": wait_s,
             "deliver_to": deliver_to, "latency_s": latency_s, "queue": queue, "dry_run": dry_run,
             "weight": weight, **({"replicas": replicas} if replicas > 1 else {}),
+            **({"paused": True} if paused else {}),
         }  # fmt: skip
         return self._post("/queries", body, wait_s)
 
     def restart(self, name: str, wait_s: float = 0.0) -> Answer:
         """A failed query goes on where it failed."""
         return self._post(f"/queries/{_part(name)}/restart", {"wait_s": wait_s}, wait_s)
+
+    def pause(self, name: str, *, wanted: bool = True, wait_s: float = 0.0) -> Answer:
+        """A query rests, or goes on where it stood."""
+        body = {"paused": wanted, "wait_s": wait_s}
+        return self._post(f"/queries/{_part(name)}/pause", body, wait_s)
 
     def drop(self, name: str, wait_s: float = 0.0) -> Answer:
         url = f"{self.url}/queries/{_part(name)}"

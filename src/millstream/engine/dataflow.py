@@ -127,6 +127,7 @@ class Dataflow:
         """Whether the readers of a copy are so far behind that pulling it should wait."""
         limit = self.settings.backlog_rows_max
         readers = [o for o in list(self.operators.values()) if stream in o.inputs]
-        # who rests keeps nobody waiting, unless there is nobody else
-        readers = [o for o in readers if o.id not in self.paused_operators] or readers
+        # who rests keeps nobody waiting: what lies here for it is bounded by its query's quota
+        asleep = self.paused_operators - self.resting
+        readers = [o for o in readers if o.id not in asleep]
         return any(sum(s.rows for s in self.pending(o)[stream]) > limit for o in readers)

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from millstream.control.protocol.commands import Host
+from millstream.control.protocol.records import PAUSED
 from millstream.core.beginning import beginning_gone
 from millstream.core.errors import UsageError
 from millstream.engine.changes.flow import ChangingFlow
@@ -22,7 +23,15 @@ from millstream.engine.culprits import Culprit, dumped, with_culprits
 from millstream.engine.hosting import Hosting
 from millstream.engine.maintenance import Maintenance
 from millstream.engine.ports import CompiledQuery, DataPlane, StreamRows
-from millstream.engine.query import PAUSED, Query, culprits_of, replaced_by, restarts_of
+from millstream.engine.query import (
+    Query,
+    culprits_of,
+    pauses,
+    pauses_of,
+    replaced_by,
+    restarts_of,
+    state_in_force,
+)
 from millstream.engine.settings import EngineSettings
 from millstream.engine.status import status
 from millstream.engine.steps.bounds import bounded, check_estimate
@@ -311,18 +320,24 @@ class Engine(ChangingFlow):
             listener()
 
     def set_query_state(self, name: str, state: str, reason: str = "") -> None:
-        """Parks a query, or lets it go on."""
+        """Parks a query, or lets it go on, unless somebody wants it to rest."""
         with self.lock:
             query = self.queries[name]
-            query.state, query.reason = state, reason
             with self.ledger.transaction() as ledger:
+                if state == "running":
+                    state, reason = state_in_force(ledger, name, state, reason)
                 ledger.set_query_state(name, state, reason)
+            query.state, query.reason = state, reason
             self.pause_operators()
 
     def pause_query(self, name: str, wanted: bool, why: str) -> None:
         """Lets a running query rest, or one that rests go on; its rows are kept meanwhile."""
         with self.lock:
             query = self.queries[name]
+            with self.ledger.transaction() as ledger:
+                told = pauses(ledger, name)
+                if wanted != (told % 2 == 1):
+                    ledger.set_meta(pauses_of(name), str(told + 1))
             if wanted and query.state == "running":
                 self.set_query_state(name, "parked", f"{PAUSED}{why}")
             elif not wanted and query.paused:

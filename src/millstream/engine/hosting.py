@@ -20,9 +20,12 @@ from millstream.engine.query import (
     deaths_of,
     given_up_of,
     history_of,
+    pauses,
+    pauses_of,
     restarted,
     restarted_of,
     restarts_of,
+    state_in_force,
 )
 from millstream.engine.sources.entrances import Entrances
 from millstream.engine.steps.runner import StepRunner
@@ -108,6 +111,18 @@ class Hosting(Entrances):
             self.ledger.add_query(text.query, text.cql, text.start, compiled.stream)
             if text.failed:  # it comes from elsewhere
                 self.ledger.set_query_state(text.query, "failed", text.failed)
+        if text.pauses > pauses(self.ledger, text.query):
+            self.ledger.set_meta(pauses_of(text.query), str(text.pauses))
+            self.settle(text.query)
+
+    def settle(self, query: str) -> None:
+        """Lets a query rest, or go on, as was last told (inside a transaction)."""
+        row = self.ledger.query(query)
+        if row is not None:
+            known = row["state"], row["reason"]
+            wanted = state_in_force(self.ledger, query, *known)
+            if wanted != known:
+                self.ledger.set_query_state(query, *wanted)
 
     def host(self, text: Host) -> None:
         """Runs operators of a query here, from the first rows that their inputs still have."""
@@ -135,6 +150,7 @@ class Hosting(Entrances):
         if row is not None and row["state"] == "failed" and self._keeps_place(text.query):
             self.ledger.set_query_state(text.query, "running")
             self.ledger.drop_meta(culprits_of(text.query))
+            self.settle(text.query)
 
     def _keeps_place(self, query: str) -> bool:
         """Whether a query has, or will have, operators here: all but those given up for good.
@@ -312,6 +328,7 @@ class Hosting(Entrances):
         self.ledger.drop_meta(given_up_of(query))
         self.ledger.drop_meta(restarts_of(query))
         self.ledger.drop_meta(restarted_of(query))
+        self.ledger.drop_meta(pauses_of(query))
         self.ledger.drop_meta(identity_of(query))
         self.ledger.drop_meta(history_of(query))
         self.ownership.drop_result(query)
@@ -357,6 +374,7 @@ class Hosting(Entrances):
                 restarted(self.ledger, query),
                 row["reason"][:REASON_MAX] if row["state"] == "failed" else "",
                 self.ways.here(operators),
+                pauses(self.ledger, query),
             )
             for query, operators in self.ownership.hosted().items()
             for row in (rows[query],)

@@ -4,12 +4,12 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from millstream.control.protocol.records import ASKED, PAUSED
 from millstream.language.plan.nodes import Plan
 from millstream.store.ledger import Ledger
 
 DAMAGED = "damaged: "  # how the reason of a query begins that a damaged file has parked
 STOPPED = "stopped: "  # and of one whose stream has no source any more
-PAUSED = "paused: "  # and of one that somebody wants to rest
 QueryEvent = Literal[
     "registered", "taken up", "delivered", "replaced", "failed", "restarted", "dropped"
 ]
@@ -77,6 +77,27 @@ def restarted_of(query: str) -> str:
 def restarted(ledger: Ledger, query: str) -> int:
     """How often a manager has had a query restarted here."""
     return int(ledger.meta(restarted_of(query)) or 0)
+
+
+def pauses_of(query: str) -> str:
+    """Where the ledger counts how often a query was told to rest or to go on."""
+    return f"pauses:{query}"
+
+
+def pauses(ledger: Ledger, query: str) -> int:
+    """How often a query was told to rest or to go on; odd: it is to rest."""
+    return int(ledger.meta(pauses_of(query)) or 0)
+
+
+def state_in_force(ledger: Ledger, query: str, state: str, reason: str) -> tuple[str, str]:
+    """A query that would run rests where somebody wants that, and one that rests goes on where
+    nobody does; what keeps it for another reason comes first."""
+    resting = pauses(ledger, query) % 2 == 1
+    if resting and state == "running":
+        return "parked", f"{PAUSED}{ASKED}"
+    if not resting and state == "parked" and reason.startswith(PAUSED):
+        return "running", ""
+    return state, reason
 
 
 def replaced_by(query: str) -> str:

@@ -117,7 +117,6 @@ def test_a_zone_is_written_where_times_name_none(tmp_path: Path) -> None:
         ("nested.json", '{"items": [{"a": 1}]}', "jq -c '.items[]'"),
         ("prose.txt", "hello\nworld\n", "is plain text"),
         ("excel.csv", "sep=;\nat;n\n2025-12-31 14:00:00;1\n", "a word to spreadsheets, no row"),
-        ("web.log", 'h - - [01/Jan/2024:10:00:00 +0000] "GET /" 200 1\n' * 2, "substring_index"),
     ],
 )
 def test_what_cannot_be_a_stream_is_told_with_the_edit(
@@ -129,6 +128,52 @@ def test_what_cannot_be_a_stream_is_told_with_the_edit(
         inputs_of([path])
     assert told in str(error.value)
     assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("line", "time"),
+    [
+        (
+            'h - - [01/Jan/2024:10:00:0{} +0000] "GET /?a[0]=1" 200 1',
+            "to_timestamp(substring_index(substring_index(value, ']', 1), '[', -1), "
+            "'dd/MMM/yyyy:HH:mm:ss Z')",
+        ),
+        (
+            "2024-03-30 12:00:0{},123 INFO worker took 3 ms",
+            "to_timestamp(substr(value, 1, 23), 'yyyy-MM-dd HH:mm:ss,SSSSSS')",
+        ),
+        ("2024-03-30T12:00:0{}.123456Z started", "to_timestamp(substr(value, 1, 27))"),
+    ],
+)
+def test_lines_of_a_log_are_text_with_a_time(line: str, time: str, tmp_path: Path) -> None:
+    path = tmp_path / "app.log"
+    path.write_text("".join(line.format(n) + "\n" for n in range(9)) + "  the rest of one\n")
+    (one,) = inputs_of([path])
+    assert (one.format, one.found.time, one.found.span_us) == ("text", time, 8_000_000)
+    assert "lines without a time of their own are rejected" in one.found.notes
+
+
+def test_blanks_before_a_time_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "orders.csv"
+    path.write_text("id, created, price,\n" + "".join(
+        f"{n}, 2024/03/30 12:00:0{n}, $1.50,\n" for n in range(9)))  # fmt: skip
+    (one,) = inputs_of([path])
+    assert one.found.options["ignoreLeadingWhiteSpace"]
+    assert one.found.time == "to_timestamp(created, 'yyyy/MM/dd HH:mm:ss')"
+
+
+@pytest.mark.parametrize(
+    ("value", "time"),
+    [
+        ("171180000{}000", "timestamp_millis(CAST(at AS BIGINT))"),
+        ("171180000{}.25", "timestamp_seconds(CAST(at AS DOUBLE))"),
+    ],
+)
+def test_numbers_since_1970_may_be_texts(value: str, time: str, tmp_path: Path) -> None:
+    path = tmp_path / "events.ndjson"
+    path.write_text("".join(f'{{"at": "{value.format(n)}", "n": {n}}}\n' for n in range(9)))
+    (one,) = inputs_of([path])
+    assert one.found.time == time
 
 
 def test_a_job_file_is_not_replaced_unasked(tmp_path: Path, capsys: Any) -> None:

@@ -17,6 +17,7 @@ from millstream.app.config.job_changes import JobChanges
 from millstream.app.config.job_queries import JobQuery
 from millstream.app.runs.folder import RunFolder
 from millstream.client.system import Submission, System
+from millstream.control.protocol.records import ASKED
 from millstream.control.snapshot.model import PASSING
 from millstream.core.beginning import beginning_gone
 from millstream.core.errors import UsageError
@@ -28,7 +29,7 @@ from millstream.store.sinks.opening import open_sink
 
 Tick = Callable[[], None]
 Wrapped = Callable[[Sink], Sink]
-ASKED, IN_FILE = "somebody asked for it", "its job file says so"  # why a query rests
+IN_FILE = "its job file says so"  # why a query rests
 REST_S = 0.1  # while a query is being deployed
 
 

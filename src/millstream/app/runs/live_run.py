@@ -40,6 +40,7 @@ APPLY = "apply"  # the key of a wish for another job file
 KEEP = "keep_results"  # with it: queries that have changed go on with their results
 DRY_RUN = "dry_run"  # with it: only what would become of them
 RESTART = "restart"  # and of one for a failed query to go on
+PAUSE, RESUME = "pause", "resume"  # and of those for a query to rest and to go on
 WISH_KEYS = ("goals", "template", MAY_DROP, "query", "weight", "forget")
 LOOK_SECONDS = 0.5
 LIVE_SECONDS = 2.0
@@ -102,6 +103,15 @@ class LiveRun:
         self.loop.wake()
         self._shown.say(f"query {name} is restarted")
         return {"restarted": name}
+
+    def pause(self, name: str, wanted: bool) -> dict[str, Any]:
+        """Lets a query rest, or go on where it stood."""
+        if name not in self.engine.queries:
+            raise UsageError(f"there is no query {name}")
+        self.edits.pause(name, wanted)
+        self.loop.wake()
+        self._shown.say(f"query {name} {'rests' if wanted else 'goes on'}")
+        return {"query": name, "paused": wanted}
 
     # -- goals ----------------------------------------------------------------------------------
 
@@ -191,6 +201,9 @@ class LiveRun:
             return done
         if RESTART in wish:
             return self.restart(str(wish[RESTART]))
+        for key in (PAUSE, RESUME):
+            if key in wish:
+                return self.pause(str(wish[key]), key == PAUSE)
         answer = self.change_goals(wish)
         self._shown.say("goals of quality changed")
         return answer
@@ -221,7 +234,7 @@ class LiveRun:
 
 def leave_wish(home: Path, wish: Mapping[str, Any]) -> Path:
     """Puts a wish into a run's folder; gives the file that will hold the answer."""
-    if APPLY not in wish and RESTART not in wish:
+    if wish.keys().isdisjoint((APPLY, RESTART, PAUSE, RESUME)):
         _checked_wish(wish)
     folder = home / WISHES
     folder.mkdir(exist_ok=True)

@@ -15,19 +15,16 @@ from millstream.control.definitions.parquet_footer import parquet_columns
 from millstream.control.discovery.column_types import ColumnType, column_type
 from millstream.control.discovery.dialect import Dialect, dialect_of
 from millstream.control.discovery.json_shape import field_type, is_array, json_rows, not_rows
+from millstream.control.discovery.log_lines import LINES, is_log, times_of
 from millstream.control.discovery.text_sample import UTF_8, TextSample, read_sample
 from millstream.control.discovery.time_column import Seen, time_of
 from millstream.control.discovery.times import clock_of, disorder_us, spelling_of
 from millstream.core.errors import UsageError
 from millstream.language.plan.schema import Field
 
+ZONE_NOTE = "times without a zone are read as UTC; init --zone Europe/Berlin tells another"
 SPREADSHEET = re.compile(r"sep=.\r?\n")
 TEXT_HINT = 'declare it with format = "text" and time = "to_timestamp(substr(value, 1, 19))"'
-BRACKETED = re.compile(r"\[\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}\]")  # of web servers
-LOG_HINT = (
-    'declare it with format = "text" and time = "to_timestamp(substring_index(substring_index('
-    "value, '[', -1), ']', 1), 'dd/MMM/yyyy:HH:mm:ss Z')\""
-)
 KEYS_MAX = 50  # different values of a column to group by
 SPREAD_MAX = 0.5  # of the rows that may have a value of their own in such a column
 
@@ -55,11 +52,8 @@ def look_at(files: Sequence[Path], kind: str, options: Mapping[str, Any], zone: 
             problem = f"{path.name} is empty"
             continue
         looks: Mapping[str, Callable[[Path, Mapping[str, Any], str], Found]] = {
-            "csv": _csv, "json": _json, "parquet": _parquet,
+            "csv": _csv, "json": _json, "parquet": _parquet, "text": _text,
         }  # fmt: skip
-        if kind not in looks:
-            hint = LOG_HINT if BRACKETED.search(read_sample(path, "").text) else TEXT_HINT
-            raise UsageError(f"{path.name} is plain text: no column of it is a time", hint=hint)
         return looks[kind](path, options, zone)
     raise UsageError(f"nothing to look at: {problem}", hint="give a file that has rows")
 
@@ -72,6 +66,8 @@ def format_by_content(path: Path) -> str:
     sample = read_sample(path)
     if sample.text.lstrip()[:1] in ("{", "["):
         return "json"
+    if is_log(sample.lines):
+        return "text"
     records = dialect_of(sample).records(sample, 100)
     return "csv" if records and len(records[0]) > 1 else "text"
 
@@ -132,7 +128,7 @@ def _csv_options(
         options["comment"] = dialect.comment
     if word := next((s.type.no_value for s in seen if s.type.no_value), ""):
         options["nullValue"] = word
-    values = [v for s in seen if s.type.type != "string" for v in s.values]
+    values = [v for s in seen if s.type.type != "string" or s.type.times for v in s.values]
     if any(v[:1].isspace() for v in values):
         options["ignoreLeadingWhiteSpace"] = True
     if any(v[-1:].isspace() for v in values):
@@ -225,6 +221,25 @@ def _json(path: Path, given: Mapping[str, Any], zone: str) -> Found:
     return found
 
 
+def _text(path: Path, given: Mapping[str, Any], zone: str) -> Found:
+    lines = read_sample(path).lines
+    found = times_of(lines)
+    if found is None:
+        raise UsageError(f"{path.name} is plain text: no column of it is a time", hint=TEXT_HINT)
+    time, notes = found.sql, []
+    if len(found.micros) < min(len(lines), LINES):
+        notes.append("lines without a time of their own are rejected")
+    if not found.spelling.zoned:
+        if zone:
+            time = f"to_utc_timestamp({time}, '{zone}')"
+        else:
+            notes.append(ZONE_NOTE)
+    span = max(found.micros) - min(found.micros)
+    columns = (Field("value", "string"),)
+    late = disorder_us(found.micros)
+    return Found("text", columns, time, given, late, span, len(lines), notes=tuple(notes))
+
+
 def _inner_times(name: str, values: Sequence[Any]) -> list[Seen]:
     """Times one level down: `meta.at`. They are no columns of their own."""
     found = []
@@ -271,9 +286,7 @@ def _found(
         elif zone:
             time = f"to_utc_timestamp({time}, '{zone}')"
         else:
-            notes.append(
-                "times without a zone are read as UTC; init --zone Europe/Berlin tells another"
-            )
+            notes.append(ZONE_NOTE)
     span = max(times) - min(times) if times else 0
     key = _key(seen, rows)
     return Found(kind, columns, time, made, disorder_us(times), span, rows, key, tuple(notes))

@@ -75,6 +75,8 @@ def time_of(seen: Sequence[Seen]) -> tuple[str, list[int], list[str], bool]:
         day = sql if chosen.type.type == "string" else f"CAST({sql} AS STRING)"
         sql = f"concat({day}, ' ', {name_sql(clock.name)})"
         values = [f"{a} {b}" for a, b in zip(chosen.values, clock.values, strict=False)]
+    elif chosen.type.type.endswith("string") and spelling.kind == "epoch":
+        sql = f"CAST({sql} AS {'DOUBLE' if any('.' in v for v in values) else 'BIGINT'})"
     elif chosen.type.type.endswith("bigint") and spelling.kind != "epoch":
         sql = f"CAST({sql} AS STRING)"
     elif chosen.type.type.endswith("string") and spelling.sql == "{}":

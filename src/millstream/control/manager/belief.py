@@ -64,7 +64,7 @@ def _after_hosting(have: Inventory, command: Host | Unhost) -> Inventory:
         hosted = tuple(dict.fromkeys((*before, *command.operators)))
         result = command.result or (known.result if known else False)
         queries[command.query] = HostedQuery(
-            command.cql, command.start, hosted, result, command.restarts
+            command.cql, command.start, hosted, result, command.restarts, pauses=command.pauses
         )
     elif known is not None:
         kept = tuple(o for o in known.operators if o not in command.operators)

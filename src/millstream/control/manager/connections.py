@@ -362,8 +362,10 @@ def _hosts(state: ManagerState, have: Inventory, want: Wanted, plan: Blueprint) 
         missing = [o for o in operators if o not in hosted and o not in plan.frozen]
         result = query.result in operators and query.result not in plan.frozen
         told = tuple(o for o in operators if o not in plan.frozen)
-        restarted = known is not None and known.restarts < query.restarts and bool(told)
-        if not missing and not restarted and not (result and known and not known.result):
+        told_less = known is not None and (
+            known.restarts < query.restarts or known.pauses < query.pauses
+        )
+        if not missing and not (told_less and told) and not (result and known and not known.result):
             continue
         found.append(hosting_of(state, query, told, result=result))
     return found
@@ -377,7 +379,7 @@ def hosting_of(
     failed = (query.reason or "failed")[:REASON_MAX] if query.phase == "failed" else ""
     return Host(
         query.name, query.cql, query.start, operators, result, query.restarts, failed,
-        ways_of(state, operators),
+        ways_of(state, operators), query.pauses,
     )  # fmt: skip
 
 

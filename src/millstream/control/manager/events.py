@@ -74,6 +74,7 @@ class Submit:
     dry_run: bool = False
     weight: float = 1.0
     replicas: int = 1
+    paused: bool = False  # it rests from the beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,14 @@ class Restart:
     """A failed query goes on where it failed."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A query rests, or (`wanted` is false) goes on where it stood; its rows are kept meanwhile."""
+
+    name: str
+    wanted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +172,7 @@ class Introduced:
 
 Event = (
     Joined | Replied | Unanswered | Tick | DeclareStream | StartStreams | ForgetStream | Submit
-    | Drop | Restart | RequestMove | Drain | Halt | Remove | Change | SetGoals | SetSchedule
+    | Drop | Restart | Pause | RequestMove | Drain | Halt | Remove | Change | SetGoals | SetSchedule
     | FromAbove | Introduced
 )  # fmt: skip
 

@@ -35,6 +35,7 @@ from millstream.control.manager.events import (
     Halt,
     Introduced,
     Joined,
+    Pause,
     Remove,
     Replied,
     RequestMove,
@@ -86,6 +87,7 @@ from millstream.control.recovery import (
     failed_queries,
     learning,
     losing,
+    pausing,
     replication,
     silence,
     takeover,
@@ -188,6 +190,8 @@ def _handle(turn: Turn, event: Event) -> None:
             plans.drop(turn, event)
         case Restart(name):
             failed_queries.restart(turn, name)
+        case Pause(name, wanted):
+            pausing.pause(turn, name, wanted=wanted)
         case RequestMove():
             migration.request(turn, event)
         case Drain(processor, back):

@@ -82,6 +82,7 @@ def submit(turn: Turn, asked: Submit) -> None:
             asked.name, asked.cql, asked.from_beginning, submitted_s=turn.now_s,
             deliver_to=asked.deliver_to, latency_s=asked.latency_s, queue=asked.queue,
             dry_run=asked.dry_run, weight=asked.weight, replicas=asked.replicas,
+            pauses=int(asked.paused),
         )
     )  # fmt: skip
     considered = {k: v for k, v in turn.state.considered.items() if k != asked.name}

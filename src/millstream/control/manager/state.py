@@ -136,6 +136,7 @@ class Query:
     resumable: bool = False  # it has failed, and its operators keep their places
     failed_s: float = 0.0
     restarts: int = 0  # by anybody
+    pauses: int = 0  # so often somebody has told it to rest or to go on; odd: it is to rest
     tried: int = 0  # in a row by the policy, the last of them at
     tried_s: float = 0.0
     # of one that was found: what its operators read, where that is not what its text says first
@@ -147,6 +148,11 @@ class Query:
     @property
     def ended(self) -> bool:
         return self.phase in ("failed", "refused")
+
+    @property
+    def paused(self) -> bool:
+        """Whether somebody wants it to rest."""
+        return self.pauses % 2 == 1
 
     def meaning(self) -> Compiled | None:
         """What its text means with its start, until it has places."""

@@ -62,7 +62,7 @@ from millstream.control.protocol.replies import (
     Reported,
     StreamMark,
 )
-from millstream.control.recovery import failed_queries
+from millstream.control.recovery import failed_queries, pausing
 from millstream.core.names import problem_of
 
 SUMMED = ("cpu", "cores", "memory", "memory_rows", "slots", "processors")
@@ -167,12 +167,14 @@ def _host(turn: Turn, command: Host) -> None:
     wanted = tuple(sorted({*(known.given if known else ()), *command.operators}))
     if known is not None and command.restarts > known.restarts:
         failed_queries.restarted_above(turn, known, command.restarts)
+    if known is not None:
+        pausing.paused_above(turn, known, command.pauses)
     if known is not None and known.given == wanted and known.phase != "dropping":
         return
     turn.put(
         Query(
             command.query, command.cql, submitted_s=turn.now_s, start=command.start, given=wanted,
-            restarts=command.restarts,
+            restarts=command.restarts, pauses=command.pauses,
         )
     )  # fmt: skip
 
@@ -277,7 +279,9 @@ def _report(state: ManagerState, since: int) -> Reported:
 def _inventory(state: ManagerState) -> Inventory:
     above = state.above.get("above", Above())
     queries = {
-        q.name: HostedQuery(q.cql, q.start or 0, q.given, bool(q.result), q.restarts)
+        q.name: HostedQuery(
+            q.cql, q.start or 0, q.given, bool(q.result), q.restarts, pauses=q.pauses
+        )
         for q in state.queries.values()
         if q.given and q.phase != "dropping"
     }

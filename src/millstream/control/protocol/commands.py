@@ -92,6 +92,7 @@ class Host:
     failed: Text = ""  # why it has failed: it comes to rest here, until it is restarted
     # by operator: what it reads, where that is not what its text says first
     ways: Annotated[dict[Name, Names], Many] = field(default_factory=dict)
+    pauses: Count = 0  # so often somebody has told it to rest or to go on; odd: it is to rest
     do: Literal["host"] = "host"
 
 

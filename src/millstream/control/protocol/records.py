@@ -11,6 +11,8 @@ Text = Annotated[str, Field(max_length=1 << 18)]
 Names = Annotated[tuple[Name, ...], Field(max_length=100_000)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=1 << 62)]
+PAUSED = "paused: "  # how the reason of a query begins that somebody wants to rest
+ASKED = "somebody asked for it"
 Micros = Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)]  # event time since 1970, in us
 Table = Annotated[dict[str, Any], Field(max_length=100_000)]
 Properties = Annotated[dict[Name, str | int | float | bool | None], Field(max_length=200)]

@@ -149,6 +149,7 @@ class HostedQuery:
     result: bool = False
     restarts: Count = 0
     ways: Annotated[dict[Name, Names], Many] = field(default_factory=dict)
+    pauses: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

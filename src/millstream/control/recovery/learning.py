@@ -31,6 +31,7 @@ from millstream.control.protocol.commands import Report
 from millstream.control.protocol.envelope import Envelope
 from millstream.control.protocol.records import Peer
 from millstream.control.protocol.replies import Inventory, Refusal
+from millstream.control.recovery import pausing
 
 LEASE_BEATS = 2.4  # reports after which a manager that said nothing leads no more
 LEARN_BEATS = 2.0  # least time in which those who were not known make themselves known
@@ -179,10 +180,11 @@ def _learn_queries(turn: Turn, have: Inventory) -> None:
                 # which operators it has is told by those who run them, one after the other
                 ways = {**known.ways, **hosted.ways}
                 turn.query(name, ways=ways, phase="compiling", compiled=None)
+            pausing.learn(turn, name, hosted)
             continue
         turn.put(
             Query(name, hosted.cql, submitted_s=turn.now_s, start=hosted.start, found=True,
-                  reason=FOUND, ways=hosted.ways)
+                  reason=FOUND, ways=hosted.ways, pauses=hosted.pauses)
         )  # fmt: skip
 
 

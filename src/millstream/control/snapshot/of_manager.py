@@ -7,6 +7,7 @@ and figures older than a few reports count as standing still, because reports te
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from millstream.control.manager.state import (
     Figures,
@@ -15,6 +16,7 @@ from millstream.control.manager.state import (
     Query,
     StreamRecord,
 )
+from millstream.control.protocol.records import ASKED, PAUSED
 from millstream.control.recovery.replication import degraded
 from millstream.control.recovery.silence import quiet
 from millstream.control.snapshot.alarms import judged
@@ -187,8 +189,7 @@ class _Reader:
             query.name,
             query.cql,
             query.plan,
-            "lost" if query.lost and _given_up(query) else PHASES.get(query.phase, query.phase),
-            query.reason or (query.lost if _given_up(query) else ""),
+            *_condition(query, told),
             query.submitted_s,
             event_time(query.start),
             query.relation,
@@ -317,6 +318,18 @@ def event_time(at: float | None) -> str | None:
 def _given_up(query: Query) -> bool:
     """Whether a query ends everywhere to begin again, because a processor was lost."""
     return query.phase == "dropping" and not query.ending
+
+
+def _condition(query: Query, told: Mapping[str, Any]) -> tuple[str, str]:
+    """The state of a query, and why."""
+    if _given_up(query) and query.lost:
+        return "lost", query.reason or query.lost
+    if query.phase == "running" and query.paused:
+        return "parked", f"{PAUSED}{ASKED}"
+    kept = str(told.get("reason", ""))
+    if query.phase == "running" and told.get("state") == "parked" and not kept.startswith(PAUSED):
+        return "parked", kept
+    return PHASES.get(query.phase, query.phase), query.reason
 
 
 def _rounded(value: float) -> float:

@@ -1,4 +1,5 @@
-"""Asks the endpoint of a run about its goals, changes them, and restarts failed queries."""
+"""Asks the endpoint of a run about its goals, changes them, and restarts, pauses and resumes
+queries."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +22,12 @@ def change_quality(url: str, token: str | None, wish: Mapping[str, Any]) -> dict
 def restart_query(url: str, token: str | None, query: str) -> dict[str, Any]:
     """Lets a failed query of a run go on."""
     return _asked("POST", f"{url.rstrip('/')}/queries/{quote(query, safe='')}/restart", token, {})
+
+
+def pause_query(url: str, token: str | None, query: str, *, wanted: bool) -> dict[str, Any]:
+    """Lets a query of a run rest, or go on."""
+    word = "pause" if wanted else "resume"
+    return _asked("POST", f"{url.rstrip('/')}/queries/{quote(query, safe='')}/{word}", token, {})
 
 
 def _asked(

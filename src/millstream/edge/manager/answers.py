@@ -4,7 +4,7 @@ Reads the manager's state, changes nothing. The dashboard has its own view of th
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from typing import Any
 
@@ -13,6 +13,8 @@ from millstream.control.manager.decisions import consider, placement
 from millstream.control.manager.state import ManagerState, Move, Query, StreamRecord
 from millstream.control.moves import base_streams
 from millstream.control.moves.migration import objection
+from millstream.control.protocol.records import ASKED, PAUSED
+from millstream.control.protocol.replies import HostedQuery
 from millstream.control.recovery import losing
 from millstream.core.errors import UsageError
 from millstream.core.secrets import masked_table
@@ -189,9 +191,10 @@ def query(state: ManagerState, name: str) -> Answer:
     return {
         "name": name,
         "cql": known.cql,
-        "state": _shown(known, told, away),
+        "state": _shown(known, told, away, reason=_why(known, told)),
         "phase": known.phase,
-        "reason": known.reason or str(told.get("reason", "")) or away or known.lost,
+        "reason": known.reason or _why(known, told) or away or known.lost,
+        "paused": known.paused,
         "lost": known.lost,
         "start": known.start,
         "from_beginning": known.from_beginning,
@@ -217,11 +220,30 @@ def restarted(state: ManagerState, name: str, restarts: int) -> bool:
     query = state.queries.get(name)
     if query is None or query.phase != "running" or query.restarts > restarts:
         return True  # what became of it is told
+    return all(have is not None and have.restarts >= restarts for have in _parts(state, query))
+
+
+def paused(state: ManagerState, name: str, pauses: int) -> bool:
+    """Whether every processor with a part of a query was told so often to let it rest or go on."""
+    query = state.queries.get(name)
+    if query is None or query.phase != "running" or query.pauses > pauses:
+        return True  # what became of it is told
+    return all(have is not None and have.pauses >= pauses for have in _parts(state, query))
+
+
+def _parts(state: ManagerState, query: Query) -> Iterator[HostedQuery | None]:
+    """What each processor with a part of a query is believed to have of it."""
     for place in {state.operators[o].processor for o in query.operators if o in state.operators}:
         have = state.live[place].actual if place in state.live else None
-        if have is None or name not in have.queries or have.queries[name].restarts < restarts:
-            return False
-    return True
+        yield have.queries.get(query.name) if have is not None else None
+
+
+def _why(known: Query, told: Mapping[str, Any]) -> str:
+    """Why a query does not run, as far as its processors say."""
+    if known.paused:
+        return f"{PAUSED}{ASKED}"
+    reason = str(told.get("reason", ""))
+    return "" if reason.startswith(PAUSED) else reason  # what it says is older than the resume
 
 
 def _is_manager(state: ManagerState, name: str) -> bool:
@@ -230,12 +252,12 @@ def _is_manager(state: ManagerState, name: str) -> bool:
     return known is not None and known.properties.get("kind") == "manager"
 
 
-def _shown(known: Query, told: Mapping[str, Any], away: str) -> str:
+def _shown(known: Query, told: Mapping[str, Any], away: str, *, reason: str) -> str:
     if known.phase == "running" and away:
         return "stalled"
     if known.phase == "dropping" and known.lost and not known.ending:
         return "lost"  # with a processor; it begins again
-    if known.phase == "running" and told.get("state") == "parked":
+    if known.phase == "running" and (known.paused or (told.get("state") == "parked" and reason)):
         return "parked"
     if known.phase in ("running", "failed", "dropping", "queued"):
         return known.phase

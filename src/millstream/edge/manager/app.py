@@ -7,6 +7,7 @@
     POST   /streams/start                 rows may come
     POST   /streams/check                 whether a client may name this source
     POST   /queries/NAME/restart          a failed query goes on where it failed
+    POST   /queries/NAME/pause            it rests; with "paused": false it goes on
     POST   /moves                         {"operator", "to", "subplan", "dry_run"}
     POST   /redistribution                carry out what the policy wants
     POST   /queries/NAME/placement  /replacement      by distance (manager_placement.py)
@@ -42,6 +43,7 @@ from millstream.control.manager.events import (
     Drop,
     Halt,
     Joined,
+    Pause,
     Remove,
     RequestMove,
     Restart,
@@ -87,12 +89,20 @@ class _Query:
     dry_run: bool = False
     weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     replicas: Annotated[int, Field(ge=1, le=3)] = 1
+    paused: bool = False
     wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Restart:
     __pydantic_config__ = EXACT
+    wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    __pydantic_config__ = EXACT
+    paused: bool = True
     wait_s: Annotated[float, Field(ge=0, le=WAIT_S_MAX)] = 0.0
 
 
@@ -396,6 +406,20 @@ def add_query_routes(app: Application, desk: Desk) -> None:
             await driver.until(told, asked.wait_s)
             return answers.query(driver.state, name)
 
+    @app.post("/queries/{name}/pause")
+    @submits
+    async def pause(name: str, request: Request) -> dict[str, Any]:
+        asked = await record_body(request, _Pause)
+        async with desk.changing() as driver:
+            driver.feed(Pause(name, asked.paused))
+            pauses = driver.state.queries[name].pauses
+
+            def told(state: ManagerState) -> bool | None:
+                return True if answers.paused(state, name, pauses) else None
+
+            await driver.until(told, asked.wait_s)
+            return answers.query(driver.state, name)
+
     @app.delete("/queries/{name}")
     @submits
     async def drop(name: str, wait: float = 0.0) -> dict[str, Any]:
@@ -413,7 +437,8 @@ async def _submitted(driver: ManagerDriver, asked: _Query) -> dict[str, Any]:
     """What became of a query, once that is decided."""
     driver.feed(
         Submit(asked.name, asked.cql, asked.from_beginning, asked.deliver_to,
-               asked.latency_s, asked.queue, asked.dry_run, asked.weight, asked.replicas)
+               asked.latency_s, asked.queue, asked.dry_run, asked.weight, asked.replicas,
+               asked.paused)
     )  # fmt: skip
 
     def decided(state: ManagerState) -> bool | None:

@@ -39,6 +39,7 @@ from millstream.edge.manager.processor_poll import ProcessorPoll
 from millstream.edge.views.recent import LatestRows
 
 SUBMIT_S = 60.0
+ACTIONS = ("pause", "resume", "drain", "undrain", "remove_lost", "move")
 PREVIEW_S = 20.0
 LOOK_S = 0.25
 ROWS_A_LOOK = 500
@@ -67,7 +68,7 @@ class ManagerView:
     def snapshot(self) -> Snapshot:
         whole = snapshot_of(self._state(), title=self._title, started=self._started)
         seen = laid_over(whole, self._poll.latest()) if self._poll is not None else whole
-        overview = replace(seen.overview, actions=("drain", "undrain", "remove_lost", "move"))
+        overview = replace(seen.overview, actions=ACTIONS)
         return self._book.dated(replace(seen, overview=overview))
 
     # -- questions ------------------------------------------------------------------------------
@@ -178,6 +179,10 @@ class ManagerView:
 
     def act(self, action: str, name: str, to: str = "") -> str:
         match action:
+            case "pause" | "resume":
+                resting = action == "pause"
+                self._client.pause(name, wanted=resting, wait_s=SUBMIT_S)
+                return f"query {name} {'rests' if resting else 'goes on'}"
             case "drain" | "undrain":
                 moves = self._client.drain(name, back=action == "undrain")["moves"]
                 if action == "undrain":

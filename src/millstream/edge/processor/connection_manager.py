@@ -457,4 +457,6 @@ class ConnectionManager:
 
 
 def _hosted(text: Host) -> HostedQuery:
-    return HostedQuery(text.cql, text.start, text.operators, text.result, text.restarts, text.ways)
+    return HostedQuery(
+        text.cql, text.start, text.operators, text.result, text.restarts, text.ways, text.pauses
+    )

@@ -6,6 +6,7 @@
     GET  /status        streams, operators and queries with their figures, and scheduling
     GET  /qos           goals of quality beside what is measured, the algorithm in charge
     POST /queries/NAME/restart    a failed query goes on where it failed
+    POST /queries/NAME/pause      it rests; .../resume: it goes on where it stood
     PUT  /qos           {"goals": "delay <= 2s", "query": "errors", "weight": 2}
 
 It lives as long as the run. A stream whose rows are posted ends when somebody says so; then the run
@@ -54,6 +55,8 @@ class LiveRun(Protocol):
     def change_goals(self, wish: Mapping[str, Any]) -> dict[str, Any]: ...
 
     def restart(self, name: str) -> dict[str, Any]: ...
+
+    def pause(self, name: str, wanted: bool) -> dict[str, Any]: ...
 
 
 @contextmanager
@@ -117,3 +120,13 @@ def add_routes(app: Application, live: LiveRun) -> None:
     @submits
     async def restart(name: str) -> dict[str, Any]:
         return await run_in_threadpool(live.restart, name)
+
+    @app.post("/queries/{name}/pause")
+    @submits
+    async def pause(name: str) -> dict[str, Any]:
+        return await run_in_threadpool(live.pause, name, True)
+
+    @app.post("/queries/{name}/resume")
+    @submits
+    async def resume(name: str) -> dict[str, Any]:
+        return await run_in_threadpool(live.pause, name, False)

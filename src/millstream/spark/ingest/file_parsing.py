@@ -5,6 +5,7 @@ into a staging folder and read back piece by piece. A file that breaks off gives
 break and one rejected row that tells of it; a file that cannot be read at all gives only that row.
 """
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -381,8 +382,14 @@ def _rows_of_a_piece(metadata: pq.FileMetaData) -> int:
 
 
 def _places(paths: pa.ChunkedArray, files: Sequence[Path]) -> np.ndarray[Any, Any]:
-    """For each row, which of the files it came from; Spark spells paths as escaped URIs."""
-    known = {str(p): i for i, p in enumerate(files)}
+    """For each row, which of the files it came from; Spark spells paths as escaped URIs, whole and
+    without `..`.
+
+    >>> told = pa.chunked_array([["file:///a/2.csv", "file:///a/1.csv"]])
+    >>> _places(told, [Path("/b/../a/1.csv"), Path("/a/2.csv")]).tolist()
+    [1, 0]
+    """
+    known = {os.path.abspath(p): i for i, p in enumerate(files)}
     encoded = paths.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()

@@ -64,6 +64,10 @@ class Hosting(Protocol):
         """Notes which operators of a query are here (inside a transaction)."""
         ...
 
+    def settle(self, query: str) -> None:
+        """Lets a query rest, or go on, as was last told (inside a transaction)."""
+        ...
+
     def run(self, text: Host) -> None:
         """Lets the loop see the operators of a query that the ledger says are here."""
         ...

@@ -230,6 +230,7 @@ class NewOwner:
             condition = record.queries.get(text.query)
             if condition is not None:
                 ledger.set_query_state(text.query, *condition)
+                self.hosting.settle(text.query)  # the old owner may not have heard of a pause
         ledger.drop_consumer(holder(known.id))
         self.copying.part(known)
         self.ownership.move_on(

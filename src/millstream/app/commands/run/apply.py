@@ -146,11 +146,10 @@ def _on_cluster(
     """Queries of others stay, unless they are pruned."""
     from millstream.control.definitions.stream_table import table_of  # noqa: PLC0415
 
-    for query in job.queries:
-        if query.paused:
-            raise query.located(UsageError("a query cannot be paused on a cluster"))
     with ManagerClient(manager_url(manager)) as client:
-        known = {str(q["name"]): KnownQuery(str(q["cql"])) for q in client.queries()}
+        known = {
+            str(q["name"]): KnownQuery(str(q["cql"]), bool(q["paused"])) for q in client.queries()
+        }
         there = dict.fromkeys(client.streams(), "")
         digests = {s.name: "" for s in job.streams}
         changes = changes_of(job, known, there, digests, drop_others=False)
@@ -171,12 +170,14 @@ def _on_cluster(
             try:
                 answer = client.submit(
                     query.name, query.cql, from_beginning=True, wait_s=WAIT_S,
-                    replicas=query.replicas,
+                    replicas=query.replicas, paused=query.paused,
                 )  # fmt: skip
             except UsageError as error:
                 raise query.located(error) from None
             if answer["state"] in ("refused", "failed"):
                 refused.append(f"{query.name} is {answer['state']}: {answer['reason']}")
+        for name in (*changes.paused, *changes.resumed):
+            client.pause(name, wanted=name in changes.paused, wait_s=WAIT_S)
         if changes.streams:
             client.start_streams([s.name for s in changes.streams])
         if refused:

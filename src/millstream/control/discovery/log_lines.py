@@ -1,0 +1,64 @@
+"""Lines of a log: each has a time at its beginning, or, as those of web servers, in brackets.
+
+Such a file is plain text with one column, `value`, and a time that is cut out of it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from millstream.control.discovery.times import Spelling, spelling_of
+
+LINES = 2000  # that are looked at
+MOSTLY = 0.8  # of the lines must have a time: others are the rest of the one before
+BRACKETED = re.compile(r"\[(\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\]")
+LEADING = re.compile(
+    r"(\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{3,6})?(?:Z|[+-]\d\d:?\d\d)?)(?=[\s|\]])"
+)
+# A comma before thousandths looks like one between two columns.
+THOUSANDTHS = re.compile(r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d,\d{3}\s")
+IN_BRACKETS = "substring_index(substring_index(value, ']', 1), '[', -1)"  # the first ones
+
+
+@dataclass(frozen=True, slots=True)
+class LineTimes:
+    """The times of lines: how to cut one out, and how it is spelt."""
+
+    sql: str
+    spelling: Spelling
+    micros: tuple[int, ...]
+
+
+def is_log(lines: Sequence[str]) -> bool:
+    """Whether lines would be taken apart at the comma of their thousandths.
+
+    >>> is_log(["2024-03-30 12:00:00,123 INFO started"]), is_log(["2024-03-30 12:00:00,123,7"])
+    (True, False)
+    """
+    seen = lines[:LINES]
+    return bool(seen) and sum(bool(THOUSANDTHS.match(line)) for line in seen) >= MOSTLY * len(seen)
+
+
+def times_of(lines: Sequence[str]) -> LineTimes | None:
+    """Where most lines have a time and all spell it alike.
+
+    >>> times_of(["2024-03-30 12:00:00,123 INFO started"]).sql
+    "to_timestamp(substr(value, 1, 23), 'yyyy-MM-dd HH:mm:ss,SSSSSS')"
+    >>> times_of(['h - - [30/Mar/2024:12:00:00 +0100] "GET /"']).spelling.zoned
+    True
+    >>> times_of(["hello", "world"])
+    """
+    seen = lines[:LINES]
+    for pattern, cut in ((LEADING, ""), (BRACKETED, IN_BRACKETS)):
+        matches = [pattern.match(line) if not cut else pattern.search(line) for line in seen]
+        found = [match[1] for match in matches if match]
+        lengths = {len(text) for text in found}
+        if len(found) < MOSTLY * len(seen) or (not cut and len(lengths) != 1):
+            continue
+        spelling = spelling_of(found)
+        if spelling is not None:
+            value = cut or f"substr(value, 1, {lengths.pop()})"
+            sql = spelling.sql.format(value) if spelling.sql != "{}" else f"to_timestamp({value})"
+            micros = [spelling.micros(text) for text in found]
+            return LineTimes(sql, spelling, tuple(m for m in micros if m is not None))
+    return None

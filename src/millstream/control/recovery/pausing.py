@@ -1,0 +1,43 @@
+"""Queries that rest because somebody wants it so, and go on where they stood.
+
+What is wanted is a count in the query's record: odd, it rests. Every processor with a part of it is
+told the count with the query's text, notes the highest it has heard, and tells it back, so that
+messages may be lost, come twice or late, and a move or a manager without memory changes nothing.
+"""
+
+from millstream.control.manager.state import Query
+from millstream.control.manager.turn import Turn
+from millstream.control.protocol.replies import HostedQuery
+from millstream.core.errors import UsageError
+
+
+def pause(turn: Turn, name: str, *, wanted: bool) -> None:
+    """Somebody wants a query to rest, or to go on; said twice it changes nothing."""
+    query = turn.state.queries.get(name)
+    if query is None:
+        raise UsageError(f"there is no query {name}")
+    if query.phase in ("failed", "refused", "dropping"):
+        raise UsageError(
+            f"query {name} cannot {'rest' if wanted else 'go on'}: it is {query.phase}",
+            detail=query.reason,
+            hint="restart it, or drop it" if query.phase == "failed" else "",
+        )
+    if query.paused == wanted:
+        return
+    turn.query(name, pauses=query.pauses + 1)
+    turn.decide("notice", f"query {name} {'rests' if wanted else 'goes on'}",
+                "somebody asked for it", about=("query", name))  # fmt: skip
+
+
+def paused_above(turn: Turn, query: Query, pauses: int) -> None:
+    """A manager above has told a query so often to rest or to go on."""
+    if pauses > query.pauses:
+        turn.query(query.name, pauses=pauses)
+
+
+def learn(turn: Turn, name: str, hosted: HostedQuery) -> None:
+    """A processor has heard more of a query than this manager remembers."""
+    query = turn.state.queries[name]
+    same = (query.cql, query.start) == (hosted.cql, hosted.start)
+    if same and hosted.pauses > query.pauses:
+        turn.query(name, pauses=hosted.pauses)
