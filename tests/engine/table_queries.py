@@ -106,6 +106,11 @@ MORE_TABLES = {
         "SELECT id, count(*) FILTER (WHERE k = 1), count(*) FILTER (WHERE k = 2) FROM"
         f" {DUCK[TA]} GROUP BY id, v",
     ),
+    "value_of_nothing": same(
+        f"SELECT id, (SELECT count(*) + 1 FROM {TB} y WHERE y.k = x.v) AS n, (SELECT count(*) / 2.0"
+        f" FROM b WHERE b.w > 100) AS h, (SELECT max(w) + count(*) FROM b WHERE b.w > 100) AS m"
+        f" FROM {TA} x"
+    ),
     "first_value": same(
         f"SELECT id, (SELECT y.id FROM {TB} y ORDER BY w DESC, y.id LIMIT 1) AS best FROM {TA} x"
     ),
@@ -160,6 +165,14 @@ GROUPED_VALUES = {
         f" v % (SELECT sum(w) - 9 FROM b) AS r FROM {TA} x",
         "SELECT id, v // nullif((SELECT count(*) FROM b WHERE w > 3), 0),"
         f" v // nullif(abs(v - 4), 0), v % nullif((SELECT sum(w) - 9 FROM b), 0) FROM {DUCK[TA]} x",
+    ),
+    "fails_in_passing": Both(
+        "SELECT id, CAST(v * 20 AS TINYINT) AS t, w * 1000000000 AS b, CAST(CASE WHEN v > 4 THEN"
+        " 'many' ELSE '1' END AS INT) + 1 AS c, sum(CAST(v * 20 AS TINYINT)) OVER () AS s"
+        " FROM (SELECT id, sum(v) AS v, max(v) AS w FROM a GROUP BY id) x",
+        "SELECT id, TRY_CAST(v * 20 AS TINYINT), CASE WHEN w < 3 THEN w * 1000000000 END,"
+        " CASE WHEN v <= 4 THEN 2 END, sum(TRY_CAST(v * 20 AS TINYINT)) OVER ()"
+        " FROM (SELECT id, sum(v) AS v, max(v) AS w FROM a GROUP BY id) x",
     ),
     "value_in_on": same(
         f"SELECT x.id, x.v, y.w FROM {TA} x JOIN {TB} y ON x.k = y.k"

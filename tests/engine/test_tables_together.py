@@ -109,7 +109,10 @@ def check(
     engine.close()
 
 
-CHOSEN = ("full", "not_in", "current", "rank", "first_rows", "except_all", "correlated")
+CHOSEN = (
+    *("full", "not_in", "current", "rank", "first_rows", "except_all", "correlated"),
+    "value_of_nothing",
+)
 
 
 def test_tables_beside_tables(spark: Any, tmp_path: Path) -> None:
@@ -120,8 +123,9 @@ def test_tables_beside_tables(spark: Any, tmp_path: Path) -> None:
 
 def test_over_and_values_of_groups(spark: Any, tmp_path: Path) -> None:
     """Frames and values change when any row of the partition, or of the other table, does."""
-    chosen = ("over_rows", "over_peers", "over_whole", "over_range", "having_correlated")
-    queries = {name: (OVER_TABLES | GROUPED_VALUES)[name] for name in (*chosen, "divided_by_value")}
+    chosen = ["over_rows", "over_peers", "over_whole", "over_range", "having_correlated"]
+    chosen += ["divided_by_value", "fails_in_passing"]
+    queries = {name: (OVER_TABLES | GROUPED_VALUES)[name] for name in chosen}
     check(spark, tmp_path / "home", made_up(6, 24), queries, 8, ForcedCompaction(0.1))
 
 

@@ -27,7 +27,7 @@ from millstream.language.cql.binding.relations import (
 from millstream.language.cql.binding.scope import Named
 from millstream.language.cql.binding.select import SelectBinder, distinct_rows
 from millstream.language.cql.binding.storing import refuse_incomparable
-from millstream.language.cql.binding.tables.divisions import forgiving
+from millstream.language.cql.binding.tables.forgiving import forgiving
 from millstream.language.cql.binding.tables.forms import as_table
 from millstream.language.cql.binding.tables.sets import instant_set_rows, set_rows
 from millstream.language.cql.catalog import Catalog, lookup

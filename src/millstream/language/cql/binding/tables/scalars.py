@@ -21,17 +21,14 @@ from millstream.language.cql.binding.over.clauses import replaced
 from millstream.language.cql.binding.relations import Bound, Lifetime, as_stream
 from millstream.language.cql.binding.resolution import Positioned, resolve_parts, with_positions
 from millstream.language.cql.binding.scope import Member, Named, NameLookupError, Scope, is_time
+from millstream.language.cql.binding.tables.empty_values import or_nothing
 from millstream.language.cql.binding.tables.forms import Beside
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.plan.expressions import (
-    Call,
     Column,
     Expr,
-    Literal,
     conjunction,
     shift,
-    substitute,
-    total,
 )
 from millstream.language.plan.nodes import Aggregate, Node, Project, Windowed, is_relation
 from millstream.language.plan.schema import Field
@@ -130,7 +127,7 @@ class ScalarBinder:
             columns, node = tuple(node.columns[c.position] for c in bound.columns), node.input
         value = columns[0]
         if isinstance(node, Aggregate):
-            value = _or_nothing(value, node, type_)
+            value = or_nothing(value, node, type_)
         return _Value(node, value, type_, columns[1:], outside, bound.lifetime)
 
     def _decorrelated(
@@ -290,26 +287,6 @@ def _held(rows: Node) -> Node | None:
             return Windowed(as_stream(rows), Now())
         case _:
             return None
-
-
-def _or_nothing(value: Expr, node: Aggregate, type_: str) -> Expr:
-    """A value over an aggregate whose row may be missing: its counts are 0 then.
-
-    What could raise is NULL then. A table that has rows is empty for a moment, before its operator
-    has read them, and `count(*) / count(DISTINCT k)` must not fail by that.
-    """
-    columns: list[Expr] = [Column(i) for i in range(len(node.fields))]
-    counts = [
-        number
-        for number, call in enumerate(node.calls, start=len(node.keys))
-        if call.function == "count"
-    ]
-    if counts and not total(value):
-        there = Call("is_not_null", (columns[counts[0]],))
-        return Call("if", (there, value, Literal(f"CAST(NULL AS {type_})", type_)))
-    for number in counts:
-        columns[number] = Call("coalesce", (columns[number], Literal("0L", "bigint")))
-    return substitute(value, tuple(columns))
 
 
 def _takes_first(select: exp.Select) -> bool:
