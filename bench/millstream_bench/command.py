@@ -37,6 +37,11 @@ BENCHMARKS = {
         "run",
         "rows as they come: delay and pace, plain Structured Streaming and ours",
     ),
+    "attach": (
+        "millstream_bench.throughput.attaching",
+        "run",
+        "from attach in a Spark that runs to the first row",
+    ),
     "rules": (
         "millstream_bench.rules.bench",
         "run",

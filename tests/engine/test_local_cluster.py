@@ -10,21 +10,23 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small_engines import bag, stream
-from standalone_cluster import Cluster, standalone
 from test_crashes import SECOND, write_input
 
+import millstream
 from millstream.core.errors import ResourceError
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.settings import EngineSettings
 from millstream.spark.attached import plane_of
 from millstream.spark.plane import SparkPlane
+from standalone_cluster import Cluster, standalone
 
 STEPS_BETWEEN = 4  # after so many steps a worker may die
 QUERIES = {
@@ -72,10 +74,15 @@ def answers(
     queries: Mapping[str, str],
     collect_bytes_max: int,
     now_and_then: Callable[[], None] = lambda: None,
+    *,
+    local_disk: bool = True,
 ) -> tuple[dict[str, Any], set[bool], set[str]]:
     """Rows of each query; whether steps were collected; kinds of operators that ran."""
     settings = EngineSettings(
-        batch_rows=200, step_rows_max=400, collect_bytes_max=collect_bytes_max
+        batch_rows=200,
+        step_rows_max=400,
+        collect_bytes_max=collect_bytes_max,
+        local_disk=local_disk,
     )
     engine = Engine(home, plane_of(spark, attached=False), settings)
     for name in ("a", "b"):
@@ -130,12 +137,14 @@ def main(folder: Path, url: str, workers: Sequence[int], chosen: Sequence[str]) 
     from millstream.spark.session import session  # noqa: PLC0415
 
     greedy = session(url, {"spark.executor.memory": "64g"})
-    surroundings.EXECUTORS_WAIT_S, patience = 5.0, surroundings.EXECUTORS_WAIT_S
+    # so little that its end comes before its jobs have begun
+    surroundings.EXECUTORS_WAIT_S, patience = 0.01, surroundings.EXECUTORS_WAIT_S
     full = refused(greedy, folder / "full")
     surroundings.EXECUTORS_WAIT_S = patience
     greedy.stop()
-    spark = session(url, {"spark.executor.memory": "512m", "spark.speculation": "true"})
+    spark = session(url, configured(folder))
     unseen = refused(spark, Path("/proc/self/cwd/unseen"))  # another folder for each process
+    slow = one_task_stands(spark, folder)
     queries = {name: QUERIES[name] for name in chosen}
     doomed = list(workers)
 
@@ -143,12 +152,54 @@ def main(folder: Path, url: str, workers: Sequence[int], chosen: Sequence[str]) 
         if doomed:
             os.kill(doomed.pop(0), signal.SIGKILL)
 
-    one, _, _ = answers(spark, folder, folder / "one", queries, 1 << 30, kill)
-    two, how, _ = answers(spark, folder, folder / "two", queries, 0, kill)
+    one, _, _ = answers(spark, folder, folder / "one", queries, 1 << 30, kill, local_disk=False)
+    two, how, _ = answers(spark, folder, folder / "two", queries, 0, kill, local_disk=False)
     told = {"one": shown(one), "two": shown(two), "collected": sorted(how), "left": doomed}
-    told |= {"full": full, "unseen": unseen}
+    told |= {"full": full, "unseen": unseen, "slow": slow}
     (folder / "told.json").write_text(json.dumps(told))
     spark.stop()
+
+
+def configured(folder: Path) -> dict[str, str]:
+    """As clusters are: executors come and go and do work twice; events are logged."""
+    (folder / "events").mkdir()
+    return {
+        "spark.executor.memory": "512m",
+        "spark.eventLog.enabled": "true", "spark.eventLog.dir": (folder / "events").as_uri(),
+        "spark.eventLog.compress": "false", "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.minExecutors": "1", "spark.dynamicAllocation.maxExecutors": "2",
+        "spark.dynamicAllocation.initialExecutors": "2",
+        "spark.speculation": "true", "spark.speculation.interval": "100ms",
+        "spark.speculation.task.duration.threshold": "1s",  # also of a task that is alone
+    }  # fmt: skip
+
+
+STANDS_S = 600.0  # longer than the test waits: only a second attempt gets by
+
+
+def one_task_stands(spark: Any, folder: Path) -> list[int]:
+    """Rows that executors wrote, where the first attempt of one task stops in the middle."""
+    mark, count = folder / "stood", 4000
+
+    def passed(n: int) -> int:
+        if n == count // 4:
+            try:
+                mark.touch(exist_ok=False)
+            except FileExistsError:
+                return n  # the second attempt
+            time.sleep(STANDS_S)
+        return n
+
+    settings = {"collect_bytes_max": 0, "local_disk": False}
+    with millstream.attach(spark, folder / "slow", settings=settings) as own:
+        own.stream("p", columns={"at": "long", "n": "int"}, time="timestamp_seconds(at)")
+        own.register_function("passed", passed, "int")
+        query = own.query("SELECT passed(n) AS n FROM p")
+        own.push("p", [{"at": n, "n": n} for n in range(count)])
+        own.finish("p")
+        own.wait()
+        return sorted(query.to_arrow()["n"].to_pylist())
 
 
 def refused(spark: Any, home: Path) -> str:
@@ -160,6 +211,12 @@ def refused(spark: Any, home: Path) -> str:
     return ""
 
 
+def speculated(events: Path) -> bool:
+    """Whether the log of Spark tells of a second attempt of a task that had not ended."""
+    logs = [path for path in events.rglob("*") if path.is_file()]
+    return any(b'"Speculative":true' in path.read_bytes() for path in logs)
+
+
 def shown(found: Mapping[str, Any]) -> dict[str, list[str]]:
     return {name: sorted(map(repr, rows.elements())) for name, rows in found.items()}
 
@@ -169,7 +226,7 @@ def on_a_cluster(
 ) -> Any:
     arguments = f"pathlib.Path({str(folder)!r}), {cluster.url!r}, {list(doomed)}, {list(chosen)}"
     here = Path(__file__).parent
-    program = f"import sys; sys.path[:0] = [{str(here)!r}]\n"
+    program = f"import sys; sys.path[:0] = [{str(here)!r}, {str(here.parent)!r}]\n"
     program += f"import test_local_cluster as t, pathlib; t.main({arguments})"
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -191,8 +248,11 @@ def test_a_cluster_loses_a_worker_and_gives_the_same(here: Any, tmp_path: Path) 
     assert all(told["one"].values())
     assert told["one"] == expected
     assert told["two"] == expected
+    assert (tmp_path / "stood").exists()
+    assert told["slow"] == list(range(4000)), "of two attempts one counts"
+    assert speculated(tmp_path / "events")
     assert not list(tmp_path.rglob("*.probe"))
-    assert "gave no executor within 5 s" in told["full"]
+    assert "gave no executor within 0.01 s" in told["full"]
     assert "ask for less (spark.executor.memory" in told["full"]
     assert "do not see the folder /proc/self/cwd/unseen" in told["unseen"]
     assert "under the same name" in told["unseen"]

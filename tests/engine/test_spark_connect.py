@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from standalone_cluster import connect_server
 from test_crashes import write_input
 from test_local_cluster import CHOSEN, QUERIES, answers, here, shown
 
 import millstream
 from millstream.core.errors import UsageError
+from standalone_cluster import connect_server
 
 __all__ = ["here"]  # the fixture
 HERE = Path(__file__).parent
@@ -87,7 +87,7 @@ def test_every_kind_of_operator_and_a_session_beside_a_users(
 
     (tmp_path / "f.csv").write_text(ROWS)
     write_input(tmp_path)
-    program = f"import sys; sys.path[:0] = [{str(HERE)!r}]\n"
+    program = f"import sys; sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]\n"
     arguments = f"pathlib.Path({str(tmp_path)!r}), {server!r}"
     program += f"import test_spark_connect as t, pathlib; t.client({arguments})"
     done = subprocess.run(

@@ -56,7 +56,7 @@ def test_a_java_that_will_do(version: str, monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def millstream(
-    folder: Path, *arguments: str, before: str = ""
+    folder: Path, *arguments: str, before: str = "", **environment: str
 ) -> "subprocess.CompletedProcess[str]":
     (folder / "n.csv").write_text("1,10\n2,20\n")
     (folder / "n.toml").write_text(JOB)
@@ -64,9 +64,21 @@ def millstream(
     program = "import sys; from millstream.app.cli import main; sys.exit(main())"
     return subprocess.run(
         [sys.executable, "-c", program, *arguments],
-        cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
-        timeout=120, check=False,
+        cwd=folder, env={**os.environ, "PYTHONPATH": path, **environment}, text=True,
+        capture_output=True, timeout=120, check=False,
     )  # fmt: skip
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("found", ["none", "11.0.22"])
+def test_a_run_tells_of_java_in_one_line(found: str, tmp_path: Path) -> None:
+    home = str(tmp_path / "gone") if found == "none" else java(tmp_path, found)
+    told = millstream(tmp_path, "run", "n.toml", "--out", "out", JAVA_HOME=home)
+    assert told.returncode == 2
+    expected = f"Spark needs Java 17, found {found}"
+    assert (expected if found != "none" else "Spark needs Java, and none was found") in told.stderr
+    assert "hint: install Java 17" in told.stderr
+    assert "Traceback" not in told.stderr
 
 
 @pytest.mark.process

@@ -22,6 +22,7 @@ from millstream.spark.connect.sessions import is_connect, parallelism
 from millstream.store.machine_failures import first_line
 
 EXECUTORS_WAIT_S = 120.0
+CUT_S = 1.0  # between attempts to end what takes too long
 GROUP = "millstream-surroundings"
 OF_A_GROUP = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
@@ -102,21 +103,22 @@ def _no_executors(spark: SparkSession) -> ResourceError:
 @contextmanager
 def _cut_off(spark: SparkSession) -> Iterator[threading.Event]:
     """Jobs of the block end after a while; the event says whether they were ended."""
-    late = threading.Event()
+    late, over = threading.Event(), threading.Event()
     group = f"{GROUP}-{uuid.uuid4().hex}"
     with _named(spark, group) as cancel:
 
         def end() -> None:
-            late.set()
-            cancel(group)
+            wait_s = EXECUTORS_WAIT_S
+            while not over.wait(wait_s):  # again: what was not begun yet cannot be ended
+                late.set()
+                cancel(group)
+                wait_s = CUT_S
 
-        timer = threading.Timer(EXECUTORS_WAIT_S, end)
-        timer.daemon = True
-        timer.start()
+        threading.Thread(target=end, name="millstream-surroundings", daemon=True).start()
         try:
             yield late
         finally:
-            timer.cancel()
+            over.set()
 
 
 @contextmanager

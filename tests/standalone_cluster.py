@@ -1,5 +1,6 @@
 """Sparks on this machine as processes of their own: a master and workers, a Connect server."""
 
+import itertools
 import os
 import signal
 import socket
@@ -8,40 +9,73 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
 
-STARTS_S = 120.0
+STARTS_S = 300.0
 
 
-@dataclass(frozen=True, slots=True)
 class Cluster:
-    """`workers` are pids; whoever kills one takes its executors along."""
+    """A master and workers, each a process of its own; workers may be killed and others started."""
 
-    url: str
-    workers: tuple[int, ...]
+    def __init__(
+        self, folder: Path, port: int, started: ExitStack, cores: int, memory: str
+    ) -> None:
+        self.url = f"spark://127.0.0.1:{port}"
+        self.workers: list[int] = []  # pids, each also the group of its executors
+        self._folder, self._started = folder, started
+        self._cores, self._memory = cores, memory
+        self._numbers = itertools.count()
+
+    def start_worker(self) -> int:
+        """The pid of a worker that the master knows."""
+        number = next(self._numbers)
+        name, host = f"worker{number}", f"127.0.0.{number + 1}"  # of a task one attempt a host
+        arguments = ["--host", host, "--cores", str(self._cores), "--memory", self._memory]
+        arguments += ["--webui-port", "0", "--work-dir", str(self._folder / f"{name}-work")]
+        own = _process(self._folder / name, "worker.Worker", [*arguments, self.url])
+        self.workers.append(self._started.enter_context(own).pid)
+        _wait_for(self._folder / f"{name}.log", "Successfully registered with master")
+        return self.workers[-1]
+
+    def kill_worker(self, pid: int, *, machine: bool) -> None:
+        """The process alone, whose executors then end by themselves, or with all it started."""
+        self.workers.remove(pid)
+        (os.killpg if machine else os.kill)(pid, signal.SIGKILL)
+
+    def executors(self) -> list[int]:
+        """Pids of executors under workers that live."""
+        return [child for pid in self.workers for child in _children(pid) if _executes(child)]
 
 
 @contextmanager
-def standalone(folder: Path, *, workers: int = 2, memory: str = "1g") -> Iterator[Cluster]:
-    """A master and workers with one core each; all processes are gone afterwards."""
+def standalone(
+    folder: Path, *, workers: int = 2, cores: int = 1, memory: str = "1g"
+) -> Iterator[Cluster]:
+    """A master and workers; all processes are gone afterwards."""
     port = free_port()
-    url = f"spark://127.0.0.1:{port}"
     with ExitStack() as started:
         arguments = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
         started.enter_context(_process(folder / "master", "master.Master", arguments))
         _wait_for(folder / "master.log", "I have been elected leader")
-        found = []
-        for number in range(workers):
-            arguments = ["--host", "127.0.0.1", "--cores", "1", "--memory", memory]
-            arguments += ["--webui-port", "0", "--work-dir", str(folder / f"work{number}"), url]
-            own = _process(folder / f"worker{number}", "worker.Worker", arguments)
-            found.append(started.enter_context(own).pid)
-        for number in range(workers):
-            _wait_for(folder / f"worker{number}.log", "Successfully registered with master")
-        yield Cluster(url, tuple(found))
+        cluster = Cluster(folder, port, started, cores, memory)
+        for _ in range(workers):
+            cluster.start_worker()
+        yield cluster
+
+
+def _children(pid: int) -> list[int]:
+    with suppress(OSError):
+        tasks = Path(f"/proc/{pid}/task").glob("*/children")
+        return [int(child) for task in tasks for child in task.read_text().split()]
+    return []
+
+
+def _executes(pid: int) -> bool:
+    with suppress(OSError):
+        return b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 @contextmanager
