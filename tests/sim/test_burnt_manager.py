@@ -161,7 +161,31 @@ def test_a_home_in_the_place_of_another_is_not_taken_for_it() -> None:
     assert in_the_end(cluster) == []
 
 
-@pytest.mark.parametrize("seed", [*range(20), 65, 82, 167, 179, 231, 288])
+@pytest.mark.parametrize("seed", [*range(20), 65, 82, 167, 179, 231, 278, 288])
 def test_managers_burn_while_everything_else_goes_wrong(seed: int) -> None:
     cluster = random_run(seed, burning=True)
     assert in_the_end(cluster) == [], f"random_run({seed}, burning=True)"
+
+
+def test_a_query_dropped_while_one_was_away_does_not_come_back_with_an_empty_home() -> None:
+    """One of its processors still has it; who let go of it says so. One of the same name that was
+    submitted later stays."""
+    cluster = running()
+    away = cluster.state.operators["o:f"].processor
+    other = next(p for p in sorted(cluster.processors) if p != away)
+    cluster.feed(RequestMove(("o:g",), other, "a test"))
+    cluster.run(20)
+    assert (placement(cluster)["o:f"], placement(cluster)["o:g"]) == (away, other)
+    cluster.kill(away, 9.0)
+    cluster.feed(Drop("two"))
+    cluster.run(cluster.kernel.now + 4)
+    cluster.burn_manager(1.0)
+    cluster.run(cluster.kernel.now + 40)
+    assert sorted(cluster.state.queries) == ["one"]
+    cluster.feed(Submit("two", "two", from_beginning=True))
+    cluster.run(cluster.kernel.now + 15)
+    cluster.burn_manager(1.0)
+    cluster.run(cluster.kernel.now + 40)
+    running_now = [q.name for q in cluster.state.queries.values() if q.phase == "running"]
+    assert sorted(running_now) == ["one", "two"]
+    assert in_the_end(cluster) == []

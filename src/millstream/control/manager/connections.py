@@ -223,7 +223,7 @@ def increments(state: ManagerState, plan: Blueprint, processor: str) -> list[Com
         *_hosts(state, have, want, plan),
         *_releases(have, want),
         *_starts(state, have, want, plan, live.refused),
-        *_unhosts(have, want, plan),
+        *_unhosts(state, have, want, plan),
         *_disconnects(processor, have, want, plan),
         *_unexpects(state, have, want, plan),
         *(Forget(s) for s in sorted(set(have.declared) - set(want.declared))),
@@ -383,13 +383,15 @@ def hosting_of(
     )  # fmt: skip
 
 
-def _unhosts(have: Inventory, want: Wanted, plan: Blueprint) -> list[Command]:
+def _unhosts(state: ManagerState, have: Inventory, want: Wanted, plan: Blueprint) -> list[Command]:
     found: list[Command] = []
     for name, known in have.queries.items():
         kept = set(want.queries.get(name, ()))
         gone = tuple(o for o in known.operators if o not in kept and o not in plan.frozen)
         if gone:
-            found.append(Unhost(name, gone))
+            query = state.queries.get(name)
+            dropped = query is None or query.phase == "dropping"
+            found.append(Unhost(name, gone, dropped))
     return found
 
 

@@ -357,11 +357,17 @@ def _place(turn: Turn, query: Query) -> None:
 
 
 def _wrong(state: ManagerState, query: Query, verdict: Placed) -> tuple[str, ...]:
-    if verdict.operators:  # by other ways than the text says first
+    if _other_ways(query, verdict):
         chosen = {o.id: o for o in verdict.operators}
         state = replace(state, operators={**state.operators, **chosen})
         query = replace(query, operators=tuple(verdict.table))
     return validity(state, query, verdict.table)
+
+
+def _other_ways(query: Query, verdict: Placed) -> bool:
+    """Whether a plan has other operators than the text says first, be it that what runs already
+    was made by another way."""
+    return bool(verdict.operators) or set(verdict.table) != set(query.operators)
 
 
 def _make_room(turn: Turn, query: Query, verdict: Placed) -> None:
@@ -398,7 +404,7 @@ def _decide_once(turn: Turn, query: Query, sentence: str) -> None:
 def _deploy(turn: Turn, query: Query, verdict: Placed) -> None:
     for chosen in verdict.operators:
         turn.put(chosen)
-    if verdict.operators:
+    if _other_ways(query, verdict):
         turn.query(query.name, operators=tuple(verdict.table))
     for name, place in verdict.table.items():
         record = turn.state.operators[name]

@@ -102,6 +102,7 @@ class Unhost:
 
     query: Name
     operators: Names
+    dropped: bool = False  # nobody uses the query any more, here or elsewhere
     do: Literal["unhost"] = "unhost"
 
 

@@ -9,6 +9,7 @@ from pydantic import Field
 from millstream.control.moves.table import Phase
 from millstream.control.protocol.member_messages import Rumours
 from millstream.control.protocol.records import (
+    UNTOLD,
     Amount,
     Count,
     Lineage,
@@ -21,6 +22,7 @@ from millstream.control.protocol.records import (
     Properties,
     Table,
     Text,
+    Told,
 )
 from millstream.core.codec import from_json
 from millstream.language.share.dataflow import short_id, starting_at
@@ -150,6 +152,7 @@ class HostedQuery:
     restarts: Count = 0
     ways: Annotated[dict[Name, Names], Many] = field(default_factory=dict)
     pauses: Count = 0
+    told: Told = UNTOLD  # when a manager last had it hosted here
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,8 @@ class Inventory:
     revision: Count = 0
     # for a manager that did not: the declarations, as they were told
     tables: Annotated[dict[Name, Table], Many] = field(default_factory=dict)
+    # ... and when queries were dropped that were here
+    dropped: Annotated[dict[Name, Told], Many] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

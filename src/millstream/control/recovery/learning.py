@@ -29,7 +29,7 @@ from millstream.control.manager.turn import Turn
 from millstream.control.moves.table import COMMITTED, Phase, Story
 from millstream.control.protocol.commands import Report
 from millstream.control.protocol.envelope import Envelope
-from millstream.control.protocol.records import Peer
+from millstream.control.protocol.records import UNTOLD, Peer
 from millstream.control.protocol.replies import Inventory, Refusal
 from millstream.control.recovery import pausing
 
@@ -224,6 +224,7 @@ def advance(turn: Turn) -> bool:
     state = turn.state
     if not state.learning_until_s:
         if any(q.found and q.phase == "deploying" for q in state.queries.values()):
+            _forget_the_dropped(turn)
             _place_the_rest(turn)  # who was silent may have said that it has nothing of it
         return True
     _learn_places(turn)
@@ -232,6 +233,7 @@ def advance(turn: Turn) -> bool:
     nobody = not any(v.state == "up" for v in state.live.values())
     if turn.now_s < state.learning_until_s or asked or unread or nobody:
         return False
+    _forget_the_dropped(turn)
     _forget_the_gone(turn)
     _learn_moves(turn)
     _place_the_rest(turn)
@@ -309,6 +311,20 @@ def _read_by_strangers(state: ManagerState, operators: Sequence[str]) -> bool:
         for consumer in consumers
     }  # fmt: skip
     return bool(readers - state.live.keys() - state.lost.keys())
+
+
+def _forget_the_dropped(turn: Turn) -> None:
+    """Who was away when a query was dropped still has it; those who let go of it say when."""
+    have = [live.actual for live in turn.state.live.values() if live.actual is not None]
+    for query in [q for q in turn.state.queries.values() if q.found]:
+        dropped = max((one.dropped.get(query.name, UNTOLD) for one in have), default=UNTOLD)
+        hosted = [one.queries[query.name].told for one in have if query.name in one.queries]
+        if hosted and all(UNTOLD < told < dropped for told in hosted):
+            turn.remove("queries", query.name)
+            turn.decide(
+                "notice", f"query {query.name} is forgotten",
+                "it was dropped while somebody who has it was away", about=("query", query.name),
+            )  # fmt: skip
 
 
 def _forget_the_gone(turn: Turn) -> None:

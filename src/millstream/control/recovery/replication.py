@@ -99,7 +99,9 @@ def hurry(turn: Turn) -> None:
 def _chosen(state: ManagerState, known: Replication, others: int) -> tuple[str, ...]:
     """Present followers that answer, then others, then, where there is nobody else, silent ones."""
     mine = state.processors[known.id]
-    fit = [p for p in state.processors.values() if p.id != known.id and not _together(p, mine)]
+    # a home that was adopted lies in its heir's folder and may go with it: the heir itself follows
+    others_homes = [p for p in state.processors.values() if ADOPTED_BY not in p.properties]
+    fit = [p for p in others_homes if p.id != known.id and not _together(p, mine)]
     # who has just come counts: before it has followers itself, it tells nobody what it has
     up = {p.id for p in fit if (live := state.live.get(p.id)) and live.state != "silent"}
     load = {p.id: 0 for p in fit}

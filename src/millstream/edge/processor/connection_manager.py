@@ -45,7 +45,7 @@ from millstream.control.protocol.commands import (
     Unhost,
 )
 from millstream.control.protocol.envelope import MANAGER, Envelope, Message, PlaceTree
-from millstream.control.protocol.records import Peer
+from millstream.control.protocol.records import UNTOLD, Peer, Told
 from millstream.control.protocol.replies import (
     Compiled,
     Done,
@@ -68,6 +68,7 @@ from millstream.edge.processor.engine_records import (
     move_record,
     sealed_reply,
 )
+from millstream.edge.processor.told_queries import ToldQueries
 from millstream.edge.telemetry.spans import command_span
 from millstream.engine.sources.entrances import TABLE, definition_of, keep_table
 from millstream.language.plan.nodes import sources_of
@@ -119,6 +120,7 @@ class ConnectionManager:
         self.parts = parts
         self.processor = parts.processor
         self.moves = parts.moves
+        self._told = ToldQueries(parts.processor.engine.ledger)
         self.properties: dict[str, Any] = {}
         self._started_with = parts.processor.engine.settings.schedule
         self._goals = False  # whether a manager has any for what runs here
@@ -234,6 +236,7 @@ class ConnectionManager:
 
     def perform(self, command: Message) -> Reply:
         with command_span(command):
+            self._told.note(command, self._seen())
             return self._performed(command)
 
     def _performed(self, command: Message) -> Reply:
@@ -425,6 +428,7 @@ class ConnectionManager:
         led_by, revision = self._led_by()
         ownership = self.processor.ownership
         declared = ownership.declared()
+        told = self._told.hosted()
         expected: dict[str, list[str]] = {}
         ledger = self.processor.engine.ledger
         for consumer, streams in ledger.consumers_of("processor").items():
@@ -433,7 +437,10 @@ class ConnectionManager:
         return Inventory(
             {name: d.ingest for name, d in declared.items()},
             tuple(name for name, d in declared.items() if d.started),
-            {query: _hosted(text) for query, text in self.processor.hosting.texts().items()},
+            {
+                query: _hosted(text, told.get(query, UNTOLD))
+                for query, text in self.processor.hosting.texts().items()
+            },
             {o.stream: o.epoch for o in ownership.all_owned()},
             {q: tuple(streams) for q, streams in ledger.consumers_of("deployment").items()},
             {stream: tuple(sorted(names)) for stream, names in expected.items()},
@@ -453,10 +460,12 @@ class ConnectionManager:
             led_by=led_by,
             revision=revision,
             tables=self._tables() if led_by != lineage else {},
+            dropped=self._told.dropped() if led_by != lineage else {},
         )
 
 
-def _hosted(text: Host) -> HostedQuery:
+def _hosted(text: Host, told: Told) -> HostedQuery:
     return HostedQuery(
-        text.cql, text.start, text.operators, text.result, text.restarts, text.ways, text.pauses
+        text.cql, text.start, text.operators, text.result, text.restarts, text.ways, text.pauses,
+        told,
     )

@@ -145,7 +145,7 @@ class ReplicatedCluster(ManagedCluster):
             if head is not None and head["next"] > kept + 1:
                 self.truth.faults.append(f"{stream}: {other.name} has what {gone.name} never told")
         for query in self.state.queries.values():
-            if query.result == stream and max(self.received.get(query.name, {0: ()})) > kept:
+            if query.result == stream and max(self.received.get(query.name, ()), default=0) > kept:
                 self.truth.faults.append(f"{stream}: a reader of {query.name} has what is gone")
         del log[kept:], made[kept:]
         if not log:
