@@ -466,6 +466,12 @@ class ConnectionManager:
 
 def _hosted(text: Host, told: Told) -> HostedQuery:
     return HostedQuery(
-        text.cql, text.start, text.operators, text.result, text.restarts, text.ways, text.pauses,
+        text.cql,
+        text.start,
+        text.operators,
+        text.result,
+        text.restarts,
+        text.ways,
+        text.pauses,
         told,
     )
