@@ -46,6 +46,7 @@ SUBMIT = {
     "POST /api/explain", "POST /api/pauses", "POST /api/preview", "POST /api/queries",
     "POST /queries",
     "POST /api/queries/{name}/restart", "POST /queries/{name}/restart",
+    "POST /queries/{name}/pause", "POST /queries/{name}/resume",
     "POST /queries/{query}/ack", "POST /streams", "POST /streams/start",
     "POST /streams/{name}/end", "POST /streams/{name}/rows", "POST /streams/{stream:path}/ack",
     "POST /streams/{stream:path}/expect", "POST /streams/{stream:path}/unexpect",

@@ -94,6 +94,11 @@ class Cluster:
         self.dropped.append(f"{'undrain' if back else 'drain'} {name}")
         return {"moves": [1, 2]}
 
+    def pause(self, name: str, *, wanted: bool, wait_s: float) -> dict[str, Any]:
+        assert wait_s > 0
+        self.dropped.append(f"{'pause' if wanted else 'resume'} {name}")
+        return {"name": name}
+
     def move(self, operator: str, to: str) -> dict[str, Any]:
         return {"moves": [] if to == "p2" else [1]}
 
@@ -178,12 +183,16 @@ def test_examples_in_the_text() -> None:
 def test_actions_are_asked_of_the_manager_as_anybody_would(
     cluster: Cluster, view: ManagerView
 ) -> None:
-    assert set(view.snapshot().overview.actions) == {"drain", "undrain", "remove_lost", "move"}
+    offered = {"drain", "undrain", "remove_lost", "move", "pause", "resume"}
+    assert set(view.snapshot().overview.actions) == offered
     assert view.act("drain", "p1") == "processor p1 gives away what it has: 2 moves begin"
     assert view.act("undrain", "p1") == "processor p1 takes part again"
     assert cluster.dropped == ["drain p1", "undrain p1"]
     assert view.act("move", "o:1", "p1") == "1 moves to p1 begin"
     assert view.act("move", "o:1", "p2") == "it is at p2 already"
     assert view.act("remove_lost", "p1") == "processor p1 is given up; it had 1 queries"
-    with pytest.raises(UsageError, match="a cluster cannot pause"):
-        view.act("pause", "a")
+    view.act("pause", "a")
+    view.act("resume", "a")
+    assert cluster.dropped[2:] == ["pause a", "resume a"]
+    with pytest.raises(UsageError, match="a cluster cannot polish"):
+        view.act("polish", "a")
