@@ -249,8 +249,12 @@ def player(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Player:
 
 
 def test_queries_come_and_go(player: Player) -> None:
-    check_seed(0, player, 2, 2)
-    assert player.shared
+    """What is made up depends on the constants in all of the code: some seeds share nothing."""
+    for number in range(8):
+        check_seed(number, player, 2, 2)
+        if player.shared:
+            return
+    pytest.fail("no script has queries that share a file")
 
 
 LATER: tuple[Query, ...] = (
