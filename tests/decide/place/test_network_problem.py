@@ -156,3 +156,27 @@ def test_bounds_bind_whatever_the_unit_of_distance() -> None:
     assert within(3e-10, 1e-10 + 2e-10)
     assert within(0.0, 0.0)
     assert not within(1e-300, 0.0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"nodes": [{}, "n1", "n2"]},
+        {"distance": "near"},
+        {"distance": [[0, 1], [1, 0]]},
+        {"sources": [{"id": "s1", "rate": 1.0}]},
+        {"operators": [{"id": "o1", "inputs": ["s1", None], "rate": 1.0}]},
+        {"root": ["o1"]},
+        {"root": "o9"},
+        {"proxy": "n9"},
+    ],
+)
+def test_a_mistake_is_told_with_what_to_do(change: dict[str, Any]) -> None:
+    with pytest.raises(UsageError) as raised:
+        tree_from_json({**example(), **change})
+    assert raised.value.hint
+
+
+def test_nodes_may_be_numbered() -> None:
+    numbered = json.loads(json.dumps(example()).replace('"n0"', "0").replace('"n1"', "1"))
+    assert tree_from_json(numbered).nodes == ("0", "1", "n2")

@@ -1,5 +1,6 @@
 """Every planner with reuse keeps the same contract; the default keeps more."""
 
+import re
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -13,7 +14,7 @@ from reuse_problems import pair_problem, random_problem
 from millstream.core.errors import UsageError
 from millstream.decide.place.bounds import aggregate_host, proven_bound, standalone_costs
 from millstream.decide.place.check import check
-from millstream.decide.place.planners import PLANNERS, Outcome, plan_all
+from millstream.decide.place.planners import PLANNERS, Outcome, PlannerOptions, plan_all
 from millstream.decide.place.problem import Host, Links, Operator, Problem, Query, Stream
 from millstream.decide.place.reuse.catalog import Catalog
 from millstream.decide.place.reuse.planners.sqpr import SqprPlanner
@@ -269,3 +270,57 @@ def one_host(unit: float, room: float) -> Problem:
 def test_what_fits_does_not_depend_on_the_unit(planner: str, unit: float) -> None:
     assert len(plan_all(one_host(unit, 1.0), planner).solution.admitted) == 7
     assert len(plan_all(one_host(unit, 0.999), planner).solution.admitted) == 6
+
+
+def _missing(detail: str) -> list[tuple[str, str]]:
+    """What a refusal says would fit: how much more, and of what."""
+    told = re.match(r"(.+?): .* free; (\S+) more(?: with (.*?))?, or", detail)
+    assert told is not None, detail
+    others = [part.split(" of ", 1) for part in (told[3] or "").split(" and ") if part]
+    return [(told[2], told[1]), *((amount, what) for amount, what in others)]
+
+
+@pytest.mark.parametrize("first", [0, 200])
+def test_what_a_refusal_says_would_fit_does(first: int) -> None:
+    """A plan may lack several things at once, at several hosts and links: all are told."""
+    several = 0
+    for seed in range(first, first + 200):
+        problem = random_problem(seed, queries=12)
+        planner = PLANNERS.get("sqpr")(Catalog.of(problem), PlannerOptions())
+        state = planner.state
+        catalog, links = state.catalog, state.links
+        amounts = {
+            "cpu": catalog.cpu_offered,
+            "bandwidth_in": catalog.in_offered,
+            "bandwidth_out": catalog.out_offered,
+            "memory": catalog.memory_offered,
+        }
+        for query in problem.queries:
+            (decision,) = planner.submit((query,))
+            planner.rest()
+            if decision.refusal is None or " more" not in decision.refusal.detail:
+                continue
+            wanted = _missing(decision.refusal.detail)
+            for amount, what in wanted:
+                if what.startswith("link"):
+                    assert links.offered is not None
+                    _, source, _, target = what.split()
+                    key = catalog.host_at[source], catalog.host_at[target]
+                    links.offered[key] += float(amount)
+                else:
+                    resource, host = what.split(" of host ")
+                    amounts[resource][catalog.host_at[host]] += float(amount)
+            assert planner.submit((query,))[0].admitted, decision.refusal
+            several += len(wanted) > 1
+            break
+    assert several > 3
+
+
+def test_the_heuristic_names_what_binds_and_not_what_is_endless() -> None:
+    """Where memory was short, it said that endless bandwidth was."""
+    full = pair_problem(
+        hosts=(Host("h1", 4.0, memory=0.5), Host("h2", 4.0, memory=0.5)),
+        operators=(Operator("o1", ("a", "b"), "a*b", 1.0, 1.0),),
+    )
+    (refusal,) = plan_all(full, "heuristic").solution.refused
+    assert (refusal.reason, refusal.host) == ("memory", "h1")

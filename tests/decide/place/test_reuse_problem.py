@@ -1,6 +1,7 @@
 """The planning problem: its JSON form, and clear answers to degenerate ones."""
 
 import json
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from reuse_problems import pair_problem, problem_to_json, random_problem
 
 from millstream.core.errors import UsageError
+from millstream.decide.place.planners import plan_all
 from millstream.decide.place.problem import (
     Host,
     Link,
@@ -144,3 +146,39 @@ def test_an_unknown_field_is_told_with_what_was_probably_meant() -> None:
     with pytest.raises(UsageError) as raised:
         problem_from_json(changed("hosts.0.cpus", 3))
     assert raised.value.hint.startswith("did you mean cpu?")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("hosts", {}),
+        ("hosts.0", 3),
+        ("hosts.0.id", None),
+        ("hosts.0.id", 7),
+        ("hosts.0.cpu", None),
+        ("hosts.0.cpu", -1),
+        ("streams.0.rate", 1e308),
+        ("streams.0.rate", 5e-324),
+        ("operators.0.inputs", "a"),
+        ("weights", {"network": 1e300}),
+        ("links", [{"from": "h1", "to": "h1"}] * 2),
+    ],
+)
+def test_a_mistake_is_told_with_what_to_do(path: str, value: Any) -> None:
+    with pytest.raises(UsageError) as raised:
+        problem_from_json(changed(path, value))
+    assert raised.value.hint
+
+
+def test_a_capacity_beyond_all_amounts_is_no_limit() -> None:
+    problem = problem_from_json(changed("hosts.0.bandwidth_in", 1e308))
+    assert problem.hosts[0].bandwidth_in == inf
+    assert plan_all(problem).solution.admitted == ("q1",)
+
+
+def test_a_field_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "problem.json"
+    path.write_text('{"hosts": [{"id": "h1", "cpu": 1, "cpu": 2}], "streams": []}')
+    with pytest.raises(UsageError, match="field 'cpu' stands twice") as raised:
+        read_problem(path)
+    assert raised.value.detail == "1, 2"

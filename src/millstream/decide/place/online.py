@@ -6,6 +6,7 @@ the decision that it gives, and how a refusal is explained. Plans nothing itself
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, floor, log10
 from typing import Protocol
 
 from millstream.decide.place.problem import Query
@@ -183,13 +184,27 @@ def refused(query: Query, short: Shortage | None, catalog: Catalog) -> Decision:
             detail = f"no links bring together what {query.stream} is computed from and wanted for"
             detail += "; a link between its inputs' hosts would fit"
         return Decision(query.id, refusal=Refusal(query.id, reason, detail, query.deliver_to))
-    host = catalog.host_ids[short.host]
-    where = f"host {host}"
-    if short.resource == LINK and short.sender >= 0:
-        where = f"the link {catalog.host_ids[short.sender]} -> {host}"
+    short, *others = short.of_plan or (short,)
     share = max(0.0, short.room) / short.need if short.need > 0 else 0.0
+    also = " and ".join(f"{_more(other)} of {_where(other, catalog)}" for other in others)
     detail = (
-        f"{short.resource} of {where}: {short.need:.4g} needed, {max(0.0, short.room):.4g} free;"
-        f" {short.need - max(0.0, short.room):.4g} more, or {share:.0%} of the rate, would fit"
+        f"{_where(short, catalog)}: {short.need:.4g} needed, {max(0.0, short.room):.4g} free;"
+        f" {_more(short)} more{' with ' + also if also else ''}, or {floor(100 * share)}% of the"
+        f" rate, would fit"
     )
+    host = catalog.host_ids[short.host]
     return Decision(query.id, refusal=Refusal(query.id, short.resource, detail, host))
+
+
+def _where(short: Shortage, catalog: Catalog) -> str:
+    host = catalog.host_ids[short.host]
+    if short.resource == LINK and short.sender >= 0:
+        return f"link {catalog.host_ids[short.sender]} -> {host}"
+    return f"{short.resource} of host {host}"
+
+
+def _more(short: Shortage) -> str:
+    """What is missing, in four digits and not rounded down."""
+    missing = short.need - max(0.0, short.room)
+    digits = 3 - floor(log10(missing)) if missing > 0 else 0
+    return f"{ceil(missing * 10.0**digits - 1e-6) / 10.0**digits:.4g}"

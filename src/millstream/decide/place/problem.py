@@ -19,6 +19,9 @@ from millstream.core.operator_graph import OperatorGraph
 
 Matrix = npt.NDArray[np.float64]
 
+# Amounts beyond these give sums and ratios that no float holds; as a capacity, more is no limit.
+AMOUNT_MAX, AMOUNT_MIN = 1e50, 1e-50
+
 # Sums of distances in different orders differ in the last bits; a bound is kept within this
 # share of it, whatever the unit of the distances is.
 BOUND_TOLERANCE = 1e-9
@@ -177,7 +180,13 @@ def check_problem(problem: Problem) -> Problem:
     for name in ("admit", "network", "cpu", "balance"):
         value = getattr(problem.weights, name)
         if isnan(value) or abs(value) == inf or (value < 0 and name != "balance"):
-            raise UsageError(f"weight {name} is {value}", hint="a finite number, 0 or more")
+            raise UsageError(
+                f"weight {name} is {value}",
+                detail="objectives are multiplied by their weights",
+                hint="a finite number, 0 or more" if name != "balance" else "a finite number",
+            )
+        if value:
+            _in_range(f"weight {name}", abs(value))
     if problem.timeout_s is not None:
         _amount("timeout_s", problem.timeout_s)
     return problem
@@ -220,7 +229,11 @@ def _check_links(links: Links, hosts: frozenset[str]) -> None:
         _amount(f"bandwidth of {where}", link.bandwidth, unlimited=True)
         _amount(f"distance of {where}", link.distance)
         if (link.source, link.target) in seen:
-            raise UsageError(f"{where} is given twice")
+            raise UsageError(
+                f"{where} is given twice",
+                detail="of two amounts for one link it is not clear which holds",
+                hint="give one entry with all its bandwidth; the way back is a link of its own",
+            )
         seen.add((link.source, link.target))
 
 
@@ -260,4 +273,21 @@ def _known(kind: str, name: str, names: frozenset[str], where: str) -> None:
 
 def _amount(what: str, value: float, *, unlimited: bool = False) -> None:
     if isnan(value) or value < 0 or (value == inf and not unlimited):
-        raise UsageError(f"{what} is {value}", hint="a finite number, 0 or more")
+        detail = "" if unlimited else "an amount that has no limit cannot be planned with"
+        hint = "a number, 0 or more; leave it out for no limit" if unlimited else ""
+        raise UsageError(
+            f"{what} is {value}",
+            detail=detail if value == inf else "",
+            hint=hint or "a finite number, 0 or more",
+        )
+    if 0 < value < inf:
+        _in_range(what, value)
+
+
+def _in_range(what: str, value: float) -> None:
+    if not AMOUNT_MIN <= value <= AMOUNT_MAX:
+        raise UsageError(
+            f"{what} is {value}",
+            detail=f"sums and ratios of amounts beyond {AMOUNT_MIN:g} to {AMOUNT_MAX:g} are none",
+            hint="give it in another unit, or 0",
+        )

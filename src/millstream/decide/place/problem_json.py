@@ -4,7 +4,6 @@ Turns parsed JSON into a checked `Problem`, or its `NetworkTree`; says exactly w
 wrong, and never guesses a missing field. Each form keeps its own words.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -14,7 +13,14 @@ from typing import Any
 import numpy as np
 
 from millstream.core.errors import UsageError
-from millstream.core.suggestions import nearest
+from millstream.decide.place.json_fields import (
+    NUMBER_HINT,
+    Fields,
+    read_json,
+    refuse_misspelt,
+    shown,
+    text,
+)
 from millstream.decide.place.network.distances import completed
 from millstream.decide.place.network.tree import NetworkTree, network_tree
 from millstream.decide.place.problem import (
@@ -37,26 +43,6 @@ TREE_KEYS = (
 )  # fmt: skip
 SOURCE_KEYS = ("id", "node", "rate")
 OPERATOR_KEYS = ("id", "inputs", "rate")
-NUMBER_HINT = "a number of at most 308 digits"
-
-
-def read_json(path: Path) -> Any:
-    """A file's JSON, or a `UsageError` with line and column."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}", detail=str(error.strerror or error)) from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is not UTF-8 text") from None
-    except json.JSONDecodeError as error:
-        raise UsageError(
-            f"{path} is not JSON",
-            detail=f"line {error.lineno}, column {error.colno}: {error.msg}",
-        ) from None
-    except RecursionError:
-        raise UsageError(f"{path} is nested too deeply") from None
-    except ValueError as error:  # Python reads no whole number of thousands of digits
-        raise UsageError(f"{path} is not JSON that can be read", detail=str(error)) from None
 
 
 def read_problem(path: Path) -> Problem:
@@ -79,97 +65,14 @@ def problem_from_json(document: Any) -> Problem:
     )
 
 
-class Fields:
-    """One JSON object being read: knows its place for messages."""
-
-    def __init__(self, place: str, value: Any, known: tuple[str, ...]) -> None:
-        if not isinstance(value, Mapping):
-            raise UsageError(f"{place} must be an object, not {_kind(value)}")
-        refuse_unknown(place, value, known)
-        self.place = place
-        self.value = value
-
-    def get(self, name: str) -> Any:
-        return self.value.get(name)
-
-    def items(self, name: str, *, required: bool = False) -> list[tuple[str, Any]]:
-        value = self.value.get(name)
-        if value is None and not required:
-            return []
-        if value is None:
-            raise UsageError(f"{self.place} lacks {name!r}")
-        if not isinstance(value, list):
-            raise UsageError(f"{name} must be a list, not {_kind(value)}")
-        return [(f"{name}[{number}]", item) for number, item in enumerate(value)]
-
-    def text(self, name: str, *, required: bool = True) -> str | None:
-        value = self.value.get(name)
-        if value is None and not required:
-            return None
-        if value is None:
-            raise UsageError(f"{self.place} lacks {name!r}")
-        if not isinstance(value, str):
-            raise UsageError(f"{name} of {self.place} must be text, not {_kind(value)}")
-        return value
-
-    def word(self, name: str) -> str:
-        value = self.text(name)
-        assert value is not None
-        return value
-
-    def number(self, name: str, default: float | None = None) -> float | None:
-        value = self.value.get(name)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UsageError(
-                f"{name} of {self.place} must be a number, not {_kind(value)}",
-                detail=f"it is {value!r}"[:200],
-                hint="write it without quotes, as in 0.5",
-            )
-        try:
-            return float(value)
-        except OverflowError:
-            raise UsageError(f"{name} of {self.place} is too large", hint=NUMBER_HINT) from None
-
-    def amount(self, name: str, default: float | None = None) -> float:
-        value = self.number(name, default)
-        if value is None:
-            raise UsageError(f"{self.place} lacks {name!r}")
-        return value
-
-
-def refuse_unknown(place: str, value: Mapping[str, Any], known: Sequence[str]) -> None:
-    """A misspelt field would otherwise mean that nothing was given."""
-    unknown = sorted(str(name) for name in set(value) - set(known))
-    if unknown:
-        near = nearest(unknown[0], known)
-        meant = f"did you mean {near}? " if near else ""
-        raise UsageError(
-            f"{place} has the unknown field {unknown[0]!r}",
-            hint=f"{meant}known: {', '.join(known)}",
-        )
-
-
-def refuse_misspelt(place: str, value: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Where others may add fields of their own, only what looks like one of ours is a mistake."""
-    near = {str(name) for name in set(value) - set(known) if nearest(str(name), known)}
-    refuse_unknown(place, dict.fromkeys(near), known)
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
-    return "null" if value is None else names.get(type(value), "a number")
-
-
 def _host(item: tuple[str, Any]) -> Host:
     fields = Fields(*item, ("id", "cpu", "bandwidth_in", "bandwidth_out", "memory", "site"))
     return Host(
         id=fields.word("id"),
-        cpu=fields.amount("cpu"),
-        bandwidth_in=fields.amount("bandwidth_in", inf),
-        bandwidth_out=fields.amount("bandwidth_out", inf),
-        memory=fields.amount("memory", inf),
+        cpu=fields.capacity("cpu"),
+        bandwidth_in=fields.capacity("bandwidth_in", inf),
+        bandwidth_out=fields.capacity("bandwidth_out", inf),
+        memory=fields.capacity("memory", inf),
         site=fields.text("site", required=False) or "",
     )
 
@@ -183,7 +86,11 @@ def _operator(item: tuple[str, Any]) -> Operator:
     fields = Fields(*item, ("id", "inputs", "output", "cpu", "memory"))
     inputs = fields.get("inputs")
     if not isinstance(inputs, list) or not all(isinstance(name, str) for name in inputs):
-        raise UsageError(f"inputs of {fields.place} must be a list of stream ids")
+        raise UsageError(
+            f"inputs of {fields.place} must be a list of stream ids",
+            detail=shown(inputs),
+            hint='as in "inputs": ["a", "b"]',
+        )
     return Operator(
         id=fields.word("id"),
         inputs=tuple(dict.fromkeys(inputs)),
@@ -210,7 +117,7 @@ def _links(value: Any) -> Links:
         return Links(
             listed=tuple(_link((f"links[{number}]", item)) for number, item in enumerate(value))
         )
-    return Links(bandwidth=Fields("links", value, ("bandwidth",)).amount("bandwidth", inf))
+    return Links(bandwidth=Fields("links", value, ("bandwidth",)).capacity("bandwidth", inf))
 
 
 def _link(item: tuple[str, Any]) -> Link:
@@ -218,7 +125,7 @@ def _link(item: tuple[str, Any]) -> Link:
     return Link(
         source=fields.word("from"),
         target=fields.word("to"),
-        bandwidth=fields.amount("bandwidth", inf),
+        bandwidth=fields.capacity("bandwidth", inf),
         distance=fields.amount("distance", 0.0),
     )
 
@@ -239,15 +146,22 @@ def _weights(value: Any) -> Weights:
 def tree_from_json(data: object) -> NetworkTree:
     """Reads the placement problem of the file format; a mistake is a `UsageError` that names it."""
     if not isinstance(data, Mapping):
-        raise UsageError("a placement problem is a JSON object")
+        raise UsageError(
+            "a placement problem is a JSON object",
+            detail=shown(data),
+            hint=f"with {', '.join(TREE_KEYS)}",
+        )
     refuse_misspelt("placement problem", data, TREE_KEYS)
     missing = [
         key for key in ("nodes", "distance", "sources", "operators", "root", "proxy")
         if key not in data
     ]  # fmt: skip
     if missing:
-        raise UsageError(f"placement problem lacks {', '.join(missing)}")
-    nodes = tuple(str(node) for node in _list(data, "nodes"))
+        raise UsageError(
+            f"placement problem lacks {', '.join(missing)}",
+            hint=f"it has {', '.join(TREE_KEYS[:6])}",
+        )
+    nodes = tuple(_name(node, f"nodes[{n}]") for n, node in enumerate(_list(data, "nodes")))
     bound = data.get("latency_bound")
     return network_tree(
         nodes,
@@ -259,22 +173,34 @@ def tree_from_json(data: object) -> NetworkTree:
         [
             (
                 _text(item, "id"),
-                tuple(str(name) for name in _list(item, "inputs")),
+                tuple(
+                    _name(name, f"an input of {_text(item, 'id')!r}")
+                    for name in _list(item, "inputs")
+                ),
                 _number(item, "rate"),
             )
             for item in _entries(data, "operators", OPERATOR_KEYS)
         ],
-        root=str(data["root"]),
-        proxy=str(data["proxy"]),
+        root=_name(data["root"], "root"),
+        proxy=_name(data["proxy"], "proxy"),
         latency_bound=None if bound is None else _number(data, "latency_bound"),
     )
 
 
 def _read_distance(rows: Any, nodes: tuple[str, ...]) -> Matrix:
     if not _is_list(rows) or not all(_is_list(row) for row in rows):
-        raise UsageError("distance is a list of rows, one a node")
+        raise UsageError(
+            "distance is a list of rows, one a node",
+            detail=shown(rows),
+            hint="each row is a list: the distances from that node to every node",
+        )
     if any(len(row) != len(nodes) for row in rows) or len(rows) != len(nodes):
-        raise UsageError(f"distance needs {len(nodes)} rows of {len(nodes)} numbers")
+        widths = sorted({len(row) for row in rows})
+        raise UsageError(
+            f"distance needs {len(nodes)} rows of {len(nodes)} numbers",
+            detail=f"it has {len(rows)} rows of {' or '.join(map(str, widths)) or 'no'} numbers",
+            hint="one row and one column a node, in the order of nodes",
+        )
     for kind in {type(cell) for row in rows for cell in row}:
         if not issubclass(kind, int | float | None) or kind is bool:
             raise UsageError(
@@ -310,7 +236,7 @@ def _is_list(value: object) -> bool:
 def _list(data: object, key: str) -> Sequence[Any]:
     value = data.get(key) if isinstance(data, Mapping) else None
     if not isinstance(value, Sequence) or not _is_list(value):
-        raise UsageError(f"{key!r} must be a list")
+        raise UsageError(f"{key!r} must be a list", detail=shown(value), hint=f'"{key}": [...]')
     return value
 
 
@@ -325,14 +251,25 @@ def _entries(data: object, key: str, known: Sequence[str]) -> Sequence[Any]:
 
 def _text(item: object, key: str) -> str:
     if not isinstance(item, Mapping) or key not in item:
-        raise UsageError(f"an entry lacks {key!r}", detail=f"in {item!r}")
-    return str(item[key])
+        raise UsageError(
+            f"an entry lacks {key!r}", detail=f"in {item!r}"[:200], hint=f'"{key}" is text'
+        )
+    return _name(item[key], f"{key} of an entry")
+
+
+def _name(value: object, what: str) -> str:
+    """An id of a tree's form, where nodes may be numbered."""
+    return str(value) if type(value) is int else text(value, what)
 
 
 def _number(item: object, key: str) -> float:
     value = item.get(key) if isinstance(item, Mapping) else None
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise UsageError(f"{key!r} must be a number", detail=f"in {item!r}"[:200])
+        raise UsageError(
+            f"{key!r} must be a number",
+            detail=f"in {item!r}"[:200],
+            hint="write it without quotes, as in 0.5",
+        )
     try:
         return float(value)
     except OverflowError:

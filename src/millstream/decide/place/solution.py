@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.core.errors import UsageError
-from millstream.decide.place.problem_json import Fields, read_json
+from millstream.decide.place.json_fields import Fields, read_json
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -133,7 +133,11 @@ def solution_from_json(document: Any) -> Solution:
     )  # fmt: skip
     admitted = [item for _, item in fields.items("admitted", required=True)]
     if not all(isinstance(name, str) for name in admitted):
-        raise UsageError("admitted must be a list of query ids")
+        raise UsageError(
+            "admitted must be a list of query ids",
+            detail=next(f"it has {name!r}"[:200] for name in admitted if not isinstance(name, str)),
+            hint='as in "admitted": ["q1", "q2"]',
+        )
     return Solution(
         admitted=tuple(admitted),
         refused=tuple(_refusal(item) for item in fields.items("refused")),

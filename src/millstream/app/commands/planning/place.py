@@ -15,10 +15,11 @@ import typer
 from millstream.client.manager_client import ManagerClient, manager_url
 from millstream.core.errors import UsageError
 from millstream.decide.place.check import traffic
+from millstream.decide.place.json_fields import read_json
 from millstream.decide.place.network.outcome import Infeasible, Options, Placed
 from millstream.decide.place.network.planner import DEFAULT_NETWORK_PLANNER, NETWORK_PLANNERS, plan
 from millstream.decide.place.network.tree import NetworkTree
-from millstream.decide.place.problem_json import read_json, tree_from_json
+from millstream.decide.place.problem_json import tree_from_json
 from millstream.sim.topologies.families import load_topology
 
 PLANNER_HELP = f"One of {', '.join(NETWORK_PLANNERS.names())}."

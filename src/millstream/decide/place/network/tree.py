@@ -22,6 +22,9 @@ Vector = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
 
+NAMED_MAX = 10  # names of what there is, in a message
+
+
 class Source(NamedTuple):
     """A stream that enters the network at a fixed node."""
 
@@ -158,7 +161,11 @@ def tree_of(problem: Problem) -> NetworkTree:
 
 def _position(proxy: str, nodes: Sequence[str]) -> int:
     if proxy not in nodes:
-        raise UsageError(f"proxy {proxy!r} is not among the nodes")
+        raise UsageError(
+            f"proxy {proxy!r} is not among the nodes",
+            detail=_listed("nodes", nodes),
+            hint="the proxy is the node where the result is wanted",
+        )
     return nodes.index(proxy)
 
 
@@ -184,7 +191,7 @@ def _unique(kind: str, names: Iterable[str]) -> dict[str, int]:
     index: dict[str, int] = {}
     for name in names:
         if name in index:
-            raise UsageError(f"{kind} {name!r} is given twice")
+            raise UsageError(f"{kind} {name!r} is given twice", hint=f"every {kind} has its own id")
         index[name] = len(index)
     return index
 
@@ -216,10 +223,18 @@ def _vertices(problem: Problem, index: Mapping[str, int]) -> tuple[Vertex, ...]:
     streams = {stream.id: stream for stream in problem.streams}
     for stream in problem.streams:
         if stream.host is not None and stream.host not in index:
-            raise UsageError(f"source {stream.id!r} lies on unknown node {stream.host!r}")
+            raise UsageError(
+                f"source {stream.id!r} lies on unknown node {stream.host!r}",
+                detail=_listed("nodes", index),
+                hint="name one of them, or add the node with its distances",
+            )
     root = problem.queries[0].stream
     if root not in streams:
-        raise UsageError(f"root {root!r} is neither an operator nor a source")
+        raise UsageError(
+            f"root {root!r} is neither an operator nor a source",
+            detail=_listed("operators", [operator.id for operator in problem.operators]),
+            hint="the root gives the result that goes to the proxy",
+        )
     _check_tree(problem, root, streams)
     graph = problem.graph
     vertices: list[Vertex] = []
@@ -241,10 +256,15 @@ def _check_tree(problem: Problem, root: str, streams: Mapping[str, Stream]) -> N
     for name in reached:
         inputs = graph.by_id[name].inputs
         if not inputs:
-            raise UsageError(f"operator {name!r} has no inputs")
+            raise UsageError(
+                f"operator {name!r} has no inputs", hint="a stream without inputs is a source"
+            )
         for stream in inputs:
             if stream not in streams:
-                raise UsageError(f"operator {name!r} reads unknown stream {stream!r}")
+                raise UsageError(
+                    f"operator {name!r} reads unknown stream {stream!r}",
+                    hint="declare it as a source, or as an operator",
+                )
     for name in reached:
         if read[name] > (name != root):
             raise UsageError(
@@ -258,3 +278,9 @@ def _check_tree(problem: Problem, root: str, streams: Mapping[str, Stream]) -> N
             f"operator {first!r} does not lead to root {root!r}",
             hint="remove it, or place its tree as another problem",
         )
+
+
+def _listed(what: str, names: Iterable[str]) -> str:
+    known = list(names)
+    more = ", ..." if len(known) > NAMED_MAX else ""
+    return f"{what}: {', '.join(known[:NAMED_MAX]) or 'none'}{more}"

@@ -22,7 +22,17 @@ from millstream.decide.place.online import (
 from millstream.decide.place.problem import Query
 from millstream.decide.place.reuse.catalog import LEEWAY, SLACK, Catalog, Floats
 from millstream.decide.place.reuse.objective import Scales
-from millstream.decide.place.reuse.state import CPU, IN, LINK, OUT, PlanState, Run, Ship, Shortage
+from millstream.decide.place.reuse.state import (
+    CPU,
+    IN,
+    LINK,
+    MEMORY,
+    OUT,
+    PlanState,
+    Run,
+    Ship,
+    Shortage,
+)
 
 Linked: TypeAlias = "tuple[int, Linked] | tuple[()]"  # the last one first; shares its rest
 MOST_PLANS = 2000  # abstract plans looked at for one query; a five-way join has 105
@@ -61,7 +71,7 @@ class HeuristicPlanner:
         missed = False
         for value, host, plan in self._candidates(stream, only):
             if value == np.inf:
-                short = short or self._shortage(plan, host)
+                short = short or self._shortage(plan, stream, only)
                 break
             steps = self._steps(plan, host)
             if isinstance(steps, Shortage):
@@ -102,20 +112,27 @@ class HeuristicPlanner:
         """What the plan adds to the objective at each host; infinite where it does not fit."""
         state, catalog, scales = self.state, self.state.catalog, self.scales
         cost = sum(catalog.cpu[operator] for operator in plan.operators)
-        memory = sum(catalog.memory[operator] for operator in plan.operators)
-        arriving = np.zeros(len(state.running))
+        fullest = np.maximum(state.cpu_used + cost, state.cpu_used.max(initial=0.0))
+        needs = dict(self._needs(plan, stream))
+        values: Floats = scales.network * needs[IN] + scales.cpu * cost + scales.balance * fullest
+        for resource, need in needs.items():
+            used, offered = state.use(resource)
+            values[used + need > offered * LEEWAY] = np.inf
+        return values
+
+    def _needs(self, plan: AbstractPlan, stream: int) -> Iterator[tuple[str, Floats]]:
+        """What the plan takes of each resource, by host."""
+        state, catalog = self.state, self.state.catalog
+        everywhere = np.ones(len(state.running))
+        yield CPU, everywhere * sum(catalog.cpu[operator] for operator in plan.operators)
+        yield MEMORY, everywhere * sum(catalog.memory[operator] for operator in plan.operators)
+        arriving = np.zeros(len(everywhere))
         for name in plan.fetched:
-            missing = np.ones(len(arriving))
+            missing = everywhere.copy()
             missing[list(state.holders[name])] = 0.0
             arriving += missing * catalog.rate[name]
-        fullest = np.maximum(state.cpu_used + cost, state.cpu_used.max(initial=0.0))
-        values: Floats = scales.network * arriving + scales.cpu * cost + scales.balance * fullest
-        rate = catalog.rate[stream]
-        values[state.cpu_used + cost > catalog.cpu_offered * LEEWAY] = np.inf
-        values[state.in_used + arriving > catalog.in_offered * LEEWAY] = np.inf
-        values[state.memory_used + memory > catalog.memory_offered * LEEWAY] = np.inf
-        values[state.out_used + rate > catalog.out_offered * LEEWAY] = np.inf
-        return values
+        yield IN, arriving
+        yield OUT, everywhere * catalog.rate[stream]
 
     def _steps(self, plan: AbstractPlan, host: int) -> tuple[Run | Ship, ...] | Shortage:
         """Fetches from the holder with most room to send, then operators in order."""
@@ -138,16 +155,22 @@ class HeuristicPlanner:
             steps.append(Ship(name, sender, host))
         return (*steps, *(Run(operator, host) for operator in plan.operators))
 
-    def _shortage(self, plan: AbstractPlan, host: int) -> Shortage:
-        state, catalog = self.state, self.state.catalog
-        cost = sum(catalog.cpu[operator] for operator in plan.operators)
-        room = catalog.cpu_offered - state.cpu_used
-        roomiest = int(room.argmax())
-        if room[roomiest] < cost:
-            return Shortage(CPU, roomiest, cost, float(room[roomiest]))
-        rate = sum(catalog.rate[name] for name in plan.fetched)
-        free = float(catalog.in_offered[host] - state.in_used[host])
-        return Shortage(IN, host, rate, free)
+    def _shortage(self, plan: AbstractPlan, stream: int, only: int | None) -> Shortage | None:
+        """The first resource of which no host that has the others has enough, where most is."""
+        possible = np.ones(len(self.state.running), dtype=bool)
+        if only is not None:
+            possible[:] = False
+            possible[only] = True
+        for resource, need in self._needs(plan, stream):
+            used, offered = self.state.use(resource)
+            fitting = possible & (used + need <= offered * LEEWAY)
+            if not fitting.any():
+                left = np.where(possible, offered - used - need, -np.inf)
+                host = int(left.argmax())
+                room = float(offered[host] - used[host])
+                return Shortage(resource, host, float(need[host]), room)
+            possible = fitting
+        return None
 
 
 def abstract_plans(state: PlanState, stream: int) -> Iterator[AbstractPlan]:

@@ -38,13 +38,15 @@ class Ship(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What a step lacks: the resource, the host (and sender, for a link), need and room."""
+    """What a step lacks: the resource, the host (and sender, for a link), need and room; and all
+    that the whole plan lacks beside what is there, the scarcest first, where that is known."""
 
     resource: str
     host: int
     need: float
     room: float
     sender: int = -1
+    of_plan: tuple["Shortage", ...] = ()
 
 
 class PlanState:

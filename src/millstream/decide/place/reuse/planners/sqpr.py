@@ -148,7 +148,7 @@ class SqprPlanner:
             short = found or self.shortage(stream, at)
             made_room = None if short is None else self._repair(query, stream, at, short)
             if made_room is None:
-                return refused(query, short, catalog)
+                return self._refused(query, stream, at, short)
             found, moved = made_room
         return admitted(state, query, found.host, found.steps, before, moved)
 
@@ -229,6 +229,14 @@ class SqprPlanner:
         closure = self.state.catalog.closure(stream)
         hosts = self._hosts_considered(stream, at)
         return binding_shortage(self.state, closure, self.curve, at, hosts)
+
+    def _refused(
+        self, query: Query, stream: int, at: int | None, short: Shortage | None
+    ) -> Decision:
+        """With all that a plan would need: of a try that failed, only the first step is known."""
+        if short is not None and not short.of_plan and query.latency_bound is None:
+            short = self.shortage(stream, at) or short
+        return refused(query, short, self.state.catalog)
 
     def _hosts_considered(self, stream: int, at: int | None, *, wider: bool = False) -> Ints | None:
         """In a large system: who holds something of use, and the emptiest hosts."""
