@@ -27,11 +27,73 @@ def table(**more: Any) -> dict[str, Any]:
     return {"name": "s", "columns": {"a": "int"}, "time": "a", **more}
 
 
-@pytest.mark.parametrize("path", ["", "a.csv", "deep/b.csv", "in.csv", "deep/../a.csv", "*.csv"])
+@pytest.mark.parametrize("path", ["a.csv", "deep", "deep/b.csv", "in.csv", "deep/../a.csv"])
 def test_paths_that_stay_inside(data: Path, path: str) -> None:
     rules = SourceRules((data,))
     rules.check(table(path=f"{data}/{path}"))
+    rules.check(table(path=f"{data}/i*.csv"))
     rules.check(table(source="spark", format="csv", options={"path": f"{data}/{path}"}))
+
+
+@pytest.mark.parametrize("path", ["", "*.csv", "[o]ut.csv", "???.csv"])
+def test_links_among_the_files_of_a_folder_lead_out(data: Path, path: str) -> None:
+    rules = SourceRules((data,))
+    with pytest.raises(UsageError, match="in no folder that clients may read"):
+        rules.check(table(path=f"{data}/{path}"))
+    (data / "out.csv").unlink()
+    rules.check(table(path=f"{data}/{path}"))
+
+
+def test_links_anywhere_below_lead_out_where_spark_reads(data: Path) -> None:
+    (data / "deep" / "down").mkdir()
+    (data / "deep" / "down" / "far").symlink_to(data.parent / "other")
+    named = table(source="spark", format="csv", path=f"{data}/deep")
+    with pytest.raises(UsageError, match="in no folder that clients may read"):
+        SourceRules((data,)).check(named)
+    SourceRules((data,)).check(table(path=f"{data}/deep"))  # which reads no folders below
+    (data / "deep" / "down" / "far").unlink()
+    (data / "deep" / "down" / "round").symlink_to(data / "deep")
+    SourceRules((data,)).check(named)
+
+
+@pytest.mark.parametrize("path", ["[.]ssh", "[.]ssh/*", "?ssh/*", "*", "*/key.csv", "*.csv"])
+def test_patterns_of_spark_match_hidden_folders(data: Path, path: str) -> None:
+    named = table(source="spark", format="text", path=f"{data}/{path}")
+    with pytest.raises(UsageError, match="is a pattern that clients may not name") as error:
+        SourceRules((data,)).check(named)
+    assert "pathGlobFilter" in error.value.hint
+    if "/" in path:
+        with pytest.raises(UsageError, match="is a pattern that clients may not name"):
+            SourceRules((data,)).check(table(path=f"{data}/{path}"))
+
+
+@pytest.mark.parametrize("name", ["ledger.db", "manager.db", "ledger.db-water", "replica.json"])
+def test_homes_are_not_for_clients(data: Path, name: str) -> None:
+    home = data / "deep" / "home"
+    (home / "segments").mkdir(parents=True)
+    for file in (home / name, home / "segments" / "1.parquet", home / "output.log"):
+        file.write_text("x")
+    rules = SourceRules((data,))
+    for path in (home / name, home / "output.log", home / "segments", home / "segments/*.parquet"):
+        with pytest.raises(UsageError, match="belongs to a processor or a manager"):
+            rules.check(table(path=str(path)))
+    rules.check(table(path=f"{data}/deep"))
+    with pytest.raises(UsageError, match="belongs to a processor or a manager"):
+        rules.check(table(source="spark", format="parquet", path=f"{data}/deep"))
+
+
+def test_tokens_and_keys_are_not_for_clients(data: Path) -> None:
+    for closed in (data / "a.csv", data / "deep"):
+        rules = SourceRules((data,), closed=(closed,))
+        for path in ("a.csv", "deep/b.csv", "in.csv", "a*"):
+            belongs = (path == "deep/b.csv") == (closed == data / "deep")
+            if not belongs:
+                rules.check(table(path=f"{data}/{path}"))
+                continue
+            with pytest.raises(UsageError, match="belongs to a processor or a manager"):
+                rules.check(table(path=f"{data}/{path}"))
+    rules = SourceRules((data / "deep",), closed=(data,))
+    rules.check(table(path=f"{data}/deep/b.csv"))  # its owner says so
 
 
 @pytest.mark.parametrize(
@@ -65,7 +127,7 @@ def test_hidden_files_are_not_for_clients(data: Path) -> None:
      "kafka.bootstrap.servers", "badRecordsPath"],
 )  # fmt: skip
 def test_options_are_open_by_name(data: Path, option: str) -> None:
-    named = table(source="spark", format="csv", path=str(data), options={option: "delete"})
+    named = table(source="spark", format="csv", path=f"{data}/deep", options={option: "delete"})
     with pytest.raises(UsageError, match=f"option {option} is not open"):
         SourceRules((data,)).check(named)
     SourceRules((data,), options=(option.upper(),)).check(named)

@@ -30,6 +30,7 @@ def files_of_run(out: Path) -> tuple[list[Path], ...]:
         list((out / ".millstream").glob("ledger.db*")),
         list((out / ".millstream" / "segments").glob("*.parquet")),
         list(out.glob("*/part-*.parquet")),
+        list(out.glob(".*.digests")),
     )
 
 
@@ -176,6 +177,10 @@ def test_a_damaged_manager_is_never_believed(place: Path) -> None:
 
 @pytest.mark.soak
 def test_damage_is_never_believed_however_often(place: Path) -> None:
+    """`MILLSTREAM_DAMAGES` says how often: four of five damages are those of a home."""
     seed = int(os.environ.get("MILLSTREAM_SEED", random.randrange(1 << 30)))
-    many(place, 80, 100, seed)
-    many_stores(place, 20, 100, seed)
+    times = int(os.environ.get("MILLSTREAM_DAMAGES", "10000"))
+    homes, stores = max(1, times // 125), max(1, times // 500)
+    many(place, homes, 100, seed)
+    many_stores(place, stores, 100, seed)
+    print(f"seed {seed}: {100 * homes:,} damages of homes, {100 * stores:,} of managers' stores")

@@ -1,5 +1,7 @@
 """A copy of a home: the same at every commit, whatever cuts it off; a home itself when adopted."""
 
+import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from millstream.sim.managed.direct_peer import DirectHome
 from millstream.sim.managed.plain_plane import PlainPlane
 from millstream.store import faults
 from millstream.store.ledger import Ledger
+from millstream.store.replicas.keeper import ReplicaKeeper
 from millstream.store.replicas.records import Configuration, Note
 from millstream.store.replicas.replica import LEAP, Replica
 
@@ -144,3 +147,45 @@ def test_an_older_configuration_acknowledges_nothing(owner: Processor, tmp_path:
     with pytest.raises(AwayError):
         owner.log.demand()
     copy.close()
+
+
+def test_a_damaged_copy_is_put_beside_and_begun_anew(owner: Processor, tmp_path: Path) -> None:
+    """Found when the process begins, and not when the copy is needed."""
+    home, name = tmp_path / "p2", "p1"
+    copy = Replica(home / "replicas" / name, "p2", Note(name, "", 1))
+    for number in range(1, 30):
+        publish(owner, number)
+    while copy.turn(source(owner)):
+        pass
+    copy.close()
+    found = 0
+    for trial in range(60):
+        chance, place = random.Random(trial), tmp_path / str(trial)
+        shutil.copytree(home, place)
+        folder = place / "replicas" / name
+        file = chance.choice([folder / "replica.json", folder / "ledger.db"])
+        data = bytearray(file.read_bytes())
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        file.write_bytes(data[: chance.choice((None, chance.randrange(len(data))))])
+        keeper = ReplicaKeeper("p2", place, owner.log, lambda _: source(owner))
+        found += len(keeper.damaged)
+        if name not in keeper.replicas:
+            (told,) = keeper.damaged
+            assert str(folder) in told
+            assert list((place / "replicas-damaged").iterdir())
+            keeper.replicas[name] = Replica(folder, "p2", Note(name, "", 1))
+        while keeper.turn(name):
+            pass
+        keeper.close()
+        same(owner, folder)
+    assert found > 30
+
+
+def test_a_home_that_was_adopted_stays_where_it_is(owner: Processor, tmp_path: Path) -> None:
+    folder = tmp_path / "p2" / "replicas" / "p1"
+    Replica(folder, "p2", Note("p1", "", 1, state="adopted")).close()
+    note = folder / "replica.json"
+    note.write_text(note.read_text().replace("p1", "p7"))
+    keeper = ReplicaKeeper("p2", tmp_path / "p2", owner.log, lambda _: source(owner))
+    assert folder.is_dir()
+    assert str(folder) in keeper.damaged[0]

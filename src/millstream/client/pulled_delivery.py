@@ -17,10 +17,11 @@ import pyarrow as pa
 
 from millstream.client.system import Reader, ResultPage
 from millstream.core.errors import StateError, UsageError
-from millstream.core.json_files import read_json, write_whole
+from millstream.core.json_files import read_sealed, write_sealed
 from millstream.store.delivery import Result, ResumingSink, Retry, Sink, TargetError
 
 POSITIONS = "positions.json"
+REMEDY = "put it back from a copy, or begin in an empty folder: delivered files stay as they are"
 
 
 class Positions:
@@ -28,7 +29,7 @@ class Positions:
 
     def __init__(self, home: Path | None) -> None:
         self._file = None if home is None else home / POSITIONS
-        known = read_json(self._file) if self._file is not None else None
+        known = read_sealed(self._file, REMEDY) if self._file is not None else None
         self._known: dict[str, dict[str, Any]] = known or {}
 
     def of(self, name: str) -> Mapping[str, Any]:
@@ -37,7 +38,7 @@ class Positions:
     def note(self, name: str, **position: Any) -> None:
         if self._file is not None:
             self._known[name] = position
-            write_whole(self._file, self._known)
+            write_sealed(self._file, self._known)
 
     def identity(self, name: str) -> str:
         """A delivery's name in a target, which no other one ever has."""

@@ -14,6 +14,7 @@ from millstream.engine.ports import DataPlane, LiveSource, SourceSetting
 from millstream.engine.sources.file_ingest import FileIngest
 from millstream.engine.sources.kinds import SOURCES, Opening, kind_of
 from millstream.engine.sources.push_source import position_key
+from millstream.engine.troubles.unanswered import Unanswered
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.change_data import is_reference_table
 from millstream.language.cql.rule_tables import is_rule_table
@@ -52,6 +53,7 @@ class Declarations:
         self.engine, self.ownership, self.ledger = flow, ownership, flow.ledger
         self.running = False  # whether the loop runs: sources then start at once
         self._plane, self._arrived = plane, arrived
+        self.unanswered = Unanswered(self.ledger, plane.machine)
         self._waiting: dict[str, FileIngest | LiveSource] = {}  # opened, not started
 
     def restore_streams(self) -> None:
@@ -73,7 +75,7 @@ class Declarations:
         Without `ingest` its rows enter elsewhere and come as a copy.
         """
         with self.engine.lock:
-            self._plane.compiler.check(definition)
+            self.check(definition)
             catalog = self.engine.catalog.with_stream(definition)
             if ingest:
                 self.open_source(definition)
@@ -83,6 +85,12 @@ class Declarations:
                     ledger.add_stream(stream, "base")
                     ledger.set_columns(stream, self._plane.compiler.columns(definition))
             self.engine.catalog = catalog
+
+    def check(self, definition: StreamDefinition) -> None:
+        """Refuses a stream whose time cannot be computed."""
+        text = f"{definition.time} of {definition.columns}"
+        with self.unanswered.asking(text, lambda: definition.name in self.ownership.declared()):
+            self._plane.compiler.check(definition)
 
     def open_source(self, definition: StreamDefinition) -> None:
         """Opens what brings a declared stream's rows."""

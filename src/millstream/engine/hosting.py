@@ -81,8 +81,12 @@ class Hosting(Entrances):
                 self._catalog = self.engine.catalog
             if key not in self._compiled:
                 compiler = self._plane.compiler
-                self._compiled[key] = compiler.compile(cql, self._catalog, key[1], key[2])
+                with self.unanswered.asking(cql, lambda: self._runs(cql)):
+                    self._compiled[key] = compiler.compile(cql, self._catalog, key[1], key[2])
             return self._compiled[key]
+
+    def _runs(self, cql: str) -> bool:
+        return any(cql == row["cql"] for row in self.ledger.queries())
 
     def _compile(self, text: Host) -> CompiledQuery:
         return self.compile(text.cql, text.start, text.query)

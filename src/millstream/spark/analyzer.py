@@ -7,7 +7,8 @@ functions that Spark calls deterministic although they depend on when or where t
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -44,7 +45,13 @@ def _quiet_loggers() -> None:
 class SparkAnalyzer:
     """`cql.analyzer.Analyzer` over a Spark session."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        answering: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """`answering` surrounds each question (`deadlines.py`)."""
+        self._answering = answering
         self._plans: Plans = ExplainedPlans(spark) if is_connect(spark) else JavaPlans(spark)
         self._frames: dict[tuple[str, ...], DataFrame] = {}
         self._answers: dict[tuple[tuple[str, ...], bool, str], str] = {}
@@ -61,22 +68,28 @@ class SparkAnalyzer:
         if new:
             if len(self._answers) > ANSWERS_KEPT_MAX:
                 self._answers.clear()
-            try:
-                types = self._types(self._frame(key), new, aggregates)
-            except (PySparkException, Py4JJavaError, _UnacceptableError):
-                self._blame(columns, expressions, aggregates)
-                raise
+            with self._answering():
+                types = self._types_or_blame(columns, new, expressions, aggregates)
             self._answers.update({(key, aggregates, e): t for e, t in zip(new, types, strict=True)})
         return tuple(self._answers[key, aggregates, e] for e in expressions)
+
+    def _types_or_blame(
+        self, columns: Schema, new: Sequence[str], expressions: Sequence[str], aggregates: bool
+    ) -> tuple[str, ...]:
+        try:
+            return self._types(self._frame(tuple(f.type for f in columns)), new, aggregates)
+        except (PySparkException, Py4JJavaError, _UnacceptableError):
+            self._blame(columns, expressions, aggregates)
+            raise
 
     def computable(self, constant: str) -> bool:
         """Spark's optimiser computes constants, without a job."""
         if constant not in self._constants:
             if len(self._constants) > ANSWERS_KEPT_MAX:
                 self._constants.clear()
-            selected = self._frame(()).selectExpr(f"{constant} AS x")
             try:
-                self._plans.optimised(selected)
+                with self._answering():
+                    self._plans.optimised(self._frame(()).selectExpr(f"{constant} AS x"))
             except (PySparkException, Py4JJavaError):
                 self._constants[constant] = False
             else:
@@ -90,8 +103,9 @@ class SparkAnalyzer:
             if len(self._times) > ANSWERS_KEPT_MAX:
                 self._times.clear()
             try:
-                selected = self._frame(key[0]).selectExpr(f"{expression} AS x")
-                plan = self._plans.optimised(selected)
+                with self._answering():
+                    selected = self._frame(key[0]).selectExpr(f"{expression} AS x")
+                    plan = self._plans.optimised(selected)
             except (PySparkException, Py4JJavaError):
                 self._times[key] = None
             else:
@@ -102,7 +116,8 @@ class SparkAnalyzer:
     def reads_texts_as_times(self, columns: Schema, expression: str) -> bool:
         frame = self._frame(tuple(f.type for f in columns))
         try:
-            return self._plans.reads_texts(frame.selectExpr(f"{expression} AS x"), frame)
+            with self._answering():
+                return self._plans.reads_texts(frame.selectExpr(f"{expression} AS x"), frame)
         except (PySparkException, Py4JJavaError):
             return False
 
@@ -118,12 +133,15 @@ class SparkAnalyzer:
 
         What a query may not call, a time may not call either: it is refused before Spark sees it.
         """
-        guarded = guarded_time(definition, self)
+        with self._answering():
+            self._check_time(definition, guarded_time(definition, self))
+
+    def _check_time(self, definition: StreamDefinition, guarded: str) -> None:
         ddl = ", ".join(f"`{f.name.replace('`', '``')}` {f.type}" for f in definition.columns)
         try:
             empty = self._plans.empty(ddl)
             kind = empty.selectExpr(f"({guarded}) AS t").schema[0].dataType
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
             raise UsageError(
                 f"stream {definition.name}: the time {definition.time!r} cannot be computed",
                 detail=str(error).strip().split("\n")[0],

@@ -3,6 +3,7 @@
 Nothing runs here: Spark analyses expressions and plans over inputs without rows.
 """
 
+import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -30,6 +31,8 @@ from millstream.language.plan.windows import BEGINNING, FOREVER
 from millstream.language.share.dataflow import Operator, compile_plan, result_stream
 from millstream.language.share.shapes import shape_of
 from millstream.spark.analyzer import SparkAnalyzer
+from millstream.spark.connect.sessions import TaggedJobs, is_connect
+from millstream.spark.deadlines import Deadlines
 from millstream.spark.operators import LOGIC
 from millstream.spark.operators.base import Step
 from millstream.spark.reading import Schemas, SegmentReader
@@ -43,10 +46,15 @@ class SparkCompiler:
     """`engine.ports.Compiler` over a Spark session. Engines in several threads may share it."""
 
     def __init__(
-        self, spark: SparkSession, on_functions: Callable[[], None] = lambda: None
+        self,
+        spark: SparkSession,
+        on_functions: Callable[[], None] = lambda: None,
+        java: "subprocess.Popen[bytes] | None" = None,  # which is ended where it does not answer
     ) -> None:
         self._spark, self._on_functions = spark, on_functions
-        self.analyzer = SparkAnalyzer(spark)
+        jobs = TaggedJobs(spark) if is_connect(spark) else spark.sparkContext
+        self._deadlines = Deadlines(jobs, java)
+        self.analyzer = SparkAnalyzer(spark, self._deadlines.answering)
         self._schemas = Schemas()
         self._lock = threading.RLock()  # what is known of types is forgotten between two questions
         self._catalog: Catalog | None = None  # with which the plans were bound
@@ -94,7 +102,8 @@ class SparkCompiler:
             if key not in self._made:
                 if len(self._made) > SHAPES_KEPT_MAX:
                     self._made.clear()
-                self._made[key] = tuple(self._evaluated(operator, inputs))
+                with self._deadlines.answering():
+                    self._made[key] = tuple(self._evaluated(operator, inputs))
             return self._made[key]
 
     def _evaluated(self, operator: Operator, columns: Mapping[str, str]) -> list[MadeStream]:

@@ -6,6 +6,9 @@ process that does not answer, is ended for good: the next process tries the step
 So is one in which tasks go on that nobody waits for any more: a regular expression that runs away
 hears no interrupt and would keep a core for ever. Until that is decided the step that was cut off
 does not come back, and the time of the others does not count: they may lack that core.
+
+Questions to Spark's analyser have a deadline as well, and no job that could be cut off: what runs
+away among constants runs in the driver.
 """
 
 import threading
@@ -17,10 +20,12 @@ from math import inf, isinf
 from typing import Any
 
 from millstream.engine.steps.bounds import StepRefusedError
+from millstream.language.cql.analyzer import UnansweredError
 
 LOOK_S = 1.0
 IDLE_LOOKS_MAX = 3  # without a step, after which nobody watches
 GRACE_S = 30.0  # for a job that was cut off
+QUESTION_S = 20.0  # for the analyser's answer, and its grace
 TASKS_LOOK_S = 0.5
 
 
@@ -49,14 +54,7 @@ class Deadlines:
             yield
             return
         group = self._group()
-        running = _Running(seconds_max, time.monotonic() + seconds_max)
-        with self._lock:
-            self._running[group] = running
-            if self._watcher is None:
-                self._watcher = threading.Thread(
-                    target=self._watch, name="millstream-deadlines", daemon=True
-                )
-                self._watcher.start()
+        running = self._begun(group, seconds_max)
         try:
             yield
         except Exception as error:
@@ -70,6 +68,39 @@ class Deadlines:
         finally:
             with self._lock:
                 self._running.pop(group, None)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """A question to the analyser inside the block is answered in time, or ends Java."""
+        name = f"question-{threading.get_ident()}"
+        if name in self._running:  # part of another
+            yield
+            return
+        running = self._begun(name, QUESTION_S)
+        try:
+            yield
+        except Exception as error:
+            if running.cut and self._process is not None and self._process.poll() is not None:
+                raise UnansweredError(
+                    f"Spark did not come to an end with it in {QUESTION_S + GRACE_S:g} s",
+                    detail="its Java process was ended, and is to be started again",
+                    hint="an expression over constants alone runs away, a regular expression say",
+                ) from error
+            raise
+        finally:
+            with self._lock:
+                self._running.pop(name, None)
+
+    def _begun(self, name: str, seconds_max: float) -> _Running:
+        running = _Running(seconds_max, time.monotonic() + seconds_max)
+        with self._lock:
+            self._running[name] = running
+            if self._watcher is None:
+                self._watcher = threading.Thread(
+                    target=self._watch, name="millstream-deadlines", daemon=True
+                )
+                self._watcher.start()
+        return running
 
     def _group(self) -> str:
         known: str | None = getattr(self._own, "group", None)

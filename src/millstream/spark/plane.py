@@ -32,8 +32,8 @@ class SparkPlane(Parsers):
     ) -> None:
         self.spark = spark
         self._small = SmallSession(spark)
-        self.compiler = SparkCompiler(spark, self._small.forget)
         self.machine = SparkMachine(spark, foreign=foreign)
+        self.compiler = SparkCompiler(spark, self._small.forget, self.machine.process())
         self._schemas = Schemas()
         self._prepared = prepared  # whether small steps run from plans that were made once
 

@@ -32,6 +32,8 @@ OWN_OPTIONS = "MILLSTREAM_JAVA_OPTIONS"  # of the environment: more options for 
 # a shared job's generated methods are long: HotSpot leaves those to its interpreter, and its
 # default cache of compiled code is too small for thousands of them
 COMPILE_ALL = "-XX:-DontCompileHugeMethods -XX:ReservedCodeCacheSize=512m"
+# an XML text that names files and addresses: nobody opens them (`xpath` would)
+XML_ALONE = {"javax.xml.accessExternalDTD": "", "javax.xml.accessExternalSchema": ""}
 
 
 _made: "list[weakref.ref[SparkContext]]" = []  # the contexts that this module has started
@@ -111,6 +113,8 @@ def sql_settings(cores: int) -> dict[str, str]:
         # INT96, the default, reads back as nanoseconds, which end in the year 2262
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.caseSensitive": "true",
+        # '${env:HOME}' in a query is a text, not a secret of this process
+        "spark.sql.variable.substitute": "false",
         # Spark 4.3 breaks plans with a window over a union of one table with itself in this rule
         "spark.sql.optimizer.excludedRules": (
             "org.apache.spark.sql.catalyst.optimizer.RemoveRedundantAliases"
@@ -150,6 +154,7 @@ def session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # functions of users run in this very Python; Spark would take the first on the path
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    closed = " ".join(f"-D{name}={value}" for name, value in XML_ALONE.items())
     chosen = {
         **(LOOPBACK if _stays_here(master) else {}),
         "spark.driver.memory": "2g",
@@ -162,7 +167,7 @@ def session(
         "spark.ui.retainedTasks": "1000",
         "spark.sql.ui.retainedExecutions": "50",
         "spark.driver.extraJavaOptions": f"{COMPILE_ALL} {os.environ.get(OWN_OPTIONS, '')}".strip(),
-        "spark.executor.extraJavaOptions": COMPILE_ALL,
+        "spark.executor.extraJavaOptions": f"{COMPILE_ALL} {closed}",
         "spark.log.level": "FATAL",  # what fails is told by us, not by pages of Java stacks
         **(settings or {}),
     }
@@ -176,6 +181,9 @@ def session(
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     with _output_to(log):
         made = builder.getOrCreate()
+    java: Any = made.sparkContext._jvm
+    for name, value in XML_ALONE.items():  # also where a user has options of Java's of their own
+        java.java.lang.System.setProperty(name, value)
     _made.append(weakref.ref(made.sparkContext))
     return made
 

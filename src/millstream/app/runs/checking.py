@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from millstream.app.config import Job
 from millstream.core.errors import UsageError
-from millstream.language.cql.analyzer import Analyzer
+from millstream.language.cql.analyzer import Analyzer, UnansweredError
 from millstream.language.cql.binding.binder import bind
 from millstream.language.cql.binding.joins.products import unasked_product
 from millstream.language.cql.binding.streams import bind_time
@@ -36,6 +36,8 @@ def check_job(job: Job, analyzer: Analyzer) -> Checked:
             check_time(stream, analyzer)
         except UsageError as error:
             mistakes.append(job.time_mistake(stream.name, error))
+            if isinstance(error, UnansweredError):  # there is nobody left to ask
+                return Checked(catalog, {}, tuple(mistakes))
         catalog = catalog.with_stream(stream)
     plans: dict[str, Plan] = {}
     for query in job.queries:
@@ -46,6 +48,8 @@ def check_job(job: Job, analyzer: Analyzer) -> Checked:
                 raise refusal
         except UsageError as error:
             mistakes.append(query.located(error))
+            if isinstance(error, UnansweredError):
+                break
     return Checked(catalog, plans, tuple(mistakes))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from millstream.app.config import Job
 from millstream.app.config.job_changes import JobChanges, KnownQuery, changes_of
 from millstream.core.errors import StateError, UsageError
-from millstream.core.json_files import write_whole
+from millstream.core.json_files import read_sealed, write_sealed
 from millstream.core.lock import FolderLock
 from millstream.core.suggestions import did_you_mean
 from millstream.language.cql.catalog import StreamDefinition
@@ -29,6 +29,7 @@ from millstream.store.integrity.set_aside import FOLDER as SET_ASIDE
 STATE = ".millstream"
 RESTARTS = "restarts.json"
 KEPT = "kept.json"  # what an edited job need not compute again
+REMEDY = "put the file back from a copy, or run the job again into an empty --out folder"
 FORMAT_PART = "the output format (--format)"
 NEW_RUN = (
     "millstream apply FILE --run DIR takes changed queries over; --fresh begins anew; "
@@ -76,7 +77,7 @@ class RunFolder:
         """The job as it stands in its file now."""
         queries = {q.name: {"cql": q.cql, "paused": q.paused} for q in job.queries}
         known = {"registered": self.registered(), "pauses": self.pauses()}
-        write_whole(
+        write_sealed(
             self.home / "job.json", {"parts": job_parts(job, kind), "queries": queries} | known
         )
 
@@ -113,7 +114,7 @@ class RunFolder:
         return dict((self._read("job.json") or {}).get("registered", {}))
 
     def register(self, queries: Mapping[str, str]) -> None:
-        write_whole(
+        write_sealed(
             self.home / "job.json", (self._read("job.json") or {}) | {"registered": dict(queries)}
         )
 
@@ -122,7 +123,7 @@ class RunFolder:
         return dict((self._read("job.json") or {}).get("pauses", {}))
 
     def note_pauses(self, pauses: Mapping[str, bool]) -> None:
-        write_whole(self.home / "job.json", (self._read("job.json") or {}) | {"pauses": pauses})
+        write_sealed(self.home / "job.json", (self._read("job.json") or {}) | {"pauses": pauses})
 
     def taken(self, name: str) -> bool:
         """Whether results of that name lie here already."""
@@ -231,7 +232,7 @@ class RunFolder:
 
     def finish(self, summary: Mapping[str, Any], *, keep_state: bool = False) -> None:
         """Records the end; what was only needed to go on is removed, unless somebody may."""
-        write_whole(self.home / "summary.json", summary)
+        write_sealed(self.home / "summary.json", summary)
         (self.home / KEPT).unlink(missing_ok=True)  # they stand in the summary
         if not keep_state:
             self._remove_state()
@@ -249,7 +250,7 @@ class RunFolder:
                 detail="what it had to read is no longer kept",
                 hint="begin anew with run --fresh",
             )
-        write_whole(self.home / RESTARTS, {"queries": [*self.restarts(), query]})
+        write_sealed(self.home / RESTARTS, {"queries": [*self.restarts(), query]})
         (self.home / "summary.json").unlink()
 
     def reopen_for(self, job: Job, changes: JobChanges) -> None:
@@ -265,7 +266,7 @@ class RunFolder:
             self.put_aside(name)
         kept = {n: q for n, q in summary["queries"].items() if n not in anew}
         if not wanted:
-            write_whole(self.home / "summary.json", summary | {"queries": kept})
+            write_sealed(self.home / "summary.json", summary | {"queries": kept})
             self.amend(job, kind)
             return
         self.keep(kept)
@@ -292,7 +293,7 @@ class RunFolder:
         return dict((self._read(KEPT) or {}).get("queries", {}))
 
     def keep(self, queries: Mapping[str, Any]) -> None:
-        write_whole(self.home / KEPT, {"queries": dict(queries)})
+        write_sealed(self.home / KEPT, {"queries": dict(queries)})
 
     def restarts(self) -> list[str]:
         """Failed queries that somebody wants to go on when the run does."""
@@ -314,15 +315,7 @@ class RunFolder:
     # -- files ----------------------------------------------------------------------------------
 
     def _read(self, name: str) -> dict[str, Any] | None:
-        try:
-            return dict(json.loads((self.home / name).read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise StateError(
-                f"{self.home / name} cannot be read: {error}",
-                hint="choose an empty --out folder for a new run",
-            ) from None
+        return read_sealed(self.home / name, REMEDY)
 
 
 def job_parts(job: Job, kind: str) -> dict[str, str]:

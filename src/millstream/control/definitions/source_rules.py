@@ -1,10 +1,12 @@
 """What a client may name as the source of a stream: folders, formats and options, by allow-lists.
 
 For those who may submit but do not own the processor. A path counts where it ends up, links and
-`..` followed, and never below a hidden folder. Looks at nothing but where a path leads: what lies
-beyond the folders is not even said to exist.
+`..` followed, and never below a hidden folder or in a home, which holds the rows of everybody and
+options of sources. So does each file that a folder or a pattern stands for. Looks at nothing but
+where a path leads: what lies beyond the folders is not even said to exist.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -37,16 +39,21 @@ OPTIONS = frozenset(
     }
 )  # fmt: skip
 GLOB = frozenset("*?[]{}\\")
+OF_HOMES = ("ledger.db", "ledger.db-water", "manager.db", "manager.db-water", "replica.json")
 OWNER_HINT = "or let the processor's owner declare the stream"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRules:
-    """The allow-lists of one processor; `options` are patterns beside the usual ones."""
+    """The allow-lists of one processor; `options` are patterns beside the usual ones.
+
+    `closed` are files and folders that stay the processor's own wherever they lie.
+    """
 
     folders: tuple[Path, ...] = ()
     formats: tuple[str, ...] = ()
     options: tuple[str, ...] = field(default=())
+    closed: tuple[Path, ...] = ()
 
     def check(self, table: Mapping[str, Any]) -> None:
         """Refuses a stream's table that names what a client may not."""
@@ -61,7 +68,7 @@ class SourceRules:
         for option, value in options.items() if isinstance(options, Mapping) else ():
             self._check_option(name, str(option), value)
         for path in _paths(table):
-            self._check_path(name, path)
+            self._check_path(name, path, spark=kind == "spark")
 
     def _check_format(self, stream: str, format_: str) -> None:
         allowed = (*FORMATS, *self.formats)
@@ -88,22 +95,52 @@ class SourceRules:
                 hint=f"leave it out, {OWNER_HINT}",
             )
 
-    def _check_path(self, stream: str, text: str) -> None:
-        fixed = _fixed_part(text)
-        found = None if fixed is None else _below(fixed, self.folders)
-        if found is None:
-            folders = ", ".join(str(one) for one in self.folders) or "none"
+    def _check_path(self, stream: str, text: str, *, spark: bool) -> None:
+        place = _fixed_part(text)
+        if place is None:
+            raise self._outside(stream, text)
+        self._check_place(stream, text, place)
+        pattern = (Path("/") / text).relative_to(place).parts
+        if pattern and (spark or len(pattern) > 1):  # Spark's patterns also match hidden folders
             raise UsageError(
-                f"stream {stream}: {text} is in no folder that clients may read here",
-                detail=f"they may read {folders}",
-                hint=f"start the processor with --allow-folder FOLDER, {OWNER_HINT}",
-            )
-        if any(part.startswith(".") for part in found.parts):
+                f"stream {stream}: {text} is a pattern that clients may not name here",
+                detail="a pattern stands for files of one folder, and not in a source of Spark's",
+                hint='name the folder, with options = { pathGlobFilter = "*.csv" }' if spark
+                else "name one folder, or the files of one: /data/in/*.csv",
+            )  # fmt: skip
+        for found in _files(place, pattern[0] if pattern else "", deep=spark):
+            self._check_place(stream, found, Path(found))
+
+    def _check_place(self, stream: str, text: str, place: Path) -> None:
+        """Where one file or folder ends up."""
+        found = _below(place, self.folders)
+        if found is None:
+            raise self._outside(stream, text)
+        folder, inside = found
+        if any(part.startswith(".") for part in inside.parts):
             raise UsageError(
                 f"stream {stream}: {text} is hidden",
                 detail="files and folders whose names begin with a dot are not for clients",
                 hint=f"give it another name, {OWNER_HINT}",
             )
+        real = folder / inside
+        above = (folder / part for part in (inside, *inside.parents))
+        closed = (one.resolve() for one in self.closed)
+        own = any(real.is_relative_to(c) and not folder.is_relative_to(c) for c in closed)
+        if own or any(os.path.exists(one / name) for one in above for name in OF_HOMES):
+            raise UsageError(
+                f"stream {stream}: {text} belongs to a processor or a manager",
+                detail="homes, tokens and keys are not for clients",
+                hint=f"keep data in a folder of its own, {OWNER_HINT}",
+            )
+
+    def _outside(self, stream: str, text: str) -> UsageError:
+        folders = ", ".join(str(one) for one in self.folders) or "none"
+        return UsageError(
+            f"stream {stream}: {text} is in no folder that clients may read here",
+            detail=f"they may read {folders}",
+            hint=f"start the processor with --allow-folder FOLDER, {OWNER_HINT}",
+        )
 
 
 def _paths(table: Mapping[str, Any]) -> Iterator[str]:
@@ -133,23 +170,42 @@ def _fixed_part(text: str) -> Path | None:
     return Path(*path.parts[: patterns[0]])
 
 
-def _below(path: Path, folders: tuple[Path, ...]) -> Path | None:
-    """A path as seen from the folder that it ends up in."""
+def _files(place: Path, pattern: str, *, deep: bool) -> Iterator[str]:
+    """What a folder holds now, or what its names match, without what readers pass over."""
+    left, seen = [os.path.realpath(place)], set()
+    while left:
+        folder = left.pop()
+        seen.add(folder)
+        try:
+            found = sorted(os.listdir(folder))
+        except OSError:  # one file, or nothing yet
+            continue
+        for name in found:
+            path = os.path.join(folder, name)
+            if name[0] in "._" or not fnmatchcase(name, pattern or "*"):
+                continue
+            if deep or os.path.isfile(path):
+                yield path
+            if deep and os.path.isdir(path) and (real := os.path.realpath(path)) not in seen:
+                left.append(real)
+
+
+def _below(path: Path, folders: tuple[Path, ...]) -> tuple[Path, Path] | None:
+    """The folder that a path ends up in, and the path as seen from there."""
     try:
         real = path.resolve()
         for folder in folders:
-            if real.is_relative_to(folder.resolve()):
-                return real.relative_to(folder.resolve())
+            if real.is_relative_to(at := folder.resolve()):
+                return at, real.relative_to(at)
     except (OSError, RuntimeError):  # a name too long, or links in a circle
         return None
     return None
 
 
-def usual_folders(home: Path, started_in: Path) -> tuple[Path, ...]:
-    """Where a processor keeps its home and where it was started, unless that is everywhere.
+def usual_folders(started_in: Path) -> tuple[Path, ...]:
+    """Where a processor was started, unless that is everywhere.
 
-    >>> [str(p) for p in usual_folders(Path("/srv/p1"), Path("/"))]
-    ['/srv/p1']
+    >>> usual_folders(Path("/")), [str(p) for p in usual_folders(Path("/srv/p1"))]
+    ((), ['/srv/p1'])
     """
-    everywhere = started_in.parent == started_in
-    return (home.absolute(),) if everywhere else (started_in.absolute(), home.absolute())
+    return () if started_in.parent == started_in else (started_in.absolute(),)

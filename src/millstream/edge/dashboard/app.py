@@ -182,8 +182,11 @@ def _questions(app: Application, source: SnapshotSource, feed: Feed) -> None:
     @submits
     async def preview(request: Request) -> JSONResponse:
         body = await json_body(request, BODY_BYTES_MAX, too_large=400)
-        rows = min(200, max(1, int(body.get("rows", 20))))
-        found = await run_in_threadpool(source.preview, _text(body, "cql"), rows)
+        rows = body.get("rows", 20)
+        if not isinstance(rows, int):
+            raise UsageError("rows is a number")
+        most = min(200, max(1, rows))
+        found = await run_in_threadpool(source.preview, _text(body, "cql"), most)
         return JSONResponse(to_json(found))
 
     @app.post("/api/queries")

@@ -215,11 +215,17 @@ class Application(FastAPI):
 
     def admit(self, request: Request) -> None:
         """Refuses who may not ask."""
-        named = (request.url.hostname or "").strip("[]")
+        try:
+            asked = urlsplit(f"//{request.headers.get('host', '')}")
+            named, _ = asked.hostname or "", asked.port
+            origin = urlsplit(request.headers.get("origin", "")).netloc
+        except ValueError:
+            text = "the request names no host, or no origin, that could be"
+            raise AnswerError(400, "denied", text) from None
         own = is_loopback(named) or named == self._known_as
         if named and is_loopback(self._host) and not own:
             raise AnswerError(421, "denied", f"this is not {named}")
-        self._refuse_foreign_pages(request)
+        self._refuse_foreign_pages(request, origin)
         if self.keys is not None:
             self._authorise(request, self.keys)
         asks_for_work = self._page_headers and request.method not in ("GET", "HEAD")
@@ -227,11 +233,11 @@ class Application(FastAPI):
             text = "a request that asks for work carries the header X-Millstream"
             raise AnswerError(403, "denied", text)
 
-    def _refuse_foreign_pages(self, request: Request) -> None:
-        """What a browser sends for a page of somebody else's."""
+    def _refuse_foreign_pages(self, request: Request, origin: str) -> None:
+        """What a browser sends for a page of somebody else's, at `origin`."""
         headers = request.headers
-        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
-        own = origin is None or urlsplit(origin).netloc == headers.get("host")
+        site = headers.get("sec-fetch-site", "none")
+        own = "origin" not in headers or (origin and origin == headers.get("host"))
         followed = headers.get("sec-fetch-dest") == "document" and request.method == "GET"
         if self._page_headers and followed and request.scope["path"] == ENTRY_PATH:
             site = "none"  # a link to our page, in a notebook say: who shows it reads nothing of it

@@ -119,6 +119,8 @@ def _listed(names: frozenset[str] | None) -> list[str] | None:
 
 
 def processor(state: ManagerState, name: str) -> Answer:
+    if name not in state.processors:
+        raise UsageError(f"there is no processor {name}")
     known, live = state.processors[name], state.live.get(name)
     figures = state.statistics.processors.get(name)
     return {

@@ -424,7 +424,7 @@ class ProcessorServer:
         self.settings.rules.check(table)
         engine, definition = self.processor.engine, definition_of(table, ingest=True)
         with engine.lock:
-            engine.plane.compiler.check(definition)
+            self.processor.hosting.check(definition)
 
     def _rows_app(self) -> Application:
         return rows_app(

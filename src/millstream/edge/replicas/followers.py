@@ -28,6 +28,8 @@ class Followers:
         self._lock = threading.Lock()
 
     def start(self) -> None:
+        for told in self.keeper.damaged:
+            self._say(told)
         for name, home in self.keeper.adopted().items():
             self._launcher.launch(name, home)
         self._look()

@@ -6,6 +6,7 @@ The binder never imports Spark; `spark/analyzer.py` answers with Spark's own ana
 from collections.abc import Sequence
 from typing import Protocol
 
+from millstream.core.errors import UsageError
 from millstream.language.plan.schema import Schema
 
 
@@ -15,6 +16,10 @@ class AnalysisFailure(Exception):  # noqa: N818  (a verdict, not a fault)
     def __init__(self, index: int, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.index, self.message, self.hint = index, message, hint
+
+
+class UnansweredError(UsageError):
+    """Spark did not come to an end with an expression: it computes constants while it reads."""
 
 
 class Analyzer(Protocol):

@@ -3,6 +3,9 @@
 Those that may be called stand in `spark_functions.py`; what they mean is Spark's to know.
 """
 
+from millstream.language.cql.literals import plain_text
+from millstream.language.plan.expressions import Call, Expr, Literal
+
 # Aggregates of the language, under Spark's names, and what the algebra calls them.
 AGGREGATES = {
     "count": "count",
@@ -125,6 +128,32 @@ REACHING = frozenset(
     | {"collations", "python_worker_logs", "sql_keywords"}
 )
 WHY_REACHING = "a query reads its streams and nothing else"
+# Which argument of a function holds options, and those that say how a text is read or written.
+# Others name files and addresses: `rowValidationXSDPath` of XML, `avroSchemaUrl` of Avro.
+OPTIONS_AT = {
+    "from_json": 2, "from_csv": 2, "from_xml": 2, "from_avro": 2, "schema_of_json": 1,
+    "schema_of_csv": 1, "schema_of_xml": 1, "schema_of_avro": 1, "to_json": 1, "to_csv": 1,
+    "to_xml": 1,
+}  # fmt: skip
+OPTIONS = frozenset(
+    {
+        "allowbackslashescapinganycharacter", "allowcomments", "allownonnumericnumbers",
+        "allownumericleadingzeros", "allowsinglequotes", "allowunquotedcontrolchars",
+        "allowunquotedfieldnames", "arrayelementname", "attributeprefix", "charset",
+        "chartoescapequoteescaping", "columnnameofcorruptrecord", "comment", "dateformat",
+        "declaration", "delimiter", "dropfieldifallnull", "emptyvalue",
+        "enabledatetimeparsingfallback", "enablestableidentifiersforuniontype", "encoding",
+        "enforceschema", "escape", "escapequotes", "excludeattribute", "header", "ignorenamespace",
+        "ignoreleadingwhitespace", "ignorenullfields", "ignoresurroundingspaces",
+        "ignoretrailingwhitespace", "inferschema", "linesep", "locale", "maxcharspercolumn",
+        "maxcolumns", "mode", "multiline", "nanvalue", "negativeinf", "nullvalue", "positiveinf",
+        "preferdate", "prefersdecimal", "pretty", "primitivesasstring", "quote", "quoteall",
+        "recursivefieldmaxdepth", "roottag", "rowtag", "samplingratio", "sep",
+        "singlevariantcolumn", "sortkeys", "stableidentifierprefixforuniontype", "timeformat",
+        "timestampformat", "timestampntzformat", "timezone", "unescapedquotehandling", "valuetag",
+        "wildcardcolname", "writenonasciicharacterascodepoint",
+    }
+)  # fmt: skip
 # The same, when called with fewer arguments than these: the clock, and a random vector.
 UNREPEATABLE_BELOW = {"unix_timestamp": 1, "to_unix_timestamp": 1, "aes_encrypt": 5}
 WHY_UNREPEATABLE = "a step must give the same rows when it is repeated"
@@ -133,3 +162,16 @@ WHY_UNREPEATABLE = "a step must give the same rows when it is repeated"
 def unrepeatable(name: str, arguments: int) -> bool:
     lower = name.lower()
     return lower in UNREPEATABLE or arguments < UNREPEATABLE_BELOW.get(lower, 0)
+
+
+def unknown_option(options: Expr) -> str | None:
+    """The first option of a call that nobody allows; an empty text for one that shows no name.
+
+    >>> mode, path = Literal("'mode'", "string"), Literal("'avroSchemaUrl'", "string")
+    >>> unknown_option(Call("map", (mode, path))), unknown_option(Call("map", (path, mode)))
+    (None, 'avroSchemaUrl')
+    """
+    if not isinstance(options, Call) or options.name != "map":
+        return ""
+    names = (plain_text(n) if isinstance(n, Literal) else "" for n in options.args[::2])
+    return next((name for name in names if name.lower() not in OPTIONS), None)

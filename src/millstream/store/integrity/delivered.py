@@ -59,6 +59,12 @@ def differences(folder: Path) -> Iterator[tuple[Path, str]]:
         yield path, "" if same else "its digest is not the one that was written"
 
 
+def without_digest(folder: Path) -> list[Path]:
+    """Delivered files whose line is gone: nobody can tell whether they are as they were."""
+    noted = noted_digests(folder)
+    return [path for path in sorted(folder.glob("part-*")) if path.name not in noted]
+
+
 def make_folder(folder: Path) -> None:
     """Makes a folder and those above it, durably."""
     missing = [p for p in (folder, *folder.parents) if not p.exists()]

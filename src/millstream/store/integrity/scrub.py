@@ -10,8 +10,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from millstream.core.errors import DamageError, UsageError
-from millstream.store.integrity.delivered import differences, folders_in
+from millstream.core.errors import DamageError, StateError, UsageError
+from millstream.core.json_files import read_sealed
+from millstream.store.integrity.delivered import differences, folders_in, without_digest
 from millstream.store.integrity.digests import REMEDY, CheckedFiles
 from millstream.store.integrity.seal import (
     LEDGER,
@@ -27,6 +28,7 @@ from millstream.store.integrity.set_aside import FOLDER as SET_ASIDE
 from millstream.store.ledger_file import VERSION, sealed_tables
 
 STATE = ".millstream"  # the home inside the folder of a run
+NOTE_REMEDY = "put the file back from a copy"
 DELIVERED_REMEDY = (
     "put the file back from a copy; or run the job again into an empty --out folder: the same "
     "input gives the same rows"
@@ -80,18 +82,31 @@ def scrub(place: Path, tell: Tell = lambda done, total: None) -> Report:  # noqa
     ledger = home / "ledger.db"
     try:
         with closing(sqlite3.connect(f"{ledger.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            named = _check_ledger(db, ledger)
+            named = check_ledger(db, ledger)
             _check_segments(db, named, home, report, tell)
     except DamageError as error:
         _found_in_ledger(report, error)
     except sqlite3.DatabaseError as error:
         _found_in_ledger(report, damaged(ledger, str(error)))
+    _check_notes(home, report)
     for folder in folders:
+        report.unchecked += len(without_digest(folder))
         for path, problem in differences(folder):
             report.delivered += 1
             if problem:
                 report.findings.append(Finding(str(path), problem, DELIVERED_REMEDY))
     return report
+
+
+def _check_notes(home: Path, report: Report) -> None:
+    """Small files beside the ledger."""
+    for path in sorted(home.glob("*.json")):
+        try:
+            read_sealed(path, NOTE_REMEDY)
+        except DamageError as error:
+            report.findings.append(Finding(error.file, error.detail, error.hint))
+        except StateError as error:
+            report.findings.append(Finding(str(path), f"{error}", NOTE_REMEDY))
 
 
 def _scrubbed_store(path: Path) -> Report:
@@ -126,7 +141,7 @@ def _found_in_ledger(report: Report, error: DamageError) -> None:
     report.findings.append(Finding(error.file, problem, error.hint))
 
 
-def _check_ledger(db: sqlite3.Connection, path: Path) -> list[tuple[str, str, str]]:
+def check_ledger(db: sqlite3.Connection, path: Path) -> list[tuple[str, str, str]]:
     """Refuses a ledger that is damaged or has lost commits; gives file, digest and a stream."""
     seal = Seal(db, path)
     water = seal.water_level()  # first: the ledger may go on meanwhile

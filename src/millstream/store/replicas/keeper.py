@@ -5,13 +5,14 @@ folder for each home. Decides nothing; who calls `turn` lets a copy grow.
 """
 
 import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
 from millstream.control.protocol.commands import Home, KeepReplicas
 from millstream.control.protocol.replies import KeptHome, Replicas
-from millstream.core.errors import MillstreamError
+from millstream.core.errors import DamageError, MillstreamError
 from millstream.store.moves.records import Place
 from millstream.store.replicas.commit_log import CommitLog
 from millstream.store.replicas.records import ADOPTED, FOLLOWING, Configuration, HomeSource, Note
@@ -36,12 +37,31 @@ class ReplicaKeeper:
         self._me, self._folder, self.log = me, home / FOLDER, log
         self._reach, self._launch, self._end = reach, launch, end
         self.replicas: dict[str, Replica] = {}
+        self.damaged: list[str] = []  # what was found when it began
         for found in sorted(self._folder.iterdir()) if self._folder.is_dir() else ():
             if (found / NOTE).exists():
-                known = Replica(found, me)
-                self.replicas[known.note.processor] = known
+                self._take_up(found)
             else:  # begun and never noted, or about to go
                 shutil.rmtree(found, ignore_errors=True)
+
+    def _take_up(self, folder: Path) -> None:
+        """A copy of former times. One that is damaged is put beside, and a new one begins; one
+        that was a home itself stays where it is."""
+        try:
+            known = Replica(folder, self._me)
+        except (DamageError, sqlite3.DatabaseError, TypeError) as error:
+            number, aside, place = 1, self._folder.with_name(f"{FOLDER}-damaged"), folder
+            if ADOPTED.encode() not in (folder / NOTE).read_bytes():
+                aside.mkdir(mode=0o700, exist_ok=True)
+                while (place := aside / f"{folder.name}-{number}").exists():
+                    number += 1
+                folder.rename(place)
+            told = error.message if isinstance(error, DamageError) else str(error)
+            self.damaged.append(
+                f"the copy of a home in {folder} is damaged ({told}) and lies in {place} now"
+            )
+        else:
+            self.replicas[known.note.processor] = known
 
     def close(self) -> None:
         for replica in self.replicas.values():

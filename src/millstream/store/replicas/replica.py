@@ -19,8 +19,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from millstream.core.errors import RefusedError, StateError
+from millstream.core.json_files import read_sealed, write_sealed
 from millstream.store import faults
 from millstream.store.integrity.digests import LENGTH
+from millstream.store.integrity.scrub import check_ledger
 from millstream.store.ledger import Ledger
 from millstream.store.replicas.records import (
     ADOPTED,
@@ -51,15 +53,11 @@ class Replica:
         if note is not None:
             self._segments.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._write(note)
-        self.note = Note(**json.loads(self._note.read_text()))
+        self.note = Note(**(read_sealed(self._note, "follow the home anew") or {}))
         self.number, self.rows_sum = self._sealed() if self.note.state != ADOPTED else (0, 0)
 
     def _write(self, note: Note) -> None:
-        draft = self._note.with_suffix(".new")
-        draft.write_text(json.dumps(asdict(note)))
-        sync(str(draft))
-        os.replace(draft, self._note)
-        sync(str(self._note))
+        write_sealed(self._note, asdict(note))
         self.note = note
 
     def _connection(self) -> sqlite3.Connection:
@@ -73,6 +71,7 @@ class Replica:
         """The number of the last commit that is here, and the digest of all rows."""
         if not self._ledger.exists():
             return 0, 0
+        check_ledger(self._connection(), self._ledger)  # else one would find out when it is needed
         found = self._connection().execute("SELECT changes, rows_sum FROM seal").fetchone()
         return int(found[0]), int(found[1])
 

@@ -75,7 +75,7 @@ def processor(
     ] = None,
     allow_folder: Annotated[
         list[Path] | None,
-        typer.Option(help="Clients may read it; without any: where it starts, and its home."),
+        typer.Option(help="Clients may read it; without any: the folder where it starts."),
     ] = None,
     allow_format: Annotated[
         list[str] | None, typer.Option(help="Clients may name this format of a Spark source too.")
@@ -93,6 +93,10 @@ def processor(
             "0 with nobody to balance with, else 1.",
         ),
     ] = None,
+    step_seconds: Annotated[
+        float,
+        typer.Option(min=1, metavar="SECONDS", help="A step is cut off after it; queries fail."),
+    ] = 900.0,
     balance: Annotated[
         str,
         typer.Option(
@@ -180,13 +184,15 @@ def processor(
             member=balance != "off" or bool(join),
         ),
         rules=SourceRules(
-            tuple(allow_folder) if allow_folder else usual_folders(home, Path.cwd()),
+            tuple(allow_folder) if allow_folder else usual_folders(Path.cwd()),
             tuple(allow_format or ()),
             tuple(allow_option or ()),
+            tuple(one for one in (home, token_file, key) if one is not None),
         ),
     )
     engine = EngineSettings(
-        slots=slots, pace_s=_pace(pace, settings.balance), local_disk=not shared_storage
+        slots=slots, pace_s=_pace(pace, settings.balance), local_disk=not shared_storage,
+        step_seconds_max=step_seconds,
     )
     given = settings_of(spark_conf or ())
     say = speaker(log_format, "notice")

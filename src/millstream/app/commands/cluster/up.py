@@ -45,8 +45,12 @@ def up(
     ui_port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.")] = 0,
     allow_folder: Annotated[
         list[Path] | None,
-        typer.Option(help="Clients may read it; without any: where it starts, and its homes."),
+        typer.Option(help="Clients may read it; without any: the folder where it starts."),
     ] = None,
+    step_seconds: Annotated[
+        float,
+        typer.Option(min=1, metavar="SECONDS", help="A step is cut off after it; queries fail."),
+    ] = 900.0,
     json_output: Annotated[
         bool, typer.Option("--json", help="Print where everything is as one JSON object.")
     ] = False,
@@ -73,7 +77,8 @@ def up(
     cluster = LocalCluster(
         home, processors, port=port, spark=spark, heap=heap, manager_options=options, say=say,
         processor_options=[
-            word for one in allow_folder or () for word in ("--allow-folder", str(one.absolute()))
+            "--step-seconds", f"{step_seconds:g}",
+            *(w for one in allow_folder or () for w in ("--allow-folder", str(one.absolute()))),
         ],
     )  # fmt: skip
     try:

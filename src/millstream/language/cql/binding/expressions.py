@@ -17,10 +17,12 @@ from millstream.core.suggestions import did_you_mean
 from millstream.language.cql.catalog import Catalog
 from millstream.language.cql.functions import (
     AGGREGATES,
+    OPTIONS_AT,
     OTHER_AGGREGATES,
     REACHING,
     WHY_REACHING,
     WHY_UNREPEATABLE,
+    unknown_option,
     unrepeatable,
 )
 from millstream.language.cql.literals import ConstantError, cast, interval, negated, number, string
@@ -298,7 +300,13 @@ class Lowering:
         if known is None:
             self._refuse_unknown(node, lower)
         call = lower if known is None else known.call_name
-        return Call(call, tuple(self.lower(arg) for arg in node.expressions))
+        args = tuple(self.lower(arg) for arg in node.expressions)
+        if known is None and len(args) > OPTIONS_AT.get(lower, len(args)):
+            option = unknown_option(args[OPTIONS_AT[lower]])
+            if option is not None:
+                hint = f"{WHY_REACHING}; options are constants: map('mode', 'FAILFAST')"
+                raise self.fail(f"{name} has no option {option}".rstrip(), node, hint)
+        return Call(call, args)
 
     def _refuse_unknown(self, node: exp.Anonymous, lower: str) -> None:
         """What is not known to be harmless is not called, whatever else Spark may know."""
