@@ -147,3 +147,12 @@ def test_a_client_names_no_secret(data: Path, value: str) -> None:
     named = table(path=f"{data}/a.csv", options={"nullValue": value})
     with pytest.raises(UsageError, match="refers to a secret"):
         SourceRules((data,)).check(named)
+
+
+@pytest.mark.parametrize("option", ["rowsPerSecond", "ROWSPERBATCH"])
+def test_rows_that_are_made_up_have_a_rate(option: str) -> None:
+    for good in (1, "1000000", 0):
+        SourceRules().check(table(source="spark", format="rate", options={option: good}))
+    for bad in (10**12, "1000001", "1e12", "9" * 5000, -1, "", None):
+        with pytest.raises(UsageError, match="is a number up to 1,000,000"):
+            SourceRules().check(table(source="spark", format="rate", options={option: bad}))

@@ -2,6 +2,7 @@
 by name, costs its processor at most two restarts, and the others' rows equal DuckDB's."""
 
 import json
+import os
 import sys
 import threading
 import time
@@ -95,7 +96,6 @@ class Ward:
     def poisoned(self, name: str) -> dict[str, Any]:
         began, restarts, query = time.monotonic(), self.restarts, f"bad_{name}"
         state, reason = "", ""
-        asking = threading.Thread(target=lambda: None)
         told: list[str] = []
 
         def submit() -> None:
@@ -167,9 +167,8 @@ def ward(tmp_path: Path) -> Iterator[Ward]:
 
 
 def test_poisons_beside_good_queries_of_a_cluster(ward: Ward) -> None:
-    names = list(POISONS)
     found = []
-    for name in names:
+    for name in os.environ.get("MILLSTREAM_POISONS", ",".join(POISONS)).split(","):
         found.append(ward.poisoned(name))
         print(json.dumps(found[-1]), file=sys.stderr, flush=True)
     ward.wait(5)

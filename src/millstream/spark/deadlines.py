@@ -11,6 +11,7 @@ Questions to Spark's analyser have a deadline as well, and no job that could be 
 away among constants runs in the driver.
 """
 
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -80,7 +81,7 @@ class Deadlines:
         try:
             yield
         except Exception as error:
-            if running.cut and self._process is not None and self._process.poll() is not None:
+            if running.cut and self._ended():
                 raise UnansweredError(
                     f"Spark did not come to an end with it in {QUESTION_S + GRACE_S:g} s",
                     detail="its Java process was ended, and is to be started again",
@@ -90,6 +91,14 @@ class Deadlines:
         finally:
             with self._lock:
                 self._running.pop(name, None)
+
+    def _ended(self) -> bool:
+        """Whether Java is gone, or just going."""
+        if self._process is None:
+            return False
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(LOOK_S)
+        return self._process.poll() is not None
 
     def _begun(self, name: str, seconds_max: float) -> _Running:
         running = _Running(seconds_max, time.monotonic() + seconds_max)

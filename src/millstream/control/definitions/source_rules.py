@@ -38,6 +38,8 @@ OPTIONS = frozenset(
         "timestampntzformat", "timezone", "unescapedquotehandling", "wholetext",
     }
 )  # fmt: skip
+RATES = ("rowspersecond", "rowsperbatch")  # of sources that make rows up
+RATE_MAX = 1_000_000  # what is made up in a second has to fit on the disk
 GLOB = frozenset("*?[]{}\\")
 OF_HOMES = ("ledger.db", "ledger.db-water", "manager.db", "manager.db-water", "replica.json")
 OWNER_HINT = "or let the processor's owner declare the stream"
@@ -87,6 +89,13 @@ class SourceRules:
                 f"stream {stream}: option {option} is not open to clients here",
                 detail="open are those that say how files are read",
                 hint=f"start the processor with --allow-option {option}, {OWNER_HINT}",
+            )
+        number = str(value)
+        countable = number.isascii() and number.isdigit() and len(number) < 10
+        if lower in RATES and not (countable and int(number) <= RATE_MAX):
+            raise UsageError(
+                f"stream {stream}: {option} is a number up to {RATE_MAX:,} where a client asks",
+                hint=f"ask for fewer, {OWNER_HINT}",
             )
         if refers(option, value):
             raise UsageError(
