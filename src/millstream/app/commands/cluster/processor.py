@@ -191,7 +191,9 @@ def processor(
         ),
     )
     engine = EngineSettings(
-        slots=slots, pace_s=_pace(pace, settings.balance), local_disk=not shared_storage,
+        slots=slots,
+        pace_s=_pace(pace, settings.balance),
+        local_disk=not shared_storage,
         step_seconds_max=step_seconds,
     )
     given = settings_of(spark_conf or ())
