@@ -44,7 +44,7 @@ DOORS = {
     "prometheus_client": ("edge",),
     "matplotlib": ("sim",),
     "confluent_kafka": ("engine", "store"),  # topics as sources, topics as targets
-    "psycopg": ("store",),
+    "psycopg": ("store", "edge"),  # tables as targets, what managers share
     "deltalake": ("store",),
     "selenium": (),
     "duckdb": (),

@@ -1,6 +1,6 @@
 """A manager and processors as processes of their own; only Spark is missing (`plain_members`).
 
-python replicated_processors.py manager --home DIR [--replicas 2] [--lost-after 3]
+python replicated_processors.py manager --home DIR [--replicas 2] [--lost-after 3] [--store DSN]
 python replicated_processors.py processor --home DIR --id p1 --manager URL
 """
 
@@ -30,13 +30,14 @@ from millstream.store import reach
 WAIT_S = 90.0
 
 
-def manager(home: str, replicas: int, lost_after: float) -> None:
+def manager(home: str, replicas: int, lost_after: float, store: str | None, port: int) -> None:
     deciding = Settings(
         beat_s=0.5, silent_after_s=2.5, replicas=replicas, lost_after_s=lost_after, patience_s=8.0
     )
     server = ManagerServer(
-        Path(home), ManagerSettings(port=0, deciding=deciding), lambda text: print(text, flush=True)
-    )
+        Path(home), ManagerSettings(port=port, deciding=deciding, store=store),
+        lambda text: print(text, flush=True),
+    )  # fmt: skip
     server.run(lambda: print(f"manager listens on {server.url}", flush=True))
 
 
@@ -65,15 +66,22 @@ class Processes:
     def __init__(self, folder: Path, count: int, options: Sequence[str]) -> None:
         self.folder = folder
         self.running: dict[str, subprocess.Popen[bytes]] = {}
-        url = self._start("manager", "manager", "--home", str(folder / "manager"), *options)
-        self.client = ManagerClient(url)  # closed at the end
+        self._options = options
+        self.urls = [self.start_manager("manager")]
+        if "--store" in options:
+            self.urls.append(self.start_manager("standby"))
+        self.client = ManagerClient(",".join(self.urls))  # closed at the end
         for number in range(1, count + 1):
             self.start(f"p{number}")
         self.until(lambda: len(self.client.status()["processors"]) == count)
 
-    def start(self, name: str) -> None:
+    def start_manager(self, name: str, *more: str) -> str:
         home = str(self.folder / name)
-        self._start(name, "processor", "--home", home, "--id", name, "--manager", self.client.url)
+        return self._start(name, "manager", "--home", home, *self._options, *more)
+
+    def start(self, name: str) -> None:
+        home, urls = str(self.folder / name), ",".join(self.urls)
+        self._start(name, "processor", "--home", home, "--id", name, "--manager", urls)
 
     def _start(self, name: str, *arguments: str) -> str:
         home = self.folder / name
@@ -128,6 +136,15 @@ def processes(folder: Path, count: int, *options: str) -> Iterator[Processes]:
         found.close()
 
 
+def launched() -> None:
+    """As `millstream` would be: the manager is the command, processors are those without Spark."""
+    if sys.argv[1] == "manager":
+        from millstream.app.cli import main as command  # noqa: PLC0415
+
+        command()
+    main()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=("manager", "processor"))
@@ -138,9 +155,10 @@ def main() -> None:
     parser.add_argument("--property", action="append", default=[])
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--lost-after", type=float, default=0.0)
-    given = parser.parse_args()
+    parser.add_argument("--store")
+    given, _ = parser.parse_known_args()  # such as are about Spark
     if given.what == "manager":
-        manager(given.home, given.replicas, given.lost_after)
+        manager(given.home, given.replicas, given.lost_after, given.store, given.port)
     else:
         processor(given)
 

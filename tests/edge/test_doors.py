@@ -37,7 +37,8 @@ READ = {
     "GET /members", "GET /moves", "GET /placement", "GET /qos", "GET /queries",
     "GET /queries/{name}", "GET /queries/{query}/rows",
     "GET /queries/{query}/table", "GET /redistribution", "GET /snapshot", "GET /static/app.js",
-    "GET /status", "GET /streams", "GET /streams/{name}/producers/{producer}",
+    "GET /scaling", "GET /status", "GET /streams",
+    "GET /streams/{name}/producers/{producer}",
     "GET /streams/{stream:path}/segments", "GET /streams/{stream:path}/segments/{first}",
     "GET /system", "POST /api/complete", "POST /api/links",
 }  # fmt: skip

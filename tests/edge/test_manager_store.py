@@ -11,7 +11,7 @@ from millstream.control.manager.state import ManagerState, Move, OperatorRecord,
 from millstream.control.moves.table import Phase, Story
 from millstream.control.protocol.commands import Join
 from millstream.core.errors import StateError
-from millstream.edge.manager.store import ManagerStore
+from millstream.edge.manager.memory.sqlite_store import ManagerStore
 
 
 def filled() -> ManagerState:

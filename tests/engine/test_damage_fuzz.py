@@ -17,7 +17,7 @@ from millstream.control.manager.manager import step
 from millstream.control.manager.state import ManagerState, Settings
 from millstream.control.protocol.commands import Join
 from millstream.core.errors import MillstreamError
-from millstream.edge.manager.store import ManagerStore
+from millstream.edge.manager.memory.sqlite_store import ManagerStore
 from millstream.store.integrity.scrub import scrub
 
 HOMES = 8

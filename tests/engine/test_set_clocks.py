@@ -11,7 +11,7 @@ from millstream.control.manager.state import Settings
 from millstream.control.protocol.commands import Join
 from millstream.core.steady_clock import SteadyClock
 from millstream.edge.manager.driver import ManagerDriver
-from millstream.edge.manager.store import ManagerStore
+from millstream.edge.manager.memory.sqlite_store import ManagerStore
 from millstream.engine.sources import file_ingest
 from millstream.engine.sources.file_ingest import FileIngest
 

@@ -20,8 +20,8 @@ from millstream.control.manager.state import Move, OperatorRecord, Settings
 from millstream.control.moves.table import Phase, Story
 from millstream.control.protocol.commands import Join
 from millstream.core.errors import DamageError, StateError
-from millstream.edge.manager import store as manager_store
-from millstream.edge.manager.store import ManagerStore
+from millstream.edge.manager.memory import sqlite_store as manager_store
+from millstream.edge.manager.memory.sqlite_store import ManagerStore
 from millstream.store import ledger_file
 from millstream.store.ledger import Ledger
 

@@ -36,6 +36,7 @@ JSON = {"content-type": "application/json"}
 ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 # httpx counts an address that it cannot read as no error of HTTP, and one that is closed as none.
 _AWAY = (httpx.HTTPError, httpx.InvalidURL, OSError, RuntimeError)
+UNHEARD = (httpx.ConnectError, httpx.ConnectTimeout)  # what was asked has reached nobody
 Response = httpx.Response
 Body = Any  # a record, plain values, JSON text as bytes, a table of Arrow, or as it came
 
@@ -62,6 +63,15 @@ def checked_url(text: str, option: str) -> str:
     if not good:
         raise UsageError(f"{text!r} is no address", hint=f"{option} http://HOST:PORT")
     return text.rstrip("/")
+
+
+def checked_urls(text: str, option: str) -> str:
+    """One address or several, of those who stand by for each other.
+
+    >>> checked_urls("http://a:1/, http://b:1", "--manager")
+    'http://a:1,http://b:1'
+    """
+    return ",".join(checked_url(one.strip(), option) for one in text.split(","))
 
 
 def away(url: str, error: Exception) -> AwayError:

@@ -5,37 +5,73 @@ hint; a manager that does not answer is an `AwayError`. Decides nothing.
 """
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from millstream.client.http import HttpClient, checked_url
+from millstream.client.http import (
+    UNHEARD,
+    Body,
+    HttpClient,
+    Response,
+    checked_urls,
+    json_of,
+    told_error,
+)
 from millstream.client.keyring import TOKEN
-from millstream.core.errors import AwayError, StateError, UsageError
+from millstream.core.errors import AwayError, RefusedError, StateError, UsageError
 
 MANAGER = "MILLSTREAM_MANAGER"
+TURNOVER_S = 10.0  # in which one of several begins to lead
+AGAIN_S = 0.2
 Answer = dict[str, Any]
 
 
 def manager_url(given: str | None) -> str:
-    """The address of the manager: as given, or from the environment."""
+    """The address of the manager, or several: as given, or from the environment."""
     url = given or os.environ.get(MANAGER, "")
     if not url:
         raise UsageError(
             "which manager?", hint=f"--manager URL, or set {MANAGER}; `millstream up` starts one"
         )
-    if "//" not in url:
-        url = f"http://{url}"
-    return checked_url(url, "--manager")
+    parts = (one.strip() for one in url.split(","))
+    whole = (one if "//" in one else f"http://{one}" for one in parts)
+    return checked_urls(",".join(whole), "--manager")
 
 
 class ManagerClient(HttpClient):
-    """One manager; use with `with`, or close it."""
+    """One manager, or the one of several that leads; use with `with`, or close it."""
 
     def __init__(self, url: str, *, token: str | None = None, verify: str | bool = True) -> None:
         super().__init__(token if token is not None else os.environ.get(TOKEN), verify)
-        self.url = url.rstrip("/")
+        self._others = [one.rstrip("/") for one in url.split(",")]
+        self.url = self._others.pop(0)  # who answered last
+
+    def send(
+        self, method: str, url: str, body: Body = None, *, wait_s: float = 0.0,
+        params: Mapping[str, Any] | None = None, answer_s: float | None = None,
+    ) -> Response:  # fmt: skip
+        """Where several may lead, one is asked after the other until one does."""
+        path = url.removeprefix(self.url)
+        if not self._others or path == url:
+            return super().send(method, url, body, wait_s=wait_s, params=params, answer_s=answer_s)
+        deadline = time.monotonic() + TURNOVER_S
+        while True:
+            late = time.monotonic() >= deadline
+            try:
+                answer = super().send(
+                    method, self.url + path, body, wait_s=wait_s, params=params, answer_s=answer_s
+                )
+                if late or not _leads_not(answer):
+                    return answer
+            except AwayError as error:
+                if late or not (method == "GET" or isinstance(error.__cause__, UNHEARD)):
+                    raise
+            self._others.append(self.url)
+            self.url = self._others.pop(0)
+            time.sleep(AGAIN_S)
 
     def _get(self, path: str, **params: Any) -> Any:
         return self.get(self.url + path, **params)
@@ -90,6 +126,10 @@ class ManagerClient(HttpClient):
                 with suppress(AwayError):
                     found += self.ask("GET", f"{member['url'].rstrip('/')}/coordinators").json()
         return found
+
+    def scaling(self) -> Answer:
+        """How many processors are wanted, and which may end."""
+        return dict(self._get("/scaling"))
 
     def redistribution(self) -> Answer:
         return dict(self._get("/redistribution"))
@@ -187,6 +227,15 @@ class ManagerClient(HttpClient):
 
     def change(self, settings: Mapping[str, Any]) -> Answer:
         return self._post("/settings", settings)
+
+
+def _leads_not(answer: Response) -> bool:
+    """Whether another one is to be asked; one that waits says so of itself as well."""
+    if answer.status_code == 409:
+        error = told_error(answer)
+        return isinstance(error, RefusedError) and error.code == "superseded"
+    status = answer.request.url.path.endswith("/status")
+    return status and answer.is_success and bool(json_of(answer).get("superseded"))
 
 
 def _part(text: str) -> str:

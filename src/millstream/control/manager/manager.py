@@ -139,7 +139,17 @@ def _stepped(
     for wish in _placed_anew(turn):
         _move_if_possible(turn, wish)
     _plan_again(turn)
+    _scale(turn)
     return _send(turn)
+
+
+def _scale(turn: Turn) -> None:
+    """Processors that come and go; looked at where they may."""
+    if turn.state.settings.bounds.most:
+        from millstream.control.admission import scaling  # noqa: PLC0415
+
+        for asked in scaling.review(turn):
+            _drain(turn, asked.processor, asked.back)
 
 
 def _relocate(turn: Turn) -> None:

@@ -330,7 +330,8 @@ def _place(turn: Turn, query: Query) -> None:
     state = turn.state
     verdict = place_query(state, query)
     if isinstance(verdict, Refused):
-        if query.queue:  # its start is fixed anew when there is room
+        grows = _grows(turn, query, verdict)
+        if query.queue or grows:  # its start is fixed anew when there is room
             turn.query(
                 query.name, phase="queued", reason=verdict.sentence, start=None, compiled=None,
                 operators=(), shared=(), retry_s=turn.now_s + state.settings.queue_s,
@@ -354,6 +355,19 @@ def _place(turn: Turn, query: Query) -> None:
         return
     later = turn.now_s + state.settings.beat_s
     turn.query(query.name, attempts=attempts, reason=reason, retry_s=later)
+
+
+def _grows(turn: Turn, query: Query, verdict: Refused) -> bool:
+    """Whether another processor may come for it; that it is wanted is noted."""
+    if not turn.state.settings.bounds.most:
+        return False
+    from millstream.control.admission import scaling  # noqa: PLC0415
+
+    if not scaling.can_grow(turn.state, verdict):
+        turn.remove("short", query.name)
+        return False
+    turn.in_table("short", query.name, verdict.resource)
+    return True
 
 
 def _wrong(state: ManagerState, query: Query, verdict: Placed) -> tuple[str, ...]:

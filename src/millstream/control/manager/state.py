@@ -18,6 +18,8 @@ from millstream.control.protocol.replies import Compiled, Inventory, Refusal, Re
 from millstream.control.recovery.restarts import NEVER
 from millstream.decide.balance.cost_models import DEFAULT_COST_MODEL, CostMemory
 from millstream.decide.balance.redistribution import DEFAULT_POLICY, Memory, Parameters
+from millstream.decide.balance.scaling import Bounds
+from millstream.decide.balance.scaling import Memory as Scaling
 from millstream.decide.place.patterns import DEFAULT_PATTERN
 
 NOBODY = ""
@@ -60,6 +62,7 @@ class Settings:
     decisions_kept: int = 1000
     replicas: int = 1  # processors that are to have what each has (control/recovery/replication.py)
     lost_after_s: float = 15.0  # of silence: who keeps a copy goes on in its place; 0: when told
+    bounds: Bounds = field(default_factory=Bounds)  # of how many processors there should be
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class Processor:
     properties: Mapping[str, Any] = field(default_factory=dict)
     draining: bool = False  # gets nothing new, and gives away what it has
     home: str = ""  # tells homes under one id apart
+    leaving_s: float = 0.0  # since when it is to end, because fewer are enough; 0: it is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,6 +429,9 @@ class ManagerState:
     relocations: tuple[Relocation, ...] = ()  # what planning wants moved, in order
     relocating: frozenset[str] = frozenset()  # the moves that it has begun last
     relocated_s: tuple[float, ...] = ()  # when it began those of the last while
+    scaling: Scaling = field(default_factory=Scaling)  # how many processors are wanted, and why
+    scaled_s: float = 0.0  # when that was last looked at
+    short: Mapping[str, str] = field(default_factory=dict)  # by query: what more of them would have
 
 
 DURABLE = (

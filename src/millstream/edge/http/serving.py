@@ -168,6 +168,7 @@ class Application(FastAPI):
 
     guests: Callable[[Request], Role] | None = None
     known: Callable[[Request], Role] | None = None  # who needs no token (`own_programs.py`)
+    closed: Callable[[str], None] | None = None  # raises for paths that are not answered now
 
     def __init__(
         self,
@@ -206,6 +207,8 @@ class Application(FastAPI):
         request = Request(scope, receive)
         try:
             self.admit(request)
+            if self.closed is not None:
+                self.closed(scope["path"])
             quick = self.quick.get(scope["path"]) if scope["method"] == "POST" else None
             if quick is not None:
                 answer = await quick(request)

@@ -2,6 +2,7 @@
 
     POST   /processors                    a processor says that it is there
     GET    /status  /placement  /moves  /decisions?after=N  /redistribution
+    GET    /scaling                       how many processors are wanted, and which may end
     GET    /queries  /queries/NAME        POST /queries    DELETE /queries/NAME
     GET    /streams                       POST /streams    DELETE /streams/NAME
     POST   /streams/start                 rows may come
@@ -19,6 +20,7 @@
     GET    /health                 ok, or the worst alarm: warning, error
     GET    /live  /ready  /alarms
 
+One that waits for another's end (`memory/postgres_store.py`) answers 409 to all but the last lines.
 Listens on loopback; beyond it every request carries a token. Bodies are bounded and validated.
 """
 
@@ -36,6 +38,7 @@ from fastapi import Request
 from pydantic import Field
 
 from millstream.client.http import AsyncHttpClient, checked_url, json_of
+from millstream.control.admission import scaling
 from millstream.control.manager import tiers
 from millstream.control.manager.events import (
     Change,
@@ -61,10 +64,11 @@ from millstream.edge.http.serving import Application, Server
 from millstream.edge.manager import answers
 from millstream.edge.manager.alarms import ClusterAlarms
 from millstream.edge.manager.driver import Desk, ManagerDriver
+from millstream.edge.manager.memory.postgres_store import LEASE_S, PostgresStore, holder_of
+from millstream.edge.manager.memory.sqlite_store import ManagerStore
 from millstream.edge.manager.placement import add_placement_routes
 from millstream.edge.manager.quality import add_quality_routes
 from millstream.edge.manager.settings import ManagerSettings, changed
-from millstream.edge.manager.store import ManagerStore
 from millstream.edge.manager.streams import add_stream_routes
 from millstream.edge.manager.system_feed import SystemFeed
 from millstream.edge.manager.tier import add_tier_routes
@@ -73,6 +77,7 @@ from millstream.edge.views.readiness import add_readiness
 from millstream.store.moves.transfer import RefusedError
 
 WAIT_S_MAX = 300.0
+OF_ITSELF = ("/status", "/health", "/live", "/ready", "/alarms")  # what one that waits tells
 GATHER_S = 5.0  # between questions who the members are
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -132,7 +137,10 @@ class ManagerServer:
         self.settings = settings
         self._lock = FolderLock(home)
         self._lock.__enter__()
-        self._store = ManagerStore(home / "manager.db")
+        shared = (
+            PostgresStore(settings.store, holder_of(home)) if settings.store is not None else None
+        )
+        self._store = shared or ManagerStore(home / "manager.db")
         self.driver = ManagerDriver(
             self._store,
             settings.deciding,
@@ -140,6 +148,8 @@ class ManagerServer:
             token=settings.token,
             verify=settings.verify,
             say=say,
+            lease=shared,
+            lease_s=LEASE_S,
         )
         self._say = say
         self._feeder = SystemFeed(lambda: self.driver.state, settings.token, settings.verify)
@@ -147,6 +157,14 @@ class ManagerServer:
         self._server = Server.at(settings, self.app)
         self.url, self.port = settings.advertise or self._server.url, self._server.port
         self.own_url = self._server.url
+        if shared is not None:
+            shared.url = self.url
+            self.app.closed = self._demand_leading
+
+    def _demand_leading(self, path: str) -> None:
+        """A manager that waits knows nothing of the cluster, and says so instead."""
+        if path not in OF_ITSELF:
+            self.driver.demand_leading()
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serves until SIGINT or SIGTERM."""
@@ -324,6 +342,7 @@ def add_cluster_routes(app: Application, desk: Desk) -> None:
         app.get(path)(answer)
 
     reading("/placement", answers.distribution)
+    reading("/scaling", scaling.answer)
     reading("/moves", lambda s: [answers.move(m) for m in s.moves.values()])
     reading("/queries", lambda s: [answers.query(s, name) for name in s.queries])
     reading("/streams", lambda s: {name: answers.stream(s, name) for name in s.streams})

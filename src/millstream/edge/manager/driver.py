@@ -3,6 +3,8 @@
 The thin edge of `control.manager.step`. What was decided is saved before it is said. Messages to
 processors are HTTP with kept connections and few headers, because a manager with nothing to do
 shall say next to nothing. Requests wait here for what they asked for; nothing else is decided here.
+Where several managers share a memory, this one does nothing until it leads, and nothing from when
+its memory refuses it: then it forgets all and waits again.
 """
 
 import asyncio
@@ -31,11 +33,13 @@ from millstream.control.manager.state import ManagerState, OutsideStream, Settin
 from millstream.control.protocol.commands import Command, Compile
 from millstream.control.protocol.envelope import MESSAGE_BYTES_MAX, PATH, Envelope, read_replies
 from millstream.control.protocol.replies import Refusal, Reply
-from millstream.core.errors import MillstreamError, UsageError
+from millstream.core.errors import MillstreamError, RefusedError, UsageError
 from millstream.core.steady_clock import SteadyClock
+from millstream.edge.manager.memory.leadership import Leadership, Lease
 
 TICK_S = 0.25
 CALM_TICK_S = 1.0
+NOT_YET = "this manager has not led yet"
 ABOVE_S = 20.0  # how long a higher manager's command may take to be answered
 T = TypeVar("T")
 
@@ -80,10 +84,19 @@ class ManagerDriver:
         verify: str | bool = True,
         say: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] | None = None,
+        lease: Lease | None = None,
+        lease_s: float = 0.0,
     ) -> None:
+        """With a `lease` it leads only while it has that."""
         clock = clock or SteadyClock()
         self._store, self._say = store, say
-        self.state: ManagerState = store.load(settings)
+        self._leadership = (
+            Leadership(lease, lease_s, self._lead, self._stand_down) if lease else None
+        )
+        self.state: ManagerState = (
+            ManagerState(settings=settings, superseded=NOT_YET) if lease else store.load(settings)
+        )
+        self._life = 0  # how often it began to lead
         self.traffic = Traffic()
         self._clock = clock
         self.started_s = clock()
@@ -100,17 +113,74 @@ class ManagerDriver:
     async def run(self) -> None:
         """Until cancelled: time passes."""
         self._client = AsyncHttpClient(self._token, self._verify)
-        for stream in self.state.outside.values():  # not said before this process was killed
-            self._begin(self._let_go(stream))
+        if self._leadership is not None:
+            self._begin(self._leadership.run())
+        else:
+            self._say_what_was_unsaid()
         try:
             while True:
-                self.feed(Tick())
+                if self.waiting:
+                    self.fed_s = time.monotonic()
+                elif self._leadership is None:
+                    self.feed(Tick())
+                else:
+                    with suppress(MillstreamError):  # it has stood down, with the reason
+                        self.feed(Tick())
                 await asyncio.sleep(TICK_S if self._busy() else CALM_TICK_S)
         finally:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await self._client.close()
+
+    def _say_what_was_unsaid(self) -> None:
+        for stream in self.state.outside.values():  # not said before this process was killed
+            self._begin(self._let_go(stream))
+
+    # -- one of several -------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> bool:
+        """Whether another manager leads, by the memory that they share."""
+        return self._leadership is not None and not self._leadership.leads
+
+    def _lead(self) -> None:
+        self.state = self._store.load(self.state.settings)
+        self._life += 1
+        self._told = self.state.decisions[-1].number if self.state.decisions else 0
+        self._say("this manager leads")
+        self._say_what_was_unsaid()
+        self._begin(self._first())
+
+    async def _first(self) -> None:
+        """Nobody waits for the next tick."""
+        if not self.waiting:
+            with suppress(MillstreamError):
+                self.feed(Tick())
+
+    def _stand_down(self, why: str) -> None:
+        self.state = ManagerState(settings=self.state.settings, superseded=why)
+        self._introducing.clear()
+        self._say(f"this manager waits: {why}")
+        self._begin(self._notify())
+
+    def demand_leading(self) -> None:
+        """Refuses what only a manager that leads can do, or knows."""
+        if self.waiting:
+            raise RefusedError(
+                "superseded", self.state.superseded,
+                hint="ask the manager that leads; --manager takes several addresses: URL,URL",
+            )  # fmt: skip
+
+    def _save(self, before: ManagerState, after: ManagerState) -> None:
+        try:
+            self._store.save(before, after)
+        except MillstreamError as error:
+            if self._leadership is not None:  # whether it was written is not known: read again
+                self._leadership.give_up(error.message)
+            raise
+
+    # -- events ---------------------------------------------------------------------------------
 
     def _busy(self) -> bool:
         state = self.state
@@ -120,9 +190,10 @@ class ManagerDriver:
 
     def feed(self, event: Event) -> None:
         """One event; a user's mistake is raised, and nothing has changed then."""
+        self.demand_leading()
         before = self.state
         after, sends = step(before, event, self._clock())
-        self._store.save(before, after)
+        self._save(before, after)
         self.state = after
         self.traffic.steps += 1
         self.fed_s = time.monotonic()
@@ -155,6 +226,7 @@ class ManagerDriver:
         """What `look` finds, as soon as it finds something; None where that takes too long."""
         deadline = time.monotonic() + wait_s
         while True:
+            self.demand_leading()
             found = look(self.state)
             left = deadline - time.monotonic()
             if found is not None or left <= 0:
@@ -176,9 +248,12 @@ class ManagerDriver:
         if not await self._say_of(stream, "expect", {"consumer": consumer}):
             await asyncio.sleep(1.0)
             self._introducing.discard((stream.id, consumer))
-            self.feed(Tick())
+            if not self.waiting:
+                self.feed(Tick())
             return
         self._introducing.discard((stream.id, consumer))
+        if self.waiting:
+            return
         self.feed(Introduced(stream.id, consumer))
         await self._let_go(stream)
 
@@ -234,13 +309,18 @@ class ManagerDriver:
     async def _perform(self, send: Send) -> None:
         """Sends a message; its answer, or that there was none, is an event."""
         event: Event
+        life = self._life
         try:
             replies = await self._post(send)
             event = Replied(send.processor, send.channel, send.number, replies)
         except MillstreamError as error:
             text = f"{type(error).__name__}: {error}"[:300]
             event = Unanswered(send.processor, send.channel, send.number, text)
-        self.feed(event)
+        if self._leadership is None:
+            self.feed(event)
+        elif life == self._life:  # else the numbers are of a life before
+            with suppress(MillstreamError):
+                self.feed(event)
 
     async def _post(self, send: Send) -> tuple[Reply, ...]:
         assert self._client is not None

@@ -57,6 +57,7 @@ class ManagerSettings(Listening):
     name: str = "manager"  # as a manager above knows it
     above: str | None = None  # URL of that one
     join: str | None = None  # URL of a member of a cluster that has had no manager
+    store: str | None = None  # PostgreSQL's address: a memory that several managers share
     deciding: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ started again on its home. Decides nothing else.
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ START_S = 120.0
 STOP_S = 30.0
 AGAIN_S = 1.0  # between two starts of what dies; twice as long each time that it dies soon
 AGAIN_S_MAX = 60.0
+SCALE_S = 1.0  # between two looks at how many are wanted
 QUIET_S = 120.0  # of a life after which the pause is short again
 LAUNCH = "from millstream.app.cli import main; main()"
 
@@ -78,6 +80,7 @@ class LocalCluster:
         folder: Path,
         processors: int,
         *,
+        most: int = 0,
         port: int = 0,
         spark: str = "local[2]",
         heap: str = "1g",
@@ -88,7 +91,7 @@ class LocalCluster:
         if processors < 1:
             raise UsageError("a cluster has at least one processor")
         self.folder, self._say = folder.absolute(), say
-        names = [f"p{n}" for n in range(1, processors + 1)]
+        names = _names(self.folder, processors) if most else _first_names(processors)
         self._kept = self._ports(names, port)
         ports = {name: kept.number for name, kept in self._kept.items()}
         home = self.folder / "manager"
@@ -98,20 +101,20 @@ class LocalCluster:
             home,
             ports["manager"],
         )
-        self.processors = [
-            Member(
-                name,
-                (
-                    "processor", "--home", str(self.folder / name), "--manager", self.url,
-                    "--spark", spark, "--heap", heap, "--id", name, "--port", str(ports[name]),
-                    *processor_options,
-                ),
-                self.folder / name,
-                ports[name],
-            )
-            for name in names
-        ]  # fmt: skip
+        self._spark = ("--spark", spark, "--heap", heap)
+        self._processor_options = tuple(processor_options)
+        self.processors = [self._processor(name) for name in names]
+        self._ending: dict[str, float] = {}  # who is told to end, and until when it may take
+        self._scaled_s = 0.0
         self.client = ManagerClient(self.url)
+
+    def _processor(self, name: str) -> Member:
+        home, port = self.folder / name, self._kept[name].number
+        arguments = (
+            "processor", "--home", str(home), "--manager", self.url, *self._spark, "--id", name,
+            "--port", str(port), *self._processor_options,
+        )  # fmt: skip
+        return Member(name, arguments, home, port)
 
     @property
     def url(self) -> str:
@@ -169,7 +172,7 @@ class LocalCluster:
     def watch(self) -> None:
         """Starts again what has died."""
         for member in (self.manager, *self.processors):
-            if member.running or not member.starts:
+            if member.running or not member.starts or member.name in self._ending:
                 continue
             code = member.process.returncode if member.process else 0
             if time.monotonic() - member.died_s < member.pause_s:
@@ -179,6 +182,55 @@ class LocalCluster:
             member.died_s = time.monotonic()
             self._say(f"{member.name} has ended with code {code} and is started again")
             member.start()
+
+    # -- more and fewer -------------------------------------------------------------------------
+
+    def scale(self) -> None:
+        """Starts processors that the manager wants, and ends those that it has emptied."""
+        if time.monotonic() - self._scaled_s < SCALE_S:
+            return
+        self._scaled_s = time.monotonic()
+        with suppress(MillstreamError):
+            told = self.client.scaling()
+            going = {*told["leaving"], *self._ending}
+            working = sum(p.name not in going for p in self.processors)
+            for _ in range(told["wanted"] - working):
+                self._add(str(told["reason"]))
+            for name in told["free"]:
+                self._end(str(name))
+        for name in list(self._ending):
+            self._ended(name)
+
+    def _add(self, reason: str) -> None:
+        taken = {p.name for p in self.processors}
+        name = next(n for n in _first_names(len(taken) + 1) if n not in taken)
+        self._kept[name] = keep_port(None)
+        member = self._processor(name)
+        self.processors.append(member)
+        self._say(f"{name} is started: {reason}")
+        member.start()
+
+    def _end(self, name: str) -> None:
+        """Its manager tells it to end; from here on nobody starts it again."""
+        if name not in self._ending and any(p.name == name for p in self.processors):
+            self.client.halt(name)
+            self._ending[name] = time.monotonic() + STOP_S
+            self._say(f"{name} has nothing any more and ends")
+
+    def _ended(self, name: str) -> None:
+        """Its process is gone: it is forgotten, and its empty home goes."""
+        (member,) = (p for p in self.processors if p.name == name)
+        if member.running and time.monotonic() > self._ending[name] and member.process:
+            member.process.send_signal(signal.SIGTERM)
+        if member.running:
+            return
+        with suppress(AwayError):
+            with suppress(UsageError):  # it is forgotten already
+                self.client.remove_processor(name)
+            del self._ending[name]
+            self.processors.remove(member)
+            self._kept.pop(name).close()
+            shutil.rmtree(member.home, ignore_errors=True)
 
     def stop(self) -> None:
         """Processors first, so that the manager sees them leave; then the manager."""
@@ -207,6 +259,23 @@ class LocalCluster:
             "processors": {p.name: p.url for p in self.processors},
             "pids": {m.name: m.process.pid for m in (self.manager, *self.processors) if m.process},
         }
+
+
+def _first_names(count: int) -> list[str]:
+    return [f"p{n}" for n in range(1, count + 1)]
+
+
+def _names(folder: Path, least: int) -> list[str]:
+    """Homes of former times, which have something, and as many more as are wanted.
+
+    >>> _names(Path("no such folder"), 2)
+    ['p1', 'p2']
+    """
+    found = [p.parent.name for p in folder.glob("p*/ledger.db")]
+    names = [name for name in found if name[1:].isdigit()]
+    more = (name for name in _first_names(least + len(names)) if name not in names)
+    names += [next(more) for _ in range(least - len(names))]
+    return sorted(names, key=lambda name: int(name[1:]))
 
 
 def submit_job(client: ManagerClient, job: Any, *, wait_s: float = 120.0) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ from uuid import uuid4
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
-from millstream.client.http import checked_url
+from millstream.client.http import checked_url, checked_urls
 from millstream.client.manager_client import ManagerClient
 from millstream.control.definitions.source_rules import SourceRules
 from millstream.control.peers.standing import StandingSettings
@@ -96,7 +96,7 @@ class ProcessorSettings(Listening):
     def __post_init__(self) -> None:
         Listening.__post_init__(self)
         if self.manager is not None:
-            checked_url(self.manager, "--manager")
+            checked_urls(self.manager, "--manager")
 
 
 @dataclass(frozen=True, slots=True)

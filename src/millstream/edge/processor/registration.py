@@ -30,7 +30,7 @@ class Registration:
         token: str | None = None,
         verify: str | bool = True,
     ) -> None:
-        self._url = manager.rstrip("/") + Join.PATH
+        self._managers = [one.rstrip("/") for one in manager.split(",")]  # one of them leads
         self._joining, self._heard, self._say = joining, heard, say
         self._client = HttpClient(token, verify, answer_s=ANSWER_SECONDS)
         self.refused = threading.Event()
@@ -59,7 +59,7 @@ class Registration:
 
     def _join(self) -> None:
         try:
-            self._client.ask("POST", self._url, self._joining())
+            self._ask()
         except AwayError as error:
             cause = type(error.__cause__).__name__ if error.__cause__ else error.message
             self._tell(f"the manager does not answer: {cause}")
@@ -69,6 +69,23 @@ class Registration:
                 self.refused.set()
         else:
             self._tell("")
+
+    def _ask(self) -> None:
+        """Asks the one that answered last, then the others."""
+        failure: MillstreamError | None = None
+        for url in list(self._managers):
+            try:
+                self._client.ask("POST", url + Join.PATH, self._joining())
+            except MillstreamError as error:
+                refused = isinstance(error, RefusedError) and error.code == "superseded"
+                if not refused and not isinstance(error, AwayError):
+                    raise
+                failure = failure if isinstance(failure, RefusedError) else error
+                self._managers.append(self._managers.pop(0))
+            else:
+                return
+        if failure is not None:
+            raise failure
 
     def _tell(self, text: str) -> None:
         if text != self._told and text:

@@ -6,7 +6,7 @@ the answer too; processors pause and come back at other addresses. A run is a fu
 Nothing here judges: the tests do (tests/sim/managed_checkers.py).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -58,6 +58,10 @@ class Trouble:
     pause_every_s: float = 0.0
     down_s: float = 3.0  # mean
     elsewhere: float = 0.3  # of a killed processor coming back at another address
+    part_every_s: float = 0.0  # the manager and some processors do not hear each other, or one
+    # of the two the other: a question is carried out, and its answer is lost
+    unheard: float = 0.0  # of a question between processors that is carried out: its answer is lost
+    skew_s: float = 0.0  # by how much a manager's clock may be wrong, another way in every life
 
 
 @dataclass(slots=True)
@@ -98,6 +102,15 @@ class Target(Protocol):
     def take(self, envelope: Envelope, told: Callable[[tuple[Reply, ...]], None]) -> None: ...
 
 
+class Nowhere:
+    """Takes nothing."""
+
+    up, url = False, ""
+
+    def take(self, envelope: Envelope, told: Any) -> None:
+        return None
+
+
 class ManagedCluster:
     """The world: implements `Surroundings` for its processors."""
 
@@ -128,6 +141,9 @@ class ManagedCluster:
         self._backup = self.state
         self._lives = 1  # of managers, each with a lineage of its own
         self.manager_up = True
+        self.skew_s = self.trouble.skew_s  # that of a clock that is right
+        self.deaf: dict[str, int] = {}  # processors that this manager does not hear: how often cut
+        self.mute: dict[str, int] = {}  # those that do not hear it
         self.messages = 0
         self.received: dict[str, dict[int, Rows]] = {}  # by query: what its subscriber has
         for name in names:
@@ -236,7 +252,7 @@ class ManagedCluster:
         """One event to the manager; its messages go out unless it dies before sending them."""
         if not self.manager_up:
             return
-        state, sends = step(self.state, event, self.kernel.now)
+        state, sends = step(self.state, event, self.kernel.now + self.skew_s)
         self.state = state  # the durable half is written before anything is sent
         chance = 0.02 if self.trouble.kill_manager_every_s and self._troubled else 0.0
         if chance and sends and self._random("manager").random() < chance:
@@ -246,7 +262,7 @@ class ManagedCluster:
             self._transmit(send)
 
     def _announce(self, name: str) -> None:
-        if self._reachable(name):
+        if self._reachable(name) and not self.deaf.get(name):
             with suppress(MillstreamError):
                 self.feed(Joined(self.processors[name].join()))
 
@@ -299,7 +315,7 @@ class ManagedCluster:
         )
 
         def arrive() -> None:
-            target = self.target(send.processor)
+            target = Nowhere() if self.mute.get(send.processor) else self.target(send.processor)
             if send.url != target.url or not target.up:
                 timer.cancel()
                 self.kernel.after(
@@ -311,7 +327,7 @@ class ManagedCluster:
                 target.take(send.envelope, told)
 
         def told(replies: tuple[Reply, ...]) -> None:
-            if not self._lost():
+            if not self._lost() and not self.deaf.get(send.processor):
                 self.kernel.after(self._delay(), lambda: answer(replies))
 
         def answer(replies: tuple[Reply, ...]) -> None:
@@ -326,7 +342,7 @@ class ManagedCluster:
 
     def target(self, name: str) -> Target:
         """Who takes messages under a name."""
-        return self.processors.get(name) or self.dead[name]
+        return self.processors.get(name) or self.dead.get(name) or Nowhere()
 
     def _give_up(self, life: int, send: Send, why: str) -> None:
         if self.manager_up and self.state.epoch == life:
@@ -377,6 +393,7 @@ class ManagedCluster:
 
         def back() -> None:
             self.state = started_again(self.state, self._life())
+            self._set_clock()
             self.manager_up = True
             self.feed(Tick())
 
@@ -392,6 +409,7 @@ class ManagedCluster:
 
         def back() -> None:
             self.state = started_again(old, self._life()) if restored else fresh
+            self._set_clock()
             self.manager_up = True
             self.feed(Tick())
 
@@ -400,6 +418,28 @@ class ManagedCluster:
     def _life(self) -> str:
         self._lives += 1
         return f"m{self._lives}"
+
+    def _set_clock(self) -> None:
+        if self.trouble.skew_s and self._troubled:
+            most_s = self.trouble.skew_s
+            self.skew_s = most_s + self._random("skew").uniform(-most_s, most_s)
+
+    def part(self, names: Sequence[str], seconds: float, *, there: bool, back: bool) -> None:
+        """For a while some do not hear the manager, or it does not hear them, or both."""
+        sides = [side for side, cut in ((self.mute, there), (self.deaf, back)) if cut]
+
+        def change(by: int) -> None:
+            for side in sides:
+                for name in names:
+                    side[name] = side.get(name, 0) + by
+
+        change(1)
+        self.kernel.after(seconds, partial(change, -1))
+
+    def unheard(self) -> bool:
+        """Whether an answer between processors is lost now."""
+        chance = self.trouble.unheard if self._troubled else 0.0
+        return bool(chance) and self._random("unheard").random() < chance
 
     def back_up(self) -> None:
         """Keeps what the manager's home has now, for `burn_manager`."""
@@ -442,6 +482,12 @@ class ManagedCluster:
             self.kernel.at(at, partial(self.burn_manager, down, restored=restored))
             if chance.random() < 0.5:
                 self.kernel.at(at, self.back_up)
+        for at in _times(chance, trouble.part_every_s, trouble.until_s):
+            some = chance.sample(names, chance.randint(1, len(names))) if names else []
+            there = chance.random() < 0.7
+            back, down = not there or chance.random() < 0.6, chance.choice((2.0, 6.0, 15.0))
+            cut = partial(self.part, some, down, there=there, back=back)
+            self.kernel.at(at, cut)
         pauses = trouble.pause_every_s if names else 0.0
         for at in _times(chance, pauses, trouble.until_s):
             name, down = chance.choice(names), chance.expovariate(1 / trouble.down_s)

@@ -16,7 +16,7 @@ from millstream.control.protocol.commands import HOME_TAKEN
 from millstream.core.errors import AwayError, MillstreamError, RefusedError
 from millstream.engine.processor import Processor
 from millstream.engine.sources.push_source import PushSource
-from millstream.sim.managed.managed_cluster import ManagedCluster
+from millstream.sim.managed.managed_cluster import ManagedCluster, Nowhere
 from millstream.sim.managed.virtual_processor import Rows, VirtualProcessor
 
 PUSH_S = 0.7
@@ -43,7 +43,7 @@ class ReplicatedCluster(ManagedCluster):
     def target(self, name: str) -> Any:
         known = self.processors.get(name)
         if known is None or name in self.cut_off:
-            return _Nowhere()
+            return Nowhere()
         return known
 
     def follow(self, owner: str) -> None:
@@ -211,12 +211,3 @@ class ReplicatedCluster(ManagedCluster):
         for ghost in self.ghosts:
             ghost.close()
         super().close()
-
-
-class _Nowhere:
-    """Takes nothing."""
-
-    up, url = False, ""
-
-    def take(self, envelope: Any, told: Any) -> None:
-        return None

@@ -52,6 +52,9 @@ class Surroundings(Protocol):
     def peer(self, me: str, url: str) -> Processor:
         """The processor at an address; raises AwayError where it cannot be reached from here."""
 
+    def unheard(self) -> bool:
+        """Whether the answer of somebody who did as asked gets lost."""
+
     def gap(self, what: str) -> None:
         """Called when a copy cannot go on."""
 
@@ -161,9 +164,12 @@ class VirtualProcessor:
         def ask(question: Callable[[Processor], Any]) -> Any:
             other = self._reached(url)
             try:
-                return question(other)
+                answer = question(other)
             finally:
                 other.log.demand()  # nothing is told that could be undone, a refusal neither
+            if self.around.unheard():
+                raise AwayError(f"no answer came from {url}")
+            return answer
 
         return ask
 

@@ -98,6 +98,19 @@ def manager(
             min=0, help="Seconds of silence after which a replica takes over; 0: when told."
         ),
     ] = 15.0,
+    processors_min: Annotated[
+        int, typer.Option(min=1, help="At least so many processors, where --processors-max is set.")
+    ] = 1,
+    processors_max: Annotated[
+        int,
+        typer.Option(min=0, help="At most so many: says how many are wanted. 0: leaves it to you."),
+    ] = 0,
+    grow_after: Annotated[
+        float, typer.Option(min=0, help="Seconds that one must be full before another is wanted.")
+    ] = 20.0,
+    shrink_after: Annotated[
+        float, typer.Option(min=0, help="Seconds that fewer must be enough before one may leave.")
+    ] = 120.0,
     above: Annotated[
         str | None, typer.Option(metavar="URL", help="A manager above: be a processor of it.")
     ] = None,
@@ -105,6 +118,14 @@ def manager(
         str | None,
         typer.Option(
             metavar="URL", help="A member of a cluster without a manager: take over what runs."
+        ),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="MILLSTREAM_STORE",
+            help="PostgreSQL instead of a file: managers that share it stand by for each other.",
         ),
     ] = None,
     name: Annotated[str, typer.Option("--id", help="Its id for the manager above.")] = "manager",
@@ -133,6 +154,7 @@ def manager(
     from millstream.control.manager.decisions import SQPR  # noqa: PLC0415
     from millstream.control.manager.state import Settings  # noqa: PLC0415
     from millstream.decide.balance.redistribution import Parameters  # noqa: PLC0415
+    from millstream.decide.balance.scaling import Bounds  # noqa: PLC0415
     from millstream.decide.place.patterns import DEFAULT_PATTERN  # noqa: PLC0415
     from millstream.edge.manager.app import ManagerServer  # noqa: PLC0415
     from millstream.edge.manager.settings import (  # noqa: PLC0415
@@ -153,6 +175,7 @@ def manager(
         name=name,
         above=above,
         join=join,
+        store=store,
         deciding=changed(
             Settings(
                 placer=placer or (SQPR if pattern is None else "pattern"),
@@ -170,6 +193,12 @@ def manager(
                 silent_after_s=max(3 * beat, 6.0),
                 replicas=replicas,
                 lost_after_s=lost_after,
+                bounds=Bounds(
+                    processors_min if processors_max else 0,
+                    processors_max,
+                    grow_after,
+                    shrink_after,
+                ),
             ),
             {
                 "moves_max": moves_max,

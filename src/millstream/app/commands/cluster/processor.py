@@ -42,7 +42,8 @@ def register(app: typer.Typer) -> None:
 def processor(
     home: Annotated[Path, typer.Option(help="Folder of its ledger and segments; made if missing.")],
     manager: Annotated[
-        str | None, typer.Option(help="URL of the manager; it also goes on without one.")
+        str | None,
+        typer.Option(help="URL of the manager, or URL,URL; it also goes on without one."),
     ] = None,
     spark: Annotated[str, typer.Option(help="Spark master of its session.")] = "local[2]",
     heap: Annotated[str, typer.Option(help="Heap of its Spark driver.")] = "1g",

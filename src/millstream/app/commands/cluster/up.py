@@ -15,6 +15,7 @@ import typer
 from millstream.app.commands.cluster.credentials import private_home
 from millstream.app.commands.cluster.token import link_to
 from millstream.app.config import load_job
+from millstream.core.errors import UsageError
 
 WATCH_S = 0.5
 
@@ -28,6 +29,20 @@ def up(
         Path | None, typer.Argument(help="A job file whose queries are submitted at once.")
     ] = None,
     processors: Annotated[int, typer.Option(min=1, max=64, help="How many processors.")] = 2,
+    least: Annotated[
+        int | None,
+        typer.Option("--min", min=1, max=64, help="At least so many, by load up to --max."),
+    ] = None,
+    most: Annotated[
+        int | None,
+        typer.Option("--max", min=1, max=64, help="At most so many, added and ended by load."),
+    ] = None,
+    grow_after: Annotated[
+        float, typer.Option(min=0, help="Seconds that one must be full before another is started.")
+    ] = 20.0,
+    shrink_after: Annotated[
+        float, typer.Option(min=0, help="Seconds that fewer must be enough before one ends.")
+    ] = 120.0,
     home: Annotated[Path, typer.Option(help="Folder of all homes; found again later.")] = Path(
         "millstream-cluster"
     ),
@@ -60,6 +75,16 @@ def up(
     from millstream.edge.peers.local_cluster import LocalCluster, submit_job  # noqa: PLC0415
 
     wanted = load_job(job) if job is not None else None
+    bounds: tuple[str, ...] = ()
+    if most is not None or least is not None:
+        processors = least or min(processors, most or processors)
+        most = max(processors, most or processors)
+        if least is not None and least > most:
+            raise UsageError(f"--min {least} is above --max {most}")
+        bounds = (
+            "--processors-min", str(processors), "--processors-max", str(most),
+            "--grow-after", str(grow_after), "--shrink-after", str(shrink_after),
+        )  # fmt: skip
     signals: list[int] = []  # no event: a handler may interrupt whoever holds its lock
     for wished in (signal.SIGINT, signal.SIGTERM):
         signal.signal(wished, lambda number, _: signals.append(number))
@@ -70,19 +95,22 @@ def up(
     private_home(home)
     pages = KeptPort(ui_port)
     options = (
+        *bounds,
         *(("--pattern", pattern) if pattern else ()),
         *(("--replicas", str(replicas)) if replicas > 1 else ()),
         *(("--ui-at", str(pages.number)) if ui else ()),
     )
     cluster = LocalCluster(
-        home, processors, port=port, spark=spark, heap=heap, manager_options=options, say=say,
+        home, processors, most=most or 0, port=port, spark=spark, heap=heap,
+        manager_options=options, say=say,
         processor_options=[
             "--step-seconds", f"{step_seconds:g}",
             *(w for one in allow_folder or () for w in ("--allow-folder", str(one.absolute()))),
         ],
     )  # fmt: skip
     try:
-        say(f"starting a manager and {processors} processors in {cluster.folder}")
+        count = len(cluster.processors)
+        say(f"starting a manager and {count} processors in {cluster.folder}")
         cluster.start()
         told = cluster.describe()
         if ui:
@@ -103,6 +131,8 @@ def up(
                 say(f"query {query['name']} is {query['state']}")
         while not signals:
             cluster.watch()
+            if bounds:
+                cluster.scale()
             time.sleep(WATCH_S)
         say("stopping")
     finally:

@@ -6,23 +6,14 @@ refused, and gives this life a lineage: processors tell by it who gave them what
 has a seal as a ledger has: what is damaged, or has lost commits, is refused. Decides nothing.
 """
 
-import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
-from uuid import uuid4
 
-from millstream.control.manager.state import (
-    DURABLE,
-    LIVES_KEPT,
-    Decision,
-    ManagerState,
-    Settings,
-)
-from millstream.core.codec import from_json, to_json
-from millstream.core.errors import ResourceError, StateError, UsageError
+from millstream.control.manager.state import ManagerState, Settings
+from millstream.core.errors import ResourceError, StateError
+from millstream.edge.manager.memory.records import begun, between, read
 from millstream.store.integrity.seal import (
     SEAL,
     STORE,
@@ -34,12 +25,6 @@ from millstream.store.integrity.seal import (
     tables_of,
 )
 
-# What each durable table of the state holds.
-KINDS: Mapping[str, type[Any]] = {
-    kind: get_args(table)[1]
-    for kind, table in get_type_hints(ManagerState).items()
-    if kind in DURABLE
-}
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE records (kind TEXT, key TEXT, value TEXT, PRIMARY KEY (kind, key)) WITHOUT ROWID;
@@ -141,80 +126,32 @@ class ManagerStore:
 
     def load(self, settings: Settings) -> ManagerState:
         """The durable half as it was, under an epoch that was never used."""
-        epoch = int(self._meta("epoch", "0")) + 1
-        lives = (*json.loads(self._meta("lives", "[]")), self._meta("lineage", ""))
-        lives = tuple(life for life in lives if life)[-LIVES_KEPT:]
-        lineage, revision = uuid4().hex, int(self._meta("revision", "0"))
         with self._write():
             self._set_meta("version", str(VERSION))
-            self._set_meta("epoch", str(epoch))
-            self._set_meta("lineage", lineage)
-            self._set_meta("lives", json.dumps(lives))
-        tables: dict[str, Any] = {kind: {} for kind in KINDS}
-        decisions: list[Decision] = []
-        for kind, key, value in self._db.execute("SELECT kind, key, value FROM records"):
-            try:
-                if kind == "decisions":
-                    decisions.append(from_json(Decision, json.loads(value)))
-                elif kind in KINDS:
-                    tables[kind][key] = from_json(KINDS[kind], json.loads(value))
-            except (UsageError, ValueError) as error:
-                raise StateError(
-                    f"{self._path} has a broken record: {kind} {key}",
-                    detail=str(error),
-                    hint=f"{STORE.kept}, {STORE.otherwise}",
-                ) from None
-        order = json.loads(self._meta("order", "{}"))
-        for kind, keys in order.items():  # the order of arrival is part of the meaning
-            known = tables[kind]
-            tables[kind] = {k: known[k] for k in [*keys, *known] if k in known}
-        decisions.sort(key=lambda d: d.number)
-        counter = max([int(self._meta("counter", "0")), *(d.number for d in decisions)])
-        return ManagerState(
-            epoch=epoch,
-            lineage=lineage,
-            lives=lives,
-            revision=revision,
-            loaded=revision,
-            settings=settings,
-            **tables,
-            decisions=tuple(decisions),
-            counter=counter,
-        )
+            for key, value in begun(self._words()).items():
+                self._set_meta(key, value)
+        rows = self._db.execute("SELECT kind, key, value FROM records")
+        hint = f"{STORE.kept}, {STORE.otherwise}"
+        return read(self._words(), rows, settings, place=str(self._path), hint=hint)
 
     def save(self, before: ManagerState, after: ManagerState) -> None:
         """Writes what has changed between two states."""
-        changes: list[tuple[str, str, Any]] = []
-        for kind in DURABLE:
-            changes += _changes(kind, getattr(before, kind), getattr(after, kind))
-        if after.decisions is not before.decisions:
-            old = {str(d.number): d for d in before.decisions}
-            new = {str(d.number): d for d in after.decisions}
-            changes += _changes("decisions", old, new)
-        life = (after.epoch, after.lineage)
-        taken = life != (before.epoch, before.lineage)
-        if not changes and after.counter == before.counter and not taken:
+        changes = between(before, after)
+        if changes is None:
             return
         with self._write():
-            for kind, key, record in changes:
+            for kind, key, record in changes.records:
                 if record is None:
                     self._db.execute("DELETE FROM records WHERE kind = ? AND key = ?", (kind, key))
                 else:
                     self._db.execute(
-                        "INSERT OR REPLACE INTO records VALUES (?, ?, ?)",
-                        (kind, key, json.dumps(to_json(record))),
+                        "INSERT OR REPLACE INTO records VALUES (?, ?, ?)", (kind, key, record)
                     )
-            if taken:
-                self._set_meta("epoch", str(after.epoch))
-                self._set_meta("lineage", after.lineage)
-                self._set_meta("lives", json.dumps(after.lives))
-            if after.revision != before.revision:
-                self._set_meta("revision", str(after.revision))
-            if after.counter != before.counter:
-                self._set_meta("counter", str(after.counter))
-            if {kind for kind, _, _ in changes} & {"queries", "moves"}:
-                order = {"queries": list(after.queries), "moves": list(after.moves)}
-                self._set_meta("order", json.dumps(order))
+            for word, value in changes.words.items():
+                self._set_meta(word, value)
+
+    def _words(self) -> dict[str, str]:
+        return {str(key): str(value) for key, value in self._db.execute("SELECT * FROM meta")}
 
     def _meta(self, key: str, otherwise: str) -> str:
         row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
@@ -222,12 +159,3 @@ class ManagerStore:
 
     def _set_meta(self, key: str, value: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-
-
-def _changes(
-    kind: str, before: Mapping[str, Any], after: Mapping[str, Any]
-) -> list[tuple[str, str, Any]]:
-    if before is after:
-        return []
-    found = [(kind, k, v) for k, v in after.items() if before.get(k) is not v]
-    return found + [(kind, k, None) for k in before if k not in after]
