@@ -8,6 +8,7 @@ messages: the next process opens the home as it was left.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from io import IOBase
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -168,6 +169,8 @@ class VirtualProcessor:
             finally:
                 other.log.demand()  # nothing is told that could be undone, a refusal neither
             if self.around.unheard():
+                if isinstance(answer, IOBase):
+                    answer.close()
                 raise AwayError(f"no answer came from {url}")
             return answer
 
