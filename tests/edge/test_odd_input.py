@@ -154,6 +154,29 @@ def test_news_that_cannot_be_is_refused(processor: ProcessorServer, news: dict[s
     assert httpx.post(f"{processor.url}/control", json=good).json() == {"replies": [{"ok": {}}]}
 
 
+def test_a_text_that_meets_a_fault_stops_nobody_else(
+    processor: ProcessorServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others come in the same message, which was answered 500 and sent again for ever."""
+    compiler: Any = processor.processor.engine.plane.compiler
+    compile_text = compiler.compile
+
+    def compiled(cql: str, *rest: Any) -> Any:
+        if cql == "9":
+            raise ZeroDivisionError("a fault of somebody's")
+        return compile_text(cql, *rest)
+
+    monkeypatch.setattr(compiler, "compile", compiled)
+    texts = [{"do": "compile", "cql": cql} for cql in ("9", "1")]
+    body = {"epoch": 1, "number": 1, "to": "p0", "messages": texts}
+    answer = httpx.post(f"{processor.url}/control", json=body, timeout=30)
+    assert answer.status_code == 200, answer.text
+    evil, good = answer.json()["replies"]
+    assert evil["error"]["code"] == "failed"
+    assert "ZeroDivisionError: a fault of somebody's" in evil["error"]["detail"]
+    assert "error" not in good
+
+
 def test_a_processor_answers_while_a_command_takes_long(processor: ProcessorServer) -> None:
     """A later message waits for the one before it, and nobody else waits for either."""
     sealing, sealed = threading.Event(), threading.Event()

@@ -60,7 +60,7 @@ from millstream.control.protocol.replies import (
     Reported,
     StreamMark,
 )
-from millstream.core.errors import MillstreamError, UsageError
+from millstream.core.errors import InternalError, MillstreamError, UsageError
 from millstream.decide.schedule.settings import ScheduleSettings
 from millstream.edge.http.access import refusal
 from millstream.edge.processor.engine_records import (
@@ -73,6 +73,7 @@ from millstream.edge.telemetry.spans import command_span
 from millstream.engine.sources.entrances import TABLE, definition_of, keep_table
 from millstream.language.plan.nodes import sources_of
 from millstream.language.share.dataflow import base_stream
+from millstream.store.machine_failures import first_line
 from millstream.store.moves.old_owner import not_under_way
 from millstream.store.moves.records import Place
 
@@ -89,6 +90,7 @@ LED_BY = "led_by"  # ... lineage and revision of the manager that last changed s
 EPOCH_FIRST_MAX = 10**9  # of a manager that was never heard before
 EPOCH_STEP_MAX = 10**6  # that a manager's epoch may grow at once: one message is not the end
 OTHERS_MAX = 8
+OF_TEXTS = (Compile, Host, Declare)  # what clients have written is in them
 NO_LINEAGE = "-"  # of who asks and leads nobody
 
 
@@ -226,11 +228,24 @@ class ConnectionManager:
             self._last, self._leader = (epoch, number), envelope.lineage
 
     def tried(self, command: Message) -> Reply:
-        """Carries one command out; a refusal is a reply."""
+        """Carries one command out; a refusal is a reply.
+
+        A text that meets a fault of ours, or of Spark's, stops only what was asked with it: others
+        come in the same message, and it would be sent again and again.
+        """
         try:
             return self.perform(command)
         except MillstreamError as error:
             return refusal(error)
+        except Exception as error:
+            machine = self.processor.engine.plane.machine
+            gone = machine is not None and machine.gone() is not None
+            if gone or not isinstance(command, OF_TEXTS):
+                raise
+            told = f"{type(error).__name__}: {first_line(error)}"
+            self.parts.statistics.notice(f"error: a {command.do} has failed: {told}")
+            hint = "a fault of ours: please report it with the text"
+            return refusal(InternalError("the text cannot be used here", detail=told, hint=hint))
 
     # -- commands -------------------------------------------------------------------------------
 
