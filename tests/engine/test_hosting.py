@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from millstream.core.errors import UsageError
 from millstream.engine.culprits import Culprit
 from millstream.engine.engine import Engine
 from millstream.engine.ports import CompiledQuery, Step
@@ -111,4 +112,36 @@ def test_a_query_that_failed_for_good_keeps_its_result_and_no_operator(tmp_path:
     assert values(again, "bad") == [11]
     again.drop_query("bad")
     assert again.ledger.stream("s:a+1") is None
+    again.close()
+
+
+def test_a_text_that_means_nothing_any_more_stops_its_own_query(tmp_path: Path) -> None:
+    """As after an upgrade that has lost a function: the process begins, and the others go on."""
+    engine = opened(tmp_path)
+    engine.add_query("bad", "1+2", from_beginning=True)
+    engine.add_query("good", "1+5", from_beginning=True)
+    fed(engine, [(1, 10)])
+    engine.close()
+
+    def forgetful(cql: str) -> CompiledQuery:
+        if cql == "1+2":
+            raise UsageError("unknown function f")
+        return compiled(cql)
+
+    again = Engine(tmp_path, PlainPlane(forgetful, compute))
+    said: list[str] = []
+    again.on_notice.append(said.append)
+    again.add_stream(STREAM)
+    again.hosting.restore()
+    row = again.ledger.query("bad")
+    assert row is not None
+    assert (row["state"], "unknown function f" in row["reason"]) == ("failed", True)
+    assert "query bad has failed" in said[0]
+    assert "unknown function f" in again.hosting.texts()["bad"].failed
+    fed(again, [(2, 20)])
+    assert values(again, "good") == [16, 26]
+    again.hosting.unhost("bad", again.hosting.texts()["bad"].operators)
+    assert "bad" not in again.hosting.texts()
+    fed(again, [(3, 30)])
+    assert values(again, "good") == [16, 26, 36]
     again.close()

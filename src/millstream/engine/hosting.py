@@ -61,10 +61,17 @@ class Hosting(Entrances):
         self._catalog = flow.catalog  # that they were compiled with
 
     def restore(self) -> None:
-        """Everything again as the ledger has it."""
+        """Everything again as the ledger has it. A text that means nothing any more (a function
+        that is gone, or may not be called by now) stops its own query."""
         self.restore_streams()
         for text in self.texts().values():
-            self.run(text)
+            try:
+                self.run(text)
+            except UsageError as error:
+                reason = f"its text cannot be read any more: {error.message}"
+                with self.ledger.transaction():
+                    self.ledger.set_query_state(text.query, "failed", reason)
+                self.engine.notice(f"error: query {text.query} has failed: {reason}")
 
     # -- operators ------------------------------------------------------------------------------
 
