@@ -46,6 +46,7 @@ DOORS = {
     "confluent_kafka": ("engine", "store"),  # topics as sources, topics as targets
     "psycopg": ("store", "edge"),  # tables as targets, what managers share
     "deltalake": ("store",),
+    "pyiceberg": ("store",),
     "selenium": (),
     "duckdb": (),
 }

@@ -17,6 +17,7 @@ EXTRAS = {
     "prompt_toolkit": "shell",
     "psycopg": "postgres",
     "deltalake": "delta",
+    "pyiceberg": "iceberg",
     "confluent_kafka": "kafka",
     "paho": "mqtt",
     "nats": "nats",

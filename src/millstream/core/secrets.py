@@ -14,7 +14,7 @@ from typing import Any
 from millstream.core.errors import UsageError
 
 REFERENCES = ("env:", "file:")
-NOT_REFERRED = ("path",)  # Spark itself writes file: in front of paths
+NOT_REFERRED = ("path", "warehouse")  # places, which may be written as file:
 HIDDEN = "(hidden)"
 SECRET_BYTES_MAX = 1 << 16
 _TELLING = re.compile(

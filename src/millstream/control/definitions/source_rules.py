@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from millstream.control.definitions.versioned_table import KINDS as VERSIONED
 from millstream.core.errors import UsageError
 from millstream.core.secrets import refers
 
@@ -63,9 +64,11 @@ class SourceRules:
         kind, options = table.get("source", "file"), table.get("options", {})
         if kind == "spark":
             self._check_format(name, str(table.get("format")))
-        if kind in ("kafka", "mqtt", "nats", "postgres"):
+        if kind in ("kafka", "mqtt", "nats", "postgres", *VERSIONED):
             self._check_format(name, str(kind))
-        if kind == "reference" and "table" in table:
+        if kind == "reference" and table.get("format") in VERSIONED:
+            self._check_format(name, str(table["format"]))
+        elif kind == "reference" and "table" in table:
             self._check_format(name, "postgres")
         for option, value in options.items() if isinstance(options, Mapping) else ():
             self._check_option(name, str(option), value)

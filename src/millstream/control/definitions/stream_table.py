@@ -18,6 +18,8 @@ from millstream.control.definitions.database_table import as_changes, database_s
 from millstream.control.definitions.reference_table import FILES_HINT, as_reference
 from millstream.control.definitions.reference_table import with_own as with_versions
 from millstream.control.definitions.replicas import REPLICAS_HINT, replicas_problem
+from millstream.control.definitions.versioned_table import KINDS as VERSIONED
+from millstream.control.definitions.versioned_table import PLACES, versioned_source
 from millstream.core.durations import microseconds
 from millstream.core.errors import UsageError
 from millstream.core.suggestions import did_you_mean
@@ -30,11 +32,15 @@ from millstream.language.plan.schema import Field
 KEYS = (
     "path", "format", "options", "columns", "time", "lateness", "idle", "max_ahead", "retain",
     "source", "rate", "follow", "trigger", "separator", "encoding", "header", "topic", "start",
-    "key", "op", "envelope", "table", "replicas",
+    "key", "op", "envelope", "table", "version", "replicas",
 )  # fmt: skip
 # Keys of the table for options of Spark's readers, by the name that Spark has for them.
 SHORT_OPTIONS = {"separator": "sep", "encoding": "encoding", "header": "header"}
-SOURCES = ("file", "spark", "kafka", "mqtt", "nats", DATABASE, "http", "push", RULES, REFERENCE)
+SOURCES = (
+    "file", "spark", "kafka", "mqtt", "nats", DATABASE, *VERSIONED, "http", "push", RULES,
+    REFERENCE,
+)  # fmt: skip
+TABLES = (DATABASE, *VERSIONED)  # whose rows are changes with the time of their commit
 RATE_MAX = 1e12  # rows a second: beyond any disk, and rows due since the start remain countable
 TRIGGERS = ("available_now",)
 STARTS = ("earliest", "latest")  # of a topic whose messages the broker keeps
@@ -87,7 +93,7 @@ def table_of(definition: StreamDefinition) -> dict[str, Any]:
         "time": definition.time,
         **source,
     }
-    if source.get("source") in ("spark", DATABASE, REFERENCE, *BROKERS):
+    if source.get("source") in ("spark", *TABLES, REFERENCE, *BROKERS):
         table["options"] = dict(source.get("options", {}))
     for key, length in (
         ("lateness", definition.lateness_us),
@@ -129,13 +135,13 @@ class StreamReader:
                     hint = f"options = {{ {key} = {_toml(value)} }}"
                 self._note((key,), f"unknown key {key}{near}", hint, value=False)
         kind = self._source_kind()
-        if kind == DATABASE:
+        if kind in TABLES:
             self.table = as_changes(self.table)
         elif kind == REFERENCE:
             self.table = as_reference(self.table, self._note)
         source = self._source(kind)
         columns = self._columns(kind, source)
-        if columns is not None and kind == DATABASE:
+        if columns is not None and kind in TABLES:
             columns = with_own(columns)
         elif columns is not None and kind == REFERENCE:
             columns = with_versions(columns, self._note)
@@ -225,22 +231,42 @@ class StreamReader:
             source |= self._broker_source(kind, options)
         elif kind == DATABASE:
             source |= database_source(self.table, options, self._note) | self._trigger()
+        elif kind in VERSIONED:
+            source |= self._versioned(kind, options) | self._trigger()
+        elif kind == REFERENCE and (of := self._versioned_reference()):
+            source |= {"format": of} | self._versioned(of, options)
         elif kind == REFERENCE and "path" not in self.table:
             source |= database_source(self.table, options, self._note)
         elif kind in (RULES, REFERENCE) and "path" in self.table:
             source |= self._row_file(format_)
         for key, kinds in (
-            ("trigger", ("spark", *REPLAYED, DATABASE)), ("topic", BROKERS), ("start", REPLAYED),
-            ("table", (DATABASE, REFERENCE)),
+            ("trigger", ("spark", *REPLAYED, *TABLES)), ("topic", BROKERS), ("start", REPLAYED),
+            ("table", (DATABASE, "iceberg", REFERENCE)), ("version", VERSIONED),
         ):  # fmt: skip
             if kind not in kinds and key in self.table:
                 self._note((key,), f"{key} is for sources {_listed(tuple(kinds))}", value=False)
-        if kind not in ("file", RULES, REFERENCE) and "path" in self.table:
+        if kind not in ("file", "delta", RULES, REFERENCE) and "path" in self.table:
             if kind == "spark":
                 source["options"] = {**options, "path": str(self.base / str(self.table["path"]))}
             else:
                 self._note(("path",), f"a stream of source {kind} has no path", value=False)
         return source
+
+    def _versioned(self, kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        if kind == self.table.get("source") and "format" in self.table:
+            told = f"a stream of source {kind} has no format"
+            self._note(("format",), told, "remove it", value=False)
+        return versioned_source(kind, self.table, options, self.base, self._note)
+
+    def _versioned_reference(self) -> str:
+        """The kind of table with versions that a reference table is of; empty for others."""
+        named = str(self.table.get("format", ""))
+        if named in VERSIONED and PLACES[named] in self.table:
+            return named
+        path = self.table.get("path")
+        if isinstance(path, str) and (self.base / path / "_delta_log").is_dir():
+            return "delta"
+        return ""
 
     def _row_file(self, format_: str | None) -> dict[str, Any]:
         """One file, read again whenever it changes."""

@@ -28,7 +28,9 @@ from millstream.store.moves.records import Place, SourceRecord, StateRecord, as_
 from millstream.store.moves.transfer import RefusedError
 
 TABLE = "table:"  # where the ledger keeps each declaration as it was told
-SOURCE_KEYS = ("path", "format", "options", "rate", "follow", "trigger")
+SOURCE_KEYS = (
+    "path", "format", "options", "rate", "follow", "trigger", "topic", "start", "table", "version",
+)  # fmt: skip
 STAY = {  # kinds of sources that cannot move, and what keeps them
     "spark": "the checkpoint of its Spark source lies there",
     "system": "it tells of that processor itself",

@@ -22,6 +22,7 @@ from millstream.engine.sources.system_rows import about_the_system, posted_rows
 from millstream.engine.sources.system_source import SystemSource
 from millstream.engine.sources.tables.postgres_source import PostgresSource
 from millstream.engine.sources.tables.reference_source import ReferenceSource
+from millstream.engine.sources.tables.versioned_source import DeltaSource, IcebergSource
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.store.arrivals.appending import Appender
 
@@ -71,7 +72,7 @@ def _broker(kind: type[BrokerSource]) -> Callable[[Opening], Opened]:
     return opened
 
 
-for _kind in (KafkaSource, MqttSource, NatsSource, PostgresSource):
+for _kind in (KafkaSource, MqttSource, NatsSource, PostgresSource, DeltaSource, IcebergSource):
     SOURCES.add(_kind.kind, _broker(_kind))
 
 

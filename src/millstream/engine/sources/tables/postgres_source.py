@@ -9,7 +9,6 @@ import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +16,8 @@ import pyarrow as pa
 from millstream.core.errors import MillstreamError
 from millstream.core.secrets import without_secrets
 from millstream.engine.ports import RowParser, SourceSetting
-from millstream.engine.sources.broker_source import CONGESTED_S, BrokerSource
+from millstream.engine.sources.broker_source import CONGESTED_S
+from millstream.engine.sources.tables.table_source import TableSource
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.store.arrivals.appending import Appender
 from millstream.store.arrivals.postgres.messages import (
@@ -33,11 +33,10 @@ from millstream.store.arrivals.postgres.values import value_of
 
 POLL_S = 0.25
 NOTE_S = 10.0  # between two notes of a log in which nothing is for us
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NAME_LENGTH_MAX = 63  # of anything in PostgreSQL
 
 
-class PostgresSource(BrokerSource):
+class PostgresSource(TableSource):
     """One table as a stream."""
 
     kind = "postgres"
@@ -52,10 +51,6 @@ class PostgresSource(BrokerSource):
         setting: SourceSetting,
     ) -> None:
         super().__init__(definition, appender, parse, setting)
-        self._finite = definition.source.get("trigger") == "available_now"
-        self._key = tuple(definition.source.get("key", ()))
-        self._types = {field.name: field.type for field in definition.columns}
-        self._table_columns: tuple[str, ...] = ()  # of those that are declared
         self._publication = str(self._options.get("publication", ""))
 
     # -- reading --------------------------------------------------------------------------------
@@ -76,14 +71,8 @@ class PostgresSource(BrokerSource):
             raise type(error)(error.message, detail=detail, hint=error.hint) from None
 
     def _check(self, log: TableLog) -> None:
-        own = [name for name in self._names if name not in self.of_message]
-        there = log.check(own, self._key, followed=not self._finite)
-        self._table_columns = tuple(own)
-        for name in (n for n in self.of_message if n in there):
-            self._setting.say(
-                f"stream {self.definition.name}: {name} is what a change says, "
-                f"not the column of that name in table {self._topic}"
-            )
+        there = log.check([*self._own_columns], self._key, followed=not self._finite)
+        self._say_hidden(there)
         self._gained.look(there)
 
     def _take_once(self, log: TableLog) -> None:
@@ -145,7 +134,7 @@ class PostgresSource(BrokerSource):
 
         def pieces() -> Iterator[pa.Table]:
             moment = position["committed"] = max(log.now_us(), self._not_before())
-            for page in log.snapshot(self._table_columns, snapshot):
+            for page in log.snapshot(self._own_columns, snapshot):
                 rows = [self._changed(Change(READ, row), moment, place) for row in page]
                 yield self._parsed(rows)
 
@@ -182,7 +171,7 @@ class PostgresSource(BrokerSource):
                 if isinstance(event, Begun):
                     moment = max(moment, event.committed_us)
                 elif isinstance(event, Columns):
-                    log.check_columns(self._table_columns, event.names)
+                    log.check_columns(self._own_columns, event.names)
                     self._gained.look(event.names)
                 elif isinstance(event, Change):
                     rows.append(self._changed(event, moment, ""))
@@ -199,42 +188,12 @@ class PostgresSource(BrokerSource):
         if whole:
             yield self._parsed(rows[:whole])
 
-    def _not_before(self) -> int:
-        """The least time of a change that is not late (called while nobody else appends).
-
-        Clocks of commits may go back a little, and streams that are ahead may have moved this one's
-        watermark while it was silent: a change of a table must not be lost for either.
-        """
-        position = self._position()
-        return max(int(position.get(k, 0)) for k in ("committed", "floor", "highest"))
-
     def _changed(self, change: Change, moment: int, place: str) -> dict[str, Any]:
         row = {
-            name: value_of(self._types[name], change.values.get(name))
-            for name in self._table_columns
+            name: value_of(self._types[name], change.values.get(name)) for name in self._own_columns
         }
         own = {"op": change.op, "committed": self._moment(moment), "lsn": place}
         return row | {name: value for name, value in own.items() if name in self._types}
-
-    def _moment(self, microseconds: int) -> Any:
-        """A text that is a time, or a number where the column wants a number."""
-        if not self._wants_time("committed"):
-            return microseconds
-        return (EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="microseconds")
-
-    def _parsed(self, rows: list[dict[str, Any]]) -> pa.Table:
-        return self._parse(rows, f"{self.kind} {self._topic}")
-
-    def _note(self, more: Mapping[str, Any]) -> None:
-        appender, stream = self.appender, self.appender.stream
-        with appender.lock, appender.ledger.transaction() as ledger:
-            ledger.set_ingest_position(stream, {**ledger.ingest_position(stream), **more})
-
-    def _trouble(self, words: str) -> MillstreamError:
-        return MillstreamError(
-            f"table {self._topic} of stream {self.definition.name} cannot be read", detail=words,
-            hint="see that the server runs and that the options are right: it is tried again",
-        )  # fmt: skip
 
 
 def _slot_name(stream: str) -> str:

@@ -1,4 +1,4 @@
-"""What a reference table holds now: the rows of a file, or of a table of PostgreSQL.
+"""What a reference table holds now: the rows of a file, of a table of PostgreSQL, Delta or Iceberg.
 
 A version is read whole or not at all. Nothing here knows which rows were there before.
 """
@@ -18,6 +18,8 @@ from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.change_data import values_of
 from millstream.store.arrivals.postgres.table_log import TableLog
 from millstream.store.arrivals.postgres.values import value_of
+from millstream.store.versioned.opening import VERSIONED
+from millstream.store.versioned.versions import refuse_missing
 
 ROWS_MAX = 1_000_000  # a table is compared in memory
 FILE_LOOK_S, TABLE_LOOK_S = 1.0, 10.0
@@ -38,6 +40,8 @@ class Origin(Protocol):
 
 
 def origin_of(definition: StreamDefinition) -> Origin:
+    if definition.source.get("format") in VERSIONED.names():
+        return VersionRows(definition)
     return FileRows(definition) if "path" in definition.source else TableRows(definition)
 
 
@@ -97,6 +101,35 @@ class FileRows:
             null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
         )  # fmt: skip
         return pa_csv.read_csv(self._path, convert_options=options)
+
+
+class VersionRows:
+    """A table with versions: the newest, read whole where it is another than before."""
+
+    look_s = FILE_LOOK_S
+
+    def __init__(self, definition: StreamDefinition) -> None:
+        name, source = definition.name, definition.source
+        written: Mapping[str, Any] = source.get("options", {})
+        self._names = [f.name for f in values_of(definition.columns)]
+        used = resolved(f"stream {name}", written)
+        self._table = VERSIONED.get(str(source["format"]))(source, written, used)
+        self._seen: tuple[str, int] | None = None
+
+    def changed(self) -> bool:
+        identity, version = self._table.look(), self._table.newest()
+        return self._seen != (identity, -1 if version is None else version.number)
+
+    def rows(self) -> list[dict[str, Any]]:
+        identity, version = self._table.look(), self._table.newest()
+        found: list[dict[str, Any]] = []
+        if version is not None:
+            refuse_missing(self._table, version, self._names)
+            for piece in self._table.rows(version, self._names):
+                found += piece.to_pylist()
+                _limited(found, self._table.place)
+        self._seen = identity, -1 if version is None else version.number
+        return found
 
 
 class TableRows:
