@@ -22,6 +22,8 @@ _TELLING = re.compile(
     re.IGNORECASE,
 )
 
+_IN_VALUE = re.compile(r"://[^/@\s]*:[^/@\s]+@|\bpassword\s*=", re.IGNORECASE)  # of an address
+
 
 def refers(option: str, value: object) -> bool:
     """Whether an option stands for a secret that lies elsewhere.
@@ -70,11 +72,19 @@ def masked(options: Mapping[str, Any]) -> dict[str, Any]:
 
     >>> masked({"kafka.password": "x", "kafka.Token": "env:T", "sep": ";"})
     {'kafka.password': '(hidden)', 'kafka.Token': 'env:T', 'sep': ';'}
+    >>> masked({"servers": "nats://me:hunter2@broker:4222", "path": "/data/me@home"})
+    {'servers': '(hidden)', 'path': '/data/me@home'}
     """
     return {
-        option: HIDDEN if _TELLING.search(option) and not refers(option, value) else value
+        option: HIDDEN if _secret(option, value) and not refers(option, value) else value
         for option, value in options.items()
     }
+
+
+def _secret(option: str, value: object) -> bool:
+    """Whether an option's name says so, or its value has a password in it."""
+    in_value = isinstance(value, str) and _IN_VALUE.search(value)
+    return bool(_TELLING.search(option) or in_value)
 
 
 def without_secrets(text: str, written: Mapping[str, Any], used: Mapping[str, Any]) -> str:
@@ -86,7 +96,7 @@ def without_secrets(text: str, written: Mapping[str, Any], used: Mapping[str, An
     secret = {
         str(value)
         for option, value in used.items()
-        if value != written.get(option) or _TELLING.search(option)
+        if value != written.get(option) or _secret(option, value)
     }
     for value in sorted(secret - {""}, key=len, reverse=True):
         text = text.replace(value, HIDDEN)
@@ -96,4 +106,5 @@ def without_secrets(text: str, written: Mapping[str, Any], used: Mapping[str, An
 def masked_table(table: Mapping[str, Any]) -> dict[str, Any]:
     """A stream's table as anybody may see it."""
     options = table.get("options")
-    return {**table, "options": masked(options)} if isinstance(options, Mapping) else dict(table)
+    told = {**table, "options": masked(options)} if isinstance(options, Mapping) else dict(table)
+    return {**told, **masked({"path": told["path"]})} if "path" in told else told
