@@ -1,6 +1,7 @@
 """Aggregates over the values themselves agree with DuckDB: any batches, alone or shared."""
 
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ COLUMNS = tuple(
     Column(name, type_)
     for name, type_ in (
         ("k", "string"), ("v", "int"), ("x", "double"), ("t", "string"), ("c", "boolean"),
+        ("m", "decimal(12,2)"),
     )
 )  # fmt: skip
 VALUES = {
@@ -25,10 +27,13 @@ VALUES = {
     "x": (0.5, -1.25, 3.0, 8.0, None),
     "t": ("p", "q", "r", "s", None),
     "c": (True, True, False, None),
+    "m": (Decimal("0.25"), Decimal("-7.10"), Decimal("12.00"), None),
 }
 # CQL, and the same in DuckDB over (ts_us, pos): rows in the order of time and position.
 AT = "ts_us, pos"
 AGGREGATES = {
+    "sum(m)": "sum(m)",
+    "round(CAST(avg(m) AS DOUBLE), 3)": "round(avg(m), 3)",
     "array_agg(t)": f"coalesce(list(t ORDER BY {AT}) FILTER (t IS NOT NULL), [])",
     "collect_list(v) FILTER (WHERE x > 0)":
         f"coalesce(list(v ORDER BY {AT}) FILTER (v IS NOT NULL AND x > 0), [])",

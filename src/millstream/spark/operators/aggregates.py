@@ -54,7 +54,7 @@ def parts_of(call: AggregateCall, order: str) -> list[Part]:
         case "avg":
             summed = f"CAST({value} AS DOUBLE)" if call.argument_type in _NUMBERS else value
             return [
-                Part(f"sum({summed}){only}", "sum({a})"),
+                Part(f"sum({summed}){only}", "sum({a})", _summed(call.argument_type)),
                 Part(f"count({value}){only}", "sum({a})"),
             ]
         case "min" | "max":
@@ -78,6 +78,15 @@ def parts_of(call: AggregateCall, order: str) -> list[Part]:
             raise UsageError(
                 f"unknown aggregate {call.function}", hint=f"one of {', '.join(FUNCTIONS)}"
             )
+
+
+def _summed(type_: str | None) -> str:
+    """A merged sum in the type of its parts: of decimals each sum would be ten digits wider, and
+    files of one stream have one type."""
+    if type_ is None or not type_.startswith("decimal("):
+        return "{a}"
+    precision, _, scale = type_.removeprefix("decimal(").removesuffix(")").partition(",")
+    return f"CAST({{a}} AS decimal({min(int(precision) + 10, 38)},{scale}))"
 
 
 def user_function(call: AggregateCall, part: str) -> str:
