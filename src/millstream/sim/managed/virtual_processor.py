@@ -8,7 +8,6 @@ messages: the next process opens the home as it was left.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from io import IOBase
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,6 +33,7 @@ from millstream.sim.managed.plain_plane import arrived, read
 from millstream.sim.managed.plan_plane import PlanPlane
 from millstream.store.moves.ownership import Copy, Owned
 from millstream.store.moves.records import Place
+from millstream.store.moves.transfer import FollowedByDigest
 from millstream.store.replicas.keeper import ReplicaKeeper
 from millstream.store.segments import Segment
 
@@ -169,7 +169,7 @@ class VirtualProcessor:
             finally:
                 other.log.demand()  # nothing is told that could be undone, a refusal neither
             if self.around.unheard():
-                if isinstance(answer, IOBase):
+                if isinstance(answer, FollowedByDigest):
                     answer.close()
                 raise AwayError(f"no answer came from {url}")
             return answer
