@@ -50,8 +50,10 @@ def join(turn: Turn, news: Join) -> None:
     same = known is not None and (known.epoch, known.url) == (news.epoch, news.url)
     draining = known.draining if known else False
     home = news.home or (known.home if known else "")
-    leaving_s = known.leaving_s if known else 0.0
-    record = Processor(news.id, news.url, news.epoch, news.properties, draining, home, leaving_s)
+    record = Processor(
+        news.id, news.url, news.epoch, news.properties, draining, home,
+        known.leaving_s if known else 0.0, known.untold if known else False,
+    )  # fmt: skip
     if record != known:
         turn.put(record)
     if same and news.id in turn.state.live and turn.state.live[news.id].state != "silent":

@@ -312,6 +312,11 @@ def _place(turn: Turn, query: Query) -> None:
         reason = f"operator {leaving[0]} of a dropped query is not gone yet{who}"
         turn.query(query.name, reason=reason)
         return
+    untold = [p for p in state.processors.values() if p.untold]
+    if untold:  # two who make one stream would be the end of it
+        who = f"processor {untold[0].id} has not said yet what it runs"
+        turn.query(query.name, reason=f"{who}: {WAYS.format(untold[0].id)}")
+        return
     used = {o for q in state.queries.values() for o in placed_operators(q)}
     meaning = query.meaning()
     asked = query.operators if meaning is None else (*query.operators, *meaning.part_ids)

@@ -76,6 +76,7 @@ class Processor:
     draining: bool = False  # gets nothing new, and gives away what it has
     home: str = ""  # tells homes under one id apart
     leaving_s: float = 0.0  # since when it is to end, because fewer are enough; 0: it is not
+    untold: bool = False  # it was silent when this manager learned: it may run what nobody else has
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,6 +251,7 @@ class Refusal:
     hint: Text = ""
     epoch: Count = 0
     other_s: Amount | None = None
+    outranks: bool = False  # of two managers that came to one epoch this one goes on, if followed
 
 
 Answer = (

@@ -46,7 +46,9 @@ def outdone(turn: Turn, processor: str, told: Refusal) -> None:
     """A processor has seen a later message: of another manager, or of what this one forgot."""
     state = turn.state
     lease_s = LEASE_BEATS * state.settings.beat_s
-    if told.other_s is not None and told.other_s < lease_s:
+    followers = (v for v in state.live.values() if v.state == "up")
+    tied = told.outranks and any(turn.now_s - v.heard_s < lease_s for v in followers)
+    if told.other_s is not None and told.other_s < lease_s and not tied:
         if not state.superseded:
             why = f"processor {processor} follows another manager, heard {told.other_s:.0f} s ago"
             turn.set(superseded=why)
@@ -116,6 +118,8 @@ def begin(turn: Turn) -> None:
 
 def learn(turn: Turn, processor: str, have: Inventory) -> bool:
     """Takes up what a processor has that another manager, or this one's lost memory, gave it."""
+    if turn.state.processors[processor].untold:
+        turn.put(replace(turn.state.processors[processor], untold=False))
     foreign = _foreign(turn.state, processor, have)
     if foreign and not turn.state.learning_until_s:
         begin(turn)
@@ -238,6 +242,8 @@ def advance(turn: Turn) -> bool:
     _learn_moves(turn)
     _place_the_rest(turn)
     for name, live in list(turn.state.live.items()):
+        if live.actual is None and name in turn.state.processors:
+            turn.put(replace(turn.state.processors[name], untold=True))
         if live.actual is not None:
             strays = reconciliation.reconcile(turn, name, live.actual)
             known = turn.state.outbox.get(name, ())

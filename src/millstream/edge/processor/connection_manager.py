@@ -187,9 +187,10 @@ class ConnectionManager:
     def _stale(self, envelope: Envelope) -> Refusal:
         others = [at for name, at in list(self._heard_from.items()) if name != envelope.lineage]
         ago = self.parts.clock() - max(others) if others else None
+        seen = self._seen()[0]
         return Refusal(
-            "stale", "a later message of a manager has been here", epoch=self._seen()[0],
-            other_s=ago,
+            "stale", "a later message of a manager has been here", epoch=seen, other_s=ago,
+            outranks=self._other(envelope) and envelope.lineage > self._leader,
         )  # fmt: skip
 
     @property
