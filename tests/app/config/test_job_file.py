@@ -166,7 +166,8 @@ def replaced(old: str, new: str) -> str:
 
 # text, line, column, words of the message, words of the hint
 MISTAKES: dict[str, tuple[str, int, int, str, str]] = {
-    "syntax": (GOOD.replace("[queries.errors]", "[queries.errors"), 9, 16, "expected", "TOML"),
+    "syntax": (GOOD.replace("[queries.errors]", "[queries.errors"), 9, 16, "is not closed",
+               "[queries.errors]"),
     "unclosed text": (GOOD.rstrip()[:-1], 10, 53, "not closed", "three quotes"),
     "section": (replaced("[queries.", "[querys."), 9, 2, "did you mean queries?", ""),
     "no queries": (GOOD.partition("[queries")[0], 1, 1, "the job has no queries", "cql"),
@@ -472,6 +473,34 @@ def test_quotes_that_are_missing_or_odd_are_told(
     (only,) = mistakes(folder, text)
     assert told in only.message
     assert hint in only.hint
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "told", "hint"),
+    [
+        ("header = true", "header = True", "written small", "header = true"),
+        ('"requests.tsv"', '"C:\\data\\requests.tsv"', "a backslash", r"'C:\data\requests.tsv'"),
+        ("[streams.requests]", "[streams.requests", "is not closed", "[streams.requests]"),
+        ('path     = "', 'path: "', "= between them", "requests.tsv"),
+        ('{ sep = "\\t", header = true }', "[ header = true ]", "in braces", "{ header = true }"),
+        ('path     = "', 'time = "at"\npath = "', "time is given twice", "keep one"),
+        ("[queries.errors]", "[queries.errors]\n[queries.errors]", "stands here again", "errors_2"),
+        ('{ sep = "\\t", header = true }', "{ header = true,\n}", "end on its line", "one line"),
+        ('cql = "', 'cql = """', "three quotes is not closed", "at its end"),
+        ("[streams.requests]", '{"streams": {}}', "looks like JSON", "TOML"),
+    ],
+)
+def test_what_is_spelt_as_elsewhere_is_told_with_toml_s_spelling(
+    folder: Path, right: str, wrong: str, told: str, hint: str
+) -> None:
+    first = mistakes(folder, replaced(right, wrong))[0]
+    assert told in first.message
+    assert hint in first.hint
+
+
+def test_a_job_file_may_begin_with_a_byte_order_mark(folder: Path) -> None:
+    (folder / "job.toml").write_text(GOOD, encoding="utf-8-sig")
+    assert load_job(folder / "job.toml").queries
 
 
 def test_mistakes_of_the_toml_and_of_the_job_are_told_together(folder: Path) -> None:

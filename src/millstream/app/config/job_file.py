@@ -114,7 +114,7 @@ def inspect_job(path: Path) -> tuple[Job | None, list[UsageError]]:
 
 def _inspected(path: Path) -> tuple[Job | None, list[UsageError]]:
     try:
-        text = path.read_bytes().decode("utf-8").replace("\r\n", "\n")
+        text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
         data, mended, syntax = parsed(text)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
@@ -122,7 +122,9 @@ def _inspected(path: Path) -> tuple[Job | None, list[UsageError]]:
         hint = "give the path of a job file (TOML)"
         return None, [UsageError(f"cannot read {path}: {reason}", hint=hint)]
     except UnicodeDecodeError as error:
-        return None, [UsageError(f"{path} is not UTF-8 text", detail=f"at byte {error.start}")]
+        hint = f"save it as UTF-8: iconv -f WINDOWS-1252 -t UTF-8 {path}"
+        detail = f"at byte {error.start}"
+        return None, [UsageError(f"{path} is not UTF-8 text", detail=detail, hint=hint)]
     except ValueError:  # Python reads no whole number of thousands of digits
         return None, [_endless_number(path, text)]
     wrong: list[UsageError] = [_syntax_error(path, text, mistake) for mistake in syntax]

@@ -14,6 +14,12 @@ TYPOGRAPHIC = "\u201c\u201d\u201e\u2018\u2019"
 UNCLOSED = "the text is not closed on its line"
 WHAT_TOML_IS = 'the file is TOML: [table], key = "text", key = 12, key = { a = "x" }'
 PAIR = re.compile(r"^(\s*[\w.\"-]+\s*=\s*)(.*?)(\s*)$")
+COLON = re.compile(r"^(\s*[\w.-]+)\s*:\s*(\S.*)$")
+TITLE = re.compile(r"^\s*(\[+[^\]#]*?)\s*(#.*)?$")  # of a table, not closed
+TWICE = re.compile(r"^(\s*\[.*?)(\]+)(.*)$")
+WORD = re.compile(r"\b(True|TRUE|False|FALSE)\b")
+PATH_TEXT = re.compile(r'"([^"\']*\\[^"\']*)"')
+LONG_TEXT = '"""'
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,8 @@ def parsed(text: str) -> tuple[dict[str, Any] | None, str, list[TomlMistake]]:
         try:
             return tomllib.loads(text), text, mistakes
         except tomllib.TOMLDecodeError as error:
+            if mistake := _endless(text, error):
+                return None, text, [*mistakes, mistake]
             line, column = _place(text, error)
             lines = text.split("\n")
             written = lines[line - 1] if line <= len(lines) else ""
@@ -61,6 +69,16 @@ def _place(text: str, error: tomllib.TOMLDecodeError) -> tuple[int, int]:
     return len(lines), len(lines[-1]) + 1
 
 
+def _endless(text: str, error: tomllib.TOMLDecodeError) -> TomlMistake | None:
+    """A text in three quotes that goes on to the end of the file: told where it begins."""
+    if text.count(LONG_TEXT) % 2 == 0 or not str(error).startswith("Unterminated string"):
+        return None
+    before = text[: text.rindex(LONG_TEXT)]
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+    hint = "three quotes at its end as well"
+    return TomlMistake(line, column, "the text in three quotes is not closed", hint)
+
+
 def _told(line: str, error: tomllib.TOMLDecodeError) -> tuple[tuple[str, str], str | None]:
     """What is wrong with a line and how to write it, and the line mended; None where nobody can."""
     found = PAIR.match(line)
@@ -76,8 +94,46 @@ def _told(line: str, error: tomllib.TOMLDecodeError) -> tuple[tuple[str, str], s
     if found and value and not re.match(r"[\"'\[{]", value) and _is_value_missing(error):
         mended = f'{key}"{bare}"'
         return (f"{value} has no quotes", mended.strip()), mended
+    if told := _other_spelling(line, key, value, str(error)):
+        return told
     what = re.sub(r"\s*\(at .*\)$", "", str(error))
     return (what[:1].lower() + what[1:], WHAT_TOML_IS), None
+
+
+def _other_spelling(
+    line: str, key: str, value: str, error: str
+) -> tuple[tuple[str, str], str | None] | None:
+    """What is spelt as other languages spell it, or stands here again."""
+    if "\\" in error and PATH_TEXT.search(line):
+        mended = PATH_TEXT.sub(lambda text: f"'{text[1]}'", line)
+        message = "a backslash between double quotes has a meaning of its own"
+        return (message, f"{mended.strip()}, between single quotes"), mended
+    if key and WORD.search(value) and error.startswith("Invalid value"):
+        mended = key + WORD.sub(lambda word: word[0].lower(), value)
+        return ("true and false are written small", mended.strip()), mended
+    if key and value.startswith("[") and "=" in value and value.endswith("]"):
+        mended = f"{key}{{{value[1:-1]}}}"
+        return ("keys with values stand in braces", mended.strip()), mended
+    if key and value.startswith("{") and "}" not in value:
+        hint = "write it on one line, or as a table of its own: [streams.NAME.options]"
+        return ("what stands in braces has to end on its line", hint), None
+    if error.startswith("Cannot overwrite") and key:
+        name = key.split("=", maxsplit=1)[0].strip()
+        return (f"{name} is given twice", "keep one of them"), ""
+    if error.startswith("Cannot declare") and (found := TWICE.match(line)):
+        mended = f"{found[1]}_2{found[2]}"
+        message = f"{found[1].strip()}{found[2]} stands here again"
+        return (message, f"another name, as {mended.strip()}, or one of them"), mended
+    if line.lstrip().startswith("{"):
+        return ("the file looks like JSON; a job file is TOML", WHAT_TOML_IS), None
+    if found := COLON.match(line):
+        mended = f"{found[1]} = {found[2].rstrip(',')}"
+        return ("a key and its value have = between them", mended.strip()), mended
+    if (found := TITLE.match(line)) and line.lstrip().startswith("["):
+        closing = "]" * (2 if found[1].startswith("[[") else 1)
+        mended = found[1] + closing
+        return ("the name of the table is not closed", mended), mended
+    return None
 
 
 def _is_value_missing(error: tomllib.TOMLDecodeError) -> bool:
