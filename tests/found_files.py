@@ -1,4 +1,4 @@
-"""Twenty files as people have them, and what must be found of each: columns, time, options."""
+"""Files as people have them, and what must be found of each: columns, time, options."""
 
 import gzip
 import json
@@ -303,5 +303,132 @@ FILES = (
         2,
         {"header": True},
         first="2025-12-31 14:00:00",
+    ),
+    FoundFile(  # decimal commas under a header without one
+        "zwei.csv",
+        lines("Datum;Wert", *(f"31.12.2025 14:0{i};{i},5" for i in range(4))).encode(),
+        {"Datum": "string", "Wert": "decimal(18,1)"},
+        "to_timestamp(Datum, 'dd.MM.yyyy HH:mm')",
+        4,
+        {"sep": ";", "header": True, "locale": "de-DE"},
+    ),
+    FoundFile(  # thousandths behind a comma
+        "logger.csv",
+        lines("t;v", *(f"2025-12-31T14:05:00,00{i};{i}" for i in range(4))).encode(),
+        {"t": "string", "v": "bigint"},
+        "to_timestamp(replace(t, 'T', ' '), 'yyyy-MM-dd HH:mm:ss,SSSSSS')",
+        4,
+        {"sep": ";", "header": True},
+        first="2025-12-31 14:05:00",
+    ),
+    FoundFile(  # as pandas writes a frame with its index
+        "frame.csv",
+        lines(",time,x", *(f"{i},2025-12-31 14:05:0{i}+00:00,{i}.5" for i in range(4))).encode(),
+        {"c1": "bigint", "time": "timestamp", "x": "double"},
+        "time",
+        4,
+        {"header": True},
+        first="2025-12-31 14:05:00",
+    ),
+    FoundFile(  # spaces before quotes
+        "quotes.csv",
+        lines("at, town, n", *(f'2025-12-31 14:05:00, "Ulm, {i}", {i}' for i in range(4))).encode(),
+        {"at": "timestamp", "town": "string", "n": "bigint"},
+        "at",
+        4,
+        {"header": True, "ignoreLeadingWhiteSpace": True},
+    ),
+    FoundFile(  # numbers that a double or a bigint would not keep
+        "nanos.csv",
+        lines("", *(f"176718990{i}000000123,{2**63 + i},x" for i in range(4))).encode(),
+        {"c1": "bigint", "c2": "decimal(38,0)", "c3": "string"},
+        "timestamp_micros(c1 div 1000)",
+        4,
+        first="2025-12-31 14:05:00",
+    ),
+    FoundFile(
+        "basic.csv",
+        lines("t,v", *(f"20251231T14050{i}Z,{i}" for i in range(4))).encode(),
+        {"t": "string", "v": "bigint"},
+        "to_timestamp(replace(t, 'T', ' '), 'yyyyMMdd HHmmssX')",
+        4,
+        {"header": True},
+        first="2025-12-31 14:05:00",
+    ),
+    FoundFile(  # names of zones
+        "zones.csv",
+        lines("time,v", *(f"2025-12-31 14:05:0{i} {'CET' if i else 'GMT'},{i}" for i in range(4)))
+        .encode(),
+        {"time": "string", "v": "bigint"},
+        "to_timestamp(`time`, 'yyyy-MM-dd HH:mm:ss z')",
+        4,
+        {"header": True},
+        3599_000_000,
+        first="2025-12-31 13:05:01",
+    ),
+    FoundFile(
+        "posts.ndjson",
+        "\n".join(
+            json.dumps({"created_at": f"Wed Dec 31 14:05:0{i} +0100 2025", "text": f"t{i}"})
+            for i in range(4)
+        ).encode(),
+        {"created_at": "string", "text": "string"},
+        "to_timestamp(substr(created_at, 5), 'MMM dd HH:mm:ss Z yyyy')",
+        4,
+        first="2025-12-31 13:05:00",
+    ),
+    FoundFile(  # a clock of digits beside a day of digits
+        "digits.csv",
+        lines("datum;zeit;wert", *(f"20251231;{9 + i}0500;{i},5" for i in range(4))).encode(),
+        {"datum": "bigint", "zeit": "bigint", "wert": "decimal(18,1)"},
+        "to_timestamp(concat(CAST(datum AS STRING), ' ', lpad(zeit, 6, '0')), 'yyyyMMdd HHmmss')",
+        4,
+        {"sep": ";", "header": True, "locale": "de-DE"},
+        first="2025-12-31 09:05:00",
+    ),
+    FoundFile(  # short years and names of months
+        "quotes_of_days.csv",
+        lines("DATE,OPEN", "30-DEC-25,1.5", "31-DEC-25,1.6").encode(),
+        {"DATE": "string", "OPEN": "double"},
+        "to_timestamp(`DATE`, 'dd-MMM-yy')",
+        2,
+        {"header": True},
+        first="2025-12-30 00:00:00",
+    ),
+    FoundFile(  # days as spreadsheets count them
+        "serial.csv",
+        lines("Date,Sales", "46022.25,1", "46022.5,2").encode(),
+        {"Date": "double", "Sales": "bigint"},
+        "timestamp_seconds(round((`Date` - 25569) * 86400))",
+        2,
+        {"header": True},
+        first="2025-12-31 06:00:00",
+    ),
+    FoundFile(  # months, and years alone
+        "months.csv",
+        lines("month,n", "2025-11,1", "2025-12,2").encode(),
+        {"month": "string", "n": "bigint"},
+        "to_timestamp(month, 'yyyy-MM')",
+        2,
+        {"header": True},
+        first="2025-11-01 00:00:00",
+    ),
+    FoundFile(
+        "years.csv",
+        lines("Year,Temp", "1999,1.5", "2000,1.6").encode(),
+        {"Year": "bigint", "Temp": "double"},
+        "make_timestamp(Year, 1, 1, 0, 0, 0)",
+        2,
+        {"header": True},
+        first="1999-01-01 00:00:00",
+    ),
+    FoundFile(  # one name for two things
+        "order.csv",
+        lines("time,n,ts", *(f"2025-12-31 14:05:0{i},k{i % 2},u{i % 2}" for i in range(4)))
+        .encode(),
+        {"time": "timestamp", "n": "string", "ts": "string"},
+        "time",
+        4,
+        {"header": True},
     ),
 )  # fmt: skip

@@ -1,9 +1,12 @@
 """What is an alarm: each condition is caused in a snapshot and must be told, with all it needs."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from millstream.control.snapshot import alarms
 from millstream.control.snapshot.alarms import AlarmBook, judged, told, worst
 from millstream.control.snapshot.model import (
     Alarm,
@@ -19,6 +22,8 @@ from millstream.control.snapshot.model import (
 )
 from millstream.control.snapshot.of_cluster import laid_over
 
+ROOT = Path(__file__).parents[2]
+CODE = Path(alarms.__file__).read_text()
 MISSED = (GoalSnapshot("delay", "below 2 s", 9.0, False),)
 QUIET = Snapshot(
     1000.0,
@@ -193,6 +198,41 @@ def test_each_condition_is_told(
     assert (alarm.severity, alarm.sentence) == (severity, sentence)
     assert alarm.todo
     assert alarm.queries
+
+
+def test_every_kind_of_alarm_is_documented() -> None:
+    written = re.compile(r'(?:\*subject,|"operator", target,)\s+"([a-z]+)",')
+    kinds = set(written.findall(CODE))
+    assert {"away", "silent", "replicas", "pressure", "shed", "late"} <= kinds
+    page = (ROOT / "docs" / "howto" / "watching.md").read_text()
+    assert not [kind for kind in kinds if f"`{kind}`" not in page]
+
+
+def held_back(**quiet: object) -> Snapshot:
+    """Query a reads a stream that goes on and one that is silent."""
+    goes_on = replace(QUIET.streams[0], watermark="2024-05-01T08:10:00Z")
+    silent = StreamSnapshot(
+        "s:t", "t", processor="p1", rows=2, watermark="2024-05-01T08:00:00Z", silent_s=120.0
+    )
+    return replace(
+        QUIET,
+        streams=(goes_on, replace(silent, **quiet)),  # type: ignore[arg-type]
+        edges=(*QUIET.edges, EdgeSnapshot("s:t", "o:2")),
+    )
+
+
+def test_a_silent_stream_is_told_where_others_wait_for_it() -> None:
+    (alarm,) = judged(held_back()).overview.alarms
+    assert (alarm.kind, alarm.subject, alarm.queries) == ("silent", "t", ("a",))
+    assert (alarm.culprit, alarm.since) == ("stream t", 880.0)
+    assert alarm.sentence == "stream t has had no row for 2 min 0 s, and others wait for it"
+    assert "idle" in alarm.todo
+    assert alarms_of(held_back(rows=0, watermark=None)), "it has not begun"
+    assert not alarms_of(held_back(silent_s=9.0)), "not for long"
+    assert not alarms_of(held_back(ended=True)), "it promises everything"
+    assert not alarms_of(held_back(watermark="2024-05-01T08:10:00Z")), "nobody waits"
+    alone = replace(held_back(), edges=(EdgeSnapshot("s:t", "o:2"),))
+    assert not alarms_of(alone), "it holds up nobody else"
 
 
 def test_what_has_ended_is_late_no_more() -> None:

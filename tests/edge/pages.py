@@ -31,6 +31,7 @@ class Page:
 
     def __init__(self, driver: Any, url: str) -> None:
         self.driver, self.url = driver, url
+        driver.get_log("browser")  # what the page before complained of is not of this one
 
     def open(self, fragment: str = "#/") -> None:
         self.driver.get("about:blank")

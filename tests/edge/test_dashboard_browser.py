@@ -91,6 +91,14 @@ def _click_at(page: Page, spot: dict[str, float]) -> None:
     move.perform()
 
 
+def test_what_stands_comes_first_and_meets_no_goal(page: Page) -> None:
+    page.open()
+    page.shows(FAILED, "#queries tbody tr")
+    first = page.text("#queries tbody tr")
+    assert "division by zero" in first
+    assert "met" not in first
+
+
 def test_a_failed_query_shows_the_row(page: Page) -> None:
     page.open("#/query/" + FAILED.replace(" ", "%20"))
     page.shows("division by zero", "#failure")
@@ -180,6 +188,11 @@ def test_dark_and_light(page: Page) -> None:
     page.click("header button")
 
 
+# Tables that do not fit into their cards.
+CUT = """return [...document.querySelectorAll('.card, .scroll')]
+    .filter((box) => box.scrollWidth > box.clientWidth + 1).map((box) => box.textContent)"""
+
+
 def test_a_narrow_window_needs_no_scrolling_aside(page: Page) -> None:
     for width in (390, 760):
         phone = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": False}
@@ -189,6 +202,8 @@ def test_a_narrow_window_needs_no_scrolling_aside(page: Page) -> None:
             page.find("main .card, main .graph")
             aside = page.script("return document.documentElement.scrollWidth - innerWidth")
             assert aside <= 0, (width, fragment)
+            if width == 390:
+                assert page.script(CUT) == [], fragment
     page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 

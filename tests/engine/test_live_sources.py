@@ -18,6 +18,7 @@ from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.scheduling.idleness import Standing, follow_others, wanted
 from millstream.engine.settings import EngineSettings
+from millstream.engine.sources.alarm_look import AlarmLook
 from millstream.engine.sources.push_source import GapError, PushSource
 from millstream.engine.steps.trains import alone
 from millstream.language.plan.windows import BEGINNING
@@ -338,7 +339,7 @@ def test_whom_a_silent_stream_follows() -> None:
 
 
 def test_a_silent_stream_does_not_hold_up_the_others(
-    engine: Engine, spark: Any, tmp_path: Path
+    engine: Engine, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quiet = pushed(engine, "quiet", idle_us=SECOND)
     busy = pushed(engine, "busy")
@@ -351,10 +352,16 @@ def test_a_silent_stream_does_not_hold_up_the_others(
     Loop_until_settled(engine)
     assert engine.result("q").num_rows == 0
     now = quiet.silent_since()
+    look = AlarmLook(engine, "local")
+    with monkeypatch.context() as later:
+        later.setattr("time.monotonic", lambda: now + 120)
+        (alarm,) = look.rows()
+    assert (alarm["kind"], alarm["subject"], alarm["queries"]) == ("silent", "quiet", "q")
     assert follow_others(engine, now + 0.9) == []  # not yet silent
     busy.push("p", 2, [{"at": 13, "n": 4}])
     assert follow_others(engine, now + 5) == ["quiet"]
     assert follow_others(engine, now + 5) == []
+    assert [(r["kind"], r["state"]) for r in look.rows()] == [("silent", "ended")]
     Loop_until_settled(engine)
     assert engine.result("q")["c"].to_pylist() == [1]
     late = quiet.push("p", 2, [{"at": 12, "n": 5}, {"at": 13, "n": 6}])

@@ -1,10 +1,13 @@
 """`millstream init`: what is found in files, and that what is written runs as it is."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from found_files import FILES, FoundFile, write
@@ -116,6 +119,10 @@ def test_a_zone_is_written_where_times_name_none(tmp_path: Path) -> None:
         ("timeless.csv", "city,n\nUlm,1\nBonn,2\n", "is a time"),
         ("nested.json", '{"items": [{"a": 1}]}', "jq -c '.items[]'"),
         ("prose.txt", "hello\nworld\n", "is plain text"),
+        ("french.csv", "Date heure,n\n28/03/2025 22h00,1\n", '--time "to_timestamp(Date_heure'),
+        ("page.csv", "\ufeff<!DOCTYPE html><html><body>404, sorry</body></html>\n", "a web page"),
+        ("sheet.csv", "PK\x03\x04 and so on\n", "a zip archive or a spreadsheet"),
+        ("base.txt", "SQLite format 3\0\n", "an SQLite database"),
         ("excel.csv", "sep=;\nat;n\n2025-12-31 14:00:00;1\n", "a word to spreadsheets, no row"),
     ],
 )
@@ -126,7 +133,7 @@ def test_what_cannot_be_a_stream_is_told_with_the_edit(
     path.write_text(content)
     with pytest.raises(UsageError) as error:
         inputs_of([path])
-    assert told in str(error.value)
+    assert told in f"{error.value} {error.value.hint}"
     assert error.value.hint
 
 
@@ -142,12 +149,18 @@ def test_what_cannot_be_a_stream_is_told_with_the_edit(
             "2024-03-30 12:00:0{},123 INFO worker took 3 ms",
             "to_timestamp(substr(value, 1, 23), 'yyyy-MM-dd HH:mm:ss,SSSSSS')",
         ),
+        (
+            "Mar  3 12:00:0{} host sshd[1]: hello",
+            "to_timestamp(concat('2024 ', regexp_replace(substr(value, 1, 15), ' +', ' ')), "
+            "'yyyy MMM d HH:mm:ss')",
+        ),
         ("2024-03-30T12:00:0{}.123456Z started", "to_timestamp(substr(value, 1, 27))"),
     ],
 )
 def test_lines_of_a_log_are_text_with_a_time(line: str, time: str, tmp_path: Path) -> None:
     path = tmp_path / "app.log"
     path.write_text("".join(line.format(n) + "\n" for n in range(9)) + "  the rest of one\n")
+    os.utime(path, (1_720_000_000, 1_720_000_000))  # its year stands for lines that tell none
     (one,) = inputs_of([path])
     assert (one.format, one.found.time, one.found.span_us) == ("text", time, 8_000_000)
     assert "lines without a time of their own are rejected" in one.found.notes
@@ -183,3 +196,45 @@ def test_a_job_file_is_not_replaced_unasked(tmp_path: Path, capsys: Any) -> None
     assert run(["init", str(path), "--out", str(job)]) == 2
     assert job.read_text() == "mine"
     assert "--force" in capsys.readouterr().err
+
+
+def test_a_time_that_is_given_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("name,age\nann,5\nbob,6\n")
+    text = initialised([path], tmp_path / "a.toml", "--time", "TIMESTAMP '2026-01-01'")
+    assert """time    = "TIMESTAMP '2026-01-01'\"""" in text
+
+
+def test_a_header_in_the_middle_does_not_make_texts_of_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("at,n\n2025-12-31 14:00:00,1\nat,n\n2025-12-31 14:01:00,2\n")
+    (one,) = inputs_of([path])
+    assert [f.type for f in one.found.columns] == ["timestamp", "bigint"]
+
+
+def test_of_a_folder_the_files_of_one_kind_are_taken(tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    (folder / "a.csv").write_text("at,n\n2025-12-31 14:00:00,1\n")
+    (folder / "b.json").write_text('{"at": "2025-12-31 14:00:00"}\n')
+    (folder / "z.csv").write_text("at,n\n2025-12-31 14:00:00,1\n")
+    (one,) = inputs_of([folder])
+    assert (one.name, one.path) == ("mixed", folder / "*.csv")
+    assert "b.json of the folder is left out" in one.found.notes[0]
+
+
+def test_a_folder_of_folders_is_told(tmp_path: Path) -> None:
+    (tmp_path / "part" / "year=2025").mkdir(parents=True)
+    (tmp_path / "part" / "year=2025" / "a.csv").write_text("at,n\n2025-12-31 14:00:00,1\n")
+    with pytest.raises(UsageError) as error:
+        inputs_of([tmp_path / "part"])
+    assert "year=2025" in error.value.hint
+
+
+def test_parquet_without_rows_and_of_types_that_we_do_not_know(tmp_path: Path) -> None:
+    at = pa.array([], pa.timestamp("us", "UTC"))
+    clock = pa.array([], pa.time64("us"))
+    pq.write_table(pa.table({"at": at, "clock": clock}), tmp_path / "a.parquet")
+    (one,) = inputs_of([tmp_path / "a.parquet"])
+    assert ([f.name for f in one.found.columns], one.found.time) == (["at"], "at")
+    assert "clock is left out" in one.found.notes[0]

@@ -163,10 +163,24 @@ def test_a_long_line_is_shown_around_the_mistake() -> None:
     assert shown[spot - 10 : spot + 2] == "column_499,,"
 
 
-def test_a_window_without_brackets_is_told() -> None:
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("SELECT count(*) FROM s RANGE 5 MINUTES GROUP BY city", "its stream: [RANGE 5 MINUTES]"),
+        ("SELECT c FROM s (RANGE 5 MINUTES) WHERE c > 1", "its stream: [RANGE 5 MINUTES]"),
+        ("SELECT c FROM s RANGE 5 MINUTES]", "its stream: [RANGE 5 MINUTES]"),
+        ("SELECT c FROM s [RANGE 5 MINUTES EVERY 1 MINUTE]", "SLIDE in the place of EVERY"),
+        ("SELECT c FROM s WHERE at > 5 MINUTES", "INTERVAL 5 MINUTES"),
+        ("SELECT c FROM s WHERE c => 1", "write >="),
+        ("SELECT c FROM s WHERE city LIKE U%", "in single quotes"),
+        ("SELECT c FROM s WHERE name = 'O'Brien'", "doubled: 'O''Brien'"),
+        ("SELECT TOP 5 c FROM s", "LIMIT 5"),
+    ],
+)
+def test_what_is_written_otherwise_elsewhere_is_told(text: str, hint: str) -> None:
     with pytest.raises(CqlError) as error:
-        parse("SELECT count(*) FROM s RANGE 5 MINUTES GROUP BY city")
-    assert "a window stands in brackets after its stream: [RANGE 5 ...]" in error.value.hint
+        parse(text)
+    assert hint in error.value.hint
 
 
 @pytest.mark.parametrize("word", ["from", "case", "when"])

@@ -7,14 +7,16 @@ whatever the files hold. The window is about a twentieth of the time that the ro
 import json
 import os
 import re
+import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from millstream.control.definitions.stream_table import SHORT_OPTIONS, files_of, format_by_name
 from millstream.control.discovery.look import Found, format_by_content, look_at
-from millstream.control.discovery.time_column import name_sql
+from millstream.control.discovery.time_column import TIME_WORDS, WORDS_OF_SQL, name_sql
 from millstream.core.errors import UsageError
 from millstream.language.plan.schema import Field
 
@@ -42,9 +44,12 @@ class Input:
     found: Found
 
 
-def inputs_of(paths: Sequence[Path], zone: str = "") -> list[Input]:
-    """What stands in the files; UsageError where a file cannot be a stream."""
-    looked = [_looked(path, zone) for path in paths]
+def inputs_of(paths: Sequence[Path], zone: str = "", time: str = "") -> list[Input]:
+    """What stands in the files; UsageError where a file cannot be a stream.
+
+    A time that is given is taken as it is; else the files tell it.
+    """
+    looked = [_looked(path, zone, time) for path in paths]
     inputs: list[Input] = []
     for one in _together(looked):
         taken = {other.name for other in inputs}
@@ -56,28 +61,65 @@ def inputs_of(paths: Sequence[Path], zone: str = "") -> list[Input]:
     return inputs
 
 
-def _looked(path: Path, zone: str) -> Input:
+def _looked(path: Path, zone: str, time: str) -> Input:
     files = files_of(path)
     if not files:
-        there = path.exists()
-        what = f"{path} has no files" if there else f"there is no file or folder {path}"
-        raise UsageError(what, hint="give files of rows: csv, tsv, json, ndjson or parquet")
+        raise _no_files(path)
     full = [file for file in files if file.stat().st_size]
     if not full:
         raise UsageError(f"{path} is empty", hint="give a file that has rows")
+    path, full, notes = _alike(path, full)
     told = format_by_name(full[0])
     kind = told if told not in (None, "text") else format_by_content(full[0])
     assert kind is not None
     found = look_at(full, kind, {}, zone)
+    if time:
+        notes.append("lateness is yours to say: the time was given, and not looked at")
+        found = replace(found, time=time, lateness_us=0)
     if not found.time:
-        columns = ", ".join(f.name for f in found.columns)
-        raise UsageError(
-            f"no column of {path} is a time",
-            detail=f"columns: {columns}",
-            hint="every row needs one: write the job by hand, with time = an expression that gives"
-            " a timestamp",
-        )
+        raise _no_time(path, found)
+    found = replace(found, notes=(*notes, *found.notes))
     return Input(stream_name(path), path, kind, told == kind, found)
+
+
+def _no_files(path: Path) -> UsageError:
+    hint = "give files of rows: csv, tsv, json, ndjson or parquet"
+    if not path.exists():
+        return UsageError(f"there is no file or folder {path}", hint=hint)
+    below = next((p for p in sorted(path.rglob("*")) if files_of(p) and p.is_dir()), None)
+    if below is not None:
+        hint = f"a stream reads one folder: {below}, or files of several folders put into one"
+    return UsageError(f"{path} has no files", hint=hint)
+
+
+def _alike(path: Path, files: list[Path]) -> tuple[Path, list[Path], list[str]]:
+    """Of a folder with files of several kinds the kind that most of its rows' files have."""
+    kinds = Counter("".join(file.suffixes[-2:]) for file in files if format_by_name(file))
+    if not path.is_dir() or not kinds:
+        return path, files, []
+    most = max(kinds, key=lambda kind: (format_by_name(Path(f"x{kind}")) != "text", kinds[kind]))
+    pattern = path / f"*{most}"
+    chosen = [file for file in files if file in files_of(pattern)]
+    others = [file.name for file in files if file not in chosen]
+    if not others:
+        return path, files, []
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return pattern, chosen, [f"{others[0]}{more} of the folder is left out: of another kind"]
+
+
+def _no_time(path: Path, found: Found) -> UsageError:
+    names = [f.name for f in found.columns]
+    likely = next((n for n in names if TIME_WORDS.search(n)), names[0])
+    column = name_sql(likely).replace("`", "\\`")  # a shell would take it for a command
+    text = found.format == "text"
+    what = f"{path} is plain text: no part of its lines" if text else f"no column of {path}"
+    return UsageError(
+        f"{what} is a time",
+        detail="" if text else f"columns: {', '.join(names)}",
+        hint=f"say what it is: millstream init {shlex.quote(str(path))}"
+        f" --time \"to_timestamp({column}, 'dd.MM.yyyy HH:mm')\";"
+        " rows that have none may share one: --time \"TIMESTAMP '2026-01-01'\"",
+    )
 
 
 def _together(looked: Sequence[Input]) -> list[Input]:
@@ -106,14 +148,17 @@ def stream_name(path: Path) -> str:
 
     >>> stream_name(Path("data/2025 orders.csv.gz")), stream_name(Path("logs/*.csv"))
     ('s_2025_orders', 'logs')
+    >>> stream_name(Path("order.csv"))
+    's_order'
     """
-    bare = path.absolute().parent if any(sign in path.name for sign in "*?[") else path
+    pattern = any(sign in path.name for sign in "*?[") and not path.exists()
+    bare = path.absolute().parent if pattern else path
     return _plain(bare.name.split(".")[0] or bare.name)
 
 
 def _plain(text: str) -> str:
     name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower() or "rows"
-    return f"s_{name}" if name[0].isdigit() else name
+    return f"s_{name}" if name[0].isdigit() or name in WORDS_OF_SQL else name
 
 
 def job_text(inputs: Sequence[Input], target: Path, command: str) -> str:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from millstream.control.discovery.times import Spelling, mostly_times
 
-WHOLE = re.compile(r"[-+]?(?:0|[1-9]\d{0,17})")
+WHOLE = re.compile(r"[-+]?(?:0|[1-9]\d*)")
+BIGINT_DIGITS, DECIMAL_DIGITS = 18, 38
 REAL = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 LEADING_ZERO = re.compile(r"[-+]?0\d")
 COMMA = re.compile(r"[-+]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+")  # 1.234,56
@@ -44,6 +45,18 @@ def column_type(values: Sequence[str]) -> ColumnType:
     return _typed(present)
 
 
+def whole_type(values: Sequence[object]) -> str:
+    """The type that keeps every digit of whole numbers.
+
+    >>> whole_type(["1", "-9223372036854775808"]), whole_type([2**63]), whole_type(["9" * 39])
+    ('bigint', 'decimal(38,0)', 'string')
+    """
+    digits = max(len(str(value).lstrip("+-")) for value in values)
+    if digits <= BIGINT_DIGITS or all(-(2**63) <= int(str(v)) < 2**63 for v in values):
+        return "bigint"
+    return f"decimal({DECIMAL_DIGITS},0)" if digits <= DECIMAL_DIGITS else "string"
+
+
 def _typed(values: Sequence[str]) -> ColumnType:
     if not values:
         return ColumnType("string")
@@ -51,7 +64,7 @@ def _typed(values: Sequence[str]) -> ColumnType:
     if times is not None and times.kind in ("iso", "day") and times.sql == "{}":
         return ColumnType("timestamp" if times.kind == "iso" else "date", times=times)
     if all(WHOLE.fullmatch(value) for value in values):
-        return ColumnType("bigint", times=times)
+        return ColumnType(whole_type(values), times=times)
     if times is not None and times.kind != "epoch":
         return ColumnType("string", times=times)
     if not any(LEADING_ZERO.match(value) for value in values):

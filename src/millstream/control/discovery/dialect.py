@@ -1,6 +1,7 @@
 """The dialect of a separated file: which sign separates, how cells are quoted, whether names lead.
 
-The separator that gives the most cells in the most records wins. Quotes inside quotes are doubled
+The separator that gives the most cells in the most records wins, and the first record has to have
+cells as well: `time;price` over `10:00;1,50` is no row of commas. Quotes inside quotes are doubled
 (RFC 4180) unless the text escapes them with a backslash.
 """
 
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 
 from millstream.control.discovery.text_sample import TextSample
 
-SEPARATORS = (",", ";", "\t", "|", "^", "\x01")
+# Of two that do as well the first is meant: commas stand in numbers and in prose too.
+SEPARATORS = ("\t", ";", "|", "^", "~", "\x01", ",")
 RECORDS_MAX = 20_000
 AGREEING_MIN = 0.8  # of the records that have as many cells as most
 csv.field_size_limit(1 << 30)
@@ -27,6 +29,7 @@ class Dialect:
     quote: str = '"'
     backslash: bool = False  # quotes inside quotes are escaped, not doubled
     comment: str = ""
+    spaced: bool = False  # quoted cells begin behind a space
 
     def records(self, sample: TextSample, most: int = RECORDS_MAX) -> list[list[str]]:
         """The cells of the first records; the last one only where it is whole."""
@@ -40,6 +43,7 @@ class Dialect:
             quotechar=self.quote,
             doublequote=not self.backslash,
             escapechar="\\" if self.backslash else None,
+            skipinitialspace=self.spaced,
         )
         found: list[list[str]] = []
         try:
@@ -61,15 +65,18 @@ def dialect_of(sample: TextSample) -> Dialect:
     if re.search(r"(^|[,;\t|])'[^']*'([,;\t|]|$)", sample.text, re.MULTILINE):
         quote = '"' if '"' in sample.text else "'"
     backslash = f"\\{quote}" in sample.text and quote * 2 not in sample.text
-    scored: list[tuple[float, int, int, Dialect]] = []
+    scored: list[tuple[tuple[float, bool, int, int], Dialect]] = []
     for separator in SEPARATORS:
-        dialect = Dialect(separator, quote, backslash, comment)
-        agreeing, cells = _evenness(dialect.records(sample, 500))
+        spaced = f"{separator} {quote}" in sample.text
+        dialect = Dialect(separator, quote, backslash, comment, spaced)
+        records = dialect.records(sample, 500)
+        agreeing, cells = _evenness(records)
         if cells > 1 and agreeing >= AGREEING_MIN:
-            scored.append((round(agreeing, 1), cells, -len(scored), dialect))
+            score = (round(agreeing, 1), len(records[0]) > 1, cells, -len(scored))
+            scored.append((score, dialect))
     if not scored:
         return Dialect(",", quote, backslash, comment)
-    return max(scored, key=lambda score: score[:3])[3]
+    return max(scored, key=lambda one: one[0])[1]
 
 
 def _evenness(records: Sequence[Sequence[str]]) -> tuple[float, int]:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from millstream.control.discovery.column_types import whole_type
 from millstream.control.discovery.text_sample import TextSample
 from millstream.control.discovery.times import ISO
 from millstream.core.errors import UsageError
@@ -92,8 +93,7 @@ def field_type(values: Sequence[Any]) -> str:
         return "boolean"
     numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in present)
     if numbers:
-        whole = all(isinstance(v, int) and abs(v) < 2**63 for v in present)
-        return "bigint" if whole else "double"
+        return whole_type(present) if all(isinstance(v, int) for v in present) else "double"
     if all(isinstance(value, dict) for value in present):
         return _struct(present)
     if all(isinstance(value, list) for value in present):

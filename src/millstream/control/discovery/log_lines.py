@@ -1,5 +1,7 @@
 """Lines of a log: each has a time at its beginning, or, as those of web servers, in brackets.
 
+The system log of Unix tells no year: that of the file's last change stands for it.
+
 Such a file is plain text with one column, `value`, and a time that is cut out of it.
 """
 
@@ -15,6 +17,7 @@ BRACKETED = re.compile(r"\[(\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\]
 LEADING = re.compile(
     r"(\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{3,6})?(?:Z|[+-]\d\d:?\d\d)?)(?=[\s|\]])"
 )
+SYSTEM_LOG = re.compile(r"([A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) ")
 # A comma before thousandths looks like one between two columns.
 THOUSANDTHS = re.compile(r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d,\d{3}\s")
 IN_BRACKETS = "substring_index(substring_index(value, ']', 1), '[', -1)"  # the first ones
@@ -39,14 +42,16 @@ def is_log(lines: Sequence[str]) -> bool:
     return bool(seen) and sum(bool(THOUSANDTHS.match(line)) for line in seen) >= MOSTLY * len(seen)
 
 
-def times_of(lines: Sequence[str]) -> LineTimes | None:
-    """Where most lines have a time and all spell it alike.
+def times_of(lines: Sequence[str], year: int) -> LineTimes | None:
+    """Where most lines have a time and all spell it alike; the year is for those that tell none.
 
-    >>> times_of(["2024-03-30 12:00:00,123 INFO started"]).sql
+    >>> times_of(["2024-03-30 12:00:00,123 INFO started"], 2024).sql
     "to_timestamp(substr(value, 1, 23), 'yyyy-MM-dd HH:mm:ss,SSSSSS')"
-    >>> times_of(['h - - [30/Mar/2024:12:00:00 +0100] "GET /"']).spelling.zoned
+    >>> times_of(['h - - [30/Mar/2024:12:00:00 +0100] "GET /"'], 2024).spelling.zoned
     True
-    >>> times_of(["hello", "world"])
+    >>> times_of(["Mar  1 12:00:00 host sshd[1]: hello"], 2024).sql[:40]
+    "to_timestamp(concat('2024 ', regexp_repl"
+    >>> times_of(["hello", "world"], 2024)
     """
     seen = lines[:LINES]
     for pattern, cut in ((LEADING, ""), (BRACKETED, IN_BRACKETS)):
@@ -61,4 +66,17 @@ def times_of(lines: Sequence[str]) -> LineTimes | None:
             sql = spelling.sql.format(value) if spelling.sql != "{}" else f"to_timestamp({value})"
             micros = [spelling.micros(text) for text in found]
             return LineTimes(sql, spelling, tuple(m for m in micros if m is not None))
-    return None
+    return _system_log(seen, year)
+
+
+def _system_log(lines: Sequence[str], year: int) -> LineTimes | None:
+    found = [f"{year} {match[1]}" for line in lines if (match := SYSTEM_LOG.match(line))]
+    if not found or len(found) < MOSTLY * len(lines):
+        return None
+    pattern = "yyyy MMM d HH:mm:ss"
+    one_space = "regexp_replace(substr(value, 1, 15), ' +', ' ')"
+    sql = f"to_timestamp(concat('{year} ', {one_space}), '{pattern}')"
+    note = f"the lines tell no year: {year} is that of the file's last change"
+    spelling = Spelling(sql, "pattern", pattern=pattern, doubt=note)
+    micros = [spelling.micros(re.sub(" +", " ", text)) for text in found]
+    return LineTimes(sql, spelling, tuple(m for m in micros if m is not None))

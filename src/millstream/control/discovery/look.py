@@ -7,7 +7,8 @@ init` writes beside the line to change.
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,15 @@ from millstream.control.discovery.dialect import Dialect, dialect_of
 from millstream.control.discovery.json_shape import field_type, is_array, json_rows, not_rows
 from millstream.control.discovery.log_lines import LINES, is_log, times_of
 from millstream.control.discovery.text_sample import UTF_8, TextSample, read_sample
-from millstream.control.discovery.time_column import Seen, time_of
-from millstream.control.discovery.times import clock_of, disorder_us, spelling_of
+from millstream.control.discovery.time_column import TIMES, Seen, time_of
+from millstream.control.discovery.times import Spelling, clock_of, disorder_us, spelling_of
 from millstream.core.errors import UsageError
+from millstream.language.cql.types import canonical
 from millstream.language.plan.schema import Field
 
 ZONE_NOTE = "times without a zone are read as UTC; init --zone Europe/Berlin tells another"
 SPREADSHEET = re.compile(r"sep=.\r?\n")
-TEXT_HINT = 'declare it with format = "text" and time = "to_timestamp(substr(value, 1, 19))"'
+RESULT_NAMES = ("ts", "n", "window_start", "window_end")  # that a first query gives anyway
 KEYS_MAX = 50  # different values of a column to group by
 SPREAD_MAX = 0.5  # of the rows that may have a value of their own in such a column
 
@@ -93,7 +95,8 @@ def _csv(path: Path, given: Mapping[str, Any], zone: str) -> Found:
     if header:
         width = len(records[0]) if records[0][-1].strip() else len(records[0]) - 1
     names = column_names(records[0] if header else [f"c{i + 1}" for i in range(width)])[:width]
-    body = records[1:] if header else records
+    # Files that were put together have their header in the middle as well.
+    body = [r for r in records[1:] if r != records[0]] if header else records
     if not body:
         raise UsageError(f"{path.name} has a header and no rows", hint="give a file with rows")
     cells = [[r[i] if i < len(r) else "" for r in body] for i in range(width)]
@@ -107,7 +110,8 @@ def _dialect(sample: TextSample, options: Mapping[str, Any]) -> Dialect:
     found = dialect_of(sample)
     separator = str(options.get("sep", options.get("delimiter", found.separator)))
     quote = str(options.get("quote", found.quote))[:1] or found.quote
-    return Dialect(separator.replace("\\t", "\t")[:1], quote, found.backslash, found.comment)
+    separator = separator.replace("\\t", "\t")[:1]
+    return Dialect(separator, quote, found.backslash, found.comment, found.spaced)
 
 
 def _csv_options(
@@ -129,7 +133,7 @@ def _csv_options(
     if word := next((s.type.no_value for s in seen if s.type.no_value), ""):
         options["nullValue"] = word
     values = [v for s in seen if s.type.type != "string" or s.type.times for v in s.values]
-    if any(v[:1].isspace() for v in values):
+    if dialect.spaced or any(v[:1].isspace() for v in values):
         options["ignoreLeadingWhiteSpace"] = True
     if any(v[-1:].isspace() for v in values):
         options["ignoreTrailingWhiteSpace"] = True
@@ -155,12 +159,13 @@ def has_header(records: Sequence[Sequence[str]]) -> bool:
     >>> has_header([["city", "n"], ["Ulm", "1"]]), has_header([["Ulm", "1"], ["Bonn", "2"]])
     (True, False)
     """
-    first, rest = records[0], records[1:]
+    first = records[0]
+    rest = [record for record in records[1:] if record != first]  # a header may come again
     names = [cell.strip() for cell in first]
     names = names[:-1] if names and not names[-1] else names  # a separator at the end
-    if not all(names):
+    if not names or not all(names[1:]) or not any(names):  # a column of numbers may lack a name
         return False
-    if any(column_type([name]).type not in ("string", "boolean") for name in names):
+    if any(name and column_type([name]).type not in ("string", "boolean") for name in names):
         return False
     columns = [[r[i] for r in rest if i < len(r)] for i in range(len(names))]
     types = [column_type(column) for column in columns]
@@ -168,6 +173,11 @@ def has_header(records: Sequence[Sequence[str]]) -> bool:
         return not any(t.times and spelling_of([n]) for t, n in zip(types, names, strict=True))
     repeated = len(set(names)) < len(names)
     return not repeated and not any(n in c for n, c in zip(names, columns, strict=True))
+
+
+def _typed(cell: str) -> bool:
+    """Whether a cell is a value rather than a name."""
+    return bool(cell) and column_type([cell]).type not in ("string", "boolean")
 
 
 def column_names(cells: Sequence[str]) -> list[str]:
@@ -223,10 +233,11 @@ def _json(path: Path, given: Mapping[str, Any], zone: str) -> Found:
 
 def _text(path: Path, given: Mapping[str, Any], zone: str) -> Found:
     lines = read_sample(path).lines
-    found = times_of(lines)
+    columns = (Field("value", "string"),)
+    found = times_of(lines, datetime.fromtimestamp(path.stat().st_mtime, UTC).year)
     if found is None:
-        raise UsageError(f"{path.name} is plain text: no column of it is a time", hint=TEXT_HINT)
-    time, notes = found.sql, []
+        return Found("text", columns, "", given, rows=len(lines))
+    time, notes = found.sql, [found.spelling.doubt] if found.spelling.doubt else []
     if len(found.micros) < min(len(lines), LINES):
         notes.append("lines without a time of their own are rejected")
     if not found.spelling.zoned:
@@ -235,7 +246,6 @@ def _text(path: Path, given: Mapping[str, Any], zone: str) -> Found:
         else:
             notes.append(ZONE_NOTE)
     span = max(found.micros) - min(found.micros)
-    columns = (Field("value", "string"),)
     late = disorder_us(found.micros)
     return Found("text", columns, time, given, late, span, len(lines), notes=tuple(notes))
 
@@ -259,16 +269,25 @@ def _parquet(path: Path, given: Mapping[str, Any], zone: str) -> Found:
     columns = parquet_columns([path])
     file = pq.ParquetFile(path)
     batch = next(file.iter_batches(batch_size=20_000), None)
-    seen = []
+    seen: list[Seen] = []
+    strange: list[str] = []
     for index, column in enumerate(columns):
         values = [] if batch is None else batch.column(index).to_pylist()
         texts = [
             str(v) for v in values if isinstance(v, str | int | float) or hasattr(v, "isoformat")
         ]
-        plain = column.type in ("timestamp", "timestamp_ntz", "date", "string", "bigint", "double")
+        plain = column.type in (*TIMES, "string", "bigint", "double")
         times = spelling_of(texts) if plain and texts else None
-        seen.append(Seen(column.name, ColumnType(column.type, times=times), texts))
-    return _found("parquet", seen, given, zone, 0 if batch is None else batch.num_rows)
+        if column.type in TIMES and not texts:  # there are no rows yet
+            times = Spelling("{}", "iso", zoned=column.type == "timestamp")
+        try:
+            type_ = canonical(column.type)
+        except UsageError:
+            strange.append(f"{column.name} is left out: nothing can be done with its type")
+            continue
+        seen.append(Seen(column.name, ColumnType(type_, times=times), texts))
+    found = _found("parquet", seen, given, zone, 0 if batch is None else batch.num_rows)
+    return replace(found, notes=(*strange, *found.notes))
 
 
 # -- time -----------------------------------------------------------------------------------------
@@ -299,6 +318,7 @@ def _key(seen: Sequence[Seen], rows: int) -> str:
         present = [v for v in column.values if v.strip()]
         different = len(set(present))
         text = column.type.type == "string" and column.type.times is None
+        text = text and column.name.lower() not in RESULT_NAMES
         clock = text and present and clock_of([v.strip() for v in present[:100]])
         if (
             text

@@ -23,6 +23,28 @@ MARKS = (
     (codecs.BOM_UTF16_LE, "UTF-16"),
     (codecs.BOM_UTF16_BE, "UTF-16"),
 )
+CONVERT = "export it as CSV or Parquet"
+# Files that are no text, by how they begin: what they are, and what to do.
+NO_TEXT = (
+    (b"PK\x03\x04", "a zip archive or a spreadsheet", "unpack it, or save the sheet as CSV"),
+    (b"\xd0\xcf\x11\xe0", "a spreadsheet or another office file", "save the sheet as CSV"),
+    (b"\x1f\x8b", "compressed with gzip", "call it {name}.gz"),
+    (b"BZh", "compressed with bzip2", "call it {name}.bz2"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd", "zstd -d {name}"),
+    (b"\xfd7zXZ", "compressed with xz", "xz -d {name}"),
+    (b"7z\xbc\xaf", "a 7z archive", "unpack it"),
+    (b"SQLite format 3", "an SQLite database", "sqlite3 -header -csv {name} 'SELECT ...' > x.csv"),
+    (b"Obj\x01", "an Avro file", CONVERT),
+    (b"ORC", "an ORC file", CONVERT),
+    (b"ARROW1", "a Feather file", CONVERT),
+    (b"PAR1", "a Parquet file", "call it {name}.parquet"),
+    (b"%PDF", "a PDF document", CONVERT),
+)
+MARKUP = (
+    ("<!doctype html", "a web page", "open it: it may say why there was nothing to download"),
+    ("<html", "a web page", "open it: it may say why there was nothing to download"),
+    ("<?xml", "an XML document", CONVERT),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +70,25 @@ def read_sample(path: Path, encoding: str = "", size: int = SAMPLE_BYTES) -> Tex
             content: bytes = file.read(size + 1)
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"cannot read {path}: {reason.lower()}") from None
+        hint = "is it what its name says? `file` tells what it is"
+        raise UsageError(f"cannot read {path}: {reason.lower()}", hint=hint) from None
+    _check_text(path.name, content)
     whole = len(content) <= size
     content = content[:size]
     named = encoding or encoding_of(content)
     decoder = codecs.getincrementaldecoder(named)(errors="replace")
     return TextSample(decoder.decode(content, whole).removeprefix("\ufeff"), named, whole)
+
+
+def _check_text(name: str, content: bytes) -> None:
+    """UsageError where a file is something else than rows of text."""
+    start = content[:64].decode("latin-1").lstrip("\ufeffï»¿ \r\n").lower()
+    for found, what, hint in (
+        *((content.startswith(sign), what, hint) for sign, what, hint in NO_TEXT),
+        *((start.startswith(sign), what, hint) for sign, what, hint in MARKUP),
+    ):
+        if found:
+            raise UsageError(f"{name} is {what}, no rows of text", hint=hint.format(name=name))
 
 
 def encoding_of(content: bytes) -> str:

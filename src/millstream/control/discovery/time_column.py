@@ -18,7 +18,11 @@ TIME_WORDS = re.compile(
 )
 OTHER_TIMES = re.compile(r"birth|geburt|expir|valid|due|updat|deliver|end", re.IGNORECASE)
 PARTS_OF_TIME = ("year", "month", "day", "hour", "minute", "second")
-DAY = 3  # parts that a time has at least
+YEARS = range(1500, 2500)
+DAY = 3  # parts of a time that is told without doubt
+# Days since 1899-12-30, as spreadsheets count them: of the years 1954 to 2119.
+SERIALS = range(20_000, 80_000)
+SERIAL_1970 = 25_569
 TIMES = ("timestamp", "timestamp_ntz", "date")
 # Words that are no names of columns where they stand alone in an expression.
 WORDS_OF_SQL = frozenset((
@@ -62,7 +66,8 @@ def time_of(seen: Sequence[Seen]) -> tuple[str, list[int], list[str], bool]:
     candidates = [(s, *_likelihood(index, s)) for index, s in enumerate(seen) if s.type.times]
     candidates = [c for c in candidates if c[1] > 0]
     if not candidates:
-        return _in_parts(seen)
+        in_parts = _in_parts(seen)
+        return in_parts if in_parts[0] else _serial(seen)
     chosen = max(candidates, key=lambda c: (c[1], c[2]))[0]
     spelling = chosen.type.times
     assert spelling is not None
@@ -70,11 +75,16 @@ def time_of(seen: Sequence[Seen]) -> tuple[str, list[int], list[str], bool]:
     if spelling.sql == "{}" and chosen.type.type in TIMES:
         sql = chosen.name  # a column by its name, which needs no quotes
     if spelling.kind == "day" and (clock := _clock_beside(seen, chosen)):
-        pattern = clock_of([v.strip() for v in clock.values if v.strip()])
+        digits = digits_of_clock(clock.values)
+        pattern = "HHmmss"[:digits] if digits else clock_of(_present(clock))
         spelling = joined(spelling, pattern)
         day = sql if chosen.type.type == "string" else f"CAST({sql} AS STRING)"
-        sql = f"concat({day}, ' ', {name_sql(clock.name)})"
-        values = [f"{a} {b}" for a, b in zip(chosen.values, clock.values, strict=False)]
+        time = name_sql(clock.name)
+        if digits:
+            time = f"lpad({time}, {digits}, '0')"
+        sql = f"concat({day}, ' ', {time})"
+        clocks = [v.strip().zfill(digits) for v in clock.values]
+        values = [f"{a} {b}" for a, b in zip(chosen.values, clocks, strict=False)]
     elif chosen.type.type.endswith("string") and spelling.kind == "epoch":
         sql = f"CAST({sql} AS {'DOUBLE' if any('.' in v for v in values) else 'BIGINT'})"
     elif chosen.type.type.endswith("bigint") and spelling.kind != "epoch":
@@ -93,16 +103,37 @@ def _in_parts(seen: Sequence[Seen]) -> tuple[str, list[int], list[str], bool]:
     """A time whose year, month, day and so on are columns of their own."""
     numbers = {s.name.lower(): s for s in seen if s.type.type == "bigint"}
     found = [numbers[name] for name in PARTS_OF_TIME if name in numbers]
-    if [s.name.lower() for s in found] != list(PARTS_OF_TIME[: len(found)]) or len(found) < DAY:
+    if not found or [s.name.lower() for s in found] != list(PARTS_OF_TIME[: len(found)]):
         return "", [], [], True
-    missing = ["0"] * (len(PARTS_OF_TIME) - len(found))
+    if not all(int(v) in YEARS for v in _present(found[0])):
+        return "", [], [], True
+    first = ["1"] * (DAY - len(found))  # of January, or of the month
+    missing = [*first, *["0"] * (len(PARTS_OF_TIME) - len(found) - len(first))]
     sql = f"make_timestamp({', '.join([*(name_sql(s.name) for s in found), *missing])})"
     times = []
     for parts in zip(*(s.values for s in found), strict=False):
         with suppress(ValueError):  # no day of the calendar: the run rejects it
-            moment = datetime(*(int(part) for part in parts), tzinfo=UTC)  # type: ignore[misc, arg-type]
+            moment = datetime(*(int(part) for part in (*parts, *first)), tzinfo=UTC)  # type: ignore[misc, arg-type]
             times.append(int(moment.timestamp()) * 1_000_000)
     return sql, times, [], False
+
+
+def _serial(seen: Sequence[Seen]) -> tuple[str, list[int], list[str], bool]:
+    """A time that a spreadsheet has written as the number of a day."""
+    for column in seen:
+        numbers = column.type.type in ("bigint", "double") and TIME_WORDS.search(column.name)
+        days = [float(v) for v in _present(column)] if numbers else []
+        if days and all(int(day) in SERIALS for day in days):
+            name = name_sql(column.name)
+            sql = f"timestamp_seconds(round(({name} - {SERIAL_1970}) * 86400))"
+            times = [round((day - SERIAL_1970) * 86400) * 1_000_000 for day in days]
+            note = f"{column.name} is read as days since 1899-12-30, as spreadsheets count them"
+            return sql, times, [note], False
+    return "", [], [], True
+
+
+def _present(column: Seen) -> list[str]:
+    return [value.strip() for value in column.values if value.strip()]
 
 
 def _likelihood(index: int, column: Seen) -> tuple[float, int]:
@@ -129,7 +160,32 @@ def _likelihood(index: int, column: Seen) -> tuple[float, int]:
 def _clock_beside(seen: Sequence[Seen], day: Seen) -> Seen | None:
     """A column of times of day that goes with one of dates."""
     for column in seen:
-        present = [v.strip() for v in column.values if v.strip()]
-        if column is not day and column.type.type == "string" and present and clock_of(present):
+        present = _present(column)
+        if column is day or not present:
+            continue
+        if column.type.type == "string" and clock_of(present):
+            return column
+        if TIME_WORDS.search(column.name) and digits_of_clock(present):
             return column
     return None
+
+
+def digits_of_clock(values: Sequence[str]) -> int:
+    """How many digits times of day have that are digits alone, 220000 or 2200; 0 if they are none.
+
+    >>> digits_of_clock(["91500", "220000"]), digits_of_clock(["915"]), digits_of_clock(["9960"])
+    (6, 4, 0)
+    """
+    present = [value.strip() for value in values if value.strip()]
+    if not present or not all(value.isdecimal() for value in present):
+        return 0
+    longest = max(map(len, present))
+    digits = 6 if longest in (5, 6) else 4 if longest in (3, 4) else 0
+    padded = [value.zfill(digits) for value in present]
+    pattern = "%H%M%S"[:digits]
+    try:
+        for value in padded if digits else ():
+            datetime.strptime(value, pattern)
+    except ValueError:
+        return 0
+    return digits

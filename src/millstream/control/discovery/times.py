@@ -7,22 +7,31 @@ else the order that leaves the rows in order of time.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 ISO = re.compile(
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?"
-    r"(?P<zone>\s?(?:Z|UTC|[+-]\d\d:?\d\d|[+-]\d\d|[A-Z][A-Za-z]+/[A-Za-z_]+))?)?"
+    r"(?P<zone>\s?(?:Z|UTC|GMT|[+-]\d\d:?\d\d|[+-]\d\d|[A-Z][A-Za-z]+/[A-Za-z_]+))?)?"
 )
 REGION = re.compile(r"\s?([A-Z][A-Za-z]+/[A-Za-z_]+)$")
-WEEKDAY = "EEE, "  # Spark reads no days of the week: they are cut off
+WEEKDAY = re.compile("EEE,? ")  # Spark reads no days of the week: they are cut off
+T_BETWEEN = re.compile(r"\d[Tt]\d")  # between a day and a time of it, as ISO 8601 has it
+# Names of zones that stand behind times, and their distance from UTC in hours.
+ZONES = {
+    "GMT": 0, "UTC": 0, "WET": 0, "WEST": 1, "BST": 1, "CET": 1, "CEST": 2, "EET": 2, "EEST": 3,
+    "MSK": 3, "JST": 9, "EST": -5, "EDT": -4, "CST": -6, "CDT": -5, "MST": -7, "MDT": -6,
+    "PST": -8, "PDT": -7,
+}  # fmt: skip
+ZONE_NAME = re.compile(rf"\b({'|'.join(ZONES)})\b")
 NUMBER = re.compile(r"\d{9,19}(?:\.\d+)?")
 # A letter of a pattern: what it matches, and what Python's strptime calls it.
 PARTS = {
     "yyyy": (r"\d{4}", "%Y"),
     "yy": (r"\d\d", "%y"),
     "EEE": (r"[A-Za-z]{3}", "%a"),
+    "MMMM": (r"[A-Za-z]{3,9}", "%B"),
     "MMM": (r"[A-Za-z]{3}", "%b"),
     "MM": (r"\d{1,2}", "%m"),
     "dd": (r"\d{1,2}", "%d"),
@@ -33,12 +42,15 @@ PARTS = {
     "SSSSSS": (r"\d{1,6}", "%f"),
     "a": (r"[AaPp][Mm]", "%p"),
     "Z": (r"[+-]\d{4}", "%z"),
+    "X": (r"(?:Z|[+-]\d\d(?:\d\d)?)", "%z"),
+    "z": (rf"(?:{'|'.join(ZONES)})", "%z"),
 }
 TOKEN = re.compile("|".join(PARTS))
 DATES = (
     "dd.MM.yyyy", "dd.MM.yy", "dd/MM/yyyy", "MM/dd/yyyy", "dd-MM-yyyy", "MM-dd-yyyy", "yyyy/MM/dd",
     "yyyy.MM.dd", "dd-MMM-yyyy", "dd MMM yyyy", "MMM dd, yyyy", "dd/MM/yy", "MM/dd/yy",
-    "yyyy-MM-dd",
+    "yyyy-MM-dd", "dd-MMM-yy", "dd MMM yy", "dd/MMM/yyyy", "MMM dd yyyy", "dd MMMM yyyy",
+    "MMMM dd, yyyy",
 )  # fmt: skip
 CLOCKS = (
     "HH:mm", "HH:mm:ss", "HH:mm:ss.SSSSSS", "HH:mm:ss,SSSSSS", "hh:mm a", "hh:mm:ss a",
@@ -50,9 +62,17 @@ PATTERNS = (
     "dd/MMM/yyyy:HH:mm:ss Z",
     "dd MMM yyyy HH:mm:ss Z",
     "EEE, dd MMM yyyy HH:mm:ss Z",  # as mails have it
+    "EEE, dd MMM yyyy HH:mm:ss z",
+    "EEE MMM dd HH:mm:ss yyyy",  # as C's ctime and `date` have it
+    "EEE MMM dd HH:mm:ss Z yyyy",
+    "EEE MMM dd HH:mm:ss z yyyy",
+    *(f"{day} {clock} z" for day in ("yyyy-MM-dd", "dd MMM yyyy") for clock in CLOCKS[:3]),
     "yyyyMMdd",
     "yyyyMMddHHmmss",
     "yyyyMMdd HH:mm:ss",
+    "yyyyMMdd HHmmss",
+    "yyyyMMdd HHmmssX",
+    "yyyy-MM",
 )
 # Since 1970, in units of: how many a second, and Spark's function. From 1990 to 2060.
 EPOCHS = (
@@ -86,9 +106,19 @@ class Spelling:
                 return int(whole) * 1_000_000 // self.per_second + fraction
             if self.sql == "{}":
                 return _iso_micros(value.strip())
-            return _micros(datetime.strptime(value.strip(), _strptime(self.pattern)))
+            return _micros(_moment(self.pattern, value))
         except (ValueError, OverflowError):
             return None
+
+
+def _moment(pattern: str, value: str) -> datetime:
+    """What a value spells by a pattern; ValueError where it does not."""
+    value = value.strip()
+    if pattern.endswith("z") or " z " in pattern:
+        value = ZONE_NAME.sub(lambda name: f"{ZONES[name[1]]:+03d}00", value)
+    if T_BETWEEN.search(value):
+        value = value.replace("T", " ").replace("t", " ")
+    return datetime.strptime(value, _strptime(pattern))
 
 
 def _iso_micros(value: str) -> int:
@@ -99,7 +129,7 @@ def _iso_micros(value: str) -> int:
             return _micros(local.replace(tzinfo=ZoneInfo(region[1])))
         except ZoneInfoNotFoundError:
             raise ValueError(f"{region[1]} is no zone") from None
-    return _micros(datetime.fromisoformat(value.replace(" UTC", "Z")))
+    return _micros(datetime.fromisoformat(re.sub(r"\s?(UTC|GMT)$", "Z", value)))
 
 
 def spelling_of(values: Sequence[str]) -> Spelling | None:
@@ -118,7 +148,14 @@ def spelling_of(values: Sequence[str]) -> Spelling | None:
         return found
     if _all(NUMBER, values) and (found := _epoch(values)):
         return found
+    if all(T_BETWEEN.search(value) for value in values):
+        found = _pattern([T_BETWEEN.sub(_blank, value) for value in values])
+        return found and replace(found, sql=found.sql.format("replace({}, 'T', ' ')"))
     return _pattern(values)
+
+
+def _blank(between: re.Match[str]) -> str:
+    return f"{between[0][0]} {between[0][2]}"
 
 
 def mostly_times(values: Sequence[str]) -> Spelling | None:
@@ -193,9 +230,9 @@ def _pattern(values: Sequence[str]) -> Spelling | None:
     shown = _padded(best, values)
     kind = "pattern" if "mm" in best else "day"
     sql = f"to_timestamp({{}}, '{shown}')"
-    if shown.startswith(WEEKDAY):
-        sql = f"to_timestamp(substr({{}}, {len(WEEKDAY) + 1}), '{shown.removeprefix(WEEKDAY)}')"
-    return Spelling(sql, kind, "Z" in best, shown, doubt=doubt)
+    if day := WEEKDAY.match(shown):
+        sql = f"to_timestamp(substr({{}}, {day.end() + 1}), '{shown[day.end() :]}')"
+    return Spelling(sql, kind, bool(re.search("[ZXz]", best)), shown, doubt=doubt)
 
 
 def _least_disorder(patterns: Sequence[str], values: Sequence[str]) -> tuple[str, str]:

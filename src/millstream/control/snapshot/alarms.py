@@ -271,11 +271,39 @@ class _Judge:
                 *subject, "rejected", f"stream {stream.name}", readers,
                 todo=f"{stream.name}.rejected has them with reasons: correct columns and options",
             )  # fmt: skip
+        if held := self._held_back(stream):
+            told = seconds(stream.silent_s)
+            yield Alarm(
+                "warning", f"stream {stream.name} has had no row for {told}, and others wait for "
+                "it", *subject, "silent", f"stream {stream.name}", held,
+                self.snapshot.taken - (stream.silent_s or 0.0),
+                'see to who sends its rows; idle = "10 seconds" lets others go on without it',
+            )  # fmt: skip
         if stream.late > MOST * total:
             yield Alarm(
                 "error", f"stream {stream.name}: {stream.late:,} of {total:,} rows came late",
                 *subject, "late", f"stream {stream.name}", readers, todo="raise its lateness",
             )  # fmt: skip
+
+    def _held_back(self, stream: StreamSnapshot) -> tuple[str, ...]:
+        """The queries that wait for a silent stream: what they read beside it has got further."""
+        if self.over or stream.ended or (stream.silent_s or 0.0) < DELAY_ALARM_S:
+            return ()
+        held = []
+        for query in self.snapshot.queries:
+            read = [
+                self._streams[source]
+                for operator in query.operators
+                for source in self._inputs.get(operator, ())
+                if source in self._streams
+            ]
+            further = any(
+                s.id != stream.id and s.rows and (s.watermark or "") > (stream.watermark or "")
+                for s in read
+            )
+            if query.state not in OVER and further and stream in read:
+                held.append(query.name)
+        return tuple(sorted(held))
 
     def _queries_at(self, processor: str) -> tuple[str, ...]:
         found = {q for o in self.snapshot.operators if o.processor == processor for q in o.queries}

@@ -136,6 +136,7 @@ class StreamSnapshot:
     watermark: str | None = None
     ended: bool = False
     columns: tuple[tuple[str, str], ...] = ()
+    silent_s: float | None = None  # since a row came, while none waits to be read
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,6 +175,7 @@ class _Reader:
             watermark=event_time(value.get("watermark_us")),
             ended=bool(value.get("ended", 0)),
             columns=tuple((str(n), str(t)) for n, t in pairs),
+            silent_s=value.get("silent_s"),
         )
 
     def _query(self, query: Query, operators: Mapping[str, OperatorSnapshot]) -> QuerySnapshot:

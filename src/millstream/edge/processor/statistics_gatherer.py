@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.edge.processor.settling import settled
 from millstream.engine.query import restarted
+from millstream.engine.scheduling.idleness import silent_s
 from millstream.store.reach import marks, reachable
 
 if TYPE_CHECKING:
@@ -157,6 +158,8 @@ class StatisticsGatherer:
                 figures["ended"] = int(bool(position.get("ended")))
                 figures["late"] = counters.get(f"late:{name}", 0)
                 figures["rejected"] = counters.get(f"rejected:{name}", 0)
+                if not figures["ended"] and name in engine.appenders:
+                    figures["silent_s"] = round(silent_s(engine, name), 1)
             found[owned.stream] = figures
         return found
 

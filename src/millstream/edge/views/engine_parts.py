@@ -46,6 +46,7 @@ def event_time(at: int) -> str | None:
 def stream_snapshots(
     engine: "Engine", figures: Figures, rates: Rates, processor: str
 ) -> tuple[StreamSnapshot, ...]:
+    from millstream.engine.scheduling.idleness import silent_s  # noqa: PLC0415
     from millstream.engine.sources.kinds import kind_of  # noqa: PLC0415
     from millstream.language.share.dataflow import base_stream  # noqa: PLC0415
 
@@ -68,6 +69,7 @@ def stream_snapshots(
                 watermark=event_time(row["watermark"]),
                 ended=figures.ended.get(name, False),
                 columns=tuple((f.name, f.type) for f in appender.definition.columns),
+                silent_s=None if figures.ended.get(name) else rounded(silent_s(engine, name)),
             )
         )
     return tuple(found)

@@ -64,15 +64,20 @@ def follow_others(flow: Dataflow, now: float | None = None) -> list[str]:
     return [name for name, mark in targets.items() if flow.appenders[name].follow(mark)]
 
 
+def silent_s(flow: Dataflow, name: str, now: float | None = None) -> float:
+    """For how long no row of a stream has come while none waited to be read."""
+    source = flow.ingests.get(name) or flow.sources.get(name)
+    since = source.silent_since() if source is not None else flow.appenders[name].arrived
+    return max(0.0, (time.monotonic() if now is None else now) - since)
+
+
 def _standing(flow: Dataflow, name: str, now: float) -> Standing:
     row = flow.ledger.stream(base_stream(name))
     assert row is not None
     idle = flow.appenders[name].definition.idle_us
-    source = flow.ingests.get(name) or flow.sources.get(name)
-    since = source.silent_since() if source is not None else flow.appenders[name].arrived
     position = flow.ledger.ingest_position(base_stream(name))
     # a table of which nothing was read yet is no empty one: rows wait for it
     missing = is_reference_table(flow.appenders[name].definition.source) and "begun" not in position
-    silent = idle is not None and (now - since) * 1e6 >= idle and not missing
+    silent = idle is not None and silent_s(flow, name, now) * 1e6 >= idle and not missing
     ended = bool(position.get("ended"))
     return Standing(row["watermark"], row["ts_max"], ended, silent)

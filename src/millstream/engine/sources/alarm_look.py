@@ -21,7 +21,9 @@ from millstream.control.snapshot.model import (
     StreamSnapshot,
 )
 from millstream.engine.dataflow import Dataflow
+from millstream.engine.scheduling.idleness import silent_s
 from millstream.engine.sources.system_rows import watches
+from millstream.engine.status import mark
 from millstream.engine.steps.shedding import shed_rows
 from millstream.language.share.dataflow import base_stream
 
@@ -103,12 +105,16 @@ class AlarmLook:
         ledger = self._flow.ledger
         counters = ledger.counters()
         heads = {row["id"]: row for row in ledger.streams()}
+        names = list(self._flow.appenders)
+        ended = {n for n in names if ledger.ingest_position(base_stream(n)).get("ended")}
         return tuple(
             StreamSnapshot(
                 base_stream(name), name, processor=self._processor,
                 rows=heads[base_stream(name)]["rows"], late=counters.get(f"late:{name}", 0),
                 rejected=counters.get(f"rejected:{name}", 0),
+                watermark=mark(heads[base_stream(name)]["watermark"]),
+                ended=name in ended, silent_s=None if name in ended else silent_s(self._flow, name),
             )
-            for name in list(self._flow.appenders)
+            for name in names
             if base_stream(name) in heads
         )  # fmt: skip

@@ -26,13 +26,14 @@ class CsvForm:
     quote: str = '"'
     escape: str = '"'  # as RFC 4180 has it: a quote inside quotes is doubled
     null: str = ""
+    spaced: bool = False  # blanks before a cell do not count, so it may be quoted behind them
 
     @staticmethod
     def of(options: Mapping[str, Any]) -> "CsvForm":
         """From options as Spark's reader takes them, whatever their case.
 
         >>> CsvForm.of({"SEP": ";"})
-        CsvForm(separator=';', quote='"', escape='"', null='')
+        CsvForm(separator=';', quote='"', escape='"', null='', spaced=False)
         """
         given = {str(k).lower(): v for k, v in options.items()}
         return CsvForm(
@@ -40,6 +41,7 @@ class CsvForm:
             quote=str(given.get("quote", '"')),
             escape=str(given.get("escape", given.get("quote", '"'))),
             null=str(given.get("nullvalue", "")),
+            spaced=str(given.get("ignoreleadingwhitespace", "")).lower() == "true",
         )
 
     def sql_options(self) -> str:
@@ -58,6 +60,8 @@ class CsvForm:
 
         >>> CsvForm().cells('a,"b,c",')
         ['a', 'b,c', '']
+        >>> CsvForm(spaced=True).cells('a, "b,c"')
+        ['a', 'b,c']
         """
         if len(self.separator) != 1:
             return record.split(self.separator)
@@ -70,6 +74,7 @@ class CsvForm:
                 quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
                 doublequote=doubled,
                 escapechar=None if doubled else self.escape[:1] or None,
+                skipinitialspace=self.spaced,
             )
             return next(reader, [])
         except csv.Error:

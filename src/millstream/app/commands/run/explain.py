@@ -215,7 +215,9 @@ def _print_verdict(
         count = len(mistakes)
         typer.echo(f"\n{path}: {count} mistake{'s' if count > 1 else ''}", err=True)
     elif job is not None:
-        typer.echo(f"{path}: {len(job.streams)} streams, {len(job.queries)} queries, no mistake")
+        streams = "1 stream" if len(job.streams) == 1 else f"{len(job.streams)} streams"
+        queries = "1 query" if len(job.queries) == 1 else f"{len(job.queries)} queries"
+        typer.echo(f"{path}: {streams}, {queries}, no mistake")
 
 
 def _told(error: UsageError) -> dict[str, Any]:

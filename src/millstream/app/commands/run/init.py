@@ -30,11 +30,18 @@ def init(
     zone: Annotated[
         str, typer.Option(help="The zone of times that name none, e.g. Europe/Berlin; else UTC.")
     ] = "",
+    time: Annotated[
+        str,
+        typer.Option(
+            metavar="EXPRESSION",
+            help="The time of a row, where none is found: \"to_timestamp(day, 'dd.MM.yyyy')\".",
+        ),
+    ] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace a job file.")] = False,
 ) -> None:
     """Look at files of rows and write a job file with a first query over each."""
     _check_zone(zone)
-    inputs = inputs_of(files, zone)
+    inputs = inputs_of(files, zone, time)
     target = out if out is not None else Path(f"{inputs[0].name}.toml")
     if target.exists() and not force:
         raise UsageError(f"{target} exists", hint="--force replaces it, --out FILE names another")

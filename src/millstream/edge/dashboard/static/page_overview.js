@@ -88,20 +88,22 @@ function Queries({ queries }) {
   const wanted = text.toLowerCase();
   const rows = wanted ? queries.filter((q) => (q.name + " " + q.cql + " " + q.state).toLowerCase().includes(wanted)) : queries;
   const most = Math.max(1e-9, ...queries.map((q) => q.load_own + q.load_shared));
+  const stands = (q) => q.state === "failed" || q.state === "stalled"; // these come first, whatever waits for others
   const goals = (q) => q.goals.filter((g) => g.met === false).length;
   return html`<div class="split"><h2 class="grow" style="margin:0">${plural(queries.length, "query", "queries")}</h2>
       <input type="search" id="find-query" placeholder="find a query" value=${text} onInput=${(e) => setText(e.target.value)} /></div>
     <${Table} id="queries" rows=${rows} keyOf=${(q) => q.name} sort=${{ column: 2, down: true }} empty="no query" columns=${[
       { name: "query", value: (q) => q.name, show: (q) => html`<a href=${link.query(q.name)}>${q.name}</a>` },
       { name: "state", value: (q) => q.state, show: (q) => html`<${Pill} state=${q.state} />` },
-      { name: "behind", number: true, title: "how long the oldest row that waits for it has been here", value: (q) => q.delay_s, show: (q) => seconds(q.delay_s) },
+      { name: "behind", number: true, title: "how long the oldest row that waits for it has been here", value: (q) => (stands(q) ? 1e9 : 0) + (q.delay_s || 0), show: (q) => seconds(q.delay_s) },
       { name: "rows", number: true, value: (q) => q.rows, show: (q) => count(q.rows) },
       { name: "rows/s", number: true, value: (q) => q.rows_per_s, show: (q) => rate(q.rows_per_s) },
       { name: "load", number: true, title: "seconds of work a second: own, and its part of shared work", value: (q) => q.load_own + q.load_shared,
         show: (q) => html`${share(q.load_own + q.load_shared)}<${CostBar} own=${q.load_own} shared=${q.load_shared} most=${most} />` },
       { name: "operators", number: true, value: (q) => q.operators.length, show: (q) => q.operators.length },
-      { name: "goals", value: goals, show: (q) => (!q.goals.length ? "" : goals(q) ? html`<${Pill} state="failed">${goals(q)} missed<//>` : html`<${Pill} state="running">met<//>`) },
+      { name: "goals", value: goals, show: (q) => (!q.goals.length || stands(q) ? "" : goals(q) ? html`<${Pill} state="failed">${goals(q)} missed<//>` : html`<${Pill} state="running">met<//>`) },
       { name: "watermark", value: (q) => q.watermark || "", show: (q) => (q.watermark === "end" ? "end" : eventTime(q.watermark)) },
-      { name: "held up by", value: (q) => q.cause, show: (q) => q.cause_operator && html`<a href=${link.operator(q.cause_operator)} title=${q.cause}>${q.cause}</a>` },
+      { name: "held up by", value: (q) => q.cause, show: (q) => (q.cause_operator && q.state !== "failed"
+        ? html`<a href=${link.operator(q.cause_operator)} title=${q.cause}>${q.cause}</a>` : html`<span title=${q.reason || q.cause}>${q.reason || q.cause || ""}</span>`) },
     ]} />`;
 }

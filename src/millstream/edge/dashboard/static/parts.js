@@ -58,6 +58,7 @@ export function Tile({ what, figure, unit, more, href, bad }) {
 }
 
 // columns: {name, value(row) for sorting, show(row), number, title}
+const FEW = 4; // columns that fit on a phone; of more, each row becomes a block there
 export function Table({ columns, rows, sort, limit = 100, empty = "none", keyOf, id }) {
   const [by, setBy] = useState(sort || { column: 0, down: false });
   const [all, setAll] = useState(false);
@@ -70,12 +71,12 @@ export function Table({ columns, rows, sort, limit = 100, empty = "none", keyOf,
   if (!rows.length) return html`<p class="empty">${empty}</p>`;
   const shown = all ? sorted : sorted.slice(0, limit);
   const change = (index) => setBy({ column: index, down: by.column === index ? !by.down : Boolean(columns[index].number) });
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${id || columns[0].name}><table id=${id}><thead><tr>${columns.map((c, i) => html`
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${id || columns[0].name}><table id=${id} class=${columns.length > FEW ? "many" : ""}><thead><tr>${columns.map((c, i) => html`
     <th key=${c.name} class="${c.number ? "number" : ""} ${c.value ? "sorts" : ""}" title=${c.title || ""}
       aria-sort=${by.column === i ? (by.down ? "descending" : "ascending") : "none"}
       >${c.value && c.name ? html`<button class="heading" onClick=${() => change(i)}>${c.name}${by.column === i ? (by.down ? " ▾" : " ▴") : ""}</button>` : c.name || html`<span class="unseen">${c.unseen || "more"}</span>`}</th>`)}</tr></thead>
     <tbody>${shown.map((row, i) => html`<tr key=${keyOf ? keyOf(row) : i}>${columns.map((c) => html`
-      <td key=${c.name} class="${c.number ? "number" : ""} ${c.wrap ? "" : "name"}">${c.show(row)}</td>`)}</tr>`)}</tbody></table></div>
+      <td key=${c.name} data-name=${c.name} class="${c.number ? "number" : ""} ${c.wrap ? "" : "name"}">${c.show(row)}</td>`)}</tr>`)}</tbody></table></div>
     ${rows.length > limit && html`<p class="empty"><button onClick=${() => setAll(!all)}>
       ${all ? "show fewer" : `show all ${rows.length} (${limit} are shown)`}</button></p>`}`;
 }

@@ -212,6 +212,9 @@ def _settled(tree: exp.Expr, source: str) -> exp.Expr:
     return tree
 
 
+INSIDE = re.compile(r"'(\w+)'(\w+)'")  # a text with a quote in it
+
+
 def _unreadable(text: Text, failure: TokenError) -> CqlError:
     found = re.search(r"Missing (\S+) from \d+:(\d+)", f"{failure} {failure.__cause__}")
     if not found:
@@ -229,7 +232,10 @@ def _unclosed(text: Text) -> CqlError | None:
             continue
         what, end = ("the comment", "*/") if opening[0] == "/*" else (opening[0], opening[0])
         spot = Span(opening.start(), opening.end() - 1)
-        return text.error(f"{what} is not closed", spot, f"add {end}")
+        hint = f"add {end}"
+        if inside := INSIDE.search(text.source):
+            hint = f"a quote inside a text is doubled: '{inside[1]}''{inside[2]}'"
+        return text.error(f"{what} is not closed", spot, hint)
     return None
 
 

@@ -8,10 +8,14 @@ from sqlglot import exp
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from millstream.core.durations import UNITS_US
 from millstream.language.cql.parsing.syntax import CqlSyntaxError, Span
 
 CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "JOIN", "UNION", "PARTITION")
 WINDOW_WORDS = ("RANGE", "ROWS", "SLIDE")
+WINDOW_ENDS = (*CLAUSES, "ORDER", "LIMIT", "AS", "ON", ",")
+CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET)
+TEXT_HINT = "a text stands in single quotes: 'U%'"
 T = TypeVar("T")
 E = TypeVar("E", bound=exp.Expr)
 
@@ -37,18 +41,43 @@ class PlacedParser(SparkParser):
                 hint = f"a column of that name goes in backquotes: `{spot.text}`"
             raise CqlSyntaxError(_readable(message, spot.text), Span(spot.start, spot.end), hint)
         end = len(self.sql.rstrip())
-        raise CqlSyntaxError(_readable(message, ""), Span(end, end))
+        hint = TEXT_HINT if self._prev and self._prev.token_type == TokenType.MOD else ""
+        raise CqlSyntaxError(_readable(message, ""), Span(end, end), hint)
 
     def _meant_before(self) -> str:
         """A misspelt keyword is taken for a name, and what follows it does not fit."""
-        before = self._prev
-        if before and before.text.upper() in WINDOW_WORDS and self._curr:
-            window = f"{before.text.upper()} {self._curr.text}"
-            return f"a window stands in brackets after its stream: [{window} ...]"
+        before, here = self._prev, self._curr
+        if here and (window := self._window_without_brackets()):
+            return f"a window stands in brackets after its stream: [{window}]"
+        if before and here and before.token_type == TokenType.NUMBER and _unit(here):
+            return f"a length of time is written INTERVAL {before.text} {here.text}"
+        if here and here.text == "=>":
+            return "write >="
+        if before and before.token_type == TokenType.MOD:
+            return TEXT_HINT
+        if before and here and before.text.upper() == "TOP":
+            return f"the largest of a window: ORDER BY ... DESC LIMIT {here.text}"
         if not before or before.token_type != TokenType.VAR:
             return ""
         near = get_close_matches(before.text.upper(), CLAUSES, 1, cutoff=0.75)
         return f"did you mean {near[0]} instead of {before.text}?" if near else ""
+
+    def _window_without_brackets(self) -> str:
+        """The text of a window that stands bare or in parentheses; empty where there is none."""
+        at = self._index
+        if self._curr.token_type == TokenType.L_PAREN:
+            at += 1
+        elif self._prev and self._prev.text.upper() in WINDOW_WORDS:
+            at -= 1
+        first = self._tokens[at] if at < len(self._tokens) else None
+        if first is None or first.text.upper() not in WINDOW_WORDS:
+            return ""
+        last = first
+        for token in self._tokens[at + 1 :]:
+            if token.text.upper().split()[0] in WINDOW_ENDS or token.token_type in CLOSING:
+                break
+            last = token
+        return str(self.sql[first.start : last.end + 1])
 
     def _parse_csv(
         self, parse_method: Callable[[], T | None], sep: TokenType = TokenType.COMMA
@@ -64,6 +93,10 @@ class PlacedParser(SparkParser):
                 )
             items.append(item)
         return items
+
+
+def _unit(token: Any) -> bool:
+    return token.text.lower() in UNITS_US
 
 
 def _keyword_for_column(message: str, token: Any) -> bool:

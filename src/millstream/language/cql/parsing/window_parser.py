@@ -1,5 +1,7 @@
 """Windows in brackets: `[RANGE 1 MINUTE SLIDE 5 SECONDS]`, `[PARTITION BY k ROWS 10]`, `[NOW]`."""
 
+import re
+
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -9,6 +11,7 @@ from millstream.language.cql.parsing.calendar_windows import CALENDAR_HINT, cale
 from millstream.language.cql.parsing.placed_parser import PlacedParser
 from millstream.language.cql.parsing.syntax import CqlSyntaxError, Span, WindowSyntax
 
+SLIDING = re.compile(r"\b(EVERY|SLIDING|SLIDES|STEP|HOP|ADVANCE BY|ADVANCE)\b", re.IGNORECASE)
 RANGE_HINT = (
     "windows are [RANGE 10 SECONDS], [RANGE 1 MINUTE SLIDE 5 SECONDS], [ROWS 10], "
     "[PARTITION BY k ROWS 10], [SESSION 10 MINUTES], [CUMULATE 1 DAY SLIDE 1 HOUR], [NOW], "
@@ -154,7 +157,10 @@ class WindowParser(PlacedParser):
         try:
             length_us = microseconds(text)
         except UsageError as mistake:
-            raise CqlSyntaxError(mistake.message, span, mistake.hint) from None
+            hint = mistake.hint
+            if other := SLIDING.search(text):
+                hint = f"write SLIDE in the place of {other[0]}"
+            raise CqlSyntaxError(mistake.message, span, hint) from None
         if length_us <= 0:
             raise CqlSyntaxError(
                 f"{word} {text} is not above zero", span,
