@@ -57,7 +57,8 @@ GROUPS = {
             "explain", "shell", "demo"),
     "Cluster": ("up", "manager", "processor", "submit", "pause", "resume", "drop", "move", "drain",
                 "redistribute", "replace", "balance", "shutdown", "remove", "restart", "token"),
-    "Look": ("top", "status", "queries", "tail", "placement", "decisions", "qos", "check"),
+    "Look": ("top", "status", "queries", "tail", "placement", "coordinators", "decisions", "qos",
+             "check"),
     "Plan": ("plan", "place", "simulate"),
     "Research": ("lab", "bench"),
 }  # fmt: skip

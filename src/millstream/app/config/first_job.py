@@ -18,6 +18,7 @@ from millstream.control.definitions.stream_table import SHORT_OPTIONS, files_of,
 from millstream.control.discovery.look import Found, format_by_content, look_at
 from millstream.control.discovery.time_column import TIME_WORDS, WORDS_OF_SQL, name_sql
 from millstream.core.errors import UsageError
+from millstream.core.suggestions import did_you_mean
 from millstream.language.plan.schema import Field
 
 NUMBERS = ("bigint", "double", "decimal", "int", "float", "smallint", "tinyint")
@@ -85,7 +86,9 @@ def _looked(path: Path, zone: str, time: str) -> Input:
 def _no_files(path: Path) -> UsageError:
     hint = "give files of rows: csv, tsv, json, ndjson or parquet"
     if not path.exists():
-        return UsageError(f"there is no file or folder {path}", hint=hint)
+        beside = path.parent.iterdir() if path.parent.is_dir() else ()
+        near = did_you_mean(path.name, [p.name for p in beside])
+        return UsageError(f"there is no file or folder {path}{near}", hint=hint)
     below = next((p for p in sorted(path.rglob("*")) if files_of(p) and p.is_dir()), None)
     if below is not None:
         hint = f"a stream reads one folder: {below}, or files of several folders put into one"

@@ -1,6 +1,6 @@
 // Draws boxes and arrows on a canvas: thousands of them in a few milliseconds. Pans, zooms, answers clicks.
 // Knows nothing of streams and queries: nodes have a place, lines of text and colours.
-const WIDTH = 184, HEIGHT = 50, FONT = 10.5, READABLE = 5.5; // a smaller text is left out
+const WIDTH = 184, HEIGHT = 50, FONT = 10.5, READABLE = 7, BRIEF = 10.5; // a smaller text is left out
 const MOVE_MS = 700, GAP = 44; // between groups
 const TOOLS = 56, LEGEND = 56; // pixels above and below that other things cover
 
@@ -202,6 +202,14 @@ export class GraphCanvas {
     return [rim(a, 1), rim(b, -1)];
   }
 
+  // From afar: one word or two in a box that is large enough for them, of a size that can be read.
+  drawBrief(g, n, x, y, w, h, scale) {
+    const fit = Math.floor((w * scale - 8) / 6);
+    if (!n.brief || h * scale < 15 || fit < 5) return;
+    g.font = `500 ${BRIEF / scale}px system-ui, sans-serif`; g.fillStyle = this.colours.ink;
+    g.fillText(n.brief.length > fit ? `${n.brief.slice(0, fit - 1)}…` : n.brief, x, y, w);
+  }
+
   drawNodes(g, spot, scale) {
     const c = this.colours, readable = FONT * scale >= READABLE;
     g.textAlign = "center"; g.textBaseline = "middle";
@@ -215,7 +223,7 @@ export class GraphCanvas {
       g.beginPath();
       if (scale > .25) g.roundRect(x - w / 2, y - h / 2, w, h, n.square ? 2 : 8); else g.rect(x - w / 2, y - h / 2, w, h);
       g.fill(); g.stroke();
-      if (!readable && !n.large) continue;
+      if (!readable && !n.large) { this.drawBrief(g, n, x, y, w, h, scale); continue; }
       const size = n.large ? 14 : FONT, step = size * 1.35;
       n.lines.forEach((line, i) => {
         g.font = `${i === 0 ? 600 : 400} ${size}px system-ui, sans-serif`; g.fillStyle = i === 2 ? c.soft : c.ink;

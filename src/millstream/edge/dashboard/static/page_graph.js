@@ -50,13 +50,13 @@ function everything() {
   const nodes = [], several = store.processors.size > 1, moved = movedNow();
   for (const s of store.streams.values()) {
     const at = store.layout[s.id];
-    if (at) nodes.push({ id: s.id, x: at[0], y: at[1], group: s.processor, square: true, border: paint.stream, fill: paint.code, weight: 0, lines: ["stream", short(s.name, 28), s.ended ? "ended" : `${rate(s.rows_per_s)}/s`] });
+    if (at) nodes.push({ id: s.id, x: at[0], y: at[1], group: s.processor, square: true, border: paint.stream, fill: paint.code, weight: 0, brief: s.name, lines: ["stream", short(s.name, 28), s.ended ? "ended" : `${rate(s.rows_per_s)}/s`] });
   }
   for (const o of store.operators.values()) {
     const at = store.layout[o.id];
     if (!at) continue;
     nodes.push({ id: o.id, x: at[0], y: at[1], group: o.processor, border: paint[familyOf(o.kind)], fill: paint.card, weight: Math.min(1, o.load), dashed: o.state === "paused", marked: o.state === "moving" || moved.has(o.id),
-      lines: [`${o.kind}${o.queries.length > 1 ? `  ×${o.queries.length}` : ""}${o.group ? "  ⊂ one job" : ""}`, short(o.text || o.label, 32), `${short(namesOf(o), 26)}${o.queries.length ? " · " : ""}${rate(o.rows_in_per_s)}/s${o.queue_rows ? ` · ${count(o.queue_rows)} wait` : ""}`] });
+      brief: namesOf(o) || o.kind, lines: [`${o.kind}${o.queries.length > 1 ? `  ×${o.queries.length}` : ""}${o.group ? "  ⊂ one job" : ""}`, short(o.text || o.label, 32), `${short(namesOf(o), 26)}${o.queries.length ? " · " : ""}${rate(o.rows_in_per_s)}/s${o.queue_rows ? ` · ${count(o.queue_rows)} wait` : ""}`] });
   }
   const edges = [...store.edges.values()].map((e) => ({ a: e.source, b: e.target, colour: heat(e.pressure), width: thickness(e.rows_per_s) }));
   return [nodes, edges, several ? [...store.processors.values()].map((p) => ({ id: p.id, label: p.id })) : []];

@@ -58,7 +58,7 @@ export function Tile({ what, figure, unit, more, href, bad }) {
 }
 
 // columns: {name, value(row) for sorting, show(row), number, title}
-const FEW = 4; // columns that fit on a phone; of more, each row becomes a block there
+const FEW = 3; // columns that fit on a phone; of more, each row becomes a block there
 export function Table({ columns, rows, sort, limit = 100, empty = "none", keyOf, id }) {
   const [by, setBy] = useState(sort || { column: 0, down: false });
   const [all, setAll] = useState(false);
