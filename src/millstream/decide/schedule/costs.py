@@ -51,6 +51,22 @@ class CostLine:
         """Seconds for a step, however few rows it has."""
         return max(0.0, self.seconds_mean - self.row_s * self.rows_mean)
 
+    def told(self, spread_min: float) -> float | None:
+        """The fixed part, where batches differed by this share of their mean; else None.
+
+        >>> line = CostLine()
+        >>> for _ in range(5):
+        ...     line.learn(1000, 0.5)
+        >>> line.told(0.01) is None
+        True
+        """
+        if (
+            self.weight < 2
+            or self.rows_variance <= self.weight * (spread_min * self.rows_mean) ** 2
+        ):
+            return None
+        return self.fixed_s
+
     def parts(self, fixed_s_max: float) -> tuple[float, float]:
         """Fixed and marginal seconds where larger batches are to be expected than were seen.
 

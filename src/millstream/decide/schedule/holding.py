@@ -135,9 +135,9 @@ def _scarcity(
     By what comes and not by what was delivered: that would follow from the schedule.
     """
     rates: dict[str, float] = {}
-    for leaf in situation.plan.leaves:
-        coming = situation.statistics.usual_rates.get(leaf, 0.0)
-        for query, rows in by_operator[leaf].items():
+    for name, yields in by_operator.items():
+        coming = situation.statistics.usual_rates.get(name, 0.0)
+        for query, rows in yields.items() if coming else ():
             rates[query] = rates.get(query, 0.0) + coming * rows
     known = [rate for rate in rates.values() if rate > 0]
     if not known:

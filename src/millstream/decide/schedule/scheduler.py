@@ -32,7 +32,7 @@ from millstream.decide.schedule.workload import with_workload, workload
 
 KEEPS_ORDER = "foresight"  # the selector that does not change the algorithm for who starves
 STARVED_SHARE = 0.05  # of the time, for operators that starve under it
-GOAL_AWARE = "cost_aware"  # the algorithm that steers by the queries' goals
+GOAL_AWARE = {"cost_aware", "priced"}  # the algorithms that steer by the queries' goals
 
 
 class Scheduler:
@@ -80,7 +80,8 @@ class Scheduler:
         self._number = 0
         self._stale = True
         # One of the seed's algorithms that was named alone runs as it is.
-        self._guards = self.settings.selector != "fixed" or GOAL_AWARE in self.settings.candidates
+        aware = not GOAL_AWARE.isdisjoint(self.settings.candidates)
+        self._guards = self.settings.selector != "fixed" or aware
         self._kept: tuple[Deadline, ...] = ()
         self._abandoned: dict[str, float] = {}  # when a step was chosen that came to nothing
         self._quality = quality
@@ -251,7 +252,7 @@ class Scheduler:
         plan that cost the queries more than the one who starved gains.
         """
         current = self._algorithm.name if self._algorithm is not None else ""
-        return self.settings.selector == KEEPS_ORDER and current == GOAL_AWARE
+        return self.settings.selector == KEEPS_ORDER and current in GOAL_AWARE
 
     def _rows_for_the_starved(self, view: OperatorView) -> float:
         """As many as leave the others their share of the time until the next alarm."""

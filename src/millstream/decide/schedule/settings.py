@@ -32,7 +32,7 @@ class ScheduleSettings:
     """
 
     # Which algorithms, and who chooses among them.
-    candidates: tuple[str, ...] = (*THESIS_CANDIDATES, "cost_aware")
+    candidates: tuple[str, ...] = (*THESIS_CANDIDATES, "priced")
     selector: str = "foresight"
     slots: int = 1  # steps in flight at once
     seed: int = 0

@@ -222,19 +222,26 @@ class StatisticsGatherer:
                 )
 
     def _estimate_arrivals(self, leaves: Sequence[str], seconds: float) -> None:
-        for leaf in leaves:
-            view = self._views.get(leaf)
-            taken = self._table(OVERALL, leaf).counters.rows_in
+        # Where rows of several inputs meet, some may come straight from a stream.
+        meeting = (view.id for view in self._views.values() if view.meets and view.producers)
+        for name in (*leaves, *meeting):
+            view = self._views.get(name)
+            taken = self._table(OVERALL, name).counters.rows_in
+            made = sum(
+                self._table(OVERALL, producer).counters.rows_out
+                for producer in (view.producers if view else ())
+            )
             # Rows in flight are in no queue and in no report yet, hence the running maximum.
-            arrived = max(self._arrived.get(leaf, 0.0), taken + (view.rows if view else 0.0))
-            before = self._arrived_before.get(leaf, 0.0)
+            here = taken + (view.rows if view else 0.0) - made
+            arrived = max(self._arrived.get(name, 0.0), here)
+            before = self._arrived_before.get(name, 0.0)
             rate = max(0.0, arrived - before) / seconds
-            self._arrived[leaf] = self._arrived_before[leaf] = arrived
-            old = self.arrival_rates.get(leaf, rate)
-            self.arrival_rates[leaf] = 0.5 * old + 0.5 * rate
-            self._arrivals_seen[leaf] = seen = self._arrivals_seen.get(leaf, 0) + 1
-            usual = self.usual_rates.get(leaf, rate)
-            self.usual_rates[leaf] = usual + (rate - usual) * max(USUAL_SHARE, 1 / seen)
+            self._arrived[name] = self._arrived_before[name] = arrived
+            old = self.arrival_rates.get(name, rate)
+            self.arrival_rates[name] = 0.5 * old + 0.5 * rate
+            self._arrivals_seen[name] = seen = self._arrivals_seen.get(name, 0) + 1
+            usual = self.usual_rates.get(name, rate)
+            self.usual_rates[name] = usual + (rate - usual) * max(USUAL_SHARE, 1 / seen)
 
     def _table(self, view: str, operator: str) -> _OperatorTable:
         tables = self._tables.setdefault(view, {})
@@ -315,12 +322,18 @@ class StatisticsGatherer:
         return line
 
     def row_selectivity(self, view: OperatorView) -> float:
-        """Output per input row as last known; the view's own estimate, else 1, before any."""
+        """Output per input row as last known; the view's own estimate, else 1, before any.
+
+        Who has given nothing yet is about to give a first row: a join that ran ahead of one of its
+        inputs would otherwise look worthless, and never run again.
+        """
         measured = self.average("row_selectivity", view.id)
         if measured is None:
             measured = self.get("row_selectivity", view.id)
         if measured is None:
             measured = view.row_selectivity
+        elif measured == 0:
+            return 1 / (1 + self._table(OVERALL, view.id).counters.rows_in)
         return 1.0 if measured is None else measured
 
     def row_seconds(self, view: OperatorView) -> float:

@@ -8,11 +8,12 @@ from millstream.decide.schedule.algorithms.cost_aware import CostAware
 from millstream.decide.schedule.algorithms.fifo import Fifo
 from millstream.decide.schedule.algorithms.greedy import Greedy
 from millstream.decide.schedule.algorithms.mtiq import MostTuplesInQueue
+from millstream.decide.schedule.algorithms.priced import Priced
 from millstream.decide.schedule.algorithms.round_robin import RoundRobin
 from millstream.decide.schedule.protocol import Algorithm
 
 ALGORITHMS: Registry[Callable[[], Algorithm]] = Registry("scheduling algorithm")
-for _algorithm in (RoundRobin, Fifo, Greedy, MostTuplesInQueue, Chain, CostAware):
+for _algorithm in (RoundRobin, Fifo, Greedy, MostTuplesInQueue, Chain, CostAware, Priced):
     ALGORITHMS.add(_algorithm.name, _algorithm)
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "Fifo",
     "Greedy",
     "MostTuplesInQueue",
+    "Priced",
     "RoundRobin",
 ]

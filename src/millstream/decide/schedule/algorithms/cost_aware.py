@@ -104,7 +104,7 @@ class CostAware:
         worths = {view.id: worth(view) for view in situation.views}
         first: dict[str, OperatorView] = {}
         for name, below in self._below.items():
-            behind = _behind(situation.by_id.get(name), below, situation)
+            behind = who_is_behind(situation.by_id.get(name), below, situation)
             if behind is not None:
                 first[name] = behind
                 worths[name] = min(worths[name], worths[behind.id])
@@ -130,11 +130,7 @@ class CostAware:
         memory_alone = weight_of(goals, MEMORY) > 0 and weight_of(goals, DELAY) == 0
         self._nearly = 1.0 if memory_alone else NEARLY
         self._awaited = awaited(goals)
-        self._below = {
-            view.id: plan.subplan(view.id)[1:]
-            for view in situation.views
-            if view.meets and not memory_alone
-        }
+        self._below = {} if memory_alone else fed_by(situation)
         self._index = {}
         for path in plan.paths():
             for start in range(len(path)):
@@ -147,7 +143,13 @@ class CostAware:
         pass
 
 
-def _behind(
+def fed_by(situation: Situation) -> dict[str, tuple[str, ...]]:
+    """For operators in which rows meet: who feeds them, however far down."""
+    plan = situation.plan
+    return {view.id: plan.subplan(view.id)[1:] for view in situation.views if view.meets}
+
+
+def who_is_behind(
     view: OperatorView | None, below: Sequence[str], situation: Situation
 ) -> OperatorView | None:
     """Who below a join has the oldest rows, where they are older than those that wait at it.

@@ -12,7 +12,7 @@ RATIO and THRESHOLD are set beside the algorithm, by the goals and the measured 
 `workload`): the seed keeps them fixed and leaves adapting them to future work (section 4.1).
 
 No chance is involved, and nothing needs to be explored: the algorithm in charge changes only where
-another promises clearly less, and that is seldom, as the cost-aware one steers by the same costs.
+another promises clearly less, and that is seldom, as the priced one steers by the same costs.
 
 What cannot be foreseen is judged by what was seen. Goals over statistics other than queues, delays
 and rates (a user's own, or how busy a processor is) have no holding cost; where they weigh more
@@ -30,9 +30,10 @@ from millstream.decide.schedule.quality import DELAY, Goal
 from millstream.decide.schedule.selectors.exploration import Exploration
 from millstream.decide.schedule.workload import adapted_workload, workload
 
-# The cost-aware algorithm steers by the same costs and is the one to beat: models err, so another
-# must promise this much less than it, and any change this much less than staying.
-HOME, HOME_LESS, STAY_LESS = "cost_aware", 0.8, 0.98
+# These steer by the same costs, and the first of them among the candidates is the one to beat:
+# models err, so another must promise this much less than it, and any change this much less than
+# staying.
+HOMES, HOME_LESS, STAY_LESS = ("priced", "cost_aware"), 0.8, 0.98
 SCORE_MORE = 0.02  # by which a score must be higher than that of the algorithm in charge
 VIEWS_MAX = 10_000  # operator views looked at in one review, whatever the plan's size
 
@@ -78,24 +79,25 @@ def _least_cost(review: Review, current: str) -> tuple[str, str]:
     situation, candidates = review.situation, review.candidates
     if len(candidates) == 1:
         return candidates[0], "the only candidate"
+    home = next((name for name in HOMES if name in candidates), None)
     waiting = sum(view.rows for view in situation.views)
     if waiting <= review.settings.threshold_rows:
         # Nothing to foresee; but who was chosen for a burst must not stay for the calm.
-        calm = HOME if HOME in candidates else current
+        calm = home or current
         if calm in candidates:
             return calm, f"{waiting:.4g} rows wait: hardly anything to choose"
     ahead = outlook(situation)
-    if ahead.overload > 0 and HOME in candidates:
+    if ahead.overload > 0 and home is not None:
         # A few seconds tell little of what waits for many: what is put off now is paid for later.
-        return HOME, "more waits than can be foreseen"
+        return home, "more waits than can be foreseen"
     steps = VIEWS_MAX // (len(candidates) * max(1, len(situation.views)))
     steps = max(5, min(review.settings.foresight_steps_max, steps))
     costs = {
         name: foreseen_cost(review.imagine(name), situation, ahead, steps) for name in candidates
     }
-    favour = {HOME: HOME_LESS, current: STAY_LESS}
-    if current == HOME:
-        favour[HOME] = HOME_LESS * STAY_LESS
+    favour = {home: HOME_LESS, current: STAY_LESS}
+    if current == home:
+        favour[home] = HOME_LESS * STAY_LESS
     best = min(candidates, key=lambda name: (costs[name] * favour.get(name, 1.0), name))
     told = ", ".join(f"{name} {cost:.4g}" for name, cost in costs.items())
     return best, f"least foreseen cost of {told}"
@@ -142,7 +144,9 @@ class _Play:
         self._kept = {view.id: statistics.row_selectivity(view) for view in situation.views}
         self._cost = {view.id: statistics.step_cost(view) for view in situation.views}
         self._arrivals = [
-            (self._views[leaf], statistics.arrival_rates.get(leaf, 0.0)) for leaf in plan.leaves
+            (view, statistics.arrival_rates[name])
+            for name, view in self._views.items()
+            if name in statistics.arrival_rates
         ]
         # Algorithms see the imagined queues through a situation of their own.
         by_id = cast(dict[str, OperatorView], self._views)
@@ -200,7 +204,7 @@ class _Play:
         shares: dict[str, list[float]] = {}
         for name, producers in self._order:
             coming = [flow[producer] for producer in producers]
-            flow[name] = (sum(coming) if coming else arriving.get(name, 0.0)) * self._kept[name]
+            flow[name] = (sum(coming) + arriving.get(name, 0.0)) * self._kept[name]
             if len(producers) > 1:
                 total = sum(coming)
                 even = 1 / len(producers)
