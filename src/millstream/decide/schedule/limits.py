@@ -4,9 +4,11 @@ A price cannot promise a limit: it says who is worth more, not who is late. So a
 of its own goes before all others as soon as its oldest row has used up half of it, what is still to
 be done for the rows that wait included; until then the price of its rows decides as everywhere. At
 half of the limit this does what a fixed priority for the query would do, and leaves the others the
-time that a fixed priority would take from them for nothing. Within the query the oldest rows go
-first, those nearest to the result among equals. No step can be interrupted: while there are such
-limits, no step of anybody is planned for longer than a quarter of the tightest.
+time that a fixed priority would take from them for nothing. (A query that needs most of the
+processor cannot catch up later. So it is half of the limit times the square of the share that its
+rows leave of the processor: who needs all of it goes first at once.) Within the query the oldest
+rows go first, those nearest to the result among equals. No step can be interrupted: while there are
+such limits, no step of anybody is planned for longer than a quarter of the tightest.
 
 Limits that together ask for more than the processor has are kept by descending weight, as many as
 fit; the others are out of reach and count by their price alone. Pure; the scheduler asks at every
@@ -97,7 +99,9 @@ def most_urgent(
             continue
         view, oldest = pick
         spare_s = one.limit_s - (situation.now - oldest) - _work_s(one, situation)
-        if spare_s > one.limit_s * (1 - RISK_SHARE) or (best is not None and spare_s >= best[0]):
+        # Who needs much of the processor cannot catch up later: it may wait for less.
+        used = RISK_SHARE * max(0.0, 1 - one.load / situation.settings.slots) ** 2
+        if spare_s > one.limit_s * (1 - used) or (best is not None and spare_s >= best[0]):
             continue
         reason = f"{one.query} has {max(0.0, spare_s):.3g} s left of {one.limit_s:g} s"
         best = (spare_s, Pick(view.id, reason, view.rows))
