@@ -229,14 +229,17 @@ class QueryHandle:
 
         `format="postgres"` with dsn, table and perhaps key and password, and `format="delta"` with
         a path and perhaps key, write into a table, once as well: a relation as upserts and deletes,
-        a stream as inserts. So does `format="kafka"` with topic, perhaps key, and options for
-        librdkafka; with options as `kafka.bootstrap.servers` it is Spark's connector.
+        a stream as inserts. So do `format="iceberg"` with table, perhaps key, and options for a
+        catalog, and `format="kafka"` with topic, perhaps key, and options for librdkafka; without
+        such options, or with `kafka.bootstrap.servers`, it is Spark's connector.
         Other formats are those of Spark's batch writer, with its options; each batch comes at least
         once with its id in a column `batch`, and in options that say `{batch}`.
         """
         if format in FILE_FORMATS and path is not None and not options:
             return self._attach(FileSink(Path(path).absolute(), format))
-        if format in SINKS.names() and not any(o.startswith("kafka.") for o in options):
+        theirs = any(o.startswith("kafka.") for o in options)
+        theirs = theirs or (format == "iceberg" and "options" not in options)
+        if format in SINKS.names() and not theirs:
             where = {} if path is None else {"path": str(path)}
             return self._attach(open_sink(sink_of({"type": format} | where | options)))
         spark = self._session.spark

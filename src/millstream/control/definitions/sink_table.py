@@ -11,6 +11,12 @@ from typing import Any
 
 from millstream.control.definitions.database_table import IN_THE_OPEN, open_passwords
 from millstream.control.definitions.stream_table import Mistake
+from millstream.control.definitions.versioned_table import (
+    CATALOG,
+    ICEBERG,
+    catalog_mistakes,
+    with_paths,
+)
 from millstream.core.errors import UsageError
 from millstream.core.secrets import HIDDEN, masked, refers
 from millstream.core.suggestions import did_you_mean
@@ -19,11 +25,13 @@ from millstream.core.suggestions import did_you_mean
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "postgres": ("dsn", "table"),
     "delta": ("path",),
+    "iceberg": ("table", "options"),
     "kafka": ("topic", "options"),
 }
 ALLOWED: Mapping[str, tuple[str, ...]] = {
     "postgres": ("password", "key"),
     "delta": ("key",),
+    "iceberg": ("key",),
     "kafka": ("key",),
 }
 EXAMPLES: Mapping[str, str] = {
@@ -70,7 +78,7 @@ def read_sink(table: Mapping[str, Any], base: Path) -> tuple[SinkDefinition | No
         if key not in known
     ]
     mistakes += [
-        Mistake((), f"the sink has no {key}", EXAMPLES[key])
+        Mistake((), f"the sink has no {key}", _example(kind, key))
         for key in NEEDED[kind]
         if key not in table
     ]
@@ -81,12 +89,14 @@ def read_sink(table: Mapping[str, Any], base: Path) -> tuple[SinkDefinition | No
     ]
     mistakes += _of_key(table.get("key", [])) + _of_secrets(table)
     client = table.get("options", {})
-    mistakes += _of_client(client) if kind == "kafka" and "options" in table else []
+    if "options" in table and "options" in NEEDED[kind]:
+        mistakes += _of_client(client) if kind == "kafka" else _of_catalog(client)
     options = {k: str(v) for k, v in table.items() if k not in ("type", "key", "options")}
     if mistakes:
         return None, mistakes
     if "path" in options and "://" not in options["path"] and not refers("", options["path"]):
         options["path"] = str((base / options["path"]).absolute())
+    client = with_paths(client, base) if kind == ICEBERG else client
     options |= {k: _spelt(v) for k, v in client.items()}
     return SinkDefinition(kind, options, tuple(table.get("key", ()))), []
 
@@ -97,6 +107,10 @@ def sink_of(table: Mapping[str, Any]) -> SinkDefinition:
     if definition is None:
         raise UsageError(mistakes[0].message, hint=mistakes[0].hint)
     return definition
+
+
+def _example(kind: str, key: str) -> str:
+    return CATALOG if (kind, key) == (ICEBERG, "options") else EXAMPLES[key]
 
 
 def _is_text(value: object) -> bool:
@@ -124,6 +138,14 @@ def _of_client(options: object) -> list[Mistake]:
     hidden = [option for option, value in masked(options).items() if value == HIDDEN]
     hint = f'{{ "{hidden[0]}" = "env:NAME" }}, or "file:PATH"' if hidden else ""
     return [Mistake(("options", o), "a secret stands in the open", hint) for o in hidden[:1]]
+
+
+def _of_catalog(options: object) -> list[Mistake]:
+    """Properties of a catalog go to its library as they are."""
+    if not isinstance(options, Mapping):
+        return [Mistake(("options",), "options is a table", CATALOG)]
+    found = catalog_mistakes(ICEBERG, options)
+    return [Mistake(("options", *where), message, hint) for where, message, hint in found]
 
 
 def _spelt(value: str | float | bool) -> str:

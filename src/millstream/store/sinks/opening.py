@@ -7,6 +7,7 @@ from millstream.control.definitions.sink_table import SinkDefinition
 from millstream.core.registry import Registry
 from millstream.store.delivery import ResumingSink, Sink
 from millstream.store.sinks.delta import DeltaSink
+from millstream.store.sinks.iceberg import IcebergSink
 from millstream.store.sinks.kafka import KafkaSink
 from millstream.store.sinks.postgres import PostgresSink
 
@@ -18,6 +19,7 @@ class TargetSink(Sink, ResumingSink, Protocol):
 SINKS: Registry[Callable[[SinkDefinition], TargetSink]] = Registry("type of sink")
 SINKS.add("postgres", PostgresSink)
 SINKS.add("delta", DeltaSink)
+SINKS.add("iceberg", IcebergSink)
 SINKS.add("kafka", KafkaSink)
 
 
