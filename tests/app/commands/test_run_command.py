@@ -296,15 +296,16 @@ def test_bad_input_loses_no_good_row(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("folder", ["errors", "requests.rejected"])
 def test_a_full_disk_is_told_and_nothing_is_lost(
-    run: Run, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
     from millstream.store import delivery  # noqa: PLC0415
 
     real, failed = delivery.write_file, []
 
     def full(table: Any, target: Path, kind: str) -> None:
-        if not failed:
+        if target.parent.name == folder and not failed:
             failed.append(target)
             raise OSError(28, "No space left on device")
         real(table, target, kind)

@@ -28,7 +28,7 @@ from millstream.store.delivery import FileSink, Sink
 from millstream.store.sinks.opening import open_sink
 
 Tick = Callable[[], None]
-Wrapped = Callable[[Sink], Sink]
+Wrapped = Callable[[Sink, bool], Sink]  # what a run adds to a sink, and whether people see its rows
 IN_FILE = "its job file says so"  # why a query rests
 REST_S = 0.1  # while a query is being deployed
 
@@ -117,7 +117,7 @@ class JobEdits:
         """Files for a result, and beside them the sink that its job wants."""
         changes = ".changes" if self._system.query(query.name).relation else ""
         files = FileSink(self._folder.path / f"{query.name}{changes}", self._kind)
-        self._system.deliver(query.name, self._wrapped(files))
+        self._system.deliver(query.name, self._wrapped(files, True))
         if query.sink is not None:
             try:
                 self._system.deliver(query.name, open_sink(query.sink))
@@ -128,7 +128,8 @@ class JobEdits:
     def _deliver_rejects(self, stream: StreamDefinition) -> None:
         late = FileSink(self._folder.path / f"{stream.name}.late", self._kind)
         rejected = FileSink(self._folder.path / f"{stream.name}.rejected", self._kind)
-        self._system.deliver_rejects(stream, late, rejected)
+        wrapped = self._wrapped(late, False), self._wrapped(rejected, False)
+        self._system.deliver_rejects(stream, *wrapped)
 
     # -- while it runs --------------------------------------------------------------------------
 

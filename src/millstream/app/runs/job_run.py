@@ -63,7 +63,7 @@ class Interrupted(Exception):  # noqa: N818  (a request, not a fault)
 
 
 class PreviewedSink:
-    """A sink whose batches somebody looks at as they pass."""
+    """A sink of files whose batches somebody may look at as they pass; a full disk ends the run."""
 
     def __init__(self, sink: Sink, preview: Preview | None) -> None:
         self._sink, self._preview = sink, preview
@@ -153,7 +153,10 @@ def _opened(
     job is changed."""
 
     def edits_of(system: System) -> JobEdits:
-        return JobEdits(system, job, folder, settings.format, lambda s: PreviewedSink(s, preview))
+        def wrapped(sink: Sink, seen: bool) -> Sink:
+            return PreviewedSink(sink, preview if seen else None)
+
+        return JobEdits(system, job, folder, settings.format, wrapped)
 
     if settings.manager is not None:
         refuse_posted(job, "", "a job on a cluster reads files and Spark's sources")
