@@ -106,3 +106,11 @@ def test_wishes_are_amended_one_at_a_time() -> None:
     assert amended(quality, None, weight=0.5).weight == 0.5
     assert amended(quality, None, "q").by_query == {}
     assert amended(quality, None, "nobody") == quality
+
+
+@pytest.mark.parametrize(
+    "line", ["delay maximise", "delay >= 2s", "queue_rows max", "output_rate <= 5", "delay <= 0s"]
+)
+def test_goals_that_nothing_can_serve_are_refused(line: str) -> None:
+    with pytest.raises(UsageError, match=r"cannot be|above 0"):
+        specification_from_text(line)

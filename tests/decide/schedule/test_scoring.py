@@ -6,8 +6,14 @@ from hypothesis import strategies as st
 
 from millstream.decide.schedule import TEMPLATES, Goal, Quality, Specification
 from millstream.decide.schedule.facts import Delivery, StepReport
-from millstream.decide.schedule.scoring import ScoreBoard, normalised, quality_score, standings
-from millstream.decide.schedule.statistics import StatisticsGatherer
+from millstream.decide.schedule.scoring import (
+    ScoreBoard,
+    goal_score,
+    normalised,
+    quality_score,
+    standings,
+)
+from millstream.decide.schedule.statistics import PLAN, StatisticsGatherer
 
 FRESH = Quality(TEMPLATES.get("fresh"))
 
@@ -45,9 +51,14 @@ def test_a_minimised_goal_prefers_the_lower_mean() -> None:
 
 
 def test_scores_add_up_by_weight() -> None:
-    spec = Specification((Goal("delay", "min", 0.25), Goal("delay_max", "max", 0.75)))
-    # delay_max equals delay here, but is maximised: 0.25 * 1 + 0.75 * 0.
-    assert quality_score(Quality(spec), gathered(), "fifo") == pytest.approx(0.25)
+    spec = Specification((Goal("delay", "min", 0.25), Goal("mine", "max", 0.75)))
+    # Of the other nothing is known: 0.25 * 1 + 0.75 * 0.5.
+    assert quality_score(Quality(spec), gathered(), "fifo") == pytest.approx(0.625)
+
+
+def test_a_maximised_goal_prefers_the_higher_mean() -> None:
+    highest = Goal("delay", "max", 1.0)
+    assert goal_score(highest, gathered(), "fifo", PLAN, 1.0) == 0.0
 
 
 def test_a_limit_is_scored_by_attainment() -> None:

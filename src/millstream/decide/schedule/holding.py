@@ -31,11 +31,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from millstream.decide.schedule.protocol import Situation
-from millstream.decide.schedule.quality import DELAY, Goal
+from millstream.decide.schedule.quality import DELAY, STOCKS, Goal
 from millstream.decide.schedule.settings import ScheduleSettings
 from millstream.decide.schedule.statistics import OVERALL, StatisticsGatherer, query_object
 
-MEMORY = frozenset({"queue_rows", "queue_rows_max", "queue_bytes"})
+MEMORY = STOCKS
 RATE = frozenset({"output_rate", "throughput"})
 # At equal weights a result that waits costs as much as eight rows in memory: on plan 1 of the lab
 # this keeps the order good for memory at 50-50, on plan 2, whose join makes delay dear, the one

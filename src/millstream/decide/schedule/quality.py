@@ -14,6 +14,7 @@ from millstream.core.errors import UsageError
 from millstream.core.registry import Registry
 
 DELAY = frozenset({"delay", "delay_max", "oldest"})  # statistics of how late results are
+STOCKS = frozenset({"queue_rows", "queue_rows_max", "queue_bytes"})  # of how much waits
 MAXIMISE = "maximise"
 MINIMISE = "minimise"
 _SPELLINGS = {
@@ -92,6 +93,8 @@ class Specification:
             )
         if not self.goals:
             raise UsageError("a QoS specification without goals")
+        for goal in self.goals:
+            _served(goal)
         names = [goal.statistic for goal in self.goals]
         if len(set(names)) != len(names):
             raise UsageError("a statistic has two goals in one QoS specification")
@@ -105,6 +108,19 @@ class Specification:
     @property
     def weights(self) -> dict[str, float]:
         return {goal.statistic: goal.weight for goal in self.goals}
+
+
+def _served(goal: Goal) -> None:
+    """Refuses what rows would be scheduled against: their prices know one direction only."""
+    more = goal.statistic in ("output_rate", "throughput")
+    if (more or goal.statistic in STOCKS | DELAY) and goal.minimised is more:
+        usual, sign = (MAXIMISE, ">=") if more else (MINIMISE, "<=")
+        raise UsageError(
+            f"{goal.statistic} cannot be {goal.quantifier}d: nothing is scheduled for that",
+            hint=f"write '{goal.statistic} {usual}', or a limit with '{sign}'",
+        )
+    if goal.limit == 0 and goal.statistic in DELAY:
+        raise UsageError(f"the limit of {goal.statistic} must be above 0: every row takes time")
 
 
 @dataclass(frozen=True, slots=True)
