@@ -142,7 +142,7 @@ ASKING = """
 import json, sys
 from millstream.app.session.session import Session
 from millstream.spark import deadlines
-deadlines.QUESTION_S, deadlines.GRACE_S, deadlines.LOOK_S = 2.0, 1.0, 0.2
+deadlines.QUESTION_S, deadlines.GRACE_S, deadlines.LOOK_S = 10.0, 2.0, 0.2
 with Session(sys.argv[1], "local[1]") as session:
     try:
         session.stream("s", columns={"v": "string", "at": "timestamp"}, time=sys.argv[2])

@@ -100,7 +100,8 @@ class Ward:
 
         def submit() -> None:
             try:
-                self.client.submit(query, POISONS[name], wait_s=1.0)
+                answer = self.client.submit(query, POISONS[name], wait_s=PATIENCE_S)
+                told.extend([str(answer)] * (answer["state"] == "refused"))
             except MillstreamError as error:
                 told.append(str(error))
 

@@ -23,7 +23,7 @@ def java(monkeypatch: pytest.MonkeyPatch) -> Iterator["subprocess.Popen[bytes]"]
     monkeypatch.setattr(deadlines, "QUESTION_S", 0.2)
     monkeypatch.setattr(deadlines, "GRACE_S", 0.2)
     monkeypatch.setattr(deadlines, "LOOK_S", 0.05)
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
         yield process
         process.kill()
 
@@ -50,6 +50,20 @@ def test_a_question_without_an_answer_ends_java(java: "subprocess.Popen[bytes]")
         hang(java)
 
 
+def test_java_that_has_not_worked_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that has other work."""
+    monkeypatch.setattr(deadlines, "QUESTION_S", 0.2)
+    monkeypatch.setattr(deadlines, "GRACE_S", 0.2)
+    monkeypatch.setattr(deadlines, "LOOK_S", 0.05)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as idle:
+        asked = Deadlines(Jobs(), idle)
+        monkeypatch.setattr(asked, "_worked_s", lambda: 1.0)
+        with asked.answering():
+            time.sleep(1.0)
+        assert idle.poll() is None
+        idle.kill()
+
+
 def test_what_is_part_of_a_question_has_its_time(java: "subprocess.Popen[bytes]") -> None:
     asked = Deadlines(Jobs(), java)
     with pytest.raises(UnansweredError), asked.answering():
@@ -57,6 +71,7 @@ def test_what_is_part_of_a_question_has_its_time(java: "subprocess.Popen[bytes]"
 
 
 def test_answers_and_mistakes_in_time_are_as_they_are(java: "subprocess.Popen[bytes]") -> None:
+    """However long it is since."""
     asked = Deadlines(Jobs(), java)
     with asked.answering():
         pass

@@ -8,9 +8,11 @@ hears no interrupt and would keep a core for ever. Until that is decided the ste
 does not come back, and the time of the others does not count: they may lack that core.
 
 Questions to Spark's analyser have a deadline as well, and no job that could be cut off: what runs
-away among constants runs in the driver.
+away among constants runs in the driver. Their time is not up before Java has also worked for it: on
+a machine that has other work an honest question takes long.
 """
 
+import os
 import subprocess
 import threading
 import time
@@ -18,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import inf, isinf
+from pathlib import Path
 from typing import Any
 
 from millstream.engine.steps.bounds import StepRefusedError
@@ -35,6 +38,7 @@ class _Running:
     seconds_max: float
     until: float
     cut: bool = False
+    worked_s: float | None = None  # of Java when a question began
 
 
 class Deadlines:
@@ -78,6 +82,7 @@ class Deadlines:
             yield
             return
         running = self._begun(name, QUESTION_S)
+        running.worked_s = self._worked_s()
         try:
             yield
         except Exception as error:
@@ -91,6 +96,23 @@ class Deadlines:
         finally:
             with self._lock:
                 self._running.pop(name, None)
+
+    def _barely_began(self, running: _Running) -> bool:
+        """Whether Java has not had the time for a question yet."""
+        if running.cut or running.worked_s is None or (worked_s := self._worked_s()) is None:
+            return False
+        return worked_s - running.worked_s < QUESTION_S / 2
+
+    def _worked_s(self) -> float | None:
+        """CPU seconds of Java; None where nobody says."""
+        if self._process is None:
+            return None
+        try:
+            told = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii")
+        except OSError:
+            return None
+        fields = told.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _ended(self) -> bool:
         """Whether Java is gone, or just going."""
@@ -136,7 +158,9 @@ class Deadlines:
                     running.until += LOOK_S
             late = {g: r for g, r in self._running.items() if now > r.until}
         for group, running in late.items():
-            if not running.cut:
+            if self._barely_began(running):
+                running.until = now + LOOK_S
+            elif not running.cut:
                 running.cut = True
                 # Java may not answer: nobody waits for it
                 threading.Thread(target=self._cancel, args=(group,), daemon=True).start()
