@@ -10,7 +10,7 @@ from math import ceil, inf
 import numpy as np
 import numpy.typing as npt
 
-from millstream.decide.place.reuse.catalog import Closure, Floats, Ints
+from millstream.decide.place.reuse.catalog import LEEWAY, Closure, Floats, Ints
 from millstream.decide.place.reuse.cheapest import (
     HOPS,
     TRIES,
@@ -93,33 +93,53 @@ class _Timetable:
         rate, prices = float(self.closure.rates[row]), self.prices
         leave = np.where(rate > prices.out_free, inf, rate * prices.outgoing)
         arrive = np.where(rate > prices.in_free, inf, rate * prices.incoming)
-        slots = np.arange(self.last + 1)
-        marker = len(self.closure.operators)  # senders are numbered after the operators
         for _ in range(1 if self.state.catalog.owned else HOPS):
-            before = self.reach[row].copy()
-            improved = False
-            for sender in self._senders(row, np.isfinite(before[:, -1] + leave)):
-                step = rate * self.crossing[sender] + arrive + leave[sender]
-                step[self.room[sender] < rate] = inf
-                when = slots[None, :] - self.delay[sender][:, None]
-                offer = np.where(when >= 0, before[sender][np.maximum(when, 0)], inf)
-                offer = offer + step[:, None]
-                better = offer < self.reach[row] - 1e-15
-                better[held] = False
-                if better.any():
-                    improved = True
-                    self.reach[row][better] = offer[better]
-                    self.choice[row][better] = marker + sender
-            if not improved:
+            able = self._senders(row, np.isfinite(self.reach[row, :, -1] + leave))
+            step = rate * self.crossing[able] + arrive + leave[able, None]
+            step[self.room[able] < rate] = inf
+            if not len(able) or not self._hop(row, held, able, step):
                 break
 
-    def _senders(self, row: int, able: npt.NDArray[np.bool_]) -> list[int]:
+    def _hop(self, row: int, held: list[int], able: Ints, step: Floats) -> bool:
+        """The row's stream sent once by those that are able to, where that is cheaper than what is
+        known; `step` is the price by sender and target. Says whether it ever is.
+
+        What comes later is never dearer. So a pair is of use only if the least that the sender asks
+        is less than what is known for the first slot in which it can be there.
+        """
+        last, hosts = self.last, len(self.hosts)
+        had, delay = self.reach[row, able], self.delay[able]
+        slot = np.isfinite(had).argmax(axis=1)[:, None] + delay
+        known = self.reach[row][np.arange(hosts), np.minimum(slot, last)]
+        cheaper = (slot <= last) & (had[:, -1:] + step < known - 1e-15)
+        cheaper[:, held] = False
+        target, sender = cheaper.T.nonzero()
+        if not len(target):
+            return False
+        ahead = np.full((len(able), 2 * last + 1), inf)  # nothing comes before the first slot
+        ahead[:, last:] = had
+        start = sender * (2 * last + 1) + last - delay[sender, target]
+        offer = ahead.take(start[:, None] + np.arange(last + 1))
+        offer += step[sender, target][:, None]
+        group = np.flatnonzero(np.diff(target, prepend=-1))
+        best = np.minimum.reduceat(offer, group, axis=0)
+        count = np.diff(group, append=len(target))
+        whose = np.where(offer == best.repeat(count, axis=0), able[sender][:, None], hosts)
+        first = np.minimum.reduceat(whose, group, axis=0)
+        columns = target[group]
+        better = best < self.reach[row, columns] - 1e-15
+        self.reach[row, columns] = np.where(better, best, self.reach[row, columns])
+        marker = len(self.closure.operators)  # senders are numbered after the operators
+        self.choice[row, columns] = np.where(better, marker + first, self.choice[row, columns])
+        return bool(better.any())
+
+    def _senders(self, row: int, able: npt.NDArray[np.bool_]) -> Ints:
         """Columns that may send a row's stream: its owner alone, where it has one."""
         stream = self.closure.streams[row]
-        senders: list[int] = able.nonzero()[0].tolist()
+        senders: Ints = able.nonzero()[0]
         if self.state.catalog.owned and self.state.holders.get(stream):
             owner = self.prices.column(self.state.owner(stream))
-            return [column for column in senders if column == owner]
+            senders = senders[senders == owner]
         return senders
 
     def steps(self, row: int, column: int, slot: int) -> list[Run | Ship]:
@@ -188,3 +208,54 @@ def punctual_plan(
             return Plan(closure.streams[target], host, steps, float(final[best]))
         raise_price(prices, short)
     return short
+
+
+def soonest_plan(
+    state: PlanState,
+    closure: Closure,
+    prices: Prices,
+    curve: PriceCurve,
+    grain: Grain,
+    bound: float,
+    at: int | None = None,
+) -> Plan | None:
+    """The plan that fits and is the first to deliver, where any does so within the bound."""
+    column = None if at is None else prices.column(at)
+    if column == -1 or bound <= 0:
+        return None
+    table = _Timetable(state, closure, prices, curve, grain, bound)
+    target, rate = len(closure.streams) - 1, float(closure.rates[-1])
+    final = table.reach[target] + rate * prices.outgoing[:, None]
+    final[prices.out_free < rate] = inf
+    if column is not None:
+        final[np.arange(len(final)) != column] = inf
+    for slot in np.isfinite(final).any(axis=0).nonzero()[0].tolist()[:TRIES]:
+        best = int(final[:, slot].argmin())
+        steps, host = tuple(table.steps(target, best, slot)), int(table.hosts[best])
+        if try_steps(state, steps, rate, host) is None:
+            return Plan(closure.streams[target], host, steps, float(final[best, slot]))
+    return None
+
+
+def reachable(state: PlanState, closure: Closure, bound: float, at: int | None = None) -> bool:
+    """Whether any plan could be in time if there were room everywhere."""
+    catalog, links = state.catalog, state.links
+    distance = links.distance
+    if distance is None:
+        return True
+    apart = distance if links.offered is None else np.where(links.offered < 0, inf, distance)
+    soonest = np.full((len(closure.streams), len(distance)), inf)
+    for row, stream in enumerate(closure.streams):
+        first = closure.first_operator[row]
+        for number in range(first, first + len(catalog.producers[stream])):
+            read = [closure.row[name] for name in catalog.inputs[closure.operators[number]]]
+            soonest[row] = np.minimum(soonest[row], soonest[read].max(axis=0, initial=0.0))
+        for host in state.holders.get(stream, ()):
+            soonest[row, host] = min(soonest[row, host], state.lateness(stream, host))
+        for _ in range(HOPS):
+            sent = (soonest[row][:, None] + apart).min(axis=0)
+            if not (sent < soonest[row]).any():
+                break
+            np.minimum(soonest[row], sent, out=soonest[row])
+    there = soonest[-1].min() if at is None else soonest[-1, at]
+    return bool(there <= bound * LEEWAY)

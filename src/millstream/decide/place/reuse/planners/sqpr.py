@@ -8,6 +8,7 @@ An admitted query is never dropped, a refused one changes nothing. Deterministic
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from millstream.decide.place.reuse.prices import (
     price_curve,
     price_hosts,
 )
-from millstream.decide.place.reuse.punctual import punctual_plan
+from millstream.decide.place.reuse.punctual import punctual_plan, reachable, soonest_plan
 from millstream.decide.place.reuse.state import PlanState, Run, Shortage
 from millstream.decide.place.reuse.utilisation import utilisation
 
@@ -41,7 +42,7 @@ Found = Plan | Shortage | None
 
 
 RECENT = 32  # submissions over which the share of refusals fades
-HALVINGS = 6  # when a refused query is told which latency would fit
+FINER = 3  # looks for the soonest plan, when a query is told which latency would fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +138,18 @@ class SqprPlanner:
         stream = catalog.stream_at[query.stream]
         at = None if query.deliver_to is None else catalog.host_at[query.deliver_to]
         bound = query.latency_bound
-        found = self.find(stream, at, bound)
+        never = bound is not None and not reachable(state, catalog.closure(stream), bound, at)
+        found = None if never else self.find(stream, at, bound)
         moved: tuple[str, ...] = ()
+        if bound is not None and not isinstance(found, Plan):
+            free = self.find(stream, at)
+            if isinstance(free, Plan):
+                found, needed = self._soonest(free, at)
+                if needed > bound * LEEWAY:
+                    return too_late(query, bound, needed)
         if isinstance(found, Plan):
             self.serve(found, (query.id,))
         else:
-            free = self.find(stream, at) if bound is not None else None
-            if bound is not None and isinstance(free, Plan):
-                return too_late(query, bound, self._soonest(free, at, bound))
             short = found or self.shortage(stream, at)
             made_room = None if short is None else self._repair(query, stream, at, short)
             if made_room is None:
@@ -201,16 +206,23 @@ class SqprPlanner:
         self.state.rollback(mark)
         return late
 
-    def _soonest(self, late: Plan, at: int | None, bound: float) -> float:
-        """A latency that there is room for, found by halving between the bound and a late plan."""
-        low, high = bound, self._lateness(late)
-        for _ in range(HALVINGS):
-            found = self.find(late.stream, at, (low + high) / 2)
-            if isinstance(found, Plan):
-                high = self._lateness(found)
-            else:
-                low = (low + high) / 2
-        return high
+    def _soonest(self, late: Plan, at: int | None) -> tuple[Plan, float]:
+        """The plan that there is room for and that delivers first, and when that is: looked for in
+        slots that become finer with what is found."""
+        plan, needed = late, self._lateness(late)
+        closure = self.state.catalog.closure(late.stream)
+        for _ in range(FINER):
+            sooner: Plan | None = None
+            for prices in self.price_lists(late.stream, at):
+                grain = self.demand.grain
+                sooner = soonest_plan(self.state, closure, prices, self.curve, grain, needed, at)
+                if sooner is not None:
+                    break
+            when = inf if sooner is None else self._lateness(sooner)
+            if sooner is None or when >= needed:
+                break
+            plan, needed = sooner, when
+        return plan, needed
 
     def price_lists(self, stream: int, at: int | None) -> Iterator[Prices]:
         """Prices to try in turn: with popularity's discount, then without, at all hosts."""
