@@ -8,9 +8,12 @@ those of time are judged by CPU time, which is the wall clock's where nothing el
 
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from statistics import mean
 from time import perf_counter, process_time
 from typing import Any
+
+import numpy as np
 
 from millstream.core.errors import UsageError
 from millstream.decide.place.bounds import aggregate_host, proven_bound, standalone_costs
@@ -22,7 +25,7 @@ Progress = Callable[[str], None]
 QUICK_PLANNERS = ("sqpr", "sqpr_tiers", "heuristic", "soda")
 MILP_TIMEOUT_S = 2.0
 REGIMES = {"tight": (TIGHT, 1.05), "literal": (LITERAL, 1.02)}  # and times the aggregate host
-PARTS = (*REGIMES, "large", "links", "milp")
+PARTS = (*REGIMES, "large", "distances", "links", "milp")
 
 
 def run_planning_bench(
@@ -43,6 +46,8 @@ def run_planning_bench(
             figures[part] = _regime(part, problems, say)
         elif part == "large":
             figures[part] = _large(scaled(TIGHT, 100 if quick else 1000), seed, say)
+        elif part == "distances":
+            figures[part] = _distances(scaled(TIGHT, 20 if quick else 200), seed, say)
         elif part == "links":
             figures[part] = _links(scaled(TIGHT, hosts), seed, say)
         else:
@@ -138,6 +143,38 @@ def _large(workload: Workload, seed: int, say: Progress) -> dict[str, Any]:
             f" admitted in {line['seconds']:.1f} s ({line['cpu_seconds']:.1f} s CPU),"
             f" ms median {times.median:.2f}, p95 {times.p95:.2f}"
         )
+    return figures
+
+
+def _distances(workload: Workload, seed: int, say: Progress) -> dict[str, Any]:
+    """Hosts on a map of 100 by 100; most queries have a bound on the way of a row, and half of them
+    a place. The first of the workload: as many as three a host."""
+    problem = generate(workload, seed)
+    random = Random(seed)
+    names = [host.id for host in problem.hosts]
+    points = np.array([(100 * random.random(), 100 * random.random()) for _ in names])
+    apart = points[:, None, :] - points[None, :, :]
+    queries = tuple(
+        replace(
+            query,
+            latency_bound=random.choice((None, 80.0, 120.0, 200.0)),
+            deliver_to=random.choice((None, random.choice(names))),
+        )
+        for query in problem.queries[: 3 * len(names)]
+    )
+    links = replace(problem.links, distance=np.hypot(apart[..., 0], apart[..., 1]))
+    outcome = plan_all(replace(problem, queries=queries, links=links), "sqpr")
+    figures: dict[str, Any] = {
+        "admitted": len(outcome.solution.admitted),
+        "median_cpu_ms": outcome.cpu_ms.median,
+        "p95_cpu_ms": outcome.cpu_ms.p95,
+        "max_cpu_ms": outcome.cpu_ms.max,
+    }
+    say(
+        f"distances, {len(names)} hosts: {figures['admitted']} of {len(queries)} admitted,"
+        f" ms of CPU median {outcome.cpu_ms.median:.2f}, p95 {outcome.cpu_ms.p95:.2f},"
+        f" max {outcome.cpu_ms.max:.0f}"
+    )
     return figures
 
 
@@ -237,6 +274,9 @@ def _targets(figures: dict[str, Any]) -> list[dict[str, Any]]:
     if "large" in figures:
         large = figures["large"]["sqpr"]["cpu_seconds"]
         target("large system: CPU seconds in all", large, 30, at_least=False)
+    if "distances" in figures:
+        p95 = figures["distances"]["p95_cpu_ms"]
+        target("distances and bounds: p95 ms of CPU", p95, 20, at_least=False)
     if "milp" in figures:
         target("sqpr_milp: p95 ms of CPU", figures["milp"]["p95_cpu_ms"], 2000, at_least=False)
     return rows

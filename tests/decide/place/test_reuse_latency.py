@@ -1,7 +1,8 @@
 """Distances and latency bounds in planners with reuse."""
 
+import re
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from random import Random
 
 import pytest
@@ -11,6 +12,8 @@ from reuse_problems import pair_problem, random_problem
 
 from millstream.decide.place.planners import PLANNERS, plan_all
 from millstream.decide.place.problem import Host, Link, Links, Operator, Problem, Query, Stream
+from millstream.decide.place.reuse.catalog import Catalog
+from millstream.decide.place.reuse.planners.sqpr import SqprPlanner
 
 
 def located(problem: Problem, seed: int) -> Problem:
@@ -134,3 +137,39 @@ def test_distance_alone_gives_the_best_tree(seed: int) -> None:
     flows = plan_all(problem, "sqpr").solution.flows
     mine = sum(rates[flow.stream] * far[flow.source, flow.target] for flow in flows)
     assert mine == pytest.approx(best, rel=0.01, abs=1e-9)
+
+
+@pytest.mark.parametrize("short", [(10.1, 10.2, 19.7), (1.1, 1.2, 1.3, 1.4)])
+def test_a_way_over_many_short_links_keeps_the_bound_that_it_just_keeps(
+    short: tuple[float, ...],
+) -> None:
+    """The direct link is cheaper and late; slots rounded up at each hop left no place for it."""
+    names = [f"h{number}" for number in range(len(short) + 1)]
+    far = dict(zip(pairwise(names), short, strict=True))
+    far[names[0], names[-1]] = 1.01 * sum(short)
+    problem = Problem(
+        tuple(Host(name, 4.0, 100.0, 100.0) for name in names),
+        (Stream("a", 10.0, "h0"),),
+        queries=(Query("q", "a", deliver_to=names[-1], latency_bound=sum(short)),),
+        links=Links(listed=tuple(Link(a, b, distance=d) for (a, b), d in far.items())),
+    )
+    assert plan_all(problem).solution.admitted == ("q",)
+
+
+@pytest.mark.parametrize("first", [0, 60])
+def test_the_bound_that_a_refusal_says_would_fit_does(first: int) -> None:
+    told = 0
+    for seed in range(first, first + 60):
+        problem = located(random_problem(seed, hosts=4, queries=8), seed)
+        planner = SqprPlanner(Catalog.of(problem))
+        for query in problem.queries:
+            (decision,) = planner.submit((query,))
+            needed = re.search(r"a bound of (\S+) would fit", str(decision.refusal))
+            if needed is not None:
+                told += 1
+                bound = float(needed[1])
+                assert query.latency_bound is not None
+                assert bound > query.latency_bound
+                again = replace(query, latency_bound=bound * 1.001)  # it is told in four digits
+                assert planner.submit((again,))[0].admitted, decision.refusal
+    assert told > 10

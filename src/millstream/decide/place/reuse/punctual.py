@@ -5,7 +5,7 @@ slots up to the bound; distances are rounded up, so a plan found keeps the bound
 queries with a latency bound whose cheapest plan would be late. Decides a plan; changes nothing.
 """
 
-from math import ceil, inf
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from millstream.decide.place.reuse.demand import Grain
 from millstream.decide.place.reuse.prices import PriceCurve, Prices, run_prices
 from millstream.decide.place.reuse.state import PlanState, Run, Ship, Shortage
 
-SLOTS = 48
+SLOTS = 32
 HELD = -1  # choice: it is there already; other choices are an operator's number or a sender
 
 
@@ -38,8 +38,11 @@ class _Timetable:
         curve: PriceCurve,
         grain: Grain,
         bound: float,
+        *,
+        hopeful: bool = False,
     ) -> None:
         self.state, self.closure, self.prices = state, closure, prices
+        self.rounded = np.floor if hopeful else np.ceil  # sooner than it is, or later
         count, hosts = len(closure.streams), len(prices.cpu)
         self.hosts: Ints = np.arange(hosts) if prices.hosts is None else prices.hosts
         self.unit = bound / SLOTS if bound > 0 else 1.0
@@ -47,7 +50,7 @@ class _Timetable:
         distance = state.links.distance
         grid = np.ix_(self.hosts, self.hosts)
         apart = np.zeros((hosts, hosts)) if distance is None else distance[grid]
-        self.delay: Ints = np.ceil(apart / self.unit - 1e-9).astype(np.intp)
+        self.delay: Ints = self._slots(apart)
         crossing, room = link_prices(state, prices, curve)
         self.crossing = np.zeros((hosts, hosts)) if crossing is None else crossing
         self.room = np.full((hosts, hosts), inf) if room is None else room
@@ -61,6 +64,11 @@ class _Timetable:
                 self._compute(row)
             self._ship(row, self._hold(row))
 
+    def _slots(self, late: float | Floats) -> Ints:
+        """Slots that this takes."""
+        found: Ints = self.rounded(np.divide(late, self.unit) - 1e-9).astype(np.intp)
+        return np.maximum(found, 0)
+
     def _hold(self, row: int) -> list[int]:
         """What is held comes when it comes: it cannot be had there a second time, sooner."""
         held: list[int] = []
@@ -72,7 +80,7 @@ class _Timetable:
             held.append(column)
             self.reach[row, column] = inf
             late = self.state.lateness(stream, host)
-            slot = ceil(late / self.unit - 1e-9)
+            slot = int(self._slots(late))
             if slot <= self.last:
                 self.reach[row, column, slot:] = 0.0
                 self.choice[row, column, slot:] = HELD
@@ -218,13 +226,20 @@ def soonest_plan(
     grain: Grain,
     bound: float,
     at: int | None = None,
-) -> Plan | None:
-    """The plan that fits and is the first to deliver, where any does so within the bound."""
+    *,
+    hopeful: bool,
+) -> tuple[Plan, float] | None:
+    """A plan that fits and delivers as soon as any that was found, and when that is.
+
+    Where it is hopeful, distances are rounded down: rounded up, a way over many short links has no
+    place within a bound that it keeps. What is found is judged by when it would really deliver.
+    """
     column = None if at is None else prices.column(at)
     if column == -1 or bound <= 0:
         return None
-    table = _Timetable(state, closure, prices, curve, grain, bound)
+    table = _Timetable(state, closure, prices, curve, grain, bound, hopeful=hopeful)
     target, rate = len(closure.streams) - 1, float(closure.rates[-1])
+    found: tuple[Plan, float] | None = None
     final = table.reach[target] + rate * prices.outgoing[:, None]
     final[prices.out_free < rate] = inf
     if column is not None:
@@ -232,9 +247,22 @@ def soonest_plan(
     for slot in np.isfinite(final).any(axis=0).nonzero()[0].tolist()[:TRIES]:
         best = int(final[:, slot].argmin())
         steps, host = tuple(table.steps(target, best, slot)), int(table.hosts[best])
-        if try_steps(state, steps, rate, host) is None:
-            return Plan(closure.streams[target], host, steps, float(final[best, slot]))
-    return None
+        if try_steps(state, steps, rate, host) is not None:
+            continue
+        plan = Plan(closure.streams[target], host, steps, float(final[best, slot]))
+        needed = when_carried_out(state, plan)
+        if found is None or needed < found[1]:
+            found = plan, needed
+    return found
+
+
+def when_carried_out(state: PlanState, plan: Plan) -> float:
+    """When a plan, carried out, would deliver; leaves no trace."""
+    mark = state.mark()
+    state.apply(plan.steps)
+    late = state.lateness(plan.stream, plan.host)
+    state.rollback(mark)
+    return late
 
 
 def reachable(state: PlanState, closure: Closure, bound: float, at: int | None = None) -> bool:

@@ -8,7 +8,6 @@ An admitted query is never dropped, a refused one changes nothing. Deterministic
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import inf
 
 import numpy as np
 
@@ -34,7 +33,12 @@ from millstream.decide.place.reuse.prices import (
     price_curve,
     price_hosts,
 )
-from millstream.decide.place.reuse.punctual import punctual_plan, reachable, soonest_plan
+from millstream.decide.place.reuse.punctual import (
+    punctual_plan,
+    reachable,
+    soonest_plan,
+    when_carried_out,
+)
 from millstream.decide.place.reuse.state import PlanState, Run, Shortage
 from millstream.decide.place.reuse.utilisation import utilisation
 
@@ -42,7 +46,7 @@ Found = Plan | Shortage | None
 
 
 RECENT = 32  # submissions over which the share of refusals fades
-FINER = 3  # looks for the soonest plan, when a query is told which latency would fit
+FINER = 2  # looks for the soonest plan, when a query is told which latency would fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +142,13 @@ class SqprPlanner:
         stream = catalog.stream_at[query.stream]
         at = None if query.deliver_to is None else catalog.host_at[query.deliver_to]
         bound = query.latency_bound
-        never = bound is not None and not reachable(state, catalog.closure(stream), bound, at)
-        found = None if never else self.find(stream, at, bound)
+        found = self.find(stream, at, bound)
         moved: tuple[str, ...] = ()
         if bound is not None and not isinstance(found, Plan):
             free = self.find(stream, at)
             if isinstance(free, Plan):
-                found, needed = self._soonest(free, at)
+                hidden = reachable(state, catalog.closure(stream), bound, at)
+                found, needed = self._soonest(free, at, hopeful=hidden)
                 if needed > bound * LEEWAY:
                     return too_late(query, bound, needed)
         if isinstance(found, Plan):
@@ -183,6 +187,8 @@ class SqprPlanner:
         for prices in self.price_lists(stream, at):
             result = cheapest_plan(state, closure, prices, self.curve, demand.grain, at)
             if isinstance(result, Plan) and bound is not None and self._late(result, bound):
+                if not reachable(state, closure, bound, at):
+                    return None
                 grain = demand.grain
                 result = punctual_plan(state, closure, prices, self.curve, grain, bound, at)
                 if isinstance(result, Plan) and self._late(result, bound):
@@ -196,32 +202,25 @@ class SqprPlanner:
 
     def _late(self, plan: Plan, bound: float) -> bool:
         """Whether a plan, carried out, would deliver later than that."""
-        return self._lateness(plan) > bound * LEEWAY
+        return when_carried_out(self.state, plan) > bound * LEEWAY
 
-    def _lateness(self, plan: Plan) -> float:
-        """When a plan, carried out, would deliver; leaves no trace."""
-        mark = self.state.mark()
-        self.state.apply(plan.steps)
-        late = self.state.lateness(plan.stream, plan.host)
-        self.state.rollback(mark)
-        return late
-
-    def _soonest(self, late: Plan, at: int | None) -> tuple[Plan, float]:
+    def _soonest(self, late: Plan, at: int | None, *, hopeful: bool) -> tuple[Plan, float]:
         """The plan that there is room for and that delivers first, and when that is: looked for in
-        slots that become finer with what is found."""
-        plan, needed = late, self._lateness(late)
+        slots that become finer with what is found. To hope for more than they tell costs more."""
+        plan, needed = late, when_carried_out(self.state, late)
         closure = self.state.catalog.closure(late.stream)
         for _ in range(FINER):
-            sooner: Plan | None = None
+            sooner: tuple[Plan, float] | None = None
             for prices in self.price_lists(late.stream, at):
                 grain = self.demand.grain
-                sooner = soonest_plan(self.state, closure, prices, self.curve, grain, needed, at)
+                sooner = soonest_plan(
+                    self.state, closure, prices, self.curve, grain, needed, at, hopeful=hopeful
+                )
                 if sooner is not None:
                     break
-            when = inf if sooner is None else self._lateness(sooner)
-            if sooner is None or when >= needed:
+            if sooner is None or sooner[1] >= needed:
                 break
-            plan, needed = sooner, when
+            plan, needed = sooner
         return plan, needed
 
     def price_lists(self, stream: int, at: int | None) -> Iterator[Prices]:
