@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from pyspark.sql import SparkSession
 
+from millstream.core.errors import UsageError
 from millstream.engine.ports import (
     Compiler,
     DataPlane,
@@ -26,6 +27,7 @@ from millstream.engine.ports import (
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.spark.connect.plane import ConnectPlane
 from millstream.spark.connect.sessions import is_connect, new, parallelism, set_up
+from millstream.spark.failures import stopped
 from millstream.spark.plane import SparkMachine, SparkPlane
 from millstream.spark.session import known_to_python, sql_settings
 from millstream.store.arrivals.appending import Appender
@@ -33,10 +35,13 @@ from millstream.store.segments import SegmentStore
 
 KEPT = ("spark.sql.catalog.", "spark.sql.catalogImplementation", "spark.sql.warehouse.dir")
 PARTITIONS_MAX = 200  # of an exchange, however large the user's cluster is
+# of each plan that is cut Spark warns, which the user's log shows and ours does not
+QUIETLY = {"spark.sql.maxPlanStringLength": "8192"}
 
 
 def attached_session(spark: SparkSession) -> SparkSession:
     """A session of ours in the user's Spark."""
+    _require_running(spark)
     if is_connect(spark):
         beside = new(spark)
         set_up(beside, sql_settings(max(2, min(PARTITIONS_MAX, parallelism(spark)))))
@@ -47,10 +52,28 @@ def attached_session(spark: SparkSession) -> SparkSession:
         if key.startswith("spark.sql.") and not key.startswith(KEPT) and own.conf.isModifiable(key):
             own.conf.unset(key)
     cores = max(2, min(PARTITIONS_MAX, spark.sparkContext.defaultParallelism))
-    for key, value in sql_settings(cores).items():
+    for key, value in {**sql_settings(cores), **QUIETLY}.items():
         if own.conf.isModifiable(key):
             own.conf.set(key, value)
     return own
+
+
+def _require_running(spark: Any) -> None:
+    """Refuses what is no session, and one that was stopped: Spark would tell of it in pages."""
+    if is_connect(spark):
+        over = bool(getattr(spark, "is_stopped", False))
+    elif isinstance(spark, SparkSession):
+        over = stopped(spark)
+    else:
+        raise UsageError(
+            f"attach takes a session of Spark, not {type(spark).__name__}",
+            hint="in notebooks it is called spark; millstream.Session() starts one of its own",
+        )
+    if over:
+        raise UsageError(
+            "this session of Spark has been stopped",
+            hint="take the one that runs: SparkSession.builder.getOrCreate()",
+        )
 
 
 @contextmanager

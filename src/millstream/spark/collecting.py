@@ -1,11 +1,30 @@
-"""A job's result on the driver, where it is not too large for that (`spark.collected_max`)."""
+"""A job's result on this machine: collected where it is small, else in files of a folder.
+
+A folder here is named with its file system: where a user's Spark has another one by default (HDFS
+on YARN), a bare path would mean that. Nothing is a pattern: a folder may be called `a[1]`.
+"""
+
+import os
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql.types import StructType
 
 from millstream.spark.failures import result_too_large
+
+PARTS = "part-*.parquet"  # what executors have written
+WRITTEN_SO = {
+    # of two attempts of a task only the one that the driver lets commit leaves files, also where a
+    # user's Spark moves each task's files at once
+    "mapreduce.fileoutputcommitter.algorithm.version": "1",
+    "mapreduce.output.basename": "part",  # a user's Spark may call them otherwise
+}
 
 
 def collected(data: DataFrame) -> pa.Table | None:
@@ -16,3 +35,28 @@ def collected(data: DataFrame) -> pa.Table | None:
         if not result_too_large(error):
             raise
     return None
+
+
+def local(path: str | PathLike[str]) -> str:
+    """A path of this machine as Spark has it, whatever its default file system is.
+
+    >>> local("/data/a b/../c")
+    'file:/data/c'
+    """
+    return f"file:{os.path.abspath(path)}"
+
+
+def plainly(reader: DataFrameReader) -> DataFrameReader:
+    """A reader for which no character of a path has a meaning of its own."""
+    return reader.option("__globPaths__", "false")
+
+
+def read_parquet(spark: SparkSession, schema: StructType, paths: Sequence[str]) -> DataFrame:
+    return plainly(spark.read).schema(schema).parquet(*map(local, paths))
+
+
+def write_parquet(data: DataFrame, folder: str | PathLike[str], **options: Any) -> list[Path]:
+    """Executors write the rows into a folder; the files, in order of partitions."""
+    writer = data.write.mode("overwrite").options(**WRITTEN_SO, **options)
+    writer.parquet(local(folder))
+    return sorted(Path(folder).glob(PARTS))

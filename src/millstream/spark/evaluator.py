@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from millstream.engine.ports import StepResult, StreamRows, TrainStep
 from millstream.language.share.shared_plan import Place
-from millstream.spark.collecting import collected
+from millstream.spark.collecting import collected, write_parquet
 from millstream.spark.compiler import nullable
 from millstream.spark.connect.sessions import TaggedJobs, is_connect
 from millstream.spark.deadlines import Deadlines
@@ -37,10 +37,6 @@ from millstream.store import faults
 from millstream.store.segments import SegmentStore, Written, parquet_pieces
 
 RECORDS_OF_A_FILE = 1_000_000  # written by executors: a delivery reads a segment at a time
-
-# of two attempts of a task only the one that the driver lets commit leaves files, also where a
-# user's Spark moves each task's files at once
-COMMITTED_ONCE = {"mapreduce.fileoutputcommitter.algorithm.version": "1"}
 
 
 class SparkEvaluator:
@@ -164,8 +160,7 @@ class SparkEvaluator:
         """The folder into which they have written."""
         folder = self._files.path(f"{self._files.new_name()}.writing")
         with all_written(data, folder) if self._counted else nullcontext(data) as rows:
-            writer = rows.write.option("compression", "zstd").options(**COMMITTED_ONCE)
-            writer.option("maxRecordsPerFile", records_of_a_file).parquet(folder)
+            write_parquet(rows, folder, compression="zstd", maxRecordsPerFile=records_of_a_file)
         return folder
 
     # -- streams as a whole ---------------------------------------------------------------------
@@ -184,7 +179,7 @@ class SparkEvaluator:
         whole = collected(data) if collect else None
         if whole is not None:
             return iter([whole])
-        data.write.mode("overwrite").parquet(str(staging))
+        write_parquet(data, staging)
         return _taken_from(staging)
 
     def nothing(self, columns: str) -> pa.Table:

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,20 +44,32 @@ def java_process(spark: Any) -> "subprocess.Popen[bytes] | None":
     return found
 
 
+def stopped(spark: Any) -> bool:
+    """Whether somebody has ended this Spark, in a Java process that may live on."""
+    context: Any = getattr(spark, "sparkContext", None)
+    with suppress(Exception):  # Java may be gone
+        return context._jsc is None or bool(context._jsc.sc().isStopped())
+    return False
+
+
 def java_gone(spark: Any) -> JavaGoneError | None:
-    """What to say where errors come from the end of Spark's Java process; else None."""
+    """What to say where errors come from the end of Spark or its Java process; else None."""
     process = java_process(spark)
-    if process is None:
-        return None
-    try:
-        code = process.wait(JAVA_ENDS_S)
-    except subprocess.TimeoutExpired:
-        return None
-    return JavaGoneError(
-        "Spark's Java process has ended",
-        detail=f"its exit code is {code}",
-        hint="it may have run out of memory; run the same command again: nothing is lost",
-    )
+    code: int | None = None
+    with suppress(subprocess.TimeoutExpired):
+        code = None if process is None else process.wait(JAVA_ENDS_S)
+    if code is not None:
+        return JavaGoneError(
+            "Spark's Java process has ended",
+            detail=f"its exit code is {code}",
+            hint="it may have run out of memory; run the same command again: nothing is lost",
+        )
+    if stopped(spark):
+        return JavaGoneError(
+            "Spark has been stopped",
+            hint="start it again, and attach to it: what a home holds goes on where it was",
+        )
+    return None
 
 
 def data_error(error: Exception) -> str | None:

@@ -8,6 +8,7 @@ from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from millstream.core.errors import StateError
 from millstream.language.share.shared_plan import Place
+from millstream.spark.collecting import read_parquet
 from millstream.spark.frames import Frame
 from millstream.store.segments import Segment
 
@@ -58,14 +59,14 @@ class SegmentReader:
         plain = [self._path(s.file) for s in segments if s.file and s.tag is None]
         frames: list[DataFrame] = []
         if plain:
-            frames.append(self._spark.read.schema(schema).parquet(*plain))
+            frames.append(read_parquet(self._spark, schema, plain))
         for tag, paths in self._tagged(segments).items():
             place = self._layouts[tag][stream]
             word = f"c{place.word}"
             columns = {n: place.columns.get(n, n) for n in names}
             fields = {w: schema[n].dataType for n, w in columns.items()} | {word: LongType()}
             wide = StructType([StructField(n, kind) for n, kind in fields.items()])
-            rows = self._spark.read.schema(wide).parquet(*paths)
+            rows = read_parquet(self._spark, wide, paths)
             chosen = rows.where(f"({word} & {place.bit}L) <> 0L")
             frames.append(chosen.selectExpr(*(f"{w} AS {n}" for n, w in columns.items())))
         if not frames:
@@ -92,7 +93,7 @@ class SegmentReader:
         """Files of many streams as they are, with the named columns."""
         fields = [StructField(name, kind) for name, kind in columns.items()]
         paths = [self._path(file) for file in files]
-        return self._spark.read.schema(StructType(fields)).parquet(*paths)
+        return read_parquet(self._spark, StructType(fields), paths)
 
     def _nothing(self, schema: StructType) -> DataFrame:
         """No rows, known as such to the optimiser; `createDataFrame` would start Python workers."""

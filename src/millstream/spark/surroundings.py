@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from millstream.core.errors import ResourceError
+from millstream.spark.collecting import PARTS, local, plainly, write_parquet
 from millstream.spark.connect.sessions import is_connect, parallelism
 from millstream.store.machine_failures import first_line
 
@@ -57,14 +58,14 @@ def require_reach(spark: SparkSession, folder: Path) -> None:
         with _cut_off(spark) as late:
             try:
                 # each task reads a part of what the driver wrote, and writes for the driver to read
-                lines = spark.read.text(str(probe / "from_driver.txt"))
-                lines.repartition(tasks).write.parquet(str(probe / "from_executors"))
-                seen = spark.read.parquet(str(probe / "from_executors")).count()
+                lines = plainly(spark.read).text(local(probe / "from_driver.txt"))
+                found = write_parquet(lines.repartition(tasks), probe / "from_executors")
+                seen = plainly(spark.read).parquet(local(probe / "from_executors")).count()
             except Exception as error:
                 if late.is_set():
                     raise _no_executors(spark) from None
                 raise _unseen(folder, first_line(error)) from None
-        if seen != tasks or not list((probe / "from_executors").glob("part-*")):
+        if seen != tasks or not found:
             raise _unseen(folder, f"of {tasks} rows that they wrote there are {seen}")
     finally:
         shutil.rmtree(probe, ignore_errors=True)
@@ -76,7 +77,7 @@ def all_written(data: DataFrame, folder: str) -> Iterator[DataFrame]:
     observed = Observation()
     yield data.observe(observed, F.count(F.lit(1)).alias("rows"))
     sent = observed.get["rows"]
-    found = sum(pq.read_metadata(part).num_rows for part in Path(folder).glob("part-*.parquet"))
+    found = sum(pq.read_metadata(part).num_rows for part in Path(folder).glob(PARTS))
     if found != sent:
         raise _unseen(Path(folder).parent, f"of {sent} rows that they wrote there are {found}")
 

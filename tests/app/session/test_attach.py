@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import millstream
+from millstream.core.errors import MillstreamError
 
 ODD = {
     "spark.sql.session.timeZone": "America/New_York",
@@ -25,6 +28,11 @@ ODD = {
     "spark.sql.legacy.sizeOfNull": "true",
     "spark.sql.adaptive.enabled": "true",
 }
+OF_THE_MACHINE = {  # another file system than that of the files here, and other names of files
+    "spark.hadoop.fs.defaultFS": "hdfs://127.0.0.1:9",
+    "spark.hadoop.mapreduce.output.basename": "rows",
+}
+GROUP = "what the user does"
 ROWS = "at,Name,name,n\n" + "".join(
     f"2024-03-10 0{h}:{m:02d}:00,N{m},{'ann' if m == 7 else m},{h * m}\n"
     for h in range(1, 9)
@@ -33,7 +41,8 @@ ROWS = "at,Name,name,n\n" + "".join(
 QUERIES = {
     "times": "SELECT at, hour(at) AS h, CAST(at AS STRING) AS text, Name FROM f WHERE n % 2 = 0",
     "texts": "SELECT Name, name AS other,"
-    " '\\t' AS tab, to_timestamp('2024-07-01 08:00:00') AS t FROM f",
+    " '\\t' AS tab, '${env:HOME}${spark.app.name}' AS v,"
+    " to_timestamp('2024-07-01 08:00:00') AS t FROM f",
     "counts": "SELECT name, count(*) AS c, max(at) AS latest FROM f"
     " [RANGE 2 HOURS SLIDE 1 HOUR] GROUP BY name",
     "pairs": "SELECT x.n AS n, y.k AS k FROM f [RANGE 3 HOURS] x JOIN p [RANGE 3 HOURS] y"
@@ -83,7 +92,10 @@ def user(folder: Path) -> None:
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    for key, value in list(ODD.items())[:5]:  # some for the whole Spark, others for the session
+    for key, value in [
+        *OF_THE_MACHINE.items(),
+        *list(ODD.items())[:5],
+    ]:  # some for the whole Spark, others for the session
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     for key, value in ODD.items():
@@ -91,6 +103,7 @@ def user(folder: Path) -> None:
     own = spark.createDataFrame([(1, "a")], "n INT, Text STRING")
     own.createOrReplaceTempView("mine")
     before = dict(spark.conf.getAll)
+    spark.sparkContext.setJobGroup(GROUP, GROUP)
 
     def look() -> list[Any]:
         frame = spark.sparkContext.parallelize([(1,)]).toDF()
@@ -102,25 +115,45 @@ def user(folder: Path) -> None:
             spark.sql("SELECT TEXT FROM mine WHERE CAST('ann' AS INT) IS NULL").count(),
             spark.sql("SELECT CAST(TIMESTAMP '2024-07-01 08:00:00' AS STRING) AS t").first().t,
             spark.catalog.functionExists("twice"),
+            spark.sparkContext.getLocalProperty("spark.jobGroup.id"),
         ]
 
     first = look()
     looks = []
-    with millstream.attach(spark) as session:
+    with millstream.attach(spark, folder / "a home[1]") as session:
         told = answers(session, folder)
         looks.append(look())
     looks.append(look())
-    with millstream.Session() as session:  # a Spark that runs is not taken for ours either
+    # a Spark that runs is not taken for ours either; executors write
+    with millstream.Session(folder / "{b}*", settings={"collect_bytes_max": 0}) as session:
         session.stream("p", columns={"at": "timestamp", "k": "int"}, time="at")
         query = session.query("SELECT CAST(at AS STRING) AS t, k FROM p")
+        counts = session.query("SELECT k, count(*) AS c FROM p GROUP BY k")
         session.push("p", [{"at": "2024-07-01T08:00:00", "k": 1}])
         session.finish("p")
-        found = query.to_arrow().to_pylist()[0]["t"]
+        found = [query.to_arrow().to_pylist()[0]["t"], counts.table().to_pylist()[0]["c"]]
         looks.append(look())
     looks.append(look())
     parts = {"answers": told, "first": first, "looks": looks, "found": found}
+    with millstream.attach(spark) as session:  # and whose Spark is ended by its owner meanwhile
+        session.stream("p", columns={"at": "timestamp", "k": "int"}, time="at")
+        session.query("SELECT k FROM p WHERE k > 1", "left")
+        session.push("p", [{"at": "2024-07-01T08:00:00", "k": 1}])
+        session.wait()
+        spark.stop()
+        session.push("p", [{"at": "2024-07-01T08:00:01", "k": 2}])
+        parts["ended"] = [refused(session.wait), session.queries()[0].state]
+    parts["stopped"] = refused(lambda: millstream.attach(spark))
+    parts["odd"] = [refused(partial(millstream.attach, odd)) for odd in (7, "spark")]
     (folder / "told.json").write_text(json.dumps(parts))
-    spark.stop()
+
+
+def refused(act: Callable[[], object]) -> str:
+    try:
+        act()
+    except MillstreamError as error:
+        return f"{error}"
+    return ""
 
 
 @pytest.mark.spark
@@ -141,6 +174,11 @@ def test_attached_to_another_time_zone_and_other_rules(spark: Any, tmp_path: Pat
     told = json.loads((tmp_path / "told.json").read_text())
     for name, answer in ours.items():
         assert told["answers"][name] == answer, name
-    assert told["found"] == "2024-07-01 08:00:00"
-    assert told["first"] == [True, True, True, True, 1, "2024-07-01 08:00:00", False]
+    assert told["found"] == ["2024-07-01 08:00:00", 1]
+    assert told["first"] == [True, True, True, True, 1, "2024-07-01 08:00:00", False, GROUP]
     assert all(look == told["first"] for look in told["looks"])
+    assert told["stopped"].startswith("this session of Spark has been stopped")
+    assert told["ended"][0].startswith("Spark has been stopped")
+    assert told["ended"][1] != "failed", "it is no fault of the query's"
+    for text, kind in zip(told["odd"], ("int", "str"), strict=True):
+        assert text.startswith(f"attach takes a session of Spark, not {kind}")

@@ -5,6 +5,7 @@ what stands behind them from being asked. Division by zero and casts of other te
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -55,10 +56,25 @@ def value(expr: Expr, row: Row) -> Any:
                 if value(condition, row) is True:
                     return value(then, row)
             return value(args[-1], row)
+        case Call("raise_error", _):
+            raise RaisedError(expr)
         case Call(name, args):
-            return _call(name, [value(a, row) for a in args])
+            found = _call(name, [value(a, row) for a in args])
+            if name in ("+", "-") and any(_narrow(a) for a in args):
+                _require_room(found)
+            return found
         case _:
             raise TypeError(expr)
+
+
+def _narrow(expr: Expr) -> bool:
+    return isinstance(expr, Literal) and expr.type == "int"
+
+
+def _require_room(found: Any) -> None:
+    """Sums with an int are ints: no row here has others near the ends."""
+    if isinstance(found, int) and not -(1 << 31) <= found < 1 << 31:
+        raise RaisedError(found)
 
 
 def literal(expr: Literal) -> Any:
@@ -98,6 +114,13 @@ def _call(name: str, args: list[Any]) -> Any:
             return args[0]
         case "least":
             return min(args)
+        case "like" | "startswith" if None not in args:
+            text, pattern = args
+            if name == "startswith":
+                return text.startswith(pattern)
+            parts = {"%": "(?s:.*)", "_": "(?s:.)"}
+            found = "".join(parts.get(sign) or re.escape(sign) for sign in pattern)
+            return re.fullmatch(found, text) is not None
     if name == "in" and args[0] is not None:
         found = [order(args[0]) == order(a) for a in args[1:] if a is not None]
         return True if any(found) else None if None in args else False
@@ -112,6 +135,14 @@ def _known(name: str, args: list[Any]) -> Any:
             return not a
         case "~", [a]:
             return ~a
+        case "length", [a]:
+            return len(a)
+        case "lower", [a]:
+            return a.lower()
+        case "%", [a, b]:
+            if b == 0:
+                raise RaisedError("by zero")
+            return int(math.fmod(a, b))
         case "element", [array, place]:
             assert 0 <= place < len(array)
             return array[place]

@@ -1,7 +1,8 @@
 """The index over predicates gives each row the members that would take it alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from itertools import product
 from math import inf, nan
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from language.share.plan_values import RaisedError, Row, holds, value
 from millstream.language.plan.expressions import Call, Cast, Column, Expr, Literal, conjuncts, walk
-from millstream.language.plan.schema import Field
+from millstream.language.plan.schema import Field, Schema
 from millstream.language.share import constants, value_lines
 from millstream.language.share.constants import constant_of
 from millstream.language.share.predicate_index import (
@@ -52,6 +53,15 @@ VALUES = (
     st.sampled_from((None, 0, 1, 2)),
 )
 ROWS = st.builds(Row, st.integers(-3, 12), st.tuples(*VALUES))
+PATTERNS = ("a", "a%", "ab%", "%", "%%", "", "a_", "_", "%b", "a%b", "ß%", "A%%", "\uffff%", "&%")
+LOWER = Call("lower", (TAG,))
+MADE = (
+    LOWER,
+    Call("length", (TAG,)),
+    Call("%", (V, Literal("3", "int"))),
+    Call("%", (V, Literal("0", "int"))),
+    Call("%", (V, B)),
+)
 RATIO = Call("/", (V, B))
 NUMBER = Cast(TAG, "int")
 
@@ -60,13 +70,24 @@ NUMBER = Cast(TAG, "int")
 def simple_terms(draw: st.DrawFn) -> Expr:
     column = draw(st.sampled_from(tuple(LITERALS)))
     literals = LITERALS[column]
-    name = draw(st.sampled_from((*COMPARISONS, *COMPARISONS, "in", "is_null", "is_not_null", "ts")))
+    names = (*COMPARISONS, *COMPARISONS, "in", "is_null", "is_not_null", "ts", "text", "made")
+    name = draw(st.sampled_from(names))
     if name == "ts":
         moment = Literal(f"{draw(st.integers(-2, 11))}L", "bigint")
         return Call(draw(st.sampled_from(COMPARISONS)), (TIME_US, moment))
+    if name == "text":
+        pattern = Literal(f"'{draw(st.sampled_from(PATTERNS))}'", "string")
+        asked = Call(draw(st.sampled_from(("like", "like", "startswith"))), (TAG, pattern))
+        return Call("not", (asked,)) if draw(st.booleans()) else asked
+    if name == "made":
+        made, literal = draw(st.sampled_from(MADE)), draw(st.sampled_from(LITERALS[B]))
+        if made == LOWER:
+            literal = draw(st.sampled_from(LITERALS[TAG]))
+        return Call(draw(st.sampled_from(COMPARISONS)), (made, literal))
     if name == "in":
         chosen = draw(st.lists(st.sampled_from(literals), min_size=1, max_size=3))
-        return Call("in", (column, *chosen))
+        listed = Call("in", (column, *chosen))
+        return Call("not", (listed,)) if draw(st.booleans()) else listed
     if name.startswith("is"):
         return Call(name, (column,))
     pair = (column, draw(st.sampled_from(literals)))
@@ -79,25 +100,43 @@ RAISING = st.builds(
     st.sampled_from(COMPARISONS),
     st.just(Literal("2", "int")),
 )
+
+
+@st.composite
+def offsets(draw: st.DrawFn) -> Expr:
+    """Columns with a constant between them; B's sums overflow at the ends of an int."""
+    left, right = draw(st.sampled_from(((V, B), (B, V), (B, B), (X, X), (V, X))))
+    literals = [e for e in LITERALS[right] if e.text != "NULL"]
+    literals += [Literal("2147483647", "int"), Literal("-2147483648", "int")] * (right == B)
+    literal = draw(st.sampled_from(literals))
+    pair = draw(st.sampled_from(((right, literal), (literal, right))))
+    added = Call("+", pair) if draw(st.booleans()) else Call("-", (right, literal))
+    sides = (left, added) if draw(st.booleans()) else (added, left)
+    return Call(draw(st.sampled_from(COMPARISONS)), sides)
+
+
+OFFSETS = offsets()
 TERMS = st.one_of(
     simple_terms(),
     simple_terms(),
     simple_terms(),
     RAISING,
     st.just(Call("<", (B, V))),
+    OFFSETS,
+    OFFSETS,
     st.builds(lambda t: Call("not", (t,)), simple_terms()),
     st.builds(lambda *ts: Call("or", ts), simple_terms(), st.one_of(simple_terms(), RAISING)),
 )
 MEMBERS = st.lists(st.lists(TERMS, max_size=4).map(tuple), min_size=1, max_size=8)
 
 
-def taken(members: Sequence[Sequence[Expr]], row: Row) -> list[bool]:
+def taken(members: Sequence[Sequence[Expr]], row: Row, schema: Schema = SCHEMA) -> list[bool]:
     """What the index says of a row, as a shared job asks it."""
-    found = membership(members, SCHEMA)
+    found = membership(members, schema)
     staged = row
     for stage in found.stages:
         staged = Row(row.ts, (*row.values, *(value(e, staged) for e in stage)))
-    indexed = [value(w, staged) for w in found.indexed]
+    indexed = [value(w, staged) for w in found.by_index()]
     if not any(indexed):  # nothing more is asked of rows that nobody can want
         return [False] * len(members)
     wide = Row(row.ts, (*row.values, *indexed))
@@ -190,6 +229,110 @@ def test_nothing_behind_a_term_that_can_raise_is_indexed() -> None:
         taken([(cast, late)], bad)
 
 
+def test_what_many_ask_is_asked_once() -> None:
+    """A condition that is no test of a value: members that share it share its place in the code."""
+    same = Call("like", (TAG, Literal("'%b%'", "string")))
+    members = [(Call(">", (V, Literal(f"{n}L", "bigint"))), same) for n in range(40)]
+    found = membership(members, SCHEMA)
+    (word,) = narrowed(found, [Column(9)])
+    assert sum(e == same for e in walk(word)) == 1
+    for v, tag in ((7, "abc"), (7, "ac"), (7, None), (99, "b"), (None, "b")):
+        row = Row(0, (v, None, tag, None))
+        assert taken(members, row) == [holds(m, row) for m in members]
+
+
+def agree(
+    members: Sequence[Sequence[Expr]], schema: Schema, rows: Iterable[tuple[object, ...]]
+) -> None:
+    for row in (Row(0, values) for values in rows):
+        try:
+            expected = [holds(terms, row) for terms in members]
+        except RaisedError:
+            with pytest.raises(RaisedError):
+                taken(members, row, schema)
+        else:
+            assert taken(members, row, schema) == expected, row
+
+
+@pytest.mark.usefixtures("in_code_max")
+def test_columns_with_a_constant_between_them() -> None:
+    """All comparisons at once, as a search over the constants; sums that overflow raise."""
+    schema = (Field("x", "int"), Field("y", "int"))
+    x, y = Column(0), Column(1)
+    literals = [Literal(str(c), "int") for c in (-3, 0, 2, 3)]
+    members: list[tuple[Expr, ...]] = [
+        (Call(name, sides),)
+        for c in literals
+        for name in COMPARISONS
+        for sides in ((x, Call("+", (y, c))), (Call("-", (y, c)), x), (x, Call("+", (c, y))))
+    ]
+    assert membership(members, schema).residuals == ()
+    numbers = (None, -5, -3, -2, 0, 1, 2, 3, 4)
+    agree(members, schema, product(numbers, numbers))
+    most = (1 << 31) - 1
+    edges = (-most - 1, -most, -most + 2, most - 3, most - 2, most)
+    agree(members, schema, product((0, *edges), (0, *edges)))
+    for guard in (Call(">", (x, literals[3])), Call("like", (TAG, Literal("'%b%'", "string")))):
+        guarded = [(guard, *terms) for terms in members]
+        wide = (*schema, Field("tag", "string"))
+        agree(guarded, wide, product((1, 4), (0, most), ("abc", "ac", None)))
+    within = [
+        (Call(">=", (x, Call("-", (y, c)))), Call("<=", (x, Call("+", (y, c))))) for c in literals
+    ]
+    assert membership(within, schema).residuals == ()
+    agree(within, schema, product((*numbers, *edges), (*numbers, *edges)))
+
+
+@pytest.mark.usefixtures("in_code_max")
+def test_sums_that_are_rounded_keep_their_sides() -> None:
+    """Beside 1e17 four constants are one: their sums are equal, and they are not."""
+    schema = (Field("x", "double"), Field("y", "double"))
+    x, y = Column(0), Column(1)
+    members = [
+        (Call(name, (x, Call(sign, (y, Literal(text, "double"))))),)
+        for text in ("0.0D", "1.0D", "2.0D", "-3.0D", "0.1D", "40.0D")
+        for name in COMPARISONS
+        for sign in ("+", "-")
+    ]
+    numbers = (None, nan, inf, -inf, 0.0, -0.0, 0.1, 0.2, 1.0, 1e17, 1e17 + 16, 1e17 + 48, -3.0)
+    agree(members, schema, product(numbers, numbers))
+    ordered = [m for m in members if isinstance(m[0], Call) and m[0].name not in ("=", "<>")]
+    assert membership(ordered, schema).residuals == ()
+
+
+@pytest.mark.usefixtures("in_code_max")
+def test_patterns_and_lists_and_what_they_are_not() -> None:
+    texts = ("", "a", "ab", "abc", "abd", "ac", "b", "B", "ß", "ßa", "à", None)
+    plain = [Call("like", (TAG, Literal(f"'{p}'", "string"))) for p in (*PATTERNS, "abc")]
+    plain += [Call("startswith", (TAG, Literal(f"'{t}'", "string"))) for t in texts if t]
+    plain += [Call("in", (TAG, *(Literal(f"'{t}'", "string") for t in ("a", "abc", "b"))))]
+    members = [(term,) for term in plain] + [(Call("not", (term,)),) for term in plain]
+    agree(members, SCHEMA, ((None, None, text, None) for text in texts))
+
+
+def test_texts_that_begin_with_something_are_a_part_of_the_line() -> None:
+    """A thousand beginnings are one search; whatever stands behind it."""
+    members = [
+        (Call("like", (TAG, Literal(f"'item {n}%'", "string"))),) for n in range(200)
+    ]  # fmt: skip
+    found = membership(members, SCHEMA)
+    assert found.residuals == ()
+    assert found.stages
+    for tag in (
+        None,
+        "",
+        "item",
+        "item 1",
+        "item 19",
+        "item 199x",
+        "item 2\U0010ffff",
+        "itemA",
+        "j",
+    ):
+        row = Row(0, (None, None, tag, None))
+        assert taken(members, row) == [holds(m, row) for m in members]
+
+
 # -- constants -----------------------------------------------------------------------------------
 
 
@@ -269,7 +412,17 @@ def test_terms_that_are_no_tests() -> None:
         Call("<", (V, Column(3))),
         Call(">", (Call("+", (V, five)), five)),
         Call("<=>", (V, five)),
-        Call("like", (TAG, Literal("'a'", "string"))),
+        *(
+            Call("like", (TAG, Literal(text, "string")))
+            for text in ("'a%b'", "'%a'", "'a_'", "'%'", r"'a\\%'", "'a''%'", "'&%'", "'[%'")
+        ),
+        Call("like", (TAG, TAG)),
+        Call("like_escape", (TAG, Literal("'a%'", "string"), Literal("'!'", "string"))),
+        Call("not", (Call("in", (V, five, Literal("NULL", "bigint"))),)),
+        Call("=", (Call("%", (V, Literal("0", "int"))), five)),
+        Call("=", (Call("%", (V, V)), five)),
+        Call("=", (Call("lower", (V,)), Literal("'a'", "string"))),
+        Call("=", (Call("substring", (TAG, B)), Literal("'a'", "string"))),
         Call("not", (Call(">", (V, five)),)),
         Call("in", (V, five, Column(3))),
         Call("is_null", (Call("+", (V, five)),)),

@@ -36,6 +36,7 @@ from millstream.language.cql.rule_tables import TABLE_HINT
 from millstream.language.plan.nodes import sources_of
 from millstream.language.plan.windows import BEGINNING
 from millstream.spark.attached import attached_session, inside, plane_of
+from millstream.spark.collecting import local
 from millstream.spark.session import is_ours, running, session
 from millstream.store.arrivals.appending import Rows
 from millstream.store.consumers import Consumer, Cursor, subscriber
@@ -70,11 +71,11 @@ class LocalSystem:
         attach_to: Any = None,  # a user's Spark session
         lineage: str | None = None,  # where events of OpenLineage go: a URL or a file
     ) -> None:
-        user = attach_to or running()
+        user = running() if attach_to is None else attach_to
         self.own_spark, self._attached = user is None, False
         if user is None:
             say(f"starting Spark ({master})")
-            own = {"spark.sql.warehouse.dir": str(home / "warehouse"), **spark}
+            own = {"spark.sql.warehouse.dir": local(home / "warehouse"), **spark}
             self.spark = session(master, own, log=home / "spark.log")
         else:
             self._attached = not is_ours(user)

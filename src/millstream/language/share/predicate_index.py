@@ -11,7 +11,7 @@ the order in which it stands. The answer is a set of bits, one for each member, 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from millstream.language.plan.expressions import (
     Call,
@@ -23,6 +23,7 @@ from millstream.language.plan.expressions import (
 )
 from millstream.language.plan.schema import Schema
 from millstream.language.share.constants import Test, test_of
+from millstream.language.share.offsets import OVERFLOWS, Offset, offset_of
 from millstream.language.share.value_lines import line
 
 BITS = 62  # of a word: the sign of a bigint stays clear
@@ -41,6 +42,25 @@ class Membership:
     indexed: tuple[Expr, ...]
     residuals: tuple[tuple[int, Expr], ...]
     stages: tuple[tuple[Expr, ...], ...] = ()
+    # words of those whose columns compare, and of those whose sum raises if it is asked; in turn
+    offsets: tuple[tuple[tuple[Expr, ...], tuple[Expr, ...]], ...] = ()
+
+    def by_index(self, sides: Sequence[Sequence[Expr]] = ()) -> tuple[Expr, ...]:
+        """The words by the index, of members that have their bit in the words of all sides."""
+        words: list[Expr] = list(self.indexed)
+        for side in sides:
+            words = [Call("&", pair) for pair in zip(side, words, strict=True)]
+        raised: list[list[Expr]] = [[] for _ in words]
+        for compare, overflow in self.offsets:
+            for number, (holding, raising) in enumerate(zip(compare, overflow, strict=True)):
+                if raising != ZERO:
+                    raised[number].append(Call("&", (words[number], raising)))
+                    holding = Call("|", (holding, raising))  # noqa: PLW2901
+                words[number] = Call("&", (words[number], holding))
+        return tuple(
+            Call("if", (any_bit(lost), OVERFLOWS, word)) if lost else word
+            for word, lost in zip(words, raised, strict=True)
+        )
 
 
 def words_of(count: int) -> int:
@@ -73,34 +93,75 @@ def any_bit(words: Sequence[Expr]) -> Expr:
 
 def membership(conditions: Sequence[Sequence[Expr]], schema: Schema) -> Membership:
     """The index over the members' conditions, each a conjunction in order."""
-    lines: dict[Expr, dict[int, list[Test]]] = {}
-    residuals: list[tuple[int, Expr]] = []
+    found = _sorted(conditions, schema)
+    everyone, count = (1 << len(conditions)) - 1, words_of(len(conditions))
+    staged: list[tuple[Expr, ...]] = []
+
+    def words(lines: _Lines, everyone: int, neutral: int, sign: str) -> tuple[Expr, ...]:
+        """The words of all lines together; `neutral` are the bits that change nothing."""
+        idle = [bigint(neutral >> (BITS * word) & ((1 << BITS) - 1)) for word in range(count)]
+        made: list[Expr] = list(idle)
+        for (value, beside, _), tests in lines.items():
+            asking = everyone if sign == "&" else sum(1 << member for member in tests)
+            place = line(value, tests, asking, len(schema) + len(staged), beside)
+            if place.stages:
+                staged.append(place.stages)
+            bits = [place.bits(word, BITS) for word in range(count)]
+            made = [
+                b if w == i else w if b == i else Call(sign, (w, b))
+                for w, b, i in zip(made, bits, idle, strict=True)
+            ]
+        return tuple(made)
+
+    indexed = words(found.lines, everyone, everyone, "&")
+    offsets = tuple(
+        (words(compare, everyone, everyone, "&"), words(overflow, everyone, 0, "|"))
+        for compare, overflow in found.offsets
+    )
+    return Membership(indexed, tuple(found.residuals), _level(staged, len(schema)), offsets)
+
+
+_Lines = dict[tuple[Expr, Expr | None, bool], dict[int, list[Test]]]
+
+
+@dataclass(slots=True)
+class _Sorted:
+    """Terms of all members, by how they are asked."""
+
+    lines: _Lines = field(default_factory=dict)
+    offsets: list[tuple[_Lines, _Lines]] = field(default_factory=list)  # by place in a member
+    residuals: list[tuple[int, Expr]] = field(default_factory=list)
+
+
+def _sorted(conditions: Sequence[Sequence[Expr]], schema: Schema) -> _Sorted:
+    found = _Sorted()
     for member, terms in enumerate(conditions):
         rest: list[Expr] = []
-        guarded = False  # what stands behind a term that can raise is not asked before it
+        guarded, sums = False, 0  # what stands behind a term that can raise is not asked before it
         for term in terms:
-            test = None if guarded else test_of(term, schema)
-            if test is None:
+            test = None if guarded or sums else test_of(term, schema)
+            offset = None if guarded or test else offset_of(term, schema)
+            if offset is not None and offset.test.beside is not None and not sums:
+                test = offset.test  # it never raises
+            if test is not None:
+                found.lines.setdefault(test.line, {}).setdefault(member, []).append(test)
+            elif offset is not None and offset.test.beside is None and not rest:
+                _place(found.offsets, sums, member, offset)
+                sums += 1
+            else:
                 rest.append(term)
                 guarded = guarded or not total(term)
-            else:
-                lines.setdefault(test.value, {}).setdefault(member, []).append(test)
         if (condition := conjunction(tuple(rest))) is not None:
-            residuals.append((member, condition))
-    everyone, count = (1 << len(conditions)) - 1, words_of(len(conditions))
-    whole = [bigint(everyone >> (BITS * word) & ((1 << BITS) - 1)) for word in range(count)]
-    words: list[Expr] = list(whole)
-    staged: list[tuple[Expr, ...]] = []
-    for value, tests in lines.items():
-        found = line(value, tests, everyone, len(schema) + len(staged))
-        if found.stages:
-            staged.append(found.stages)
-        bits = [found.bits(word, BITS) for word in range(count)]
-        words = [
-            b if w == all_ else w if b == all_ else Call("&", (w, b))
-            for w, b, all_ in zip(words, bits, whole, strict=True)
-        ]
-    return Membership(tuple(words), tuple(residuals), _level(staged, len(schema)))
+            found.residuals.append((member, condition))
+    return found
+
+
+def _place(offsets: list[tuple[_Lines, _Lines]], number: int, member: int, offset: Offset) -> None:
+    if number == len(offsets):
+        offsets.append(({}, {}))
+    for lines, test in zip(offsets[number], (offset.test, offset.overflow), strict=True):
+        if test is not None:
+            lines.setdefault(test.line, {})[member] = [test]
 
 
 def _level(staged: Sequence[tuple[Expr, ...]], width: int) -> tuple[tuple[Expr, ...], ...]:
@@ -118,11 +179,15 @@ def narrowed(membership_: Membership, words: Sequence[Expr]) -> tuple[Expr, ...]
     """The final words, given those of the index (as columns, say)."""
     if not membership_.residuals:
         return tuple(words)
-    failed: list[list[Expr]] = [[] for _ in words]
+    asking: dict[tuple[int, Expr], int] = {}
     for member, condition in membership_.residuals:
         word, bit = bit_of(member)
-        asked = Call("and", (has_bit(words, member), condition))
-        failed[word].append(Call("if", (guarded(asked), ZERO, bigint(bit))))
+        asking[word, condition] = asking.get((word, condition), 0) | bit
+    failed: list[list[Expr]] = [[] for _ in words]
+    for (word, condition), bits in asking.items():  # what many ask is asked once
+        wanted = Call("<>", (Call("&", (words[word], bigint(bits))), ZERO))
+        asked = Call("and", (wanted, condition))
+        failed[word].append(Call("if", (guarded(asked), ZERO, bigint(bits))))
     return tuple(
         word if not lost else Call("&", (word, Call("~", (_sum(lost),))))
         for word, lost in zip(words, failed, strict=True)

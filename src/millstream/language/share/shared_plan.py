@@ -149,9 +149,7 @@ def _with_words(
     for stage in asked.stages:
         fields = (*node.schema[:width], *[PLACE] * len(stage))
         node = Project(node, (*own, *stage), fields)
-    words: list[Expr] = list(asked.indexed)
-    for side in sides:
-        words = [Call("&", pair) for pair in zip(side, words, strict=True)]
+    words = asked.by_index(sides)
     count = len(words)
     columns = tuple(Column(width + i) for i in range(count))
     fields = (*node.schema[:width], *[WORD] * count)

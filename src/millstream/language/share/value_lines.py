@@ -47,11 +47,18 @@ class Line:
         return Call("element", (table, self.place))
 
 
-def line(value: Expr, tests: Mapping[int, Sequence[Test]], everyone: int, column: int) -> Line:
-    """The line of a value; members that do not ask for it hold everywhere.
+def line(
+    value: Expr,
+    tests: Mapping[int, Sequence[Test]],
+    everyone: int,
+    column: int,
+    beside: Expr | None = None,
+) -> Line:
+    """The line of a value; members of `everyone` that do not ask for it hold everywhere.
 
-    `column` is where the stages' result will stand.
+    `column` is where the stages' result will stand; `beside`, what is added to the constants.
     """
+    compared = _Compared(value, beside)
     literals: dict[Constant, Expr] = {
         c: text
         for asked in tests.values()
@@ -62,8 +69,26 @@ def line(value: Expr, tests: Mapping[int, Sequence[Test]], everyone: int, column
     constants = [literals[p] for p in places]
     rows = _rows(places, tests, everyone)
     if len(places) <= IN_CODE_MAX or not _alike(constants):
-        return _in_code(value, constants, rows)
-    return _as_data(value, constants, rows, column)
+        return _in_code(compared, constants, rows)
+    return _as_data(compared, constants, rows, column)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    value: Expr
+    beside: Expr | None
+
+    def __call__(self, operator: str, constant: Expr) -> Expr:
+        if self.beside is None:
+            return Call(operator, (self.value, constant))
+        return Call(operator, (self.value, Call("+", (self.beside, constant))))
+
+    @property
+    def missing(self) -> Expr:
+        found: Expr = Call("is_null", (self.value,))
+        if self.beside is None:
+            return found
+        return Call("or", (found, Call("is_null", (self.beside,))))
 
 
 def _rows(
@@ -103,15 +128,15 @@ def _holds(asked: Sequence[Test], place: Constant, *, exactly: bool, after: bool
 # -- in code --------------------------------------------------------------------------------------
 
 
-def _in_code(value: Expr, constants: Sequence[Expr], rows: Sequence[int]) -> Line:
+def _in_code(compared: _Compared, constants: Sequence[Expr], rows: Sequence[int]) -> Line:
     """Binary search as nested conditions; pieces with the same members are one."""
     kept, bounds = [rows[0], rows[1]], []
     for number, bits in enumerate(rows[2:]):
         if bits != kept[-1]:  # even ones are exactly at a constant, odd ones beyond it
             name = "<=" if number % 2 else "<"
-            bounds.append(Call(name, (value, constants[number // 2])))
+            bounds.append(compared(name, constants[number // 2]))
             kept.append(bits)
-    place = Call("if", (Call("is_null", (value,)), ZERO, _search(bounds, 0, len(bounds))))
+    place = Call("if", (compared.missing, ZERO, _search(bounds, 0, len(bounds))))
     return Line(tuple(kept), (), place)
 
 
@@ -132,7 +157,9 @@ def _alike(constants: Sequence[Expr]) -> bool:
     return len({c.type for c in constants if isinstance(c, Literal)}) == 1
 
 
-def _as_data(value: Expr, constants: Sequence[Expr], rows: Sequence[int], column: int) -> Line:
+def _as_data(
+    compared: _Compared, constants: Sequence[Expr], rows: Sequence[int], column: int
+) -> Line:
     at, after = rows[2::2], rows[3::2]
     before = [rows[1], *after[:-1]]
     if list(at) == list(before):
@@ -147,19 +174,19 @@ def _as_data(value: Expr, constants: Sequence[Expr], rows: Sequence[int], column
     while step:
         known: Expr = found if stages else ZERO
         tried = Call("+", (known, Literal(str(step), "int")))
-        passed = Call(name, (value, _element(array, Call("-", (tried, Literal("1", "int"))))))
+        passed = compared(name, _element(array, Call("-", (tried, Literal("1", "int")))))
         within = Call("<=", (tried, Literal(str(len(constants)), "int")))
         stages.append(Call("if", (within, Call("if", (passed, tried, known)), known)))
         step //= 2
     passed_all: Expr = Call("+", (found, Literal("1", "int")))
     if len(kept) == len(rows):  # each constant is a place of its own
         last = _element(array, Call("-", (found, Literal("1", "int"))))
-        there = Call("and", (Call(">", (found, ZERO)), Call("=", (last, value))))
+        there = Call("and", (Call(">", (found, ZERO)), Call("=", (last, compared.value))))
         beyond = Call("+", (found, passed_all))
         exactly = Call("+", (found, found))
         passed_all = Call("if", (there, exactly, beyond))
     passed_all = Call("if", (SETTLED, passed_all, ZERO))
-    stages.append(Call("if", (Call("is_null", (value,)), ZERO, passed_all)))
+    stages.append(Call("if", (compared.missing, ZERO, passed_all)))
     return Line(tuple(kept), tuple(stages), found)
 
 

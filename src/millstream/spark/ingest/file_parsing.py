@@ -25,6 +25,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType, _pa
 from millstream.core.errors import UsageError
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.plan.sql_text import quoted
+from millstream.spark.collecting import local, plainly, write_parquet
 from millstream.spark.failures import read_failure, result_too_large
 from millstream.spark.ingest.declared_columns import (
     CORRUPT,
@@ -203,14 +204,13 @@ class SparkFileParser:
         folder = self.staging / str(number)
         problem = ""
         try:
-            self._frame([path], columns).write.mode("overwrite").parquet(str(folder))
+            parts = write_parquet(self._frame([path], columns), folder)
         except (PySparkException, Py4JJavaError) as error:
             self._raise_unless_of_a_file(error, [(path, number)])
             problem = first_line(error)
-            kept = self._frame([path], columns, broken=True)
-            kept.write.mode("overwrite").parquet(str(folder))
+            parts = write_parquet(self._frame([path], columns, broken=True), folder)
         row = 0
-        for part in sorted(folder.glob("part-*.parquet")):
+        for part in parts:
             file = pq.ParquetFile(part)
             for batch in file.iter_batches(batch_size=_rows_of_a_piece(file.metadata)):
                 yield self._shaped(pa.Table.from_batches([batch]), [(path, number)], row)
@@ -242,10 +242,9 @@ class SparkFileParser:
     def _frame(
         self, files: Sequence[Path], parquet: FileColumns | None, *, broken: bool = False
     ) -> DataFrame:
-        paths = [str(p) for p in files]
-        reader = self.spark.read.format(self.kind)
+        paths = [local(p) for p in files]
+        reader = plainly(self.spark.read.format(self.kind))
         reader = reader.options(**reader_options(self.kind, self.options))
-        reader = reader.option("__globPaths__", "false")  # a name may hold [ or *
         if self._whole.get(files[0]):
             reader = reader.option("multiLine", "true")
         if broken:

@@ -29,7 +29,7 @@ from millstream.engine.ports import SourceSetting
 from millstream.language.cql.catalog import StreamDefinition, lookup
 from millstream.language.plan.sql_text import quoted
 from millstream.spark.analyzer import spelling
-from millstream.spark.collecting import collected
+from millstream.spark.collecting import collected, local, write_parquet
 from millstream.spark.ingest.declared_columns import (
     CORRUPT,
     LOST,
@@ -89,7 +89,7 @@ class StreamSource:
             return
         self._stopping.clear()
         writer = self._data.writeStream.foreachBatch(self._batch)
-        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        writer = writer.option("checkpointLocation", local(self.checkpoint))
         writer = writer.queryName(f"millstream {self.definition.name}")
         writer = writer.trigger(availableNow=True) if self._finite else writer
         self._query = writer.start()
@@ -154,7 +154,7 @@ class StreamSource:
         if table is not None:
             yield self._with_places(table, 0)
             return
-        shaped.write.mode("overwrite").parquet(str(self._staging))
+        write_parquet(shaped, self._staging)
         row = 0
         for piece in parquet_pieces(self._staging):
             yield self._with_places(piece, row)

@@ -238,6 +238,7 @@ def analyzer() -> Iterator[Analyzer]:
     """Spark's analyser; uses the session that runs, or starts a small one and ends it."""
     from millstream.spark.analyzer import SparkAnalyzer  # noqa: PLC0415
     from millstream.spark.attached import attached_session, inside  # noqa: PLC0415
+    from millstream.spark.collecting import local  # noqa: PLC0415
     from millstream.spark.session import is_ours, running, session  # noqa: PLC0415
 
     user = running()
@@ -248,7 +249,7 @@ def analyzer() -> Iterator[Analyzer]:
         return
     with tempfile.TemporaryDirectory(prefix="millstream-") as scratch:
         log = Path(scratch) / "spark.log"
-        settings = {"spark.sql.warehouse.dir": f"{scratch}/warehouse"}
+        settings = {"spark.sql.warehouse.dir": local(f"{scratch}/warehouse")}
         spark = user or session("local[1]", settings, log=log)
         yield SparkAnalyzer(spark)
         if user is None:
