@@ -3,6 +3,9 @@
 import json
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -194,6 +197,32 @@ def test_units_have_sections_and_commands_that_exist(path: Path) -> None:
     program, *arguments = shlex.split(entries["Service", "ExecStart"])
     assert program.endswith("/bin/millstream")
     check_command(arguments)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_systemd_itself_takes_the_units(path: Path, tmp_path: Path) -> None:
+    unit = tmp_path / path.name.replace("@.", "@p1.")
+    unit.write_text(path.read_text().replace("/opt/millstream/bin/millstream", sys.executable))
+    told = subprocess.run(
+        ["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False
+    ).stderr
+    assert not [line for line in told.splitlines() if unit.name in line or str(unit) in line], told
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here")
+def test_kubernetes_itself_reads_the_manifests(tmp_path: Path) -> None:
+    paths = [path for path in MANIFESTS if "kubernetes" in path.parts]
+    for path in paths:
+        (tmp_path / path.name).write_text(path.read_text())
+    listed = "".join(f"- {path.name}\n" for path in paths)
+    (tmp_path / "kustomization.yaml").write_text(f"resources:\n{listed}")
+    told = subprocess.run(
+        ["kubectl", "kustomize", tmp_path], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stderr
+    ours = [d for path in paths for d in documents(path.read_text())]
+    assert told.stdout.count("\nkind: ") == len(ours), "as we read them"
 
 
 def test_a_command_that_does_not_exist_is_found() -> None:
