@@ -5,6 +5,7 @@ on YARN), a bare path would mean that. Nothing is a pattern: a folder may be cal
 """
 
 import os
+import re
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -13,11 +14,12 @@ from typing import Any
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from millstream.spark.failures import result_too_large
 
+_SIGNS = re.compile(r"[{}\[\]*?\\]")
 PARTS = "part-*.parquet"  # what executors have written
 WRITTEN_SO = {
     # of two attempts of a task only the one that the driver lets commit leaves files, also where a
@@ -46,13 +48,20 @@ def local(path: str | PathLike[str]) -> str:
     return f"file:{os.path.abspath(path)}"
 
 
-def plainly(reader: DataFrameReader) -> DataFrameReader:
-    """A reader for which no character of a path has a meaning of its own."""
-    return reader.option("__globPaths__", "false")
+def readable(path: str | PathLike[str]) -> str:
+    """The same for Spark's readers, which take a path for a pattern.
+
+    Its own option against that, `__globPaths__`, reads all files once for each whose name holds one
+    of these signs.
+
+    >>> print(readable("/data/a[1]/x"))
+    file:/data/a\\[1\\]/x
+    """
+    return _SIGNS.sub(r"\\\g<0>", local(path))
 
 
 def read_parquet(spark: SparkSession, schema: StructType, paths: Sequence[str]) -> DataFrame:
-    return plainly(spark.read).schema(schema).parquet(*map(local, paths))
+    return spark.read.schema(schema).parquet(*map(readable, paths))
 
 
 def write_parquet(data: DataFrame, folder: str | PathLike[str], **options: Any) -> list[Path]:

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from millstream.core.errors import ResourceError
-from millstream.spark.collecting import PARTS, local, plainly, write_parquet
+from millstream.spark.collecting import PARTS, readable, write_parquet
 from millstream.spark.connect.sessions import is_connect, parallelism
 from millstream.store.machine_failures import first_line
 
@@ -58,9 +58,9 @@ def require_reach(spark: SparkSession, folder: Path) -> None:
         with _cut_off(spark) as late:
             try:
                 # each task reads a part of what the driver wrote, and writes for the driver to read
-                lines = plainly(spark.read).text(local(probe / "from_driver.txt"))
+                lines = spark.read.text(readable(probe / "from_driver.txt"))
                 found = write_parquet(lines.repartition(tasks), probe / "from_executors")
-                seen = plainly(spark.read).parquet(local(probe / "from_executors")).count()
+                seen = spark.read.parquet(readable(probe / "from_executors")).count()
             except Exception as error:
                 if late.is_set():
                     raise _no_executors(spark) from None

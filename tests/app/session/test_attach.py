@@ -81,6 +81,8 @@ def answers(session: millstream.Session, folder: Path) -> dict[str, Any]:
 def _bytes(table: pa.Table) -> str:
     assert table.num_rows
     ordered = table.sort_by([(name, "ascending") for name in table.column_names])
+    # a column says which values are null even where none is, or not, as steps happened to come
+    ordered = pa.Table.from_pylist(ordered.to_pylist(), ordered.schema)
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, ordered.schema) as writer:
         writer.write_table(ordered.combine_chunks())

@@ -25,7 +25,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType, _pa
 from millstream.core.errors import UsageError
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.plan.sql_text import quoted
-from millstream.spark.collecting import local, plainly, write_parquet
+from millstream.spark.collecting import readable, write_parquet
 from millstream.spark.failures import read_failure, result_too_large
 from millstream.spark.ingest.declared_columns import (
     CORRUPT,
@@ -242,8 +242,8 @@ class SparkFileParser:
     def _frame(
         self, files: Sequence[Path], parquet: FileColumns | None, *, broken: bool = False
     ) -> DataFrame:
-        paths = [local(p) for p in files]
-        reader = plainly(self.spark.read.format(self.kind))
+        paths = [readable(p) for p in files]
+        reader = self.spark.read.format(self.kind)
         reader = reader.options(**reader_options(self.kind, self.options))
         if self._whole.get(files[0]):
             reader = reader.option("multiLine", "true")
