@@ -121,8 +121,6 @@ def sql_settings(cores: int) -> dict[str, str]:
         ),
         # else `b = 0 OR a / b > 2 OR a / b < 1` divides before it looks at b, alone but not shared
         "spark.sql.subexpressionElimination.skipForShortcutExpr": "true",
-        # else '${env:HOME}' in a query's text is what it means to this machine
-        "spark.sql.variable.substitute": "false",
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
         # what Spark keeps and writes down of each of many thousand small jobs
         "spark.sql.lightweightPlanChangeValidation": "false",
