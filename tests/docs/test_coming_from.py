@@ -16,7 +16,7 @@ from millstream.language.plan.explain import explain
 
 PAGE = Path(__file__).parents[2] / "docs" / "COMING_FROM.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-THEIRS = ("flink", "spark", "ksql")
+THEIRS = ("flink", "spark", "ksql", "risingwave")
 PAIRS_LEAST = 14  # so that a broken pattern is noticed
 
 

@@ -71,6 +71,18 @@ TABLE = "SELECT k, count(*) AS n FROM s GROUP BY k"
          "GROUP BY k", HOPPING),
         ("SELECT WINDOWSTART AS a, WINDOWEND AS b, COUNT(*) AS n FROM s WINDOW TUMBLING "
          "(SIZE 10 SECONDS)", BOUNDS),
+        # ksqlDB: the span of a join
+        ("SELECT a.k, b.v FROM s a JOIN t b WITHIN 5 SECONDS ON a.k = b.k",
+         "SELECT a.k, b.v FROM s [RANGE 5 SECONDS] a JOIN t [RANGE 5 SECONDS] b ON a.k = b.k"),
+        ("SELECT a.k, b.v FROM s a LEFT JOIN t AS b WITHIN (2 SECONDS, 5 SECONDS) ON a.k = b.k "
+         "EMIT CHANGES",
+         "SELECT a.k, b.v FROM s [RANGE 5 SECONDS] a LEFT JOIN t [RANGE 2 SECONDS] b ON a.k = b.k"),
+        # RisingWave
+        ("SELECT k, count(*) AS n FROM TUMBLE(s, ts, INTERVAL '10 SECONDS') "
+         "GROUP BY k, window_start", TUMBLING),
+        ("SELECT k, count(*) AS n FROM HOP(s, at, INTERVAL '5 SECONDS', INTERVAL '10 SECONDS') "
+         "GROUP BY window_start, k", HOPPING),
+        ("SELECT window(ts, '10 seconds') AS w, count(*) AS n FROM s GROUP BY ALL", STRUCT),
         # sessions
         ("SELECT k, window_start AS a, count(*) AS n FROM TABLE(SESSION(TABLE s PARTITION BY k, "
          "DESCRIPTOR(ts), INTERVAL '10' MINUTE)) GROUP BY k, window_start, window_end", SESSIONS),
@@ -119,6 +131,14 @@ def test_a_watermark_in_create_stream_is_its_time_and_lateness() -> None:
 
 
 REFUSED = [
+    ("SELECT a.k FROM s a JOIN t b WITHIN 5 SECONDS ON a.k = b.k JOIN t c ON c.k = a.k",
+     "WITHIN among several joins", "[RANGE 5 SECONDS] JOIN",
+     "SELECT a.k FROM s a [RANGE 5 SECONDS] JOIN t b [RANGE 5 SECONDS] ON a.k = b.k JOIN t c "
+     "ON c.k = a.k"),
+    ("SELECT a.k FROM s [NOW] a JOIN t b WITHIN 5 SECONDS ON a.k = b.k", "WITHIN beside a window",
+     "one of the two", "SELECT a.k FROM s a JOIN t b WITHIN 5 SECONDS ON a.k = b.k"),
+    ("SELECT a.k FROM s a JOIN t b WITHIN 5 SECONDS GRACE PERIOD 1 DAY ON a.k = b.k",
+     "GRACE in a join", "lateness", "SELECT a.k FROM s a JOIN t b WITHIN 5 SECONDS ON a.k = b.k"),
     # text, what is wrong, part of the hint, a text that the hint leads to
     ("SELECT count(*) FROM TABLE(CUMULATE(TABLE s, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL "
      "'10' MINUTE)) GROUP BY window_start", "CUMULATE needs a size that is a multiple",

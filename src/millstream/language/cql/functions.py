@@ -96,6 +96,23 @@ OTHER_AGGREGATES = {
     "topk": "slice(sort_array(array_agg(x), FALSE), 1, 3)",
     "json_arrayagg": "to_json(array_agg(x))",
 }
+# Functions of others that Spark has under no other name, with what to write instead.
+INSTEAD = {
+    "quantile": "percentile(x, 0.9)",
+    "convert": "CAST(x AS STRING)",
+    "safe_cast": "TRY_CAST(x AS INT)",
+    "truncate": "floor(x * 10) / 10, or round(x, 1)",
+    "json_exists": "get_json_object(j, '$.a') IS NOT NULL",
+    "json_object_agg": "to_json(map_from_entries(array_agg(struct(k, v))))",
+    "age": "the difference of two times is x - y",
+    "generate_series": "FROM s, UNNEST(sequence(1, 3)) AS t(x)",
+    "time_bucket": "windows: s [RANGE 10 SECONDS SLIDE 10 SECONDS]; or window_start of them",
+    "date_bin": "windows: s [RANGE 10 SECONDS SLIDE 10 SECONDS]; or window_start of them",
+    "strftime": "date_format(ts, 'yyyy-MM-dd')",
+    "proctime": "ts, the time of the row",
+    "next": "give the next row a variable of its own: PATTERN (A B), then B.x",
+    **dict.fromkeys(("tumble_rowtime", "hop_rowtime", "session_rowtime"), "ts, the window's end"),
+}
 # Depend on when or where they run, though Spark calls some of them deterministic.
 UNREPEATABLE = frozenset(
     {"now", "current_timestamp", "current_date", "curdate", "current_time", "localtimestamp"}

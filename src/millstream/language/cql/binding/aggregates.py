@@ -17,6 +17,7 @@ from millstream.language.cql.analyzer import AnalysisFailure, Analyzer
 from millstream.language.cql.binding.coercion import Typed, as_condition
 from millstream.language.cql.binding.expressions import NULL, Lowering, name_span, span_of
 from millstream.language.cql.binding.storing import refuse_incomparable, refuse_unwritable
+from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.user_aggregates import MARK, function_of, user_call
 from millstream.language.plan.expressions import Expr
 from millstream.language.plan.nodes import AggregateCall
@@ -77,6 +78,28 @@ def _found(node: exp.Expr) -> Found | None:
     if not function_of(here):
         return None
     return Found(node, here, condition, order, skips)
+
+
+def spell_out_all(text: Text, tree: exp.Expr) -> None:
+    """`GROUP BY ALL`: everything in the select list that is no aggregate, nor a constant."""
+    for select in tree.find_all(exp.Select):
+        group = select.args.get("group")
+        if group is None or not group.args.get("all"):
+            continue
+        keys = []
+        for item in select.expressions:
+            if item.is_star:
+                raise text.error("* with GROUP BY ALL", span_of(item), "name the columns")
+            node = item.unalias()
+            names = {column.name.lower() for column in node.find_all(exp.Column)}
+            bounds = names <= {"window_start", "window_end"} and not isinstance(node, exp.Column)
+            if names and not (find(node) or node.find(exp.Window) or bounds):
+                keys.append(node.copy())
+        group.set("all", None)
+        if keys:
+            group.set("expressions", keys)
+        else:
+            select.set("group", None)
 
 
 class CallBinder:

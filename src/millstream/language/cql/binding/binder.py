@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from millstream.core.errors import CqlError
 from millstream.language.cql.analyzer import AnalysisFailure, Analyzer
+from millstream.language.cql.binding.aggregates import spell_out_all
 from millstream.language.cql.binding.expressions import span_of
 from millstream.language.cql.binding.from_item import refuse_idle_slide
 from millstream.language.cql.binding.joins.constants import ALONE_HINT, constants, refuse_alone
@@ -128,6 +129,7 @@ class QueryBinder:
 
     def bind(self, tree: exp.Expr, ctes: dict[str, Bound]) -> Bound:
         mark_aggregates(self._text, tree, self._catalog)
+        spell_out_all(self._text, tree)
         ctes = self._with(tree, ctes)
         self._refuse_parts(tree)
         if isinstance(tree, exp.Subquery):

@@ -6,17 +6,19 @@ the text each came from; `coercion.py` has them typed by Spark. Names are resolv
 aggregate.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from sqlglot import exp
 
-from millstream.core.durations import CALENDAR_HINT, CALENDAR_UNITS, microseconds
+from millstream.core.durations import CALENDAR_UNITS, microseconds
 from millstream.core.errors import CqlError, UsageError
 from millstream.core.suggestions import did_you_mean
 from millstream.language.cql.catalog import Catalog
 from millstream.language.cql.functions import (
     AGGREGATES,
+    INSTEAD,
     OPTIONS_AT,
     OTHER_AGGREGATES,
     REACHING,
@@ -28,7 +30,7 @@ from millstream.language.cql.functions import (
 from millstream.language.cql.literals import ConstantError, cast, interval, negated, number, string
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.rules import HINT as RULES_HINT
-from millstream.language.cql.parsing.syntax import Span, span_of
+from millstream.language.cql.parsing.syntax import UNIT_CALLS, Span, span_of
 from millstream.language.cql.spark_functions import CALLABLE
 from millstream.language.cql.types import canonical
 from millstream.language.plan.expressions import TRUE, Call, Expr, Lambda, Literal, Parameter
@@ -55,10 +57,10 @@ BINARY: dict[type[exp.Expr], str] = {
     exp.BitwiseOr: "|", exp.BitwiseXor: "^", exp.Like: "like", exp.ILike: "ilike",
     exp.RegexpLike: "rlike",
 }  # fmt: skip
-# Names by which other systems call what Spark has: a part of a JSON text, by its path.
-JSON_FUNCTIONS = dict.fromkeys(
+# Names by which other systems call what Spark has; the first take a part of a JSON text by path.
+SPARKS_NAMES = dict.fromkeys(
     ("json_value", "json_query", "json_extract", "json_extract_scalar"), "get_json_object"
-)
+) | {"iff": "if", "strpos": "instr", "to_hex": "hex"}
 SUBQUERY_HINT = (
     "IN and EXISTS with a subquery stand among the conditions of WHERE that AND connects; "
     "for a value, join the subquery in FROM"
@@ -135,8 +137,26 @@ class Lowering:
         return Call(BINARY[kind], tuple(self.lower(n) for n in (left, *reversed(operands))))
 
     def _binary(self, node: exp.Expr) -> Expr:
+        if isinstance(node.expression, exp.Any | exp.All) and isinstance(
+            node, exp.Like | exp.ILike
+        ):
+            return self._patterns(node)
         made = Call(BINARY[type(node)], (self.lower(node.this), self.lower(node.expression)))
         return Call("not", (made,)) if node.args.get("negate") else made
+
+    def _patterns(self, node: exp.Binary) -> Expr:
+        """`t LIKE ANY ('a%', 'b%')`: one condition for each pattern."""
+        listed = node.expression.this.unnest()
+        texts = listed.expressions if isinstance(listed, exp.Tuple) else [listed]
+        text = self.lower(node.this)
+        made = [Call(BINARY[type(node)], (text, self.lower(pattern))) for pattern in texts]
+        self.trail += [(part, node) for part in made] if not self._parameters else []
+        parts = [Call("not", (part,)) for part in made] if node.args.get("negate") else made
+        word = "or" if isinstance(node.expression, exp.Any) else "and"
+        return Call(word, tuple(parts)) if len(parts) > 1 else parts[0]
+
+    def _lower_var(self, node: exp.Var) -> Expr:
+        return Literal(node.name.upper(), "unit")  # of TIMESTAMPDIFF and its kin
 
     def _lower_literal(self, node: exp.Literal) -> Expr:
         return string(node.this) if node.is_string else number(node.this)
@@ -241,11 +261,18 @@ class Lowering:
             )  # fmt: skip
         word = unit.name if unit is not None else ""
         if word.lower() in CALENDAR_UNITS:
-            raise self.fail("intervals of months or years are not supported", node, CALENDAR_HINT)
+            return self._months(amount, word.lower(), node)
         try:
             return interval(microseconds(f"{amount.this} {word}"))
         except UsageError as mistake:
             raise self.fail(mistake.message, node, mistake.hint) from None
+
+    def _months(self, amount: exp.Literal, unit: str, node: exp.Interval) -> Expr:
+        """Months and years are added by the calendar, in UTC; they have no length of their own."""
+        if not re.fullmatch(r"\s*[-+]?\d+\s*", amount.this):
+            raise self.fail(f"INTERVAL takes whole {unit}", node, "e.g. INTERVAL '1' MONTH")
+        months = int(amount.this) * {"y": 12, "q": 3}.get(unit[0], 1)
+        return Call("make_ym_interval", (number("0"), number(str(months))))
 
     def _lower_extract(self, node: exp.Extract) -> Expr:
         unit = Literal(node.this.name.upper(), "unit")
@@ -292,11 +319,13 @@ class Lowering:
         refuse_other_aggregate(self.text, node)
         if unrepeatable(name, len(node.expressions)):
             raise self.text.error(f"{name} is not deterministic", name_span(node), WHY_UNREPEATABLE)
+        if lower == "struct" and any(isinstance(arg, exp.Alias) for arg in node.expressions):
+            return self._named_struct(node)
         for arg in node.expressions:
             if isinstance(arg, exp.Star | exp.Distinct | exp.Alias | exp.Query):
                 near = did_you_mean(name, AGGREGATES)
                 raise self.fail(f"{name} does not take {_kind(arg)}{near}", arg)
-        lower = JSON_FUNCTIONS.get(lower, lower)
+        lower = SPARKS_NAMES.get(lower, lower)
         if known is None:
             self._refuse_unknown(node, lower)
         call = lower if known is None else known.call_name
@@ -308,13 +337,23 @@ class Lowering:
                 raise self.fail(f"{name} has no option {option}".rstrip(), node, hint)
         return Call(call, args)
 
+    def _named_struct(self, node: exp.Anonymous) -> Expr:
+        """`struct(v AS a, w)`: what has no name is called as Spark calls it."""
+        parts: list[Expr] = []
+        for place, arg in enumerate(node.expressions, 1):
+            name = arg.alias_or_name if isinstance(arg, exp.Alias | exp.Column) else f"col{place}"
+            parts += [string(name), self.lower(arg.unalias())]
+        return Call("named_struct", tuple(parts))
+
     def _refuse_unknown(self, node: exp.Anonymous, lower: str) -> None:
         """What is not known to be harmless is not called, whatever else Spark may know."""
         if lower in REACHING:
             raise self.text.error(f"{node.name} may not be called", name_span(node), WHY_REACHING)
-        if lower not in CALLABLE:
+        if lower not in CALLABLE and lower not in UNIT_CALLS:
             near = did_you_mean(lower, [*CALLABLE, *(f.name for f in self._catalog.functions)])
-            raise self.text.error(f"unknown function {node.name}{near}", name_span(node))
+            hint = INSTEAD.get(lower, "")
+            near = "" if hint else near
+            raise self.text.error(f"unknown function {node.name}{near}", name_span(node), hint)
 
 
 def json_path(node: exp.Expr) -> str | None:
@@ -364,6 +403,7 @@ def _kind(node: exp.Expr) -> str:
         exp.Select: "a subquery", exp.Exists: "EXISTS", exp.Distinct: "DISTINCT",
         exp.Filter: "FILTER", exp.IgnoreNulls: "IGNORE NULLS", exp.RespectNulls: "RESPECT NULLS",
         exp.Tuple: "a list of values", exp.Alias: "an alias", exp.Placeholder: "a parameter",
+        exp.SimilarTo: "SIMILAR TO", exp.JSONBExtractScalar: "#>>", exp.Array: "a list in brackets",
         exp.WithinGroup: "WITHIN GROUP", exp.Order: "ORDER BY", exp.Any: "ANY", exp.All: "ALL",
     }  # fmt: skip
     return words.get(type(node), type(node).__name__.upper())
@@ -377,6 +417,14 @@ def _hint(node: exp.Expr) -> str:
         )
     if isinstance(node, exp.Subquery | exp.Select | exp.Exists):
         return SUBQUERY_HINT
+    if isinstance(node, exp.SimilarTo | exp.Glob):
+        return "k RLIKE 'pattern', with a pattern of Java"
+    if isinstance(node, exp.JSONBExtractScalar):
+        return "j -> 'b' ->> 'c', or JSON_VALUE(j, '$.b.c')"
+    if isinstance(node, exp.Array):
+        return "array(1, 2) makes one; a name with blanks stands in backticks"
+    if isinstance(node, exp.Tuple):
+        return "compare values one by one: a = 1 AND b = 2; or (a, b) IN (SELECT ...)"
     if isinstance(node, exp.Placeholder):
         return f"a parameter belongs to a table of rules: {RULES_HINT}"
     if isinstance(node, exp.Window):

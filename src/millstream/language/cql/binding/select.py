@@ -154,6 +154,7 @@ class SelectBinder:
         if where is None:
             return source
         refuse_alone(self._text, source.rows, where)
+        refuse_named_columns(self._text, where, source.scope)
         plain, asked = split_where(where.this)
         if not asked:
             condition = self._conditions.of(source.scope, where.this, "WHERE")

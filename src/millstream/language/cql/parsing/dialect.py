@@ -16,9 +16,13 @@ from sqlglot.tokenizer_core import Token, TokenType
 from millstream.language.cql.parsing.match_parser import MatchParser
 from millstream.language.cql.parsing.rules import mark_rules
 from millstream.language.cql.parsing.syntax import CqlSyntaxError, EmitSyntax, RulesSyntax, Span
-from millstream.language.cql.parsing.table_parser import TableParser
+from millstream.language.cql.parsing.table_parser import WORDED, TableParser
 from millstream.language.cql.parsing.unnesting import FUNCTIONS, UnnestSyntax
 
+TAKING_LAMBDAS = frozenset(
+    {"transform", "filter", "exists", "forall", "aggregate", "reduce", "zip_with", "array_sort"}
+    | {"map_filter", "map_zip_with", "transform_keys", "transform_values"}
+)
 EMITS = ("ISTREAM", "DSTREAM", "RSTREAM")
 
 
@@ -33,7 +37,7 @@ class CqlParser(MatchParser, TableParser):
         name: parser
         for name, parser in SparkParser.FUNCTION_PARSERS.items()
         if name in ("CAST", "TRY_CAST", "EXTRACT")
-    }
+    } | WORDED
     PRIMARY_PARSERS: ClassVar[dict[Any, Any]] = {
         **SparkParser.PRIMARY_PARSERS,
         TokenType.STAR: lambda self, token: self._with_changes(self.expression(exp.Star(), token)),
@@ -106,9 +110,17 @@ class CqlParser(MatchParser, TableParser):
     # -- select ------------------------------------------------------------------------------
 
     def _parse_function_call(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
-        """Remembers where the name stands, and the whole call."""
-        name = self._curr
-        made = super()._parse_function_call(*args, **kwargs)
+        """Remembers where the name stands, and the whole call.
+
+        Only functions over arrays and maps take `x -> ...`: elsewhere it is a part of JSON.
+        """
+        name, known = self._curr, vars(self).get("LAMBDAS", SparkParser.LAMBDAS)
+        takes = name is None or name.text.lower() in TAKING_LAMBDAS
+        vars(self)["LAMBDAS"] = SparkParser.LAMBDAS if takes else {}
+        try:
+            made = super()._parse_function_call(*args, **kwargs)
+        finally:
+            vars(self)["LAMBDAS"] = known
         if made is not None and name:
             inner = made.this if isinstance(made, exp.Filter | exp.Window) else made
             inner.meta["name"] = Span(name.start, name.end)
@@ -191,6 +203,9 @@ class CqlParser(MatchParser, TableParser):
         if before and after:
             raise CqlSyntaxError("two windows on one stream", after.span, "keep one of them")
         window = before or after
+        within = self._parse_joined_within()
+        if within is not None:
+            item.meta["within"] = within
         item.meta["end"] = self._prev.end
         if window is not None:
             item.meta["window"] = window
@@ -210,15 +225,22 @@ class CqlParser(MatchParser, TableParser):
 
     def _parse_elements(self) -> exp.Expr | None:
         """`UNNEST(a) [WITH ORDINALITY] [AS] t(x, n)`, `LATERAL explode(a) AS t(x)`."""
-        first = self._curr
-        if self._texts_follow("LATERAL") and self._next and self._next.text.lower() in FUNCTIONS:
+        first, wrapped = self._curr, False
+        if self._texts_follow("LATERAL", "TABLE", "("):  # as Flink has it
+            wrapped = True
+            self._advance(3)
+        elif self._texts_follow("LATERAL") and self._next and self._next.text.lower() in FUNCTIONS:
             self._advance()
         word = self._curr.text.lower() if self._curr else ""
         if word not in FUNCTIONS or not self._follows(TokenType.L_PAREN):
+            if wrapped:
+                self.raise_error("expected UNNEST or explode in LATERAL TABLE")
             return None
         self._advance(2)
         array = self._parse_expression()
         self._match_r_paren()
+        if wrapped:
+            self._match_r_paren()
         if array is None:
             self.raise_error("expected an array")
         assert array is not None
@@ -240,6 +262,8 @@ class CqlParser(MatchParser, TableParser):
 
     def _parse_item_alias(self, tokens: Collection[TokenType]) -> exp.TableAlias | None:
         if self._can_parse_limit_or_offset() or self._at_refinement() or self._at_match():
+            return None
+        if self._at_within():
             return None
         self._refuse_watermark()
         explicit = self._match(TokenType.ALIAS)

@@ -1,8 +1,9 @@
-"""Windows as Flink, Spark and ksqlDB write them, read into the windows of CQL.
+"""Windows as Flink, RisingWave, Spark and ksqlDB write them, read into the windows of CQL.
 
-Decided here: which words begin one of them, and which window of CQL each is. Table functions and
-`WINDOW TUMBLING (...)` stand in FROM and are read by the parser; windows in GROUP BY are found in
-the tree (`group_windows.py`). What has no counterpart is refused under its own name.
+Decided here: which words begin one of them, and which window of CQL each is. Table functions,
+`WINDOW TUMBLING (...)` and `JOIN ... WITHIN` stand in FROM and are read by the parser; windows in
+GROUP BY are found in the tree (`group_windows.py`). What has no counterpart is refused under its
+own name.
 """
 
 from dataclasses import replace
@@ -144,11 +145,14 @@ class ForeignWindowParser(CreateParser):
         return item, by
 
     def _function_time(self, word: str) -> exp.Expr:
+        """`DESCRIPTOR(ts)`; RisingWave names the column alone."""
         self._skip_argument_name()
-        if not self._match_text_seq("DESCRIPTOR", "("):
+        wrapped = self._match_text_seq("DESCRIPTOR", "(")
+        if not wrapped and not self._follows(TokenType.COMMA):
             self.raise_error("expected DESCRIPTOR(ts)")
         time = self._parse_column()
-        self._match_r_paren()
+        if wrapped:
+            self._match_r_paren()
         self._expect_comma(word)
         assert time is not None
         return time
@@ -258,6 +262,43 @@ class ForeignWindowParser(CreateParser):
 
     def _follows(self, kind: TokenType) -> bool:
         return bool(self._next and self._next.token_type == kind)
+
+    # -- JOIN b WITHIN 5 SECONDS ON ... ------------------------------------------------------
+
+    def _at_within(self) -> bool:
+        after = self._next.token_type if self._next else None
+        return self._texts_follow("WITHIN") and after in (TokenType.NUMBER, TokenType.L_PAREN)
+
+    def _parse_joined_within(self) -> tuple[WindowSyntax, WindowSyntax] | None:
+        """ksqlDB's span of a join: the windows of its left and its right side.
+
+        `WITHIN (2 SECONDS, 5 SECONDS)`: a right row may be so much older, so much younger.
+        """
+        if not self._at_within():
+            return None
+        first = self._curr
+        self._advance()
+        if self._match(TokenType.L_PAREN):
+            older = self._length_until_comma("WITHIN")
+            if not self._match(TokenType.COMMA):
+                self.raise_error("expected two lengths, as in WITHIN (2 SECONDS, 5 SECONDS)")
+            younger = self._length_until_comma("WITHIN")
+            self._match_r_paren()
+        else:
+            start = self._curr.start
+            while self._curr and not self._texts_follow("ON") and not self._texts_follow("GRACE"):
+                self._advance()
+            older = younger = self._length(Span(start, self._prev.end))
+        span = Span(first.start, self._prev.end)
+        if self._texts_follow("GRACE"):
+            spot = self._curr
+            raise CqlSyntaxError(
+                "GRACE in a join is not supported", Span(spot.start, spot.end), LATENESS_HINT
+            )
+        left, right = (
+            WindowSyntax("range", span, length, spelled="WITHIN") for length in (younger, older)
+        )
+        return left, right
 
     # -- EMIT CHANGES, EMIT FINAL, WATERMARK -------------------------------------------------
 

@@ -20,6 +20,7 @@ from millstream.language.cql.parsing.syntax import CqlSyntaxError, Span, WindowS
 GROUP_FUNCTIONS = ("tumble", "hop", "window", "session", "session_window", "cumulate")
 BOUNDS = {"start": "window_start", "end": "window_end"}
 JOIN_HINT = "join in a subquery: FROM (SELECT ... FROM a JOIN b ON ...) [RANGE ... SLIDE ...]"
+WITHIN_HINT = "give each its window: a [RANGE 5 SECONDS] JOIN b [RANGE 5 SECONDS] ON ... JOIN ..."
 HINTS = {
     "tumble": "TUMBLE(ts, INTERVAL '10' SECOND)",
     "hop": "HOP(ts, INTERVAL '5' SECOND, INTERVAL '10' SECOND), the slide before the size",
@@ -32,8 +33,28 @@ HINTS = {
 def settle_windows(tree: exp.Expr, source: str) -> None:
     """Gives every select of a tree the windows that its GROUP BY names."""
     for select in list(tree.find_all(exp.Select)):
+        _settle_within(select)
         _settle(select, source)
         _settle_sessions(select)
+
+
+def _settle_within(select: exp.Select) -> None:
+    """ksqlDB's `a JOIN b WITHIN 5 SECONDS ON ...` is a join of two windows of that length."""
+    clause = select.args.get("from_")
+    if clause is None:
+        return
+    joins = [*(clause.this.args.get("joins") or ()), *(select.args.get("joins") or ())]
+    for join in joins:
+        if "within" not in join.this.meta:
+            continue
+        windows: tuple[WindowSyntax, WindowSyntax] = join.this.meta.pop("within")
+        sides = (clause.this, join.this)
+        if len(joins) > 1:
+            raise CqlSyntaxError("WITHIN among several joins", windows[0].span, WITHIN_HINT)
+        if any("window" in side.meta for side in sides):
+            raise CqlSyntaxError("WITHIN beside a window", windows[0].span, "keep one of the two")
+        for side, window in zip(sides, windows, strict=True):
+            side.meta["window"] = window
 
 
 def _settle(select: exp.Select, source: str) -> None:
@@ -43,10 +64,14 @@ def _settle(select: exp.Select, source: str) -> None:
         _rename_bounds(select)
     group = select.args.get("group")
     keys = [] if group is None else [k for k in group.expressions if _window_call(k, select)]
-    if not keys:
+    calls = [_window_call(key, select) for key in keys]
+    if group is not None and group.args.get("all"):
+        called = (c for item in select.expressions for c in item.find_all(exp.Anonymous))
+        calls += [_window_call(call, select) for call in called]
+    calls = [call for call in calls if call is not None]
+    if not calls:
         _refuse_bounds_alone(select)
         return
-    calls = [_window_call(key, select) for key in keys]
     first = calls[0]
     assert first is not None
     for other in calls[1:]:

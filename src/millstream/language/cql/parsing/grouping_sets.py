@@ -22,7 +22,7 @@ def expanded(tree: exp.Expr) -> exp.Expr:
     """The tree with unions in the place of selects over several groupings."""
     for select in list(tree.find_all(exp.Select)):
         group = select.args.get("group")
-        _refuse_others(group)
+        _settle_behind(group)
         if group is None or not any(isinstance(key, SETS) for key in group.expressions):
             continue
         made = _united(select, group)
@@ -33,15 +33,19 @@ def expanded(tree: exp.Expr) -> exp.Expr:
     return tree
 
 
-def _refuse_others(group: exp.Expr | None) -> None:
-    """`GROUP BY a WITH ROLLUP`, `GROUP BY ALL`."""
-    for name, value in group.args.items() if group is not None else ():
-        if name != "expressions" and value:
-            word = "GROUP BY ALL" if name == "all" else f"WITH {name.upper()}"
+def _settle_behind(group: exp.Expr | None) -> None:
+    """`GROUP BY a, b WITH CUBE` is `GROUP BY CUBE (a, b)`; GROUP BY ALL is the binder's."""
+    for name, value in list(group.args.items()) if group is not None else ():
+        if group is None or name in ("expressions", "all") or not value:
+            continue
+        if name not in ("rollup", "cube") or any(part.expressions for part in value):
             raise CqlSyntaxError(
-                f"{word} is not supported", span_of(group) if group is not None else Span(0, 0),
+                f"WITH {name.upper()} is not supported", span_of(group),
                 "GROUP BY ROLLUP (a, b), GROUP BY CUBE (a, b), or name the keys",
             )  # fmt: skip
+        kind = exp.Rollup if name == "rollup" else exp.Cube
+        group.set("expressions", [kind(expressions=list(group.expressions))])
+        group.set(name, None)
 
 
 def _united(select: exp.Select, group: exp.Expr) -> exp.Expr:

@@ -16,6 +16,19 @@ WINDOW_WORDS = ("RANGE", "ROWS", "SLIDE")
 WINDOW_ENDS = (*CLAUSES, "ORDER", "LIMIT", "AS", "ON", ",")
 CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET)
 TEXT_HINT = "a text stands in single quotes: 'U%'"
+# What others write, by the word that does not fit, and what to write instead.
+INSTEAD = {
+    "TOP": "the first rows: ORDER BY x DESC LIMIT 5, over results of windows or a table",
+    "**": "power(a, b)",
+    "~": "k RLIKE 'pattern'",
+    ":": "a part of a JSON text is j -> 'b' ->> 'c', or JSON_VALUE(j, '$.b.c')",
+    "EMIT": "leave it out: windows are given once they are final, tables as they change",
+    "MATCH_CONDITION": "the condition stands in ON: ASOF JOIN t ON s.k = t.k AND s.ts >= t.ts",
+    "UNPIVOT": "UNNEST(array(struct('v' AS name, v AS value), ...)) AS t(u), then u.name",
+    "JSON_OBJECT": "to_json(named_struct('k', k))",
+    "LATERAL": "FROM s, UNNEST(array) AS t(x); of a JSON text UNNEST(from_json(j, 'array<int>'))",
+    "GENERATE_SERIES": "FROM s, UNNEST(sequence(1, 3)) AS t(x)",
+}
 T = TypeVar("T")
 E = TypeVar("E", bound=exp.Expr)
 
@@ -36,7 +49,7 @@ class PlacedParser(SparkParser):
     def raise_error(self, message: str, token: Any = None) -> None:
         spot = token or self._curr
         if spot:
-            hint = self._meant_before() if spot is self._curr else ""
+            hint = self._meant_before() or self._instead() if spot is self._curr else ""
             if not hint and _keyword_for_column(message, spot):
                 hint = f"a column of that name goes in backquotes: `{spot.text}`"
             raise CqlSyntaxError(_readable(message, spot.text), Span(spot.start, spot.end), hint)
@@ -78,6 +91,13 @@ class PlacedParser(SparkParser):
                 break
             last = token
         return str(self.sql[first.start : last.end + 1])
+
+    def _instead(self) -> str:
+        """What to write instead of a construct of others that has just begun."""
+        near = [t.text.upper() for t in self._tokens[max(0, self._index - 3) : self._index + 1]]
+        if near[-3:-1] == ["*", "*"]:
+            return INSTEAD["**"]
+        return next((INSTEAD[word] for word in reversed(near) if word in INSTEAD), "")
 
     def _parse_csv(
         self, parse_method: Callable[[], T | None], sep: TokenType = TokenType.COMMA

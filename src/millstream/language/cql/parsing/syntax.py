@@ -7,6 +7,9 @@ from typing import Literal as OneOf
 from sqlglot import exp
 from sqlglot.errors import ParseError
 
+# Calls whose first argument may be a unit of time: TIMESTAMPDIFF(MINUTE, a, b).
+UNIT_CALLS = ("timestampdiff", "timestampadd", "datediff", "date_diff", "dateadd", "date_add")
+
 
 @dataclass(frozen=True, slots=True)
 class Span:

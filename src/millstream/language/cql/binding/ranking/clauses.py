@@ -182,11 +182,14 @@ class _Taking:
         self._ranks.append(Rank("row_number", keys, by, span, bound=("=", 1), of_window=True))
 
     def _limit(self, order: exp.Expr, limit: exp.Expr) -> None:
-        count = limit.expression
+        count, name = limit.expression, "row_number"
+        if isinstance(limit, exp.Fetch):  # FETCH FIRST 3 ROWS ONLY, or WITH TIES
+            options = limit.args.get("limit_options")
+            ties = options is not None and bool(options.args.get("with_ties"))
+            count, name = limit.args.get("count"), "rank" if ties else name
+            count = None if options is not None and options.args.get("percent") else count
         if not isinstance(count, exp.Literal) or count.is_string or not count.this.isdigit():
             raise self._text.error("LIMIT takes a whole number", span_of(limit), "LIMIT 3")
         bound = ("<=", int(count.this))
         span = span_of(order)
-        self._ranks.append(
-            Rank("row_number", (), self._ways(order), span, bound=bound, of_window=True)
-        )
+        self._ranks.append(Rank(name, (), self._ways(order), span, bound=bound, of_window=True))
