@@ -179,6 +179,49 @@ GROUPED_VALUES = {
         " AND x.v >= (SELECT avg(v) FROM a)"
     ),
 }
+# streams whose rows never leave, where a match may always still come: tables of all rows so far
+WHOLE_STREAMS = {
+    "streams_left": same("SELECT x.id, x.v, y.w FROM a x LEFT JOIN b y ON x.k = y.k AND x.v > y.w"),
+    "streams_full": same("SELECT x.id AS i, y.id AS j FROM a x FULL JOIN b y ON x.k = y.k"),
+    "streams_theta": same("SELECT x.id, y.w FROM a x LEFT JOIN b y ON x.v < y.w AND x.id = 1"),
+    "streams_current": same(
+        f"SELECT c.id, c.v, y.w FROM {CURRENT} c LEFT JOIN b y ON c.k = y.k AND y.w > 2"
+    ),
+    "streams_chain": same(
+        "SELECT x.id, y.w, z.v FROM a x JOIN b y ON x.k = y.k AND x.id = y.id"
+        " LEFT JOIN a z ON z.id = y.w"
+    ),
+    "streams_not_exists": same(
+        "SELECT id, v FROM a x WHERE NOT EXISTS (SELECT 1 FROM b y WHERE y.k = x.k AND y.w > x.v)"
+    ),
+    "streams_not_in": same("SELECT id, v FROM a WHERE v NOT IN (SELECT w FROM b WHERE id = 2)"),
+    "streams_anti": Both(
+        "SELECT x.id, x.k FROM a x LEFT ANTI JOIN b y ON x.k = y.k",
+        "SELECT x.id, x.k FROM a x ANTI JOIN b y ON x.k = y.k",
+    ),
+    "two_asked": same(
+        "SELECT id, v FROM a x WHERE EXISTS (SELECT 1 FROM b y WHERE y.k = x.k)"
+        " AND id NOT IN (SELECT w FROM b WHERE w IS NOT NULL)"
+    ),
+    "two_met": same(
+        "SELECT id, v FROM a x WHERE k IN (SELECT k FROM b) AND v IN (SELECT w FROM b WHERE w > 1)"
+    ),
+    "counted_exists": same(
+        "SELECT k, count(*) AS n FROM a x WHERE EXISTS"
+        " (SELECT 1 FROM b y WHERE y.id = x.id AND y.w >= x.v) GROUP BY k"
+    ),
+    "counted_left": same(
+        "SELECT x.k, count(*) AS n, count(y.w) AS m, max(y.w) AS w"
+        " FROM a x LEFT JOIN b y ON x.k = y.k GROUP BY x.k"
+    ),
+    "none_there": same("SELECT id, v FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE w > 100)"),
+    "some_there": same("SELECT id, v FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE w = 0)"),
+    "decimals": Both(
+        "SELECT k, round(CAST(avg(CAST(v AS DECIMAL(12,2))) AS DOUBLE), 3) AS m,"
+        " CAST(sum(CAST(v AS DECIMAL(6,1)) * 3) AS DOUBLE) AS s FROM a GROUP BY k",
+        "SELECT k, round(avg(v), 3), sum(v * 3)::DOUBLE FROM a GROUP BY k",
+    ),
+}
 # for each row of b the table a had at its instant
 AT = (
     "(SELECT n.pos AS at, x.id, last(x.k ORDER BY x.ts, x.pos) AS k, sum(x.v) AS v"

@@ -15,7 +15,15 @@ import duckdb
 import pytest
 from engine_runner import ForcedCompaction, arrived, compact_all, declare, rows_of, settle
 from processors_together import Cluster, ClusterRunner
-from table_queries import GROUPED_VALUES, LOOKUPS, MORE_TABLES, OVER_TABLES, TABLES, Both
+from table_queries import (
+    GROUPED_VALUES,
+    LOOKUPS,
+    MORE_TABLES,
+    OVER_TABLES,
+    TABLES,
+    WHOLE_STREAMS,
+    Both,
+)
 
 from millstream.engine.engine import Engine
 from millstream.engine.settings import EngineSettings
@@ -121,6 +129,13 @@ def test_tables_beside_tables(spark: Any, tmp_path: Path) -> None:
     check(spark, tmp_path / "home", made_up(1, 24), queries, 8, ForcedCompaction(0.1))
 
 
+def test_streams_whose_rows_never_leave(spark: Any, tmp_path: Path) -> None:
+    """Without windows outer joins, NOT IN and NOT EXISTS are tables of all rows so far."""
+    chosen = ["streams_full", "streams_chain", "streams_not_in", "two_met", "counted_exists"]
+    queries = {name: WHOLE_STREAMS[name] for name in (*chosen, "none_there", "decimals")}
+    check(spark, tmp_path / "home", made_up(11, 24), queries, 8, ForcedCompaction(0.1))
+
+
 def test_over_and_values_of_groups(spark: Any, tmp_path: Path) -> None:
     """Frames and values change when any row of the partition, or of the other table, does."""
     chosen = ["over_rows", "over_peers", "over_whole", "over_range", "having_correlated"]
@@ -158,8 +173,8 @@ def test_lookups_see_the_table_of_their_instant(spark: Any, tmp_path: Path) -> N
 @pytest.mark.parametrize("size", [1, 5, 30])
 @pytest.mark.parametrize(
     "queries",
-    [TABLES, MORE_TABLES, LOOKUPS, OVER_TABLES | GROUPED_VALUES],
-    ids=["joins", "more", "lookups", "over"],
+    [TABLES, MORE_TABLES, LOOKUPS, OVER_TABLES | GROUPED_VALUES, WHOLE_STREAMS],
+    ids=["joins", "more", "lookups", "over", "streams"],
 )
 @pytest.mark.parametrize("number", range(10, 13))
 def test_tables_at_every_batch_size(

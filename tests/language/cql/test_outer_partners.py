@@ -191,3 +191,28 @@ def test_a_condition_of_on_is_one_of_where(binding: Binding) -> None:
 )
 def test_what_is_taken(binding: Binding, text: str) -> None:
     assert compile_plan(binding.plan(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT a.v FROM r AS a LEFT JOIN s AS b ON a.k = b.k",
+        "SELECT a.v FROM r [UNBOUNDED] AS a FULL JOIN s AS b USING (k)",
+        "SELECT a.v FROM r AS a LEFT ANTI JOIN s AS b ON a.k = b.k",
+        "SELECT v FROM r WHERE k NOT IN (SELECT k FROM s)",
+        "SELECT v FROM r WHERE k IN (SELECT k FROM s) AND v IN (SELECT v FROM t)",
+        "SELECT count(*) AS n FROM r WHERE k IN (SELECT k FROM s)",
+    ],
+)
+def test_streams_without_windows_are_tables_where_a_match_may_still_come(
+    text: str, binding: Binding
+) -> None:
+    assert binding.plan(text).relation
+
+
+def test_the_first_match_of_each_row_stays_a_stream(binding: Binding) -> None:
+    for text in (
+        "SELECT v FROM r WHERE k IN (SELECT k FROM s)",
+        "SELECT a.v FROM r AS a LEFT SEMI JOIN s AS b ON a.k = b.k",
+    ):
+        assert not binding.plan(text).relation

@@ -126,7 +126,8 @@ class FromBinder:
     ) -> From:
         if not joins:
             return self._single(items[0])
-        items = Beside(self._text).items(items)
+        undecided = any(kind is not None and (kind.left or kind.right) for kind in kinds)
+        items = Beside(self._text).items(items, whole=undecided)
         if any(item.lifetime is Lifetime.CHANGES for item in items):
             return self._of_tables(select, items, joins, kinds)
         if any(kind is not None for kind in kinds[:-1]):

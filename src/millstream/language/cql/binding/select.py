@@ -165,7 +165,8 @@ class SelectBinder:
         binder = AskingBinder(
             self._conditions, self._joined_on, lambda tree: self._bind_query(tree, self._ctes)
         )
-        return binder.bind(source, asked)
+        gathered = select.args.get("group") or any(find(e) for e in select.expressions)
+        return binder.bind(source, asked, gathered=bool(gathered))
 
     # -- the select list ---------------------------------------------------------------------
 

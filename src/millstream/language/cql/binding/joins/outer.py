@@ -1,4 +1,4 @@
-"""LEFT, RIGHT and FULL JOIN, LEFT SEMI and LEFT ANTI JOIN over windows.
+"""LEFT, RIGHT and FULL JOIN, LEFT SEMI and LEFT ANTI JOIN over windows and of tables.
 
 An outer join is the inner join and, beside it, the rows that met nobody, each once when it left,
 padded with NULL. So the inner part is the very join that others may run already, and what is new is
@@ -12,10 +12,25 @@ from sqlglot import exp
 from millstream.language.cql.binding.expressions import span_of
 from millstream.language.cql.binding.relations import as_stream
 from millstream.language.cql.parsing.parser import Text
-from millstream.language.plan.expressions import Column, Expr, Literal, transform
-from millstream.language.plan.nodes import Join, Node, Project, Semijoin, Union, is_relation
-from millstream.language.plan.schema import Schema
-from millstream.language.plan.windows import FOREVER
+from millstream.language.plan.expressions import (
+    TRUE,
+    Column,
+    Expr,
+    Literal,
+    columns_of,
+    transform,
+)
+from millstream.language.plan.nodes import (
+    Aggregate,
+    Join,
+    Node,
+    Project,
+    Semijoin,
+    Union,
+    is_relation,
+)
+from millstream.language.plan.schema import Field, Schema
+from millstream.language.plan.windows import BEGINNING, FOREVER, Running
 from millstream.language.share.dataflow import has_rows, lasting
 
 CHAIN_HINT = (
@@ -62,13 +77,38 @@ def outer_rows(left: Node, right: Node, predicate: Expr | None, kind: Kind) -> N
     parts: list[Node] = [inner if is_relation(inner) else as_stream(inner)]
     width = len(left.schema)
     if kind.left:
-        alone = Semijoin((left, right), predicate, anti=True)
+        alone = semijoin(left, right, predicate, anti=True)
         parts.append(_padded(alone, (), right.schema))
     if kind.right:
         turned = None if predicate is None else _turned(predicate, width, len(right.schema))
-        alone = Semijoin((right, left), turned, anti=True)
+        alone = semijoin(right, left, turned, anti=True)
         parts.append(_padded(alone, left.schema, ()))
     return Union(tuple(parts))
+
+
+def semijoin(ours: Node, theirs: Node, predicate: Expr | None, *, anti: bool) -> Node:
+    """The table of the rows that have met somebody, or nobody; beside windows a stream.
+
+    Where no side is a table that changes, and no row leaves, in the place of the other side stands
+    the table of the values that the predicate compares.
+    """
+    width = len(ours.schema)
+    sides = (ours, theirs)
+    if any(is_relation(side) or lasting(side) < FOREVER for side in sides):
+        return Semijoin(sides, predicate, anti)
+    compared = columns_of(predicate) if predicate is not None else frozenset()
+    used = sorted(i - width for i in compared if i >= width)
+    keys: tuple[Expr, ...] = tuple(Column(i) for i in used)
+    fields = tuple(theirs.schema[i] for i in used)
+    if not used:  # whether there is any row at all
+        keys, fields = (TRUE,), (Field("there", "boolean"),)
+    there = Aggregate(theirs, keys, (), Running(), fields, theirs.start_of_all or BEGINNING)
+    places = {width + i: width + n for n, i in enumerate(used)}
+
+    def moved(e: Expr) -> Expr | None:
+        return Column(places.get(e.index, e.index)) if isinstance(e, Column) else None
+
+    return Semijoin((ours, there), predicate and transform(predicate, moved), anti)
 
 
 def _padded(rows: Node, before: Schema, after: Schema) -> Node:

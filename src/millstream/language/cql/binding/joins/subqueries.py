@@ -19,7 +19,7 @@ from millstream.language.cql.binding.from_clause import From
 from millstream.language.cql.binding.from_item import RELATION_HINT
 from millstream.language.cql.binding.joins.conditions import Conditions, terms_of
 from millstream.language.cql.binding.joins.constants import met
-from millstream.language.cql.binding.joins.outer import refuse_undecided
+from millstream.language.cql.binding.joins.outer import refuse_undecided, semijoin
 from millstream.language.cql.binding.relations import Bound, Lifetime, exposing_time, item_rows
 from millstream.language.cql.binding.resolution import resolve_parts
 from millstream.language.cql.binding.scope import NameLookupError, Scope, is_time
@@ -103,10 +103,13 @@ class AskingBinder:
         self._bind_from, self._bind_query = bind_from, bind_query
         self._beside = Beside(conditions.text)
 
-    def bind(self, source: From, asked: list[Asking]) -> From:
-        """The rows of FROM that meet, or do not meet, what is asked for."""
+    def bind(self, source: From, asked: list[Asking], *, gathered: bool = False) -> From:
+        """The rows of FROM that meet, or do not meet, what is asked for.
+
+        With `gathered` an aggregate stands right over them.
+        """
         rows = source.rows
-        if self._over_tables(source, asked):
+        if self._over_tables(source, asked, gathered=gathered):
             return self._of_tables(source, asked)
         instant = lasting(rows) == 0
         once = False
@@ -130,21 +133,35 @@ class AskingBinder:
 
     # -- tables that change ----------------------------------------------------------------------
 
-    def _over_tables(self, source: From, asked: list[Asking]) -> bool:
-        """Whether the result is a table: one stands on either side, and nobody looks it up."""
+    def _over_tables(self, source: From, asked: list[Asking], *, gathered: bool) -> bool:
+        """Whether the result is a table: one stands on either side, and nobody looks it up.
+
+        So it is where rows never leave, but for the first match of each, which is a stream.
+        """
         if source.lifetime is Lifetime.CHANGES:
             return True
-        return not source.momentary and any(
-            self._constants(a) is None and self._asked_lifetime(a) is Lifetime.CHANGES
-            for a in asked
-        )
+        lifetimes = [self._asked_lifetime(a) for a in asked if self._constants(a) is None]
+        if source.momentary or not lifetimes:
+            return False
+        if Lifetime.CHANGES in lifetimes:
+            return True
+        undecided = gathered or len(lifetimes) > 1 or any(a.negated for a in asked)
+        return undecided and {source.lifetime, *lifetimes} == {Lifetime.OPEN}
 
     def _asked_lifetime(self, asking: Asking) -> Lifetime:
         inner = asking.query.unnest() if isinstance(asking.query, exp.Subquery) else asking.query
         if _plain(inner):
             assert isinstance(inner, exp.Select)
+            self._refuse_nested(inner)
             return self._bind_from(inner).lifetime
-        return self._bind_query(asking.query).lifetime
+        bound = self._bind_query(asking.query)
+        return Lifetime.OPEN if bound.streamed else bound.lifetime
+
+    def _refuse_nested(self, inner: exp.Expr) -> None:
+        where = inner.args.get("where")
+        nested = split_where(where.this)[1] if where is not None else []
+        if nested:
+            raise self._fail("a subquery inside a subquery's WHERE", nested[0].node, TWICE_HINT)
 
     def _of_tables(self, source: From, asked: list[Asking]) -> From:
         place = source.item.node if source.item is not None else asked[0].node
@@ -193,6 +210,8 @@ class AskingBinder:
     ) -> Node:
         inner = asking.query.unnest() if isinstance(asking.query, exp.Subquery) else asking.query
         plain = _plain(inner)
+        if plain:
+            self._refuse_nested(inner)
         timed = plain and any(_names_time(c) for c in inner.find_all(exp.Column))
         width = len(rows.schema)
         if timed:
@@ -210,7 +229,9 @@ class AskingBinder:
         if ours is not Lifetime.CHANGES:
             place = (rows, asking.node)
             refuse_undecided(self._text, asking.word, place, theirs, anti=asking.negated)
-        made: Node = Semijoin((rows, theirs), predicate, asking.negated)
+            made: Node = Semijoin((rows, theirs), predicate, asking.negated)
+        else:
+            made = semijoin(rows, theirs, predicate, anti=asking.negated)
         if timed:
             made = Project(made, tuple(Column(i) for i in range(width)), rows.schema[:width])
         return made
@@ -245,9 +266,7 @@ class AskingBinder:
         scope = _shifted(source.scope, len(row), len(source.rows.schema) if timed else None)
         both = _Both(outer, scope, (*row, *theirs.schema))
         where = inner.args.get("where")
-        terms, nested = split_where(where.this) if where is not None else ([], [])
-        if nested:
-            raise self._fail("a subquery inside a subquery's WHERE", nested[0].node, TWICE_HINT)
+        terms, _ = split_where(where.this) if where is not None else ([], [])
         conditions = [self._lowered(both, term) for term in terms]
         own = [c for c in conditions if columns_of(c) and min(columns_of(c)) >= len(row)]
         if own and own == conditions[: len(own)]:

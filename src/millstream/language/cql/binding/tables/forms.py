@@ -79,14 +79,31 @@ def as_of(node: Node) -> Node | None:
             return None
 
 
+def _whole(item: Item) -> bool:
+    """All rows so far, or the current row of each key."""
+    match item.window:
+        case None | Unbounded():
+            return item.lifetime in (Lifetime.OPEN, Lifetime.CHANGES) and not item.momentary
+        case Rows(count=1, partition=keys):
+            return bool(keys)
+        case _:
+            return False
+
+
 class Beside:
     """Puts items into the one form that all of a FROM have."""
 
     def __init__(self, text: Text) -> None:
         self._text = text
 
-    def items(self, items: list[Item]) -> list[Item]:
-        """Items with a table among them: all as tables, or with `[NOW]` all as of its instants."""
+    def items(self, items: list[Item], *, whole: bool = False) -> list[Item]:
+        """Items with a table among them: all as tables, or with `[NOW]` all as of its instants.
+
+        With `whole`, rows that never leave are tables too: nobody can say of one of them that it
+        will meet no other, but at each watermark which have met none so far.
+        """
+        if whole and all(_whole(item) for item in items):
+            return [self._as_table(item) for item in items]
         if not any(item.lifetime is Lifetime.CHANGES for item in items):
             return items
         if any(item.momentary for item in items):

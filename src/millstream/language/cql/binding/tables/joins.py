@@ -10,7 +10,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from millstream.language.cql.binding.joins.conditions import Conditions
-from millstream.language.cql.binding.joins.outer import Kind, outer_rows
+from millstream.language.cql.binding.joins.outer import Kind, outer_rows, semijoin
 from millstream.language.cql.binding.joins.using import Using
 from millstream.language.cql.binding.scope import Member, Scope
 from millstream.language.plan.expressions import Expr, conjunction, shift
@@ -39,9 +39,10 @@ def joined_tables(
         if kind is None:
             rows, scope = Join((rows, right), predicate), whole
             continue
-        rows = outer_rows(rows, right, predicate, kind)
         if kind.semi:
+            rows = semijoin(rows, right, predicate, anti=kind.left)
             continue
+        rows = outer_rows(rows, right, predicate, kind)
         scope = whole
         if kind.right:
             rows, merged = using.merged(rows, whole, [e for e, _ in equalities], kind)
