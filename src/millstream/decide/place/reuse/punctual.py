@@ -154,6 +154,7 @@ class _Timetable:
         """Steps behind an entry, in causal order; plans may be deep."""
         found: list[Run | Ship] = []
         have: set[tuple[int, int]] = set()
+        self._made.clear()  # of a plan that was read before
         # what is still to be read, the next one last: a step, or an entry
         waiting: list[tuple[int, int, int, Run | Ship | None]] = [(row, column, slot, None)]
         while waiting:
