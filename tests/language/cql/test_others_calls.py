@@ -37,7 +37,7 @@ def test_both_are_one_query(worded: str, plain: str, binding: Binding) -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint", "instead"),
     [
-        ("SELECT TOP 5 k FROM s", "unexpected 5", "ORDER BY x DESC LIMIT 5",
+        ("SELECT TOP 5 k FROM s", "unexpected 5", "DESC LIMIT 5",
          "SELECT k FROM s ORDER BY x DESC LIMIT 5"),
         ("SELECT v ** 2 AS p FROM s", "unexpected 2", "power(a, b)", "SELECT power(v, 2) p FROM s"),
         ("SELECT k FROM s WHERE k ~ 'a'", "unexpected ~", "k RLIKE 'pattern'",

@@ -18,7 +18,6 @@ CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET)
 TEXT_HINT = "a text stands in single quotes: 'U%'"
 # What others write, by the word that does not fit, and what to write instead.
 INSTEAD = {
-    "TOP": "the first rows: ORDER BY x DESC LIMIT 5, over results of windows or a table",
     "**": "power(a, b)",
     "~": "k RLIKE 'pattern'",
     ":": "a part of a JSON text is j -> 'b' ->> 'c', or JSON_VALUE(j, '$.b.c')",
