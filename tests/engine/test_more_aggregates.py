@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_runner import EngineRunner
+from engine_runner import EngineRunner, ForcedCompaction
 
 from millstream.engine.settings import EngineSettings
 from oracle.model import Column, Row, Stream
@@ -147,6 +147,29 @@ def test_aggregates_agree_with_duckdb_alone(spark: Any, tmp_path: Path) -> None:
     alone = EngineRunner(spark, tmp_path, EngineSettings(sharing="none"))
     results = alone.run([made], texts, {"s": [40]})
     assert not problems([made], asked, results)
+
+
+def test_averages_of_decimals_bear_compaction(spark: Any, tmp_path: Path) -> None:
+    """A stream's files are merged between any two steps, so they must have one type."""
+    made, average = stream(3), "round(CAST(avg(m) AS DOUBLE), 4)"  # Spark keeps six digits
+    asked = {
+        "so_far": Case(
+            f"SELECT k, {average} AS a, sum(m) AS b FROM s GROUP BY k",
+            "SELECT k, round(avg(m), 4) AS a, sum(m) AS b FROM s GROUP BY k",
+        ),
+        "sliding": Case(
+            f"SELECT k, {average} AS a FROM s [RANGE 6 SECONDS SLIDE 2 SECONDS] GROUP BY k",
+            f"SELECT k, round(avg(m), 4) AS a, e AS ts FROM {windows(6, 2)} GROUP BY e, k",
+        ),
+        "of_a_table": Case(
+            f"SELECT {average.replace('(m)', '(b)')} AS a FROM "
+            "(SELECT k, sum(m) AS b FROM s GROUP BY k) AS t",
+            "SELECT round(avg(b), 4) AS a FROM (SELECT k, sum(m) AS b FROM s GROUP BY k)",
+        ),
+    }
+    texts = {name: case.cql for name, case in asked.items()}
+    merged = EngineRunner(spark, tmp_path, between_steps=ForcedCompaction())
+    assert not problems([made], asked, merged.run([made], texts, {"s": [20, 20, 20]}))
 
 
 def test_a_sketch_does_not_show_how_its_rows_were_cut(spark: Any, tmp_path: Path) -> None:

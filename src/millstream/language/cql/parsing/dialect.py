@@ -354,6 +354,15 @@ class CqlParser(MatchParser, TableParser):
             ),
         )  # fmt: skip
 
+    def _parse_between(self, this: exp.Expr | None) -> exp.Between:
+        """Both bounds have to be there: sqlglot also takes `BETWEEN 1 5`."""
+        symmetric = self._match_text_seq("SYMMETRIC")
+        low = self._parse_bitwise()
+        if not self._match(TokenType.AND):
+            self.raise_error("expected AND between the bounds of BETWEEN")
+        high = self._parse_bitwise()
+        return self.expression(exp.Between(this=this, low=low, high=high, symmetric=symmetric))
+
     def _binary_level(
         self, token: TokenType, kind: type[exp.Binary], operand: Callable[[], exp.Expr | None]
     ) -> exp.Expr | None:
