@@ -1,5 +1,6 @@
 """The keyring: our own commands find the token of a daemon, others find none."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -9,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from millstream.client import keyring
-from millstream.client.http import HttpClient
+from millstream.client import http, keyring
+from millstream.client.http import AsyncHttpClient, HttpClient
 from millstream.core.errors import ResourceError, UsageError
 from millstream.edge.http.roles import Role, reads, role_token
 from millstream.edge.http.serving import Application, Server
@@ -106,3 +107,29 @@ def test_an_open_server_is_not_listed(keys: Path) -> None:
     server = served(None)
     server.stop()
     assert not keys.exists()
+
+
+def test_who_asks_before_a_daemon_has_noted_its_token_asks_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between the look at the keyring and the answer a daemon may begin."""
+    server = served("secret-token-of-this-daemon")
+    real, looks = http.introduced, []
+
+    def late(url: str) -> tuple[str, str | None]:
+        looks.append(url)
+        return (url, None) if len(looks) == 1 else real(url)
+
+    monkeypatch.setattr(http, "introduced", late)
+    try:
+        with HttpClient() as client:
+            assert client.get(f"{server.url}/number") == 1
+        looks.clear()
+        assert asyncio.run(_asked(f"{server.url}/number")) == 1
+    finally:
+        server.stop()
+
+
+async def _asked(url: str) -> int:
+    async with AsyncHttpClient() as client:
+        return int((await client.ask("GET", url)).json())

@@ -232,7 +232,10 @@ MQTT = {"source": "mqtt", "topic": "t", "options": {"host": "b"}, "columns": COL
             "unknown option passwd; did you mean password?",
         ),
         ({"start": "latest"}, "start is for sources kafka, nats"),
-        ({"trigger": "available_now"}, "trigger is for sources spark, kafka, nats, postgres"),
+        (
+            {"trigger": "available_now"},
+            "trigger is for sources spark, kafka, nats, postgres, delta, iceberg",
+        ),
         ({"source": "nats"}, "stream a has no servers"),
     ],
 )

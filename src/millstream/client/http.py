@@ -31,6 +31,7 @@ from millstream.core.errors import (
 ANSWER_S = 30.0
 CONNECT_S = 5.0
 CONNECTIONS_MAX, KEPT_MAX = 500, 200
+UNAUTHORISED = 401
 DIRECT: dict[str, None] = {"all://": None, "http://": None, "https://": None}
 JSON = {"content-type": "application/json"}
 ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
@@ -171,6 +172,13 @@ def _request(
     return request
 
 
+def _came_early(request: httpx.Request, answer: httpx.Response) -> bool:
+    """Whether a daemon that had not yet noted its token was asked without one."""
+    if answer.status_code != UNAUTHORISED or "authorization" in request.headers:
+        return False
+    return introduced(str(request.url))[1] is not None
+
+
 class HttpClient:
     """Requests to one address or several; close it, or use `with`."""
 
@@ -202,7 +210,10 @@ class HttpClient:
         timeout = httpx.Timeout((answer_s or self._answer_s) + wait_s, connect=self._connect_s)
         request = _request(self.http, method, url, body, params, timeout)
         try:
-            return self.http.send(request)
+            answer = self.http.send(request)
+            if _came_early(request, answer):
+                return self.http.send(_request(self.http, method, url, body, params, timeout))
+            return answer
         except _AWAY as error:
             raise away(str(request.url), error) from error
 
@@ -269,7 +280,10 @@ class AsyncHttpClient:
         timeout = httpx.Timeout(patience_s, connect=min(CONNECT_S, patience_s))
         request = _request(self.http, method, url, body, params, timeout)
         try:
-            return await self.http.send(request)
+            answer = await self.http.send(request)
+            if _came_early(request, answer):
+                return await self.http.send(_request(self.http, method, url, body, params, timeout))
+            return answer
         except _AWAY as error:
             raise away(str(request.url), error) from error
 

@@ -8,6 +8,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,13 +90,14 @@ class Backend:
             yield from self._over_files(cql, read)
             return
         name = f"{PASSING}{uuid.uuid4().hex[:8]}"
-        decision = self.create_query(name, cql)
-        if decision.kind == "refusal":
-            raise UsageError(decision.sentence, detail=decision.reason)
         try:
+            decision = self.create_query(name, cql)
+            if decision.kind == "refusal":
+                raise UsageError(decision.sentence, detail=decision.reason)
             yield from follow(self._source, name)
-        finally:
-            self._source.drop(name)
+        finally:  # also where a signal comes before the answer: it may be registered by then
+            with suppress(MillstreamError):
+                self._source.drop(name)
 
     def _read_by(self, cql: str) -> list[StreamDefinition]:
         """The streams that a query reads, where they are declared in this process."""

@@ -59,8 +59,8 @@ def placed(path: str, base: Path) -> str:
 def with_paths(options: Mapping[str, Any], base: Path) -> dict[str, Any]:
     """Properties of a catalog whose paths are relative to a folder.
 
-    >>> with_paths({"uri": "sqlite:///c.db", "warehouse": "wh"}, Path("/jobs"))
-    {'uri': 'sqlite:////jobs/c.db', 'warehouse': '/jobs/wh'}
+    >>> with_paths({"type": "sql", "uri": "sqlite:///c.db", "warehouse": "wh"}, Path("/jobs"))
+    {'type': 'sql', 'uri': 'sqlite:////jobs/c.db', 'warehouse': '/jobs/wh'}
     """
     found = dict(options)
     uri, warehouse = found.get("uri"), found.get("warehouse")
