@@ -167,6 +167,12 @@ def test_managers_burn_while_everything_else_goes_wrong(seed: int) -> None:
     assert in_the_end(cluster) == [], f"random_run({seed}, burning=True)"
 
 
+def test_nothing_is_placed_anew_before_all_have_said_what_they_have() -> None:
+    """Who answers again has not yet told that it runs what nobody else does."""
+    cluster = random_run(900009, burning=True, streams=True)
+    assert in_the_end(cluster) == []
+
+
 def test_a_query_dropped_while_one_was_away_does_not_come_back_with_an_empty_home() -> None:
     """One of its processors still has it; who let go of it says so. One of the same name that was
     submitted later stays."""

@@ -14,6 +14,7 @@ from millstream.control.manager.events import Drain
 from millstream.control.manager.state import ManagerState, Processor
 from millstream.control.manager.turn import Turn
 from millstream.control.moves import base_streams
+from millstream.control.recovery.silence import silence
 from millstream.decide.balance.cost_models import COST_MODELS
 from millstream.decide.balance.redistribution import FULL, ROOM
 from millstream.decide.balance.scaling import Seen, scale
@@ -65,8 +66,8 @@ def review(turn: Turn) -> tuple[Drain, ...]:
         if (asked := _goes_on(turn, processor)) is not None:
             return (asked,)
     wish, memory = scale(_seen(turn.state), bounds, turn.state.scaling, turn.now_s)
-    if wish.leave and not _others(state, wish.leave):
-        return ()  # nobody answers who could take what it has
+    if wish.leave and (silence(state, wish.leave) or not _others(state, wish.leave)):
+        return ()  # it cannot be emptied now, or nobody answers who could take what it has
     turn.set(scaling=memory)
     if not wish.reason:
         return ()
@@ -116,7 +117,8 @@ def _seen(state: ManagerState) -> Seen:
         p.id: costs.get(p.id, 0.0) if p.id in there else NO_ROOM
         for p in state.processors.values() if not p.draining
     }  # fmt: skip
-    staying = {
+    staying = {p: "it does not answer" for p in some if silence(state, p)}
+    staying |= {
         s.processor: f"stream {s.name} stays there" for s in state.streams.values()
         if base_streams.kind_of(s) in base_streams.STAY
     }  # fmt: skip

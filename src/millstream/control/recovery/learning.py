@@ -288,7 +288,7 @@ def _place_the_rest(turn: Turn) -> None:
     been heard; else their processor has not joined yet. That something is held for a query alone
     says little: who was away when it was to be released holds it still."""
     state = turn.state
-    silent = any(live.state == "silent" for live in state.live.values())
+    unheard = any(live.actual is None for live in state.live.values())
     moving = {o for m in state.moves.values() if not m.over for o in m.operators}
     held = {q for v in state.live.values() if v.actual is not None for q in v.actual.holds}
     for query in list(state.queries.values()):
@@ -298,7 +298,7 @@ def _place_the_rest(turn: Turn) -> None:
         ]  # fmt: skip
         if not query.found or query.phase != "deploying" or not lacking:
             continue
-        if query.name in held and not silent and not _read_by_strangers(state, lacking):
+        if query.name in held and not unheard and not _read_by_strangers(state, lacking):
             turn.query(query.name, phase="holding", shared=(), reason="")
         else:
             reason = f"no processor that has joined runs {state.operators[lacking[0]].label}"
