@@ -155,6 +155,11 @@ def test_what_cannot_be_a_stream_is_told_with_the_edit(
             "'yyyy MMM d HH:mm:ss')",
         ),
         ("2024-03-30T12:00:0{}.123456Z started", "to_timestamp(substr(value, 1, 27))"),
+        (
+            "level=info time=2024-03-30T12:00:0{}Z msg=started",
+            "to_timestamp(regexp_extract(value, '[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:"
+            "[0-9]{2}([.][0-9]{1,6})?(Z|[+-][0-9]{2}:?[0-9]{2})?', 0))",
+        ),
     ],
 )
 def test_lines_of_a_log_are_text_with_a_time(line: str, time: str, tmp_path: Path) -> None:
@@ -210,6 +215,25 @@ def test_a_header_in_the_middle_does_not_make_texts_of_numbers(tmp_path: Path) -
     path.write_text("at,n\n2025-12-31 14:00:00,1\nat,n\n2025-12-31 14:01:00,2\n")
     (one,) = inputs_of([path])
     assert [f.type for f in one.found.columns] == ["timestamp", "bigint"]
+
+
+def test_lines_that_are_no_rows_are_told_and_take_no_types(tmp_path: Path) -> None:
+    rows = "".join(f"31.12.2025 14:0{n};{n},5;{n}%\n" for n in range(9))
+    for above, note in (
+        ("Report of station 7;;\nmade today;;\n", "the first 3 lines are no rows"),
+        ("Report of station 7\nmade today\n\n", "the first 3 lines are no rows"),
+        ("", ""),
+    ):
+        (path := tmp_path / "a.csv").write_text(f"{above}at;v;load\n{rows}")
+        (one,) = inputs_of([path])
+        types = {f.name: f.type for f in one.found.columns}
+        assert types == {"at": "string", "v": "decimal(18,1)", "load": "string"}
+        assert note in " ".join(one.found.notes)
+        assert "CAST(replace(load, '%', '') AS DOUBLE)" in " ".join(one.found.notes)
+    path.write_text(f"at;v;load\n-;m/s;%\n{rows}")
+    (one,) = inputs_of([path])
+    assert [f.type for f in one.found.columns] == ["string", "decimal(18,1)", "string"]
+    assert "the line below the names" in one.found.notes[0]
 
 
 def test_of_a_folder_the_files_of_one_kind_are_taken(tmp_path: Path) -> None:

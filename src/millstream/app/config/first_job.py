@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.control.definitions.stream_table import SHORT_OPTIONS, files_of, format_by_name
+from millstream.control.discovery.heading import without_marks
 from millstream.control.discovery.look import Found, format_by_content, look_at
 from millstream.control.discovery.time_column import TIME_WORDS, WORDS_OF_SQL, name_sql
 from millstream.core.errors import UsageError
@@ -160,7 +161,7 @@ def stream_name(path: Path) -> str:
 
 
 def _plain(text: str) -> str:
-    name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower() or "rows"
+    name = re.sub(r"\W+", "_", without_marks(text), flags=re.ASCII).strip("_").lower() or "rows"
     return f"s_{name}" if name[0].isdigit() or name in WORDS_OF_SQL else name
 
 

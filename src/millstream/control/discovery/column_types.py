@@ -13,6 +13,7 @@ LEADING_ZERO = re.compile(r"[-+]?0\d")
 COMMA = re.compile(r"[-+]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+")  # 1.234,56
 WHOLE_OR_COMMA = re.compile(rf"{COMMA.pattern}|{WHOLE.pattern}|[-+]?\d{{1,3}}(?:\.\d{{3}})+")
 GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")  # 1,234.56
+THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+")
 BOOLEANS = ("true", "false")
 NO_VALUES = ("NULL", "null", "NA", "N/A", "n/a", "NaN", "nan", "-", "\\N", "None", "none", "?")
 
@@ -55,6 +56,16 @@ def whole_type(values: Sequence[object]) -> str:
     if digits <= BIGINT_DIGITS or all(-(2**63) <= int(str(v)) < 2**63 for v in values):
         return "bigint"
     return f"decimal({DECIMAL_DIGITS},0)" if digits <= DECIMAL_DIGITS else "string"
+
+
+def all_thousands(values: Sequence[str]) -> bool:
+    """Whether commas may stand before three digits alone, as between thousands.
+
+    >>> all_thousands(["12,000", "7"]), all_thousands(["12,5"]), all_thousands(["0,125"])
+    (True, False, False)
+    """
+    present = [value.strip() for value in values if value.strip()]
+    return all(THOUSANDS.fullmatch(value) or WHOLE.fullmatch(value) for value in present)
 
 
 def _typed(values: Sequence[str]) -> ColumnType:

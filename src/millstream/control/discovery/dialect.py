@@ -60,7 +60,8 @@ class Dialect:
 def dialect_of(sample: TextSample) -> Dialect:
     """The dialect that takes a text apart into the most cells, evenly."""
     lines = sample.lines
-    comment = "#" if lines and lines[0].startswith("#") and not lines[-1].startswith("#") else ""
+    commented = bool(lines) and lines[0].startswith("#")
+    comment = "#" if commented and not all(line.startswith("#") for line in lines) else ""
     quote = '"'
     if re.search(r"(^|[,;\t|])'[^']*'([,;\t|]|$)", sample.text, re.MULTILINE):
         quote = '"' if '"' in sample.text else "'"

@@ -70,7 +70,10 @@ def not_rows(sample: TextSample, name: str) -> UsageError:
     try:
         whole = json.loads(sample.text)
     except (ValueError, RecursionError):
-        return UsageError(f"{name} is no JSON with an object a line", hint=ARRAY_HINT)
+        hint = ARRAY_HINT
+        if sample.text.lstrip("\ufeff \t\r\n").startswith("{"):
+            hint += f": jq -c . {name} > rows.ndjson puts each on a line of its own"
+        return UsageError(f"{name} is no JSON with an object a line", hint=hint)
     if not isinstance(whole, dict):
         return UsageError(f"{name} has no rows with a time", hint=ARRAY_HINT)
     lists = [key for key, value in whole.items() if isinstance(value, list)]

@@ -17,6 +17,11 @@ BRACKETED = re.compile(r"\[(\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\]
 LEADING = re.compile(
     r"(\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{3,6})?(?:Z|[+-]\d\d:?\d\d)?)(?=[\s|\]])"
 )
+# Without a backslash: Spark reads it as well.
+WITHIN = re.compile(
+    "[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}"
+    "([.][0-9]{1,6})?(Z|[+-][0-9]{2}:?[0-9]{2})?"
+)
 SYSTEM_LOG = re.compile(r"([A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) ")
 # A comma before thousandths looks like one between two columns.
 THOUSANDTHS = re.compile(r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d,\d{3}\s")
@@ -66,7 +71,18 @@ def times_of(lines: Sequence[str], year: int) -> LineTimes | None:
             sql = spelling.sql.format(value) if spelling.sql != "{}" else f"to_timestamp({value})"
             micros = [spelling.micros(text) for text in found]
             return LineTimes(sql, spelling, tuple(m for m in micros if m is not None))
-    return _system_log(seen, year)
+    return _within(seen) or _system_log(seen, year)
+
+
+def _within(lines: Sequence[str]) -> LineTimes | None:
+    """A time of ISO 8601 anywhere in a line, as in `level=info time=2024-03-30T12:00:00Z`."""
+    found = [match[0] for line in lines if (match := WITHIN.search(line))]
+    spelling = spelling_of(found) if len(found) >= max(1, MOSTLY * len(lines)) else None
+    if spelling is None or spelling.sql != "{}":
+        return None
+    micros = [spelling.micros(text) for text in found]
+    sql = f"to_timestamp(regexp_extract(value, '{WITHIN.pattern}', 0))"
+    return LineTimes(sql, spelling, tuple(m for m in micros if m is not None))
 
 
 def _system_log(lines: Sequence[str], year: int) -> LineTimes | None:

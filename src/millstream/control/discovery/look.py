@@ -5,7 +5,6 @@ init` writes beside the line to change.
 """
 
 import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,13 +12,33 @@ from pathlib import Path
 from typing import Any
 
 from millstream.control.definitions.parquet_footer import parquet_columns
-from millstream.control.discovery.column_types import ColumnType, column_type
+from millstream.control.discovery.alphabets import GUESSED
+from millstream.control.discovery.cells import (
+    columns_of,
+    more_types,
+    numbers_with_signs,
+    one_word_for_nothing,
+    thousands,
+)
+from millstream.control.discovery.column_types import ColumnType
 from millstream.control.discovery.dialect import Dialect, dialect_of
+from millstream.control.discovery.heading import (
+    column_names,
+    has_header,
+    heading_in_comment,
+    title_lines,
+)
 from millstream.control.discovery.json_shape import field_type, is_array, json_rows, not_rows
 from millstream.control.discovery.log_lines import LINES, is_log, times_of
 from millstream.control.discovery.text_sample import UTF_8, TextSample, read_sample
 from millstream.control.discovery.time_column import TIMES, Seen, time_of
-from millstream.control.discovery.times import Spelling, clock_of, disorder_us, spelling_of
+from millstream.control.discovery.times import (
+    ROWS_TO_DOUBT,
+    Spelling,
+    clock_of,
+    disorder_us,
+    spelling_of,
+)
 from millstream.core.errors import UsageError
 from millstream.language.cql.types import canonical
 from millstream.language.plan.schema import Field
@@ -27,6 +46,7 @@ from millstream.language.plan.schema import Field
 ZONE_NOTE = "times without a zone are read as UTC; init --zone Europe/Berlin tells another"
 SPREADSHEET = re.compile(r"sep=.\r?\n")
 RESULT_NAMES = ("ts", "n", "window_start", "window_end")  # that a first query gives anyway
+DEPTH_MAX = 6  # of objects in objects in which a time is looked for
 KEYS_MAX = 50  # different values of a column to group by
 SPREAD_MAX = 0.5  # of the rows that may have a value of their own in such a column
 
@@ -79,10 +99,11 @@ def format_by_content(path: Path) -> str:
 
 def _csv(path: Path, given: Mapping[str, Any], zone: str) -> Found:
     options = {str(k).lower(): v for k, v in given.items()}
-    sample = read_sample(path, str(options.get("encoding", options.get("charset", ""))))
-    if found := SPREADSHEET.match(sample.text):
+    named_encoding = str(options.get("encoding", options.get("charset", "")))
+    sample = read_sample(path, named_encoding)
+    if word := SPREADSHEET.match(sample.text):
         raise UsageError(
-            f"the first line of {path.name} ({found[0].strip()}) is a word to spreadsheets, no row",
+            f"the first line of {path.name} ({word[0].strip()}) is a word to spreadsheets, no row",
             hint=f"take it away: tail -n +2 {path.name} > rows.csv",
         )
     dialect = _dialect(sample, options)
@@ -90,20 +111,37 @@ def _csv(path: Path, given: Mapping[str, Any], zone: str) -> Found:
     if not records:
         raise UsageError(f"{path.name} has no rows", hint="give a file that has rows")
     named = options.get("header")
-    header = has_header(records) if named is None else str(named).lower() == "true"
-    width = max(len(record) for record in records[: 50 if header else 1000])
-    if header:
-        width = len(records[0]) if records[0][-1].strip() else len(records[0]) - 1
-    names = column_names(records[0] if header else [f"c{i + 1}" for i in range(width)])[:width]
+    skipped = title_lines(records) if named is None else 0
+    header = not skipped and has_header(records) if named is None else str(named).lower() == "true"
+    heading = heading_in_comment(sample, dialect, records) if not header else records[0]
+    if skipped:
+        heading, records = records[skipped - 1], records[skipped - 1 :]
+    width = max(len(record) for record in records[: 50 if header or skipped else 1000])
+    if heading:
+        width = len(heading) if heading[-1].strip() else len(heading) - 1
+    names = column_names(heading or [f"c{i + 1}" for i in range(width)])[:width]
     # Files that were put together have their header in the middle as well.
-    body = [r for r in records[1:] if r != records[0]] if header else records
+    body = [r for r in records[1:] if r != heading] if header or skipped else records
     if not body:
         raise UsageError(f"{path.name} has a header and no rows", hint="give a file with rows")
-    cells = [[r[i] if i < len(r) else "" for r in body] for i in range(width)]
-    seen = [Seen(n, column_type(v), v) for n, v in zip(names, cells, strict=True)]
-    seen = _one_word_for_nothing(seen)
+    notes = _notes_on_lines(skipped)
+    if not named_encoding and sample.encoding in GUESSED:
+        notes.append(f"the text is taken for {sample.encoding} by its letters: look at it")
+    seen = columns_of(names, body)
+    if len(body) > ROWS_TO_DOUBT and more_types(below := columns_of(names, body[1:]), seen):
+        seen = below
+        notes.append("the line below the names is no row like the others: it is rejected")
+    notes += numbers_with_signs(seen)
+    seen = one_word_for_nothing(thousands(seen, dialect.separator))
     told: dict[str, Any] = _csv_options(sample, dialect, header, seen)
-    return _found("csv", seen, {**told, **given}, zone, len(body))
+    found = _found("csv", seen, {**told, **given}, zone, len(body))
+    return replace(found, notes=(*notes, *found.notes))
+
+
+def _notes_on_lines(skipped: int) -> list[str]:
+    if not skipped:
+        return []
+    return [f"the first {skipped} lines are no rows and are rejected; the last of them has names"]
 
 
 def _dialect(sample: TextSample, options: Mapping[str, Any]) -> Dialect:
@@ -142,61 +180,6 @@ def _csv_options(
     return options
 
 
-def _one_word_for_nothing(seen: Sequence[Seen]) -> list[Seen]:
-    """Spark knows one text for no value: columns with another one stay texts."""
-    words = [s.type.no_value for s in seen if s.type.no_value]
-    chosen = max(set(words), key=words.count) if words else ""
-    kept = []
-    for s in seen:
-        other = s.type.no_value not in ("", chosen)
-        kept.append(Seen(s.name, ColumnType("string"), s.values) if other else s)
-    return kept
-
-
-def has_header(records: Sequence[Sequence[str]]) -> bool:
-    """Whether the first record names the columns.
-
-    >>> has_header([["city", "n"], ["Ulm", "1"]]), has_header([["Ulm", "1"], ["Bonn", "2"]])
-    (True, False)
-    """
-    first = records[0]
-    rest = [record for record in records[1:] if record != first]  # a header may come again
-    names = [cell.strip() for cell in first]
-    names = names[:-1] if names and not names[-1] else names  # a separator at the end
-    if not names or not all(names[1:]) or not any(names):  # a column of numbers may lack a name
-        return False
-    if any(name and column_type([name]).type not in ("string", "boolean") for name in names):
-        return False
-    columns = [[r[i] for r in rest if i < len(r)] for i in range(len(names))]
-    types = [column_type(column) for column in columns]
-    if any(t.type != "string" or t.times for t in types):
-        return not any(t.times and spelling_of([n]) for t, n in zip(types, names, strict=True))
-    repeated = len(set(names)) < len(names)
-    return not repeated and not any(n in c for n, c in zip(names, columns, strict=True))
-
-
-def _typed(cell: str) -> bool:
-    """Whether a cell is a value rather than a name."""
-    return bool(cell) and column_type([cell]).type not in ("string", "boolean")
-
-
-def column_names(cells: Sequence[str]) -> list[str]:
-    """Names that queries can write without quotes, each once.
-
-    >>> column_names(["Größe (cm)", "Order Date", "order date", ""])
-    ['Grosse_cm', 'Order_Date', 'order_date_2', 'c4']
-    """
-    names: list[str] = []
-    for number, cell in enumerate(cells, 1):
-        plain = unicodedata.normalize("NFKD", cell.replace("ß", "ss"))
-        bare = "".join(c for c in plain if not unicodedata.combining(c))
-        name = re.sub(r"\W+", "_", bare).strip("_") or f"c{number}"
-        name = f"c_{name}" if name[0].isdigit() else name
-        taken = {other.lower() for other in names}
-        names.append(name if name.lower() not in taken else f"{name}_{number - 1}")
-    return names
-
-
 # -- other formats --------------------------------------------------------------------------------
 
 
@@ -215,7 +198,7 @@ def _json(path: Path, given: Mapping[str, Any], zone: str) -> Found:
             spelling_of(present) if type_ in ("timestamp", "string", "bigint", "double") else None
         )
         seen.append(Seen(name, ColumnType(type_, times=times), texts))
-        if type_.startswith("struct") and not times:
+        if type_.startswith("struct") and "." not in name and not times:
             seen += _inner_times(name, values)
     options: dict[str, Any] = {}
     if sample.encoding != UTF_8:
@@ -250,13 +233,17 @@ def _text(path: Path, given: Mapping[str, Any], zone: str) -> Found:
     return Found("text", columns, time, given, late, span, len(lines), notes=tuple(notes))
 
 
-def _inner_times(name: str, values: Sequence[Any]) -> list[Seen]:
-    """Times one level down: `meta.at`. They are no columns of their own."""
+def _inner_times(name: str, values: Sequence[Any], depth: int = 1) -> list[Seen]:
+    """Times some levels down: `meta.at`. They are no columns of their own."""
     found = []
     objects = [v for v in values if isinstance(v, dict)]
     for inner in dict.fromkeys(key for value in objects for key in value):
+        if "." in inner:
+            continue  # that is no path
         texts = [str(v[inner]) for v in objects if isinstance(v.get(inner), str | int | float)]
         times = spelling_of([t for t in texts if t.strip()])
+        if not times and depth < DEPTH_MAX:
+            found += _inner_times(f"{name}.{inner}", [v.get(inner) for v in objects], depth + 1)
         if times:
             type_ = ColumnType(f"inner {field_type([v.get(inner) for v in objects])}", times=times)
             found.append(Seen(f"{name}.{inner}", type_, texts))

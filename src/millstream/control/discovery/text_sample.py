@@ -1,6 +1,7 @@
 """The beginning of a text file and its encoding: compressed or not, with a byte order mark or not.
 
-Text that is valid UTF-8 is UTF-8. Text that is not is Western European: bytes from 0x80 to 0x9F are
+Text that is valid UTF-8 is UTF-8. Text that is not has the encoding of an alphabet that its letters
+tell, or is Western European: bytes from 0x80 to 0x9F are
 characters in windows-1252 and none in ISO-8859-1.
 """
 
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from millstream.control.discovery.alphabets import other_alphabet
 from millstream.core.errors import UsageError
 
 SAMPLE_BYTES = 16 << 20
@@ -105,5 +107,7 @@ def encoding_of(content: bytes) -> str:
     try:
         codecs.getincrementaldecoder("utf-8")().decode(content)
     except UnicodeDecodeError:
+        if other := other_alphabet(content):
+            return other
         return "windows-1252" if any(0x80 <= byte <= 0x9F for byte in content) else "ISO-8859-1"
     return UTF_8

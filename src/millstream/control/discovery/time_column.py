@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from millstream.control.discovery.column_types import ColumnType
@@ -19,8 +19,11 @@ TIME_WORDS = re.compile(
 OTHER_TIMES = re.compile(r"birth|geburt|expir|valid|due|updat|deliver|end", re.IGNORECASE)
 PARTS_OF_TIME = ("year", "month", "day", "hour", "minute", "second")
 YEARS = range(1500, 2500)
+DAY_OF_YEAR = ("doy", "day_of_year", "dayofyear", "yday", "jday", "julian_day")
 DAY = 3  # parts of a time that is told without doubt
 # Days since 1899-12-30, as spreadsheets count them: of the years 1954 to 2119.
+MIDNIGHT = re.compile(r"24:00")
+HOURS_AND_MINUTES = re.compile(r"(?:[01]?\d|2[0-3]):[0-5]\d")
 SERIALS = range(20_000, 80_000)
 SERIAL_1970 = 25_569
 TIMES = ("timestamp", "timestamp_ntz", "date")
@@ -74,7 +77,10 @@ def time_of(seen: Sequence[Seen]) -> tuple[str, list[int], list[str], bool]:
     sql, values = expression(chosen), chosen.values
     if spelling.sql == "{}" and chosen.type.type in TIMES:
         sql = chosen.name  # a column by its name, which needs no quotes
-    if spelling.kind == "day" and (clock := _clock_beside(seen, chosen)):
+    clock = _clock_beside(seen, chosen) if spelling.kind == "day" else None
+    if clock and ends_at_24(_present(clock)):
+        return _with_hours_to_24(chosen, clock)
+    if clock:
         digits = digits_of_clock(clock.values)
         pattern = "HHmmss"[:digits] if digits else clock_of(_present(clock))
         spelling = joined(spelling, pattern)
@@ -107,6 +113,8 @@ def _in_parts(seen: Sequence[Seen]) -> tuple[str, list[int], list[str], bool]:
         return "", [], [], True
     if not all(int(v) in YEARS for v in _present(found[0])):
         return "", [], [], True
+    if len(found) == 1 and (days := next((s for n in DAY_OF_YEAR if (s := numbers.get(n))), None)):
+        return _day_of_year(found[0], days)
     first = ["1"] * (DAY - len(found))  # of January, or of the month
     missing = [*first, *["0"] * (len(PARTS_OF_TIME) - len(found) - len(first))]
     sql = f"make_timestamp({', '.join([*(name_sql(s.name) for s in found), *missing])})"
@@ -114,6 +122,17 @@ def _in_parts(seen: Sequence[Seen]) -> tuple[str, list[int], list[str], bool]:
     for parts in zip(*(s.values for s in found), strict=False):
         with suppress(ValueError):  # no day of the calendar: the run rejects it
             moment = datetime(*(int(part) for part in (*parts, *first)), tzinfo=UTC)  # type: ignore[misc, arg-type]
+            times.append(int(moment.timestamp()) * 1_000_000)
+    return sql, times, [], False
+
+
+def _day_of_year(year: Seen, day: Seen) -> tuple[str, list[int], list[str], bool]:
+    sql = f"make_timestamp({name_sql(year.name)}, 1, 1, 0, 0, 0)"
+    sql = f"timestampadd(DAY, {name_sql(day.name)} - 1, {sql})"
+    times = []
+    for y, d in zip(year.values, day.values, strict=False):
+        with suppress(ValueError):
+            moment = datetime(int(y), 1, 1, tzinfo=UTC) + timedelta(days=int(d) - 1)
             times.append(int(moment.timestamp()) * 1_000_000)
     return sql, times, [], False
 
@@ -163,11 +182,39 @@ def _clock_beside(seen: Sequence[Seen], day: Seen) -> Seen | None:
         present = _present(column)
         if column is day or not present:
             continue
-        if column.type.type == "string" and clock_of(present):
+        if column.type.type == "string" and (clock_of(present) or ends_at_24(present)):
             return column
         if TIME_WORDS.search(column.name) and digits_of_clock(present):
             return column
     return None
+
+
+def ends_at_24(values: Sequence[str]) -> bool:
+    """Whether times of day call midnight 24:00, as meters do: the end of the day before.
+
+    >>> ends_at_24(["23:00", "24:00"]), ends_at_24(["23:00", "00:00"]), ends_at_24(["24:30"])
+    (True, False, False)
+    """
+    last = [value for value in values if MIDNIGHT.fullmatch(value)]
+    others = [value for value in values if not MIDNIGHT.fullmatch(value)]
+    return bool(last) and all(HOURS_AND_MINUTES.fullmatch(value) for value in others)
+
+
+def _with_hours_to_24(day: Seen, clock: Seen) -> tuple[str, list[int], list[str], bool]:
+    """A date and a time of day in two columns, midnight being the end of its day."""
+    spelling = day.type.times
+    assert spelling is not None
+    name = name_sql(clock.name)
+    hours = f"CAST(substring_index({name}, ':', 1) AS INT)"
+    minutes = f"CAST(substring_index({name}, ':', -1) AS INT)"
+    begin = spelling.sql.format(expression(day))
+    times = []
+    for date, text in zip(day.values, clock.values, strict=False):
+        at = spelling.micros(date)
+        hour, _, minute = text.strip().partition(":")
+        if at is not None and hour.isdecimal() and minute.isdecimal():
+            times.append(at + (int(hour) * 60 + int(minute)) * 60_000_000)
+    return f"timestampadd(MINUTE, 60 * {hours} + {minutes}, {begin})", times, [], False
 
 
 def digits_of_clock(values: Sequence[str]) -> int:

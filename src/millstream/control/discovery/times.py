@@ -50,10 +50,11 @@ DATES = (
     "dd.MM.yyyy", "dd.MM.yy", "dd/MM/yyyy", "MM/dd/yyyy", "dd-MM-yyyy", "MM-dd-yyyy", "yyyy/MM/dd",
     "yyyy.MM.dd", "dd-MMM-yyyy", "dd MMM yyyy", "MMM dd, yyyy", "dd/MM/yy", "MM/dd/yy",
     "yyyy-MM-dd", "dd-MMM-yy", "dd MMM yy", "dd/MMM/yyyy", "MMM dd yyyy", "dd MMMM yyyy",
-    "MMMM dd, yyyy",
+    "MMMM dd, yyyy", "yyyy:MM:dd", "yyyy年MM月dd日",
 )  # fmt: skip
 CLOCKS = (
-    "HH:mm", "HH:mm:ss", "HH:mm:ss.SSSSSS", "HH:mm:ss,SSSSSS", "hh:mm a", "hh:mm:ss a",
+    "HH:mm", "HH:mm:ss", "HH:mm:ss.SSSSSS", "HH:mm:ss,SSSSSS", "hh:mm a", "hh:mm:ss a", "hh:mma",
+    "hh:mm:ssa", "HH.mm", "HH.mm.ss",
 )  # fmt: skip
 PATTERNS = (
     *(f"{day} {clock}" for day in DATES for clock in CLOCKS),
@@ -68,6 +69,7 @@ PATTERNS = (
     "EEE MMM dd HH:mm:ss z yyyy",
     *(f"{day} {clock} z" for day in ("yyyy-MM-dd", "dd MMM yyyy") for clock in CLOCKS[:3]),
     "yyyyMMdd",
+    "yyyyMMddHHmm",
     "yyyyMMddHHmmss",
     "yyyyMMdd HH:mm:ss",
     "yyyyMMdd HHmmss",
@@ -81,6 +83,8 @@ EPOCHS = (
     (1_000_000, "timestamp_micros({})"),
     (1_000_000_000, "timestamp_micros({} div 1000)"),
 )
+HOURS_IN_DIGITS = "yyyyMMddHH"
+FIRST_OF_HOURS = "1950"
 ROWS_TO_DOUBT = 5  # values from which on one of another kind is a mistake
 MOSTLY = 0.8
 EARLIEST_S, LATEST_S = 631_152_000, 2_840_140_800
@@ -146,7 +150,7 @@ def spelling_of(values: Sequence[str]) -> Spelling | None:
         return None
     if found := _iso(values):
         return found
-    if _all(NUMBER, values) and (found := _epoch(values)):
+    if _all(NUMBER, values) and (found := _hours_in_digits(values) or _epoch(values)):
         return found
     if all(T_BETWEEN.search(value) for value in values):
         found = _pattern([T_BETWEEN.sub(_blank, value) for value in values])
@@ -209,6 +213,17 @@ def _iso(values: Sequence[str]) -> Spelling | None:
     return Spelling("{}", "iso", zoned=all(m and m["zone"] for m in matches))
 
 
+def _hours_in_digits(values: Sequence[str]) -> Spelling | None:
+    """2025123114 is an hour as weather services write it: as seconds it would be in 2034.
+
+    >>> spelling_of(["2025123114", "2025123115"]).sql, spelling_of(["1735654000"]).sql
+    ("to_timestamp({}, 'yyyyMMddHH')", 'timestamp_seconds({})')
+    """
+    fits = _fits(HOURS_IN_DIGITS, values) and all(v.strip() > FIRST_OF_HOURS for v in values)
+    sql = f"to_timestamp({{}}, '{HOURS_IN_DIGITS}')"
+    return Spelling(sql, "pattern", pattern=HOURS_IN_DIGITS) if fits else None
+
+
 def _epoch(values: Sequence[str]) -> Spelling | None:
     numbers = [int(value.partition(".")[0]) for value in values]
     for per_second, sql in EPOCHS:
@@ -241,7 +256,7 @@ def _least_disorder(patterns: Sequence[str], values: Sequence[str]) -> tuple[str
         return disorder_us(time for time in map(read, values) if time is not None)
 
     first, second = patterns
-    american = "a" in second.split()  # who writes 2:05 PM writes the month first
+    american = second.endswith("a")  # who writes 2:05 PM writes the month first
     better = disorder(second) < disorder(first)
     tie = disorder(second) == disorder(first)
     return (second, first) if better or (tie and american) else (first, second)
