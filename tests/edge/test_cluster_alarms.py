@@ -1,5 +1,6 @@
 """Alarms of a cluster over HTTP: who dies is told by `/alarms`, `/health` and `status`."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +12,9 @@ import pytest
 
 from millstream.app import cli
 from millstream.app.commands.cluster.cluster import _told as submitted_line
-from millstream.control.manager.state import Settings
+from millstream.control.manager.state import Live, ManagerState, Processor, Settings
+from millstream.control.snapshot.model import GoalSnapshot, Overview, ProcessorSnapshot, Snapshot
+from millstream.edge.manager.alarms import KEPT_S, ClusterAlarms
 from millstream.edge.manager.app import ManagerServer
 from millstream.edge.manager.settings import ManagerSettings
 
@@ -77,3 +80,32 @@ def test_submit_says_where_the_beginning_is_gone() -> None:
     assert "are gone" not in submitted_line(query | {"from_beginning": False})
     told = submitted_line(query | {"from_beginning": True})
     assert "q: rows before 1970-01-01T00:00:01Z are gone" in told
+
+
+def test_health_counts_what_processors_say_and_remembers_it_for_a_while() -> None:
+    """The manager itself knows no goals; it does not wait for processors to answer either."""
+    alarms = ClusterAlarms(one_processor, None, True)
+    goal = GoalSnapshot("delay (s)", "at most 1 s", 3.0, met=False)
+    said = Snapshot(1.0, Overview("p1"), processors=(ProcessorSnapshot("p1", goals=(goal,)),))
+    answers = [said, None, None]
+
+    async def told(client: object, name: str, url: str) -> tuple[str, Snapshot | None]:
+        return name, answers.pop(0) if answers else None
+
+    async def words() -> list[str]:
+        found = []
+        for _ in range(3):
+            alarms._judged_s = -KEPT_S
+            found.append(alarms.word())
+            await asyncio.sleep(0.1)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("millstream.edge.manager.alarms._told", told)
+        assert asyncio.run(words()) == ["ok", "warning", "warning"]
+
+
+def one_processor() -> ManagerState:
+    return ManagerState(
+        processors={"p1": Processor("p1", NOBODY, 1)}, live={"p1": Live(state="up")}
+    )

@@ -19,8 +19,16 @@ from millstream.control.manager.state import (
     Query,
     StreamRecord,
 )
-from millstream.control.manager.system_streams import ADMISSIONS, MOVES, OPERATORS, STEPS, table_of
+from millstream.control.manager.system_streams import (
+    ADMISSIONS,
+    ALARMS,
+    MOVES,
+    OPERATORS,
+    STEPS,
+    table_of,
+)
 from millstream.control.moves.table import Phase, Story
+from millstream.control.snapshot.model import Alarm, Overview, Snapshot
 from millstream.edge.manager import system_feed
 from millstream.edge.manager.system_feed import SystemFeed
 
@@ -206,3 +214,17 @@ def test_trouble_is_no_end_and_what_waits_is_bounded(
     rounds(feed, world, 2)
     assert [row["operator"] for row in world.taken[STEPS]][-1] == "o:10"
     assert not out.rows
+
+
+def test_alarms_are_those_that_processors_know_of() -> None:
+    world, states = World(), [state_of(), state_of(ALARMS)]
+    goal = Alarm("warning", "query user misses delay at most 1 s", "query", "user", "goal")
+    standing = [(goal,), (goal,), ()]
+
+    async def look() -> Snapshot:
+        return Snapshot(1.0, Overview("c", alarms=standing.pop(0)))
+
+    feed = SystemFeed(lambda: states[-1], None, True, look)
+    rounds(feed, world, 3)
+    told = [(row["kind"], row["subject"], row["state"]) for row in world.taken[ALARMS]]
+    assert told == [("goal", "user", "raised"), ("goal", "user", "ended")]

@@ -12,7 +12,9 @@ from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.scheduling.figures import scheduling_figures
 from millstream.engine.scheduling.goals import change_goals
+from millstream.engine.scheduling.goals_told import goals_told
 from millstream.engine.scheduling.step_scheduler import StepScheduler
+from millstream.engine.sources.alarm_look import AlarmLook
 from millstream.engine.sources.push_source import PushSource
 
 FRESH = TEMPLATES.get("fresh")
@@ -75,4 +77,24 @@ def test_goals_are_told_by_query_and_change_no_result(tmp_path: Path) -> None:
     assert [goal["statistic"] for goal in mine] == ["delay"]
     assert mine[0]["met"] is not False
     assert set(figures["costs_others"]) <= {"two"}
+    engine.close()
+
+
+def test_a_goal_that_is_missed_is_an_alarm_among_the_others(tmp_path: Path) -> None:
+    engine = waiting(tmp_path / "home")
+    change_goals(engine, specification_from_text("delay <= 1 ms"), "one", 1.0)
+    look = AlarmLook(engine, "local")
+    assert look.rows() == [], "nobody measures before a loop does"
+    loop = Loop(engine)
+    time.sleep(0.01)
+    loop.start()
+    try:
+        assert loop.settled.wait(10)
+        scheduling_figures(loop)  # measures what no choice has closed yet
+        told = [(r["kind"], r["subject"], r["state"]) for r in look.rows()]
+    finally:
+        loop.stop()
+    assert told == [("goal", "one", "raised")]
+    (mine,) = goals_told(engine)["one"]
+    assert mine.met is False
     engine.close()

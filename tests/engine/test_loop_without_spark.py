@@ -131,7 +131,8 @@ def test_alarms_are_told_when_they_begin_and_end(
     again.ingests["a"].advance()
     ahead = AlarmLook(again, "local")
     monkeypatch.setattr("time.time", lambda now=time.time: now() + 120)
-    assert [(r["kind"], r["subject"]) for r in ahead.rows()] == [("stalled", "waits")]
+    standing = [("stalled", "waits"), ("pressure", "s:a+1")]
+    assert [(r["kind"], r["subject"]) for r in ahead.rows()] == standing
     again.in_step.add("s:a+1")
     assert [r["kind"] for r in ahead.rows()] == ["delay", "stalled"], "it works: only behind"
     again.close()

@@ -5,12 +5,13 @@ its lock; all of it can be rebuilt from the ledger and the declarations.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from millstream.core.errors import MillstreamError
 from millstream.decide.schedule.measures import OperatorStatistic, PlanStatistic
+from millstream.decide.schedule.quality import Standing
 from millstream.engine.ports import LiveSource
 from millstream.engine.query import Query, QueryEvent
 from millstream.engine.settings import EngineSettings
@@ -56,6 +57,8 @@ class Dataflow:
         self.on_arrival: list[Callable[[], None]] = []
         self.on_query: list[Callable[[QueryEvent, Query], None]] = []  # what became of one
         self.on_notice: list[Callable[[str], None]] = []  # what an operator should hear of
+        # goals beside what is measured, while a loop schedules towards them
+        self.standings: Callable[[], Sequence[Standing]] = tuple
         self.own_statistics: list[OperatorStatistic | PlanStatistic] = []  # of the user's
         self.path_times = PathTimes(self.operators, self.queries)
         self.savings = Savings(self.operators, self.queries)

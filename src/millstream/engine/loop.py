@@ -57,6 +57,7 @@ class Loop:
         self._turn = 0
         self._owed = False  # rows to a sink, when all else was finished
         self.scheduler = StepScheduler(engine)
+        engine.standings = self.scheduler.scheduler.standings
         self._choices: dict[str, tuple[Choice, Unit]] = {}  # steps in flight
         self._next_look = self._next_review = 0.0
         self._next_try = time.monotonic() + TRY_AGAIN_SECONDS

@@ -36,6 +36,7 @@ FROM_PROCESSORS = frozenset({OPERATORS, STEPS, QUERIES})
 FROM_MANAGERS = FROM_PROCESSORS | {MOVES}
 WORDS = {"admission": "admitted", "refusal": "refused", "drop": "dropped", "failure": "failed"}
 Row = dict[str, Any]
+Alarms = Mapping[Key, Alarm]
 
 
 def declare(turn: Turn, streams: Iterable[str]) -> bool:
@@ -106,24 +107,28 @@ class Told:
     alarms: Mapping[Key, Alarm] = field(default_factory=dict)
 
 
-def known(state: ManagerState, stream: str = "") -> Told:
-    """Everything up to now, as if it had been told; alarms are judged for their own stream only."""
+def known(state: ManagerState, stream: str = "", alarms: Alarms | None = None) -> Told:
+    """Everything up to now, as if it had been told; alarms are judged for their own stream only.
+
+    `alarms` are those that there are with what the processors say of themselves; without them those
+    that a manager sees by itself.
+    """
     return Told(
         state.decisions[-1].number if state.decisions else 0,
         {m.id: _end_of(m) for m in state.moves.values() if _end_of(m)},
         {q.name: _standing(state, q) for q in state.queries.values()},
-        _alarms(state) if stream == ALARMS else {},
+        _alarms(state, alarms) if stream == ALARMS else {},
     )
 
 
-def _alarms(state: ManagerState) -> dict[Key, Alarm]:
-    return by_key(snapshot_of(state).overview.alarms)
+def _alarms(state: ManagerState, alarms: Alarms | None) -> Alarms:
+    return by_key(snapshot_of(state).overview.alarms) if alarms is None else alarms
 
 
-def standing_rows(state: ManagerState, stream: str) -> list[Row]:
+def standing_rows(state: ManagerState, stream: str, alarms: Alarms | None = None) -> list[Row]:
     """How things stand when a stream begins to be read: queries and alarms that there are."""
     if stream == ALARMS:
-        return changes({}, _alarms(state))
+        return changes({}, _alarms(state, alarms))
     if stream != ADMISSIONS:
         return []
     return [
@@ -133,7 +138,7 @@ def standing_rows(state: ManagerState, stream: str) -> list[Row]:
     ]
 
 
-def news(state: ManagerState, stream: str, told: Told) -> list[Row]:
+def news(state: ManagerState, stream: str, told: Told, alarms: Alarms | None = None) -> list[Row]:
     """Rows about what has happened since."""
     if stream == MOVES:
         return [
@@ -143,7 +148,7 @@ def news(state: ManagerState, stream: str, told: Told) -> list[Row]:
             for row in _moved(state, move)
         ]
     if stream == ALARMS:
-        return changes(told.alarms, _alarms(state))
+        return changes(told.alarms, _alarms(state, alarms))
     if stream == ADMISSIONS:
         return [*_decided(state, told), *_changed(state, told)]
     return []
@@ -204,9 +209,11 @@ def _standing(state: ManagerState, query: Query) -> str:
     return query.phase if query.phase in ("queued", "failed") else ""
 
 
-def told_now(state: ManagerState, told: Told, stream: str = "") -> Told:
+def told_now(
+    state: ManagerState, told: Told, stream: str = "", alarms: Alarms | None = None
+) -> Told:
     """What has been told after `news`; a query on its way keeps what was told of it last."""
-    fresh = known(state, stream)
+    fresh = known(state, stream, alarms)
     kept = {name: word or told.queries.get(name, "") for name, word in fresh.queries.items()}
     return Told(fresh.decision, fresh.moves, kept, fresh.alarms)
 

@@ -14,6 +14,9 @@ from millstream.control.snapshot.model import (
     QuerySnapshot,
 )
 
+# Rows that wait this long press as hard as a full queue.
+WAIT_FULL_S = 30.0
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:
@@ -86,6 +89,17 @@ def seconds(value: float | None) -> str:
     if value < 3600:
         return f"{value // 60:.0f} min {value % 60:.0f} s"
     return f"{value // 3600:.0f} h {value % 3600 // 60:.0f} min"
+
+
+def pressure_of(rows: int, rows_max: int, waited_s: float) -> float:
+    """How hard waiting rows press: full at the limit where sources are held back, or after a wait.
+
+    >>> pressure_of(500, 1000, 0.0), pressure_of(10, 1000, 15.0), pressure_of(0, 1000, 99.0)
+    (0.5, 0.5, 0.0)
+    """
+    if not rows:
+        return 0.0
+    return round(min(1.0, max(rows / rows_max, waited_s / WAIT_FULL_S)), 2)
 
 
 def error_with_row(reason: str, culprits: Sequence[Mapping[str, Any]]) -> ErrorSnapshot:

@@ -3,7 +3,8 @@
     GET /alarms
 
 asks every processor that is up what it says of itself, so that goals count, and judges the whole.
-`/health` is asked often: it judges by what the manager knows itself, at most every two seconds.
+`/health` is asked often and answers at once, at most every two seconds anew: by what the manager
+knows itself and what the processors said when it was last asked; they are asked again meanwhile.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from millstream.edge.manager.system_feed import addresses
 
 ANSWER_S = 3.0
 KEPT_S = 2.0
+REMEMBERED_S = 15.0
 
 
 class ClusterAlarms:
@@ -37,13 +39,18 @@ class ClusterAlarms:
         self._state, self._token, self._verify = state, token, verify
         self._book = AlarmBook()
         self._word, self._judged_s = "ok", -KEPT_S
+        self._parts: dict[str, tuple[float, Snapshot]] = {}  # when a processor last answered, what
+        self._asking: asyncio.Task[Snapshot] | None = None
 
     def word(self) -> str:
         """`ok`, `warning` or `error`."""
         now = time.monotonic()
         if now - self._judged_s >= KEPT_S:
-            self._word = worst(snapshot_of(self._state()).overview.alarms)
-            self._judged_s = now
+            state = self._state()
+            seen = laid_over(snapshot_of(state), self._known(state))
+            self._word, self._judged_s = worst(seen.overview.alarms), now
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.get_running_loop().create_task(self.snapshot())
         return self._word
 
     async def snapshot(self) -> Snapshot:
@@ -52,8 +59,16 @@ class ClusterAlarms:
         async with AsyncHttpClient(self._token, self._verify, answer_s=ANSWER_S) as client:
             asked = [_told(client, name, url) for name, url in addresses(state).items()]
             answers = await asyncio.gather(*asked)
-        parts = {name: part for name, part in answers if part is not None}
-        return self._book.dated(laid_over(snapshot_of(state), parts))
+        now = time.monotonic()
+        self._parts |= {name: (now, part) for name, part in answers if part is not None}
+        return self._book.dated(laid_over(snapshot_of(state), self._known(state)))
+
+    def _known(self, state: ManagerState) -> dict[str, Snapshot]:
+        """What processors said lately: who misses one question has not changed by that."""
+        oldest = time.monotonic() - REMEMBERED_S
+        up = addresses(state)
+        self._parts = {p: (at, s) for p, (at, s) in self._parts.items() if p in up and at >= oldest}
+        return {name: part for name, (_, part) in self._parts.items()}
 
     def add_route(self, app: Application) -> None:
         @app.get("/alarms")

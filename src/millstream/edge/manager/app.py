@@ -152,7 +152,10 @@ class ManagerServer:
             lease_s=LEASE_S,
         )
         self._say = say
-        self._feeder = SystemFeed(lambda: self.driver.state, settings.token, settings.verify)
+        self._alarms = ClusterAlarms(lambda: self.driver.state, settings.token, settings.verify)
+        self._feeder = SystemFeed(
+            lambda: self.driver.state, settings.token, settings.verify, self._alarms.snapshot
+        )
         self.app = self._app()
         self._server = Server.at(settings, self.app)
         self.url, self.port = settings.advertise or self._server.url, self._server.port
@@ -242,8 +245,7 @@ class ManagerServer:
         add_query_routes(app, self)
         add_move_routes(app, self)
         token, verify = self.settings.token, self.settings.verify
-        processors = ClusterAlarms(lambda: self.driver.state, token, verify)
-        add_quality_routes(app, self.driver, processors.snapshot)
+        add_quality_routes(app, self.driver, self._alarms.snapshot)
         add_placement_routes(app, self.driver, token, verify)
         add_tier_routes(app, self.driver, self._feeder.log, token, verify)
         return app
@@ -284,13 +286,12 @@ class ManagerServer:
         async def redistribution() -> dict[str, Any]:
             return answers.redistribution(driver.state)
 
-        alarms = ClusterAlarms(lambda: driver.state, self.settings.token, self.settings.verify)
-        alarms.add_route(app)
+        self._alarms.add_route(app)
 
         @app.get("/health")
         @for_all
         async def health() -> dict[str, Any]:
-            return {"status": alarms.word(), "pid": os.getpid(), "time": time.time()}
+            return {"status": self._alarms.word(), "pid": os.getpid(), "time": time.time()}
 
         add_readiness(app, lambda: answers.readiness(driver.state, driver.fed_s))
 

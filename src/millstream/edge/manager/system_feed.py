@@ -12,14 +12,16 @@ nothing.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from millstream.client.http import AsyncHttpClient, json_of
 from millstream.control.manager.state import ManagerState
 from millstream.control.manager.system_streams import (
+    ALARMS,
     MOVES,
+    Alarms,
     Row,
     Told,
     asked_of,
@@ -30,6 +32,8 @@ from millstream.control.manager.system_streams import (
     told_now,
     wanted,
 )
+from millstream.control.snapshot.alarm_rows import by_key
+from millstream.control.snapshot.model import Snapshot
 from millstream.core.errors import MillstreamError
 from millstream.edge.manager.system_log import SystemLog
 
@@ -56,9 +60,14 @@ class SystemFeed:
     """Rows about a manager's processors and its own decisions."""
 
     def __init__(
-        self, state: Callable[[], ManagerState], token: str | None, verify: str | bool
+        self,
+        state: Callable[[], ManagerState],
+        token: str | None,
+        verify: str | bool,
+        look: Callable[[], Awaitable[Snapshot]] | None = None,
     ) -> None:
         self._state = state
+        self._look = look  # the cluster with what its processors say of themselves
         self._token, self._verify = token, verify
         self._positions: dict[str, tuple[int, int]] = {}  # by processor: its life, its last step
         # what ran before this manager was started has been told of by the one before
@@ -83,21 +92,22 @@ class SystemFeed:
         if not names | above:
             self._positions = {}
             return
-        self._note_decisions(names)
+        seen = await self._look() if self._look is not None and ALARMS in names else None
+        self._note_decisions(names, None if seen is None else by_key(seen.overview.alarms))
         questions = {p: asked_of(state.processors[p], names | above) for p in addresses(state)}
         await asyncio.gather(*(self._ask(client, p, asked) for p, asked in questions.items()))
         await asyncio.gather(*(self._post(client, name) for name in sorted(names)))
 
-    def _note_decisions(self, names: frozenset[str]) -> None:
+    def _note_decisions(self, names: frozenset[str], alarms: Alarms | None) -> None:
         state = self._state()
         for name in names:
             out = self.streams.get(name)
             if out is None:
-                out = self.streams[name] = Outgoing(known(state, name))
-                out.rows.extend(standing_rows(state, name))
+                out = self.streams[name] = Outgoing(known(state, name, alarms))
+                out.rows.extend(standing_rows(state, name, alarms))
                 continue
-            out.rows.extend(news(state, name, out.told))
-            out.told = told_now(state, out.told, name)
+            out.rows.extend(news(state, name, out.told, alarms))
+            out.told = told_now(state, out.told, name, alarms)
 
     def _note_for_above(self, above: frozenset[str]) -> None:
         """Moves, from when they were first asked for."""

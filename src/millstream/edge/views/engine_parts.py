@@ -3,12 +3,11 @@
 Pure but for looking at the engine's declarations and, for memory, at the JVM.
 """
 
-import contextlib
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from millstream.control.snapshot.diagnosis import error_with_row
+from millstream.control.snapshot.diagnosis import error_with_row, pressure_of
 from millstream.control.snapshot.model import (
     EdgeSnapshot,
     ErrorSnapshot,
@@ -17,10 +16,9 @@ from millstream.control.snapshot.model import (
     ProcessorSnapshot,
     StreamSnapshot,
 )
-from millstream.decide.schedule.measures import PLAN_STATISTICS
-from millstream.decide.schedule.quality import Standing
 from millstream.edge.views.engine_figures import Figures, age_s
 from millstream.edge.views.recent import Rates
+from millstream.engine.scheduling.goals_told import goals_told
 from millstream.engine.steps.shedding import shed_rows
 from millstream.language.plan.explain import describe
 from millstream.language.plan.windows import BEGINNING, FOREVER
@@ -31,9 +29,6 @@ if TYPE_CHECKING:
     from millstream.engine.loop import Loop
     from millstream.engine.query import Query
     from millstream.language.share.dataflow import Operator
-
-# Rows that wait this long press as hard as a full queue.
-WAIT_FULL_S = 30.0
 
 
 def event_time(at: int) -> str | None:
@@ -148,17 +143,6 @@ def edge_snapshots(
     return tuple(found)
 
 
-def pressure_of(rows: int, rows_max: int, waited_s: float) -> float:
-    """How hard waiting rows press: full at the limit where sources are held back, or after a wait.
-
-    >>> pressure_of(500, 1000, 0.0), pressure_of(10, 1000, 15.0), pressure_of(0, 1000, 99.0)
-    (0.5, 0.5, 0.0)
-    """
-    if not rows:
-        return 0.0
-    return round(min(1.0, max(rows / rows_max, waited_s / WAIT_FULL_S)), 2)
-
-
 def processor_snapshot(
     engine: "Engine",
     figures: Figures,
@@ -195,30 +179,9 @@ def processor_snapshot(
     )
 
 
-def standing_goal(standing: Standing) -> GoalSnapshot:
-    """A goal of the QoS specification in words."""
-    goal = standing.goal
-    known = goal.statistic in PLAN_STATISTICS.names()
-    unit = PLAN_STATISTICS.get(goal.statistic).unit if known else ""
-    if goal.limit is None:
-        wish = "as little as possible" if goal.minimised else "as much as possible"
-    else:
-        wish = f"at {'most' if goal.minimised else 'least'} {goal.limit:g} {unit}".rstrip()
-    value = None if standing.value is None else rounded(standing.value)
-    return GoalSnapshot(f"{goal.statistic} ({unit})" if unit else goal.statistic, wish, value,
-                        standing.met, standing.misses_in_s)  # fmt: skip
-
-
 def goals_by_query(loop: "Loop | None") -> Mapping[str | None, tuple[GoalSnapshot, ...]]:
     """Goals beside their measured values; those of None hold for all queries together."""
-    found: dict[str | None, tuple[GoalSnapshot, ...]] = {}
-    if loop is None:
-        return found
-    with contextlib.suppress(RuntimeError):  # the loop notes figures meanwhile
-        for standing in loop.scheduler.scheduler.standings():
-            before = found.get(standing.query, ())
-            found[standing.query] = (*before, standing_goal(standing))
-    return found
+    return {} if loop is None else goals_told(loop.engine)
 
 
 def goals_costs(loop: "Loop | None", now: float) -> Mapping[str, float]:

@@ -1,18 +1,20 @@
 """What is an alarm on one engine, for `sys.alarms`: its flow as a snapshot, judged as everywhere.
 
-The figures are those of the ledger and the queues; goals are the loop's to know and do not count
-here. Queries over the system itself are left out, so that watching does not feed on itself.
+The figures are those of the ledger, the queues and the goals. Queries over the system itself are
+left out, so that watching does not feed on itself.
 """
 
 import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from millstream.control.snapshot.alarm_rows import Key, by_key, changes
 from millstream.control.snapshot.alarms import judged
-from millstream.control.snapshot.diagnosis import cause_of
+from millstream.control.snapshot.diagnosis import cause_of, pressure_of
 from millstream.control.snapshot.model import (
     Alarm,
     EdgeSnapshot,
+    GoalSnapshot,
     OperatorSnapshot,
     Overview,
     ProcessorSnapshot,
@@ -21,11 +23,14 @@ from millstream.control.snapshot.model import (
     StreamSnapshot,
 )
 from millstream.engine.dataflow import Dataflow
+from millstream.engine.scheduling.goals_told import goals_told
 from millstream.engine.scheduling.idleness import silent_s
 from millstream.engine.sources.system_rows import watches
 from millstream.engine.status import mark
 from millstream.engine.steps.shedding import shed_rows
-from millstream.language.share.dataflow import base_stream
+from millstream.language.share.dataflow import Operator, base_stream
+
+Goals = Mapping[str | None, tuple[GoalSnapshot, ...]]
 
 
 class AlarmLook:
@@ -47,15 +52,29 @@ class AlarmLook:
         operators = self._operators(now)
         by_id = {o.id: o for o in operators}
         edges = tuple(
-            EdgeSnapshot(stream, o.id)
+            EdgeSnapshot(stream, o.id, queue_rows=rows, pressure=pressure)
             for o in list(self._flow.operators.values())
-            for stream in o.inputs
             if o.id in by_id
+            for stream, rows, pressure in self._queues(o, now)
+        )
+        goals = goals_told(self._flow)
+        busy = sum(o.load for o in operators) / self._flow.settings.slots
+        processor = ProcessorSnapshot(
+            self._processor, load=min(1.0, busy), goals=goals.get(None, ())
         )
         return Snapshot(
-            now, Overview(""), streams=self._streams(), queries=self._queries(by_id),
-            operators=operators, edges=edges, processors=(ProcessorSnapshot(self._processor),),
+            now, Overview(""), streams=self._streams(), queries=self._queries(by_id, goals),
+            operators=operators, edges=edges, processors=(processor,),
         )  # fmt: skip
+
+    def _queues(self, operator: Operator, now: float) -> Iterator[tuple[str, int, float]]:
+        """By input: the rows that wait, and how hard they press."""
+        limit = self._flow.settings.backlog_rows_max
+        for stream, segments in self._flow.pending(operator).items():
+            waiting = [s for s in segments if s.rows]
+            rows = sum(s.rows for s in waiting)
+            waited = now - min(s.arrived for s in waiting) if waiting else 0.0
+            yield stream, rows, pressure_of(rows, limit, waited)
 
     def _operators(self, now: float) -> tuple[OperatorSnapshot, ...]:
         flow, passed_s = self._flow, max(now - self._looked, 1e-9)
@@ -83,7 +102,9 @@ class AlarmLook:
         self._worked, self._looked = worked, now
         return tuple(found)
 
-    def _queries(self, operators: dict[str, OperatorSnapshot]) -> tuple[QuerySnapshot, ...]:
+    def _queries(
+        self, operators: dict[str, OperatorSnapshot], goals: Goals
+    ) -> tuple[QuerySnapshot, ...]:
         found = []
         for query in list(self._flow.queries.values()):
             needed = [operators[o] for o in query.operators if o in operators]
@@ -95,6 +116,7 @@ class AlarmLook:
                 QuerySnapshot(
                     query.name, query.cql, state=query.state, reason=query.reason,
                     operators=query.operators, delay_s=max(waits, default=0.0),
+                    goals=goals.get(query.name, ()),
                     cause=cause.sentence if cause else "",
                     cause_operator=cause.operator if cause else "",
                 )
