@@ -1,16 +1,22 @@
 """Connections that say nothing, or half of a request: let go, and in nobody's way."""
 
 import select
+import shutil
 import socket
+import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import httpx
+import pytest
+from fastapi.responses import Response, StreamingResponse
+from tls_files import made_tls
 
 from millstream.edge.http.access import json_body
 from millstream.edge.http.connections import ConnectionLimits
-from millstream.edge.http.serving import Application, Request, Server
+from millstream.edge.http.serving import Application, Request, Server, Tls
 
 HALF = b"GET /number HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
 BODY = (
@@ -20,8 +26,11 @@ BODY = (
 PATIENCE_S = 60.0
 
 
+LARGE = 1 << 23
+
+
 @contextmanager
-def served(limits: ConnectionLimits) -> Iterator[Server]:
+def served(limits: ConnectionLimits, tls: Tls | None = None) -> Iterator[Server]:
     app = Application("test")
 
     @app.get("/number")
@@ -32,7 +41,15 @@ def served(limits: ConnectionLimits) -> Iterator[Server]:
     async def echo(request: Request) -> dict[str, object]:
         return await json_body(request)
 
-    server = Server(app, limits=limits)
+    @app.get("/large")
+    async def large() -> Response:
+        async def parts() -> AsyncIterator[bytes]:
+            for _ in range(LARGE >> 16):
+                yield b"x" * (1 << 16)
+
+        return StreamingResponse(parts())
+
+    server = Server(app, limits=limits, tls=tls)
     server.start()
     try:
         yield server
@@ -47,6 +64,27 @@ def opened(stack: ExitStack, server: Server, count: int, text: bytes) -> list[so
         one.sendall(text)
         found.append(one)
     return found
+
+
+def deaf(stack: ExitStack, server: Server, text: bytes) -> socket.socket:
+    """One that asks, takes hardly any of the answers, and asks again as long as it can."""
+    one = stack.enter_context(socket.socket())
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+    one.connect(("127.0.0.1", server.port))
+    one.settimeout(0.3)
+    for _ in range(2000):
+        try:
+            one.sendall(text)
+        except OSError:
+            break
+    return one
+
+
+def gone(connection: socket.socket) -> bool:
+    """Whether a line was cut: what had come before can still be read."""
+    poll = select.poll()
+    poll.register(connection, 0)
+    return bool(poll.poll(0))  # told whether asked for or not
 
 
 def ended(connections: list[socket.socket]) -> int:
@@ -116,3 +154,71 @@ def test_requests_that_take_their_time_are_answered() -> None:
         for _ in range(4):
             assert client.post("/echo", json={"a": 1}).json() == {"a": 1}
             time.sleep(0.2)
+
+
+ECHO = b"GET /number HTTP/1.1\r\nHost: " + b"a" * 30_000  # the refusal names it
+DEAF = {
+    "pipelined": ECHO + b"\r\n\r\n",
+    "closing": ECHO + b"\r\n\r\n" + ECHO + b"\r\nConnection: close\r\n\r\n",
+    "large": b"GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("kind", DEAF)
+def test_who_does_not_read_is_dropped_in_time(kind: str) -> None:
+    with served(ConnectionLimits(read_s=0.5)) as server, ExitStack() as stack:
+        connection = deaf(stack, server, DEAF[kind])
+        deadline = time.monotonic() + PATIENCE_S
+        while not gone(connection):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_who_does_not_read_is_in_nobodys_way() -> None:
+    limits = ConnectionLimits(connections_max=8, read_s=600)
+    with served(limits) as server, ExitStack() as stack:
+        for _ in range(20):
+            deaf(stack, server, DEAF["large"])
+        for _ in range(20):
+            assert httpx.get(f"{server.url}/number", timeout=PATIENCE_S).json() == 1
+
+
+def test_who_reads_slowly_gets_all() -> None:
+    """Longer than a deadline, and never for as long without a byte."""
+    with served(ConnectionLimits(read_s=1.5)) as server, ExitStack() as stack:
+        slow = stack.enter_context(socket.socket())
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        slow.connect(("127.0.0.1", server.port))
+        slow.settimeout(PATIENCE_S)
+        slow.sendall(DEAF["large"].replace(b"Host", b"Connection: close\r\nHost"))
+        size = 0
+        while part := slow.recv(1 << 17):
+            size += len(part)
+            time.sleep(len(part) / LARGE * 4)
+    assert size > LARGE
+
+
+def test_half_of_a_request_behind_another_is_dropped_in_time() -> None:
+    whole = b"GET /number HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with served(ConnectionLimits(body_s=0.5)) as server, ExitStack() as stack:
+        (behind,) = opened(stack, server, 1, whole + BODY)
+        deadline = time.monotonic() + PATIENCE_S
+        while not gone(behind):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here")
+def test_half_handshakes_are_in_nobodys_way_and_dropped_in_time(tmp_path: Path) -> None:
+    tls = made_tls(tmp_path)
+    believed = ssl.create_default_context(cafile=tls.certificate)
+    limits = ConnectionLimits(connections_max=50, head_s=600)
+    with served(limits, tls) as server, ExitStack() as stack:
+        half = [c for text in (b"", b"\x16\x03\x01") for c in opened(stack, server, 100, text)]
+        assert until_ended(half, 150)
+        for _ in range(5):
+            told = httpx.get(f"{server.url}/number", verify=believed, timeout=PATIENCE_S)
+            assert told.json() == 1
+    with served(ConnectionLimits(head_s=0.3), tls) as server, ExitStack() as stack:
+        half = [c for text in (b"", b"\x16\x03\x01") for c in opened(stack, server, 20, text)]
+        assert until_ended(half, 40)

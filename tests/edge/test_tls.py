@@ -1,13 +1,13 @@
 """TLS on every kind of listener, with one certificate that was made for the test."""
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from tls_files import made_tls
 
 from millstream.client.http import HttpClient
-from millstream.core.errors import AwayError
+from millstream.core.errors import AwayError, UsageError
 from millstream.edge.dashboard.serving import DashboardServer
 from millstream.edge.http.rows_api import RowsServer
 from millstream.edge.http.serving import Listening, Server, Tls
@@ -20,15 +20,7 @@ pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no open
 
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
-    folder: Path = tmp_path_factory.mktemp("tls")
-    certificate, key = str(folder / "cert.pem"), str(folder / "key.pem")
-    words = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1"
-    subprocess.run(
-        ["openssl", *words.split(), "-addext", "subjectAltName=IP:127.0.0.1",
-         "-keyout", key, "-out", certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return Tls(certificate, key)
+    return made_tls(tmp_path_factory.mktemp("tls"))
 
 
 def test_listeners_speak_tls(tls: Tls, tmp_path: Path) -> None:
@@ -54,3 +46,10 @@ def test_listeners_speak_tls(tls: Tls, tmp_path: Path) -> None:
         for server in (served, rows, board):
             server.stop()
         manager.close()
+
+
+def test_files_that_are_no_certificate_are_told(tls: Tls, tmp_path: Path) -> None:
+    (tmp_path / "no.pem").write_text("no certificate")
+    for wrong in (Tls(str(tmp_path / "no.pem"), tls.key), Tls(tls.certificate, tls.certificate)):
+        with pytest.raises(UsageError, match="of no use"):
+            RowsServer(lambda _: None, token="secret", tls=wrong)

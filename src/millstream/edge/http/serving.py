@@ -8,6 +8,7 @@ moment it is made and answers from a thread, or in the caller's event loop.
 import asyncio
 import ipaddress
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -124,6 +125,20 @@ class Tls:
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
             raise UsageError("TLS needs a certificate and its key", hint="--certificate and --key")
+
+    def context(self) -> ssl.SSLContext | None:
+        """How lines are secured; None where they are not."""
+        if self.certificate is None:
+            return None
+        made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            made.load_cert_chain(self.certificate, self.key, lambda: "")  # who starts is not asked
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                "the certificate and its key are of no use", detail=f"{self.certificate}: {error}",
+                hint="PEM files that belong together, the key without a password",
+            ) from None  # fmt: skip
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,17 +365,18 @@ class Server:
         The user's keyring lists the address, and the one it is `known_as`, with the token.
         """
         tls, limits = tls or Tls(), limits or ConnectionLimits()
+        protocol = protocol_of(limits, tls.context())
         self._socket = bound_socket(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self._scheme = "https" if tls.certificate else "http"
         self._token = app.keys.secret if isinstance(app, Application) and app.keys else None
         self._known_as, self._listed = known_as, ExitStack()
         settings = uvicorn.Config(
-            app, log_level="warning", log_config=None, access_log=False, lifespan="off", ws="none",
-            http=protocol_of(limits), h11_max_incomplete_event_size=limits.head_bytes_max,
+            app, log_level="error", log_config=None, access_log=False, lifespan="off", ws="none",
+            http=protocol, h11_max_incomplete_event_size=limits.head_bytes_max,
             backlog=limits.taken_at_once(),
             server_header=False, date_header=False, proxy_headers=False,
-            ssl_certfile=tls.certificate, ssl_keyfile=tls.key, timeout_graceful_shutdown=patience_s,
+            timeout_graceful_shutdown=patience_s,
         )  # fmt: skip
         self._server = QueueingServer(settings)
         self._thread = threading.Thread(

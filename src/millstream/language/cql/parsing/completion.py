@@ -24,7 +24,9 @@ KEYWORDS = (
 WINDOW_WORDS = ("RANGE", "ROWS", "NOW", "UNBOUNDED", "SLIDE", "ALIGN START", "ALIGN END",
                 "SESSION", "CUMULATE", "OFFSET", "IN", "PARTITION BY", "SECONDS", "MINUTES",
                 "HOURS", "DAYS", "MONTHS", "MILLISECONDS")  # fmt: skip
-_WORD = re.compile(r"[\w.]*\Z")
+TEXT_MAX = 8_000  # characters before the cursor that are looked at
+NAME_MAX = 200
+_NO_WORD = re.compile(r"[^\w.]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,10 @@ def candidates(before: str, known: Known) -> tuple[str, list[str]]:
     >>> candidates("SELECT kind FROM sys.steps WHERE wai", known)
     ('wai', ['waited'])
     """
-    match = _WORD.search(before)
-    word = match[0] if match else ""
+    before = before[-TEXT_MAX:]  # an endless one would be searched again from each of its signs
+    word = _NO_WORD.split(before)[-1]
+    if len(word) > NAME_MAX:
+        return word, []
     statement = before.rsplit(";", 1)[-1]
     if statement.count("[") > statement.count("]"):
         return word, fitting(word, WINDOW_WORDS)
@@ -82,8 +86,7 @@ def _previous_word(statement: str, word: str) -> str:
         # a list after FROM goes on with streams
         clauses = re.findall(r"\b(FROM|WHERE|SELECT|GROUP|HAVING|ON)\b", rest, re.IGNORECASE)
         return "FROM" if clauses and clauses[-1].upper() == "FROM" else ""
-    found = re.search(r"(\w+)$", rest)
-    return found[1].upper() if found else ""
+    return re.split(r"\W", rest)[-1].upper()
 
 
 def _qualified(word: str, statement: str, known: Known) -> tuple[str, list[str]]:
