@@ -179,3 +179,9 @@ def test_folders_fit_on_one_screen() -> None:
         if path.name != "__init__.py":
             counts[path.parent] = counts.get(path.parent, 0) + 1
     assert {label(f): n for f, n in counts.items() if n > MOST_MODULES} == {}
+
+
+def test_every_module_of_tests_has_a_name_of_its_own() -> None:
+    """pytest imports them by name: of two with one name it collects one."""
+    names = [p.name for top in ("tests", "lab", "bench") for p in (ROOT / top).rglob("test_*.py")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []

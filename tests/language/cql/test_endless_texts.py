@@ -1,4 +1,4 @@
-"""Completion of texts that are no texts: who may read asks for it, where rows are processed too."""
+"""Completion of very long texts: any reader may ask for it, in the process that handles rows."""
 
 import pytest
 
