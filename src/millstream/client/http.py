@@ -62,7 +62,7 @@ def checked_url(text: str, option: str) -> str:
     except (httpx.InvalidURL, UnicodeError):
         good = False
     if not good:
-        raise UsageError(f"{text!r} is no address", hint=f"{option} http://HOST:PORT")
+        raise UsageError(f"{text!r} is not an address", hint=f"{option} http://HOST:PORT")
     return text.rstrip("/")
 
 
@@ -79,7 +79,7 @@ def away(url: str, error: Exception) -> AwayError:
     """Nobody answers there."""
     parts = urlsplit(url)
     detail = f"{type(error).__name__}: {error}"[:300]
-    return AwayError(f"nobody answers at {parts.scheme}://{parts.netloc}", detail=detail)
+    return AwayError(f"no server answers at {parts.scheme}://{parts.netloc}", detail=detail)
 
 
 def told_error(answer: httpx.Response, cql: str = "") -> MillstreamError:

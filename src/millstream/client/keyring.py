@@ -41,7 +41,7 @@ def folder() -> Path:
         except OSError:
             continue
         if not _own(place):
-            raise _unusable(place, "it belongs to somebody else")
+            raise _unusable(place, "it belongs to another user")
         if stat.S_IMODE(place.stat().st_mode) != OWNER_FOLDER:
             place.chmod(OWNER_FOLDER)
         return place

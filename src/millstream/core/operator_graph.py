@@ -71,7 +71,7 @@ class OperatorGraph(Generic[R]):
         self.plan_properties = plan_properties or {}
         self.by_id: Mapping[str, R] = {operator.id: operator for operator in self.operators}
         if len(self.by_id) != len(self.operators):
-            raise ValueError("an operator stands twice in a graph")
+            raise ValueError("an operator is twice in a graph")
         consumers: dict[str, list[str]] = {}
         makers: dict[str, list[str]] = {}
         for operator in self.operators:

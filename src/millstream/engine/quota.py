@@ -69,7 +69,7 @@ def review(engine: Engine, say: Callable[[str], None] = lambda text: None) -> No
             continue  # not its consumer's doing
         elif decided == "run" and query.state == "parked":
             engine.set_query_state(query.name, "running")
-            say(f"query {query.name} goes on")
+            say(f"query {query.name} continues")
         elif decided == "fail":
             reason = f"it was parked ({query.reason}) until its input grew too large to keep"
             give_up(engine, query, deliveries, reason)

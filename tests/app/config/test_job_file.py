@@ -509,5 +509,5 @@ def test_mistakes_of_the_toml_and_of_the_job_are_told_together(folder: Path) -> 
     told = [str(m.message).split(": ", 1)[1] for m in mistakes(folder, text)]
     assert told[0] == "other.tsv has no quotes"
     assert told[1] == "5 seconds has no quotes"
-    assert any("there is no file or folder other.tsv" in m for m in told)
+    assert any("no such file or folder: other.tsv" in m for m in told)
     assert any("unknown key cpl" in m for m in told)

@@ -172,7 +172,7 @@ class JobEdits:
             return {**changes.table(), "notes": notes}
 
     def _replaced(self, query: JobQuery, notes: list[str]) -> bool:
-        """Whether a query goes on with its new text; else it is registered anew, and why is
+        """Whether a query continues with its new text; else it is registered anew, and why is
         noted."""
         try:
             self._system.submit(Submission(query.name, query.cql, replace=True))
@@ -198,7 +198,7 @@ class JobEdits:
         """Queries that people registered and that read what has gone: they keep what it was."""
         gone = {*changes.dropped, *(q.name for _, q in changes.changed)}
         return [
-            f"query {reader} reads {name} as it was, and goes on with that"
+            f"query {reader} reads {name} as it was, and continues with that"
             for name in sorted(gone)
             for reader in self.dependants(name)
             if reader in self._registered

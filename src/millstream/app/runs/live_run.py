@@ -110,7 +110,7 @@ class LiveRun:
             raise UsageError(f"there is no query {name}")
         self.edits.pause(name, wanted)
         self.loop.wake()
-        self._shown.say(f"query {name} {'rests' if wanted else 'goes on'}")
+        self._shown.say(f"query {name} {'is paused' if wanted else 'continues'}")
         return {"query": name, "paused": wanted}
 
     # -- goals ----------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ class LocalSystem:
         """The rules of a table that hold now."""
         source = self._pushed(table)
         if not isinstance(source, RuleSource):
-            raise UsageError(f"stream {table} is no rule table", hint=TABLE_HINT)
+            raise UsageError(f"stream {table} is not a rule table", hint=TABLE_HINT)
         return list(source.present().values())
 
     def forget(self, stream: str) -> None:

@@ -103,7 +103,7 @@ class SourceRules:
         if refers(option, value):
             raise UsageError(
                 f"stream {stream}: option {option} refers to a secret of the processor",
-                detail="a client does not choose who is told it",
+                detail="a client may not choose where its value is sent",
                 hint=f"leave it out, {OWNER_HINT}",
             )
 
@@ -116,7 +116,7 @@ class SourceRules:
         if pattern and (spark or len(pattern) > 1):  # Spark's patterns also match hidden folders
             raise UsageError(
                 f"stream {stream}: {text} is a pattern that clients may not name here",
-                detail="a pattern stands for files of one folder, and not in a source of Spark's",
+                detail="a pattern matches files of one folder, and does not work in a Spark source",
                 hint='name the folder, with options = { pathGlobFilter = "*.csv" }' if spark
                 else "name one folder, or the files of one: /data/in/*.csv",
             )  # fmt: skip
@@ -132,7 +132,7 @@ class SourceRules:
         if any(part.startswith(".") for part in inside.parts):
             raise UsageError(
                 f"stream {stream}: {text} is hidden",
-                detail="files and folders whose names begin with a dot are not for clients",
+                detail="clients may not use files and folders whose names begin with a dot",
                 hint=f"give it another name, {OWNER_HINT}",
             )
         real = folder / inside

@@ -23,7 +23,7 @@ from millstream.decide.balance.scaling import Memory as Scaling
 from millstream.decide.place.patterns import DEFAULT_PATTERN
 
 NOBODY = ""
-OUTSIDE = "@"  # the owner of a stream that comes from beyond this manager's processors
+OUTSIDE = "@"  # the owner of a stream from outside this manager's cluster
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def objection(state: ManagerState, operators: Iterable[str], target: str) -> str
         # its owner there would have to keep it for the target, and is not ours to ask
         beyond = [s for s in record.inputs if s in state.outside]
         if beyond:
-            return f"operator {name} reads {beyond[0]}, which comes from beyond this manager"
+            return f"operator {name} reads {beyond[0]}, from outside this manager's cluster"
     return ""
 
 

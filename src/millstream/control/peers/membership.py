@@ -235,7 +235,7 @@ def _check_home(view: View, sender: str, cards: tuple[Card, ...], now_s: float) 
     """Two homes under one name would take each other's work for their own."""
     mine = next((card for card in cards if card.id == sender), None)
     if mine is None:
-        raise RefusedError("mistake", f"gossip of {sender} does not say who it is")
+        raise RefusedError("mistake", f"gossip of {sender} does not name its sender")
     known = view.others.get(sender)
     there = known is not None and view.state_of(sender, now_s) == "up"
     taken = there and known is not None and known.card.join.home != mine.join.home

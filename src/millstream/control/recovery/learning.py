@@ -56,7 +56,7 @@ def outdone(turn: Turn, processor: str, told: Refusal) -> None:
         turn.set(again_s=turn.now_s + lease_s / 2)
     elif told.epoch > EPOCH_MAX:
         turn.live(processor, retry_at_s=turn.now_s + lease_s)
-        _once(turn, f"processor {processor} tells an epoch beyond all bounds: {told.epoch}")
+        _once(turn, f"processor {processor} reports an impossible epoch: {told.epoch}")
     else:
         _take(turn, max(told.epoch, state.epoch) + 1, processor)
 
@@ -72,7 +72,7 @@ def _take(turn: Turn, epoch: int, processor: str) -> None:
     begin(turn)
     turn.decide(
         "notice",
-        f"this manager goes on with epoch {epoch}, and learns what processors have",
+        f"this manager continues with epoch {epoch}, and learns what processors have",
         f"{processor} has seen a later one: this manager's home was empty or older",
         about=("processor", processor),
     )
@@ -329,7 +329,7 @@ def _forget_the_dropped(turn: Turn) -> None:
             turn.remove("queries", query.name)
             turn.decide(
                 "notice", f"query {query.name} is forgotten",
-                "it was dropped while somebody who has it was away", about=("query", query.name),
+                "it was dropped while a processor with it was away", about=("query", query.name),
             )  # fmt: skip
 
 
@@ -368,4 +368,4 @@ def _forget_the_gone(turn: Turn) -> None:
 
 def _once(turn: Turn, sentence: str) -> None:
     if all(d.sentence != sentence for d in turn.state.decisions[-50:]):
-        turn.decide("failure", sentence, "its ledger was written by something that is no manager")
+        turn.decide("failure", sentence, "its ledger was not written by a manager")

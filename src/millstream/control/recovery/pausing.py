@@ -18,15 +18,15 @@ def pause(turn: Turn, name: str, *, wanted: bool) -> None:
         raise UsageError(f"there is no query {name}")
     if query.phase in ("failed", "refused", "dropping"):
         raise UsageError(
-            f"query {name} cannot {'rest' if wanted else 'go on'}: it is {query.phase}",
+            f"query {name} cannot {'pause' if wanted else 'continue'}: it is {query.phase}",
             detail=query.reason,
             hint="restart it, or drop it" if query.phase == "failed" else "",
         )
     if query.paused == wanted:
         return
     turn.query(name, pauses=query.pauses + 1)
-    turn.decide("notice", f"query {name} {'rests' if wanted else 'goes on'}",
-                "somebody asked for it", about=("query", name))  # fmt: skip
+    turn.decide("notice", f"query {name} {'is paused' if wanted else 'continues'}",
+                "a user requested it", about=("query", name))  # fmt: skip
 
 
 def paused_above(turn: Turn, query: Query, pauses: int) -> None:

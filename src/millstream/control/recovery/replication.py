@@ -83,7 +83,7 @@ def _configure(turn: Turn, known: Replication, others: int) -> None:
     )
     hurry(turn)
     if others:
-        at = ", ".join(followers) or "nobody"
+        at = ", ".join(followers) or "no processor"
         lack = f"; {others - len(followers)} more are wanted" if len(followers) < others else ""
         turn.decide(
             "notice", f"what {name} has is kept at {at} as well{lack}", about=("processor", name)
@@ -200,7 +200,7 @@ def degraded(state: ManagerState) -> Mapping[str, str]:
     for known in state.replications.values():
         live = state.live.get(known.id)
         if known.phase:
-            found[known.id] = f"it is lost and goes on at {known.heir or 'one of its followers'}"
+            found[known.id] = f"it is lost and continues at {known.heir or 'one of its followers'}"
         elif len(known.followers) < known.wanted:
             lack = known.wanted - len(known.followers)
             found[known.id] = f"{lack} more processors are wanted that keep what it has"

@@ -32,7 +32,7 @@ def begin(turn: Turn, name: str, *, told: bool = False) -> None:
     known = turn.state.replications[name]
     if known.phase == "adopting":
         raise UsageError(
-            f"processor {name} is about to go on at {known.heir}",
+            f"processor {name} is about to continue at {known.heir}",
             hint="wait until it has joined; if that one is lost as well, remove it first",
         )
     _forget_told(turn)
@@ -40,7 +40,7 @@ def begin(turn: Turn, name: str, *, told: bool = False) -> None:
     if known.phase:
         return
     turn.decide(
-        "failure", f"processor {name} is lost: those who keep a copy of its home are asked for it",
+        "failure", f"processor {name} is lost: the manager asks the holders of a copy of its home",
         about=("processor", name),
     )  # fmt: skip
 
@@ -104,7 +104,7 @@ def _adopt(turn: Turn, known: Replication, heir: str) -> None:
     hurry(turn)
     turn.put(replace(mine, epoch=mine.epoch + EPOCH_STEP))  # the lost one is refused from now on
     turn.decide(
-        "failure", f"processor {known.id} goes on at {heir}",
+        "failure", f"processor {known.id} continues at {heir}",
         "it has everything that the lost one has ever told anybody", about=("processor", known.id),
         subjects=(heir,),
     )  # fmt: skip

@@ -218,7 +218,7 @@ def _actions(app: Application, source: SnapshotSource, feed: Feed) -> None:
         body = await json_body(request, BODY_BYTES_MAX, too_large=400)
         action, name = _text(body, "action"), _text(body, "name")
         if action not in allowed:
-            raise UsageError(f"{action} is no action", hint=f"one of {', '.join(allowed)}")
+            raise UsageError(f"{action} is not an action", hint=f"one of {', '.join(allowed)}")
         done = await run_in_threadpool(source.act, action, name, str(body.get("to") or ""))
         await run_in_threadpool(feed.tick)
         return JSONResponse({"done": done})

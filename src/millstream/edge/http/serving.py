@@ -68,7 +68,8 @@ def address_of(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         raise UsageError(
-            f"{text!r} is no address to listen on", hint="a port, or host:port; port 0 takes any"
+            f"{text!r} is not an address to listen on",
+            hint="a port, or host:port; port 0 takes any",
         )
     return host.strip("[]") or "127.0.0.1", int(port)
 

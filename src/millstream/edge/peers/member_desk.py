@@ -89,7 +89,7 @@ class MemberDriver(ManagerDriver):
         def unless_outdone(state: ManagerState) -> T | None:
             if self.ready and state.superseded:
                 raise RefusedError(
-                    "led", "somebody else leads now", detail=state.superseded,
+                    "led", "another member leads now", detail=state.superseded,
                     hint="ask again in a moment; a manager, where there is one, knows what became",
                 )  # fmt: skip
             return look(state)
@@ -239,7 +239,7 @@ class MemberDesk:
             await self._end(lead)
             silent = [n for n, v in driver.state.live.items() if v.actual is None and n in members]
             raise RefusedError(
-                "busy", driver.state.superseded or "other members do not tell what they have",
+                "busy", driver.state.superseded or "other members do not report what they have",
                 detail=", ".join(silent), hint="try again in a moment",
             )  # fmt: skip
         driver.ready = True

@@ -158,7 +158,7 @@ class PeerMoves:
         urls = {name: self.book.url_of(name) for name in near - {self.processor.id}}
         unknown = [name for name, url in urls.items() if url is None]
         if unknown:
-            return f"where {min(unknown)} is, nobody has said"
+            return f"the address of {min(unknown)} is unknown"
         urls[self.processor.id] = self._url()
         with self._lock:
             if self._thread is not None and self._thread.is_alive():

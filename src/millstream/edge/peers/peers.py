@@ -41,7 +41,7 @@ class PeerDirectory:
         with self._lock:
             url = self._urls.get(place.processor) or place.url
         if not url:
-            raise AwayError(f"where processor {place.processor} is, nobody has said yet")
+            raise AwayError(f"the address of processor {place.processor} is not known yet")
         return url.rstrip("/")
 
     def __call__(self, place: Place) -> Peer:

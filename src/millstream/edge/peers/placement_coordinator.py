@@ -188,7 +188,7 @@ class PlacementCoordinator:
         with self._changed:
             url = self._urls.get(peer)
         if url is None:
-            raise StateError(f"where processor {peer} is, nobody has said")
+            raise StateError(f"the address of processor {peer} is unknown")
         envelope = Envelope(self._epoch, 0, peer, tuple(messages), self.name, "processor")
         return read_replies(envelope, self._http.post(url.rstrip("/") + PATH, envelope))
 
@@ -340,7 +340,7 @@ class PlacementCoordinator:
                     placement[operator] = peer
         missing = sorted({operator.id for operator in tree.operators} - placement.keys())
         if missing:
-            return Refusal("timeout", NO_PLACEMENT, f"nobody says that it has {missing[0]}")
+            return Refusal("timeout", NO_PLACEMENT, f"no processor reports {missing[0]}")
         kinds: dict[str, int] = {}
         for share in shares.values():
             for kind, number in share.sent.items():

@@ -36,7 +36,7 @@ class GainedColumns:
             self._known.add(lower)
             self._say(
                 f"stream {self._definition.name} has gained a column {found[lower]}, which is not "
-                f"declared: rows go on without it; hint: declare it in columns, in a new run"
+                f"declared: rows continue without it; hint: declare it in columns, in a new run"
             )
 
     def look_at_rows(self, rows: Rows) -> None:

@@ -48,7 +48,7 @@ class StoppedSources:
                 source = self._engine.sources.get(name)
                 if source is not None:
                     source.start()
-                self._say(f"stream {name} goes on")
+                self._say(f"stream {name} continues")
         if not self._engine.stopped:
             self.first = None
         self._wake()

@@ -37,7 +37,7 @@ class ReplicatedCluster(ManagedCluster):
     def peer(self, me: str, url: str) -> Processor:
         name = next((p.name for p in self.processors.values() if p.url == url), "")
         if name in self.cut_off:
-            raise AwayError(f"nobody answers at {url}")
+            raise AwayError(f"no server answers at {url}")
         return super().peer(me, url)
 
     def target(self, name: str) -> Any:

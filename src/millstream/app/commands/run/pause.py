@@ -62,17 +62,17 @@ def _done(
         told = pause_query(run, os.environ.get(TOKEN), query, wanted=wanted)
     else:
         told = _by_folder(Path(run), query, wanted=wanted)
-    line = f"{query} {'rests' if wanted else 'goes on'}"
+    line = f"{query} {'is paused' if wanted else 'continues'}"
     typer.echo(json.dumps(told) if json_output else line)
 
 
 def _by_folder(out: Path, query: str, *, wanted: bool) -> dict[str, Any]:
     home = out / STATE
     if not (home / "job.json").exists():
-        raise UsageError(f"{out} is no folder of a run", hint="the --out folder, or a URL")
+        raise UsageError(f"{out} is not a folder of a run", hint="the --out folder, or a URL")
     if not locked(home):
         raise StateError(
-            f"no run goes on in {out}",
+            f"no run is active in {out}",
             hint="start it, with the same command; or set paused in its job file",
         )
     answer = answered(home, {PAUSE if wanted else RESUME: query}, ANSWER_SECONDS_MAX)

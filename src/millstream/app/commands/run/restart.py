@@ -60,7 +60,7 @@ def restart(
             told = client.restart(query, wait_s=WAIT_S)
         line = f"{query} is {told['state']}"
     elif "://" in run:
-        told, line = _by_url(run, query), f"{query} goes on"
+        told, line = _by_url(run, query), f"{query} continues"
     else:
         told, line = _by_folder(Path(run), query)
     typer.echo(json.dumps(told) if json_output else line)
@@ -96,15 +96,15 @@ def _by_url(url: str, query: str) -> dict[str, Any]:
 def _by_folder(out: Path, query: str) -> tuple[dict[str, Any], str]:
     home = out / STATE
     if not (home / "job.json").exists():
-        raise UsageError(f"{out} is no folder of a run", hint="the --out folder, or a URL")
+        raise UsageError(f"{out} is not a folder of a run", hint="the --out folder, or a URL")
     if (home / "summary.json").exists():
         with RunFolder(out) as folder:
             folder.reopen(query)
-        told = "it goes on when the run is started again, with the same command"
+        told = "it continues when the run is started again with the same command"
         return {"restarted": query, "later": told}, f"{query}: {told}"
     if not locked(home):
-        raise StateError(f"no run goes on in {out}", hint="start it, with the same command")
+        raise StateError(f"no run is active in {out}", hint="start it, with the same command")
     answer = answered(home, {RESTART: query}, ANSWER_SECONDS_MAX)
     if answer is None:
         raise StateError(f"the run in {out} does not answer", hint="look whether it has ended")
-    return answer, f"{query} goes on"
+    return answer, f"{query} continues"

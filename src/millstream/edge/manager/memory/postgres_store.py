@@ -57,7 +57,7 @@ class PostgresStore:
             psycopg.conninfo.conninfo_to_dict(dsn)
         except psycopg.ProgrammingError as error:
             raise UsageError(
-                "--store is no address of PostgreSQL", detail=str(error).strip(),
+                "--store is not an address of PostgreSQL", detail=str(error).strip(),
                 hint="postgresql://USER@HOST/DATABASE; the password in PGPASSWORD or ~/.pgpass",
             ) from None  # fmt: skip
 
