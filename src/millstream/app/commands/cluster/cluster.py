@@ -32,7 +32,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 T = TypeVar("T")
 EMPTY_MAX = 20
 WEIGHT_MAX = 1e6
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done; do nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -76,7 +76,7 @@ def submit(
         float, typer.Option(help="How much it counts where others have to make room; 1 is usual.")
     ] = 1.0,
     replicas: Annotated[
-        int, typer.Option(min=1, max=3, help="Processors that have what it needs.")
+        int, typer.Option(min=1, max=3, help="Processors that keep a copy of what it needs.")
     ] = 1,
     dry_run: DryRun = False,
     wait: Annotated[float, typer.Option(help="Seconds to wait until it runs.")] = 120.0,
@@ -178,7 +178,7 @@ def drop(
 
 
 def status(manager: Manager = None, json_output: Json = False) -> None:
-    """Show processors, streams and what goes on."""
+    """Show processors, streams and what is under way."""
     told, alarms = _asked(manager, lambda c: (c.status(), c.alarms()))
     if json_output:
         _print(told | {"alarms": alarms})
@@ -278,7 +278,7 @@ def drain(
     manager: Manager = None,
     json_output: Json = False,
 ) -> None:
-    """Move all operators away from a processor, and where rows enter there; tells what stays."""
+    """Move all operators and entrances of streams away from a processor; names what stays."""
     patience = 0.0 if back else min(wait, 300.0)
     told = _asked(manager, lambda c: c.drain(processor, back=back, wait_s=patience))
     if json_output:

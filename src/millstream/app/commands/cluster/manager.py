@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def manager(
-    home: Annotated[Path, typer.Option(help="Folder of what it remembers; made if missing.")],
+    home: Annotated[Path, typer.Option(help="Folder of its state; made if missing.")],
     host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8360,
     advertise: Annotated[
@@ -93,7 +93,7 @@ def manager(
     ] = "",
     beat: Annotated[float, typer.Option(min=0.1, help="Seconds between reports.")] = 5.0,
     replicas: Annotated[
-        int, typer.Option(min=1, max=3, help="Processors that have what each of them has.")
+        int, typer.Option(min=1, max=3, help="Processors that keep a copy of each home.")
     ] = 1,
     lost_after: Annotated[
         float,

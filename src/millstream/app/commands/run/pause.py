@@ -37,14 +37,14 @@ def register(app: typer.Typer) -> None:
 def pause(
     query: Query, run: Run = None, manager: Manager = None, json_output: Json = False
 ) -> None:
-    """Let a query rest; what comes meanwhile is kept for it."""
+    """Pause a query; the rows that come meanwhile are kept for it."""
     _done(query, run, manager, wanted=True, json_output=json_output)
 
 
 def resume(
     query: Query, run: Run = None, manager: Manager = None, json_output: Json = False
 ) -> None:
-    """Let a paused query go on where it stood."""
+    """Continue a paused query where it stopped."""
     _done(query, run, manager, wanted=False, json_output=json_output)
 
 

@@ -45,7 +45,7 @@ def restart(
     ] = 300.0,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Let a failed query go on where it failed, or (--rolling) restart all processors."""
+    """Continue a failed query where it failed, or (--rolling) restart all processors."""
     if rolling:
         if query or run is not None:
             raise UsageError("--rolling concerns processors, not a query or a run")
