@@ -1,9 +1,9 @@
-"""The one HTTP client: how daemons and their users ask each other, and what the answers mean.
+"""The one HTTP client: how daemons and users send requests, and what the answers mean.
 
-Who does not answer is away (`AwayError`); an error that was told comes back as the error it would
-be here, with its detail and hint. Connections are kept, headers are few: a manager with nothing to
-do says next to nothing. A proxy of the environment is not for addresses that a user names. A client
-without a token looks each address up in the user's keyring.
+A server that does not answer is away (`AwayError`). An error in an answer is raised as the same
+error here, with its detail and hint. Connections are kept and headers are few, so an idle manager
+sends next to nothing. A proxy of the environment does not apply to addresses that a user names. A
+client without a token looks each address up in the user's keyring.
 """
 
 import ssl

@@ -1,7 +1,7 @@
 """The output folder of a run: whose it is, what job it belongs to, whether it is finished.
 
 `DIR/.millstream` holds the engine's home, a lock, the job's digest and, at the end, the summary.
-Decides whether a run may begin, goes on, or was finished before; never starts Spark.
+Decides whether a run may begin, continues, or was finished before; never starts Spark.
 """
 
 import hashlib

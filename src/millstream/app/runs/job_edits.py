@@ -1,9 +1,9 @@
-"""The queries of a run while it goes on: those of its job file, and those that people register.
+"""The queries of an active run: those of its job file, and those that people register.
 
-Declares them when a run begins or goes on, attaches files to their results, and carries out what an
-edited job file or a dashboard wants changed. All that was changed is recorded in the run's folder,
-so that it holds after a restart. Results of a query that is dropped or changed are put aside, never
-removed.
+Declares them when a run begins or continues, attaches files to their results, and carries out what
+an edited job file or a dashboard wants changed. All that was changed is recorded in the run's
+folder, so that it holds after a restart. Results of a query that is dropped or changed are put
+aside, never removed.
 """
 
 import threading

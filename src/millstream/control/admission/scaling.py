@@ -1,9 +1,9 @@
-"""Processors that come and go by themselves: how many there should be, and who may end.
+"""Processors that come and go by themselves: how many there should be, and which may end.
 
-`decide/balance/scaling` wishes; here is what it sees, and how a wish goes on. Who is to leave is
-drained as if somebody had asked for it, and may end when nobody has or needs anything there. The
-manager starts and ends no process: whoever does asks how many are wanted (`GET /scaling`), be it
-`millstream up` or an orchestrator, and forgets the one that has ended.
+`decide/balance/scaling` decides; this module gives it its facts and carries the decision out. A
+processor that is to leave is drained as by a user's request, and may end when nothing is left or
+needed there. The manager starts and ends no process: `millstream up` or an orchestrator asks how
+many are wanted (`GET /scaling`), and forgets the one that has ended.
 """
 
 from dataclasses import dataclass, replace

@@ -1,9 +1,9 @@
 """What a client may name as the source of a stream: folders, formats and options, by allow-lists.
 
-For those who may submit but do not own the processor. A path counts where it ends up, links and
-`..` followed, and never below a hidden folder or in a home, which holds the rows of everybody and
-options of sources. So does each file that a folder or a pattern stands for. Looks at nothing but
-where a path leads: what lies beyond the folders is not even said to exist.
+For clients that may submit but do not own the processor. A path is resolved first, links and `..`
+included. It may not lead below a hidden folder or into a home, which holds all rows and options of
+sources. The same holds for each file of a folder or pattern. Checks only where a path leads:
+messages do not even reveal whether something outside the folders exists.
 """
 
 import os

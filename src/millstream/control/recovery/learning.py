@@ -1,10 +1,10 @@
 """A manager that remembers less than its processors: it takes an epoch above theirs, and learns.
 
 Its home was empty, or older than what has happened since. Processors refuse it as `stale` and say
-what they have seen. If another manager has spoken to them lately, that one leads and this one only
-looks on; else it goes on under a higher epoch and a new lineage, so that everybody tells it what
-lies there: streams, queries, who owns what. While it learns nothing is changed anywhere. What the
-processors have is right: what they run is taken up, what none of them has is forgotten.
+what they have seen. If they have heard another manager lately, that one leads and this one only
+watches. Otherwise it continues under a higher epoch and a new lineage, so that every processor
+reports what it has: streams, queries, owners. While it learns it changes nothing. The processors
+are right: the manager takes up what they run and forgets what none of them has.
 """
 
 from collections.abc import Sequence

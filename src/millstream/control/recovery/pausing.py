@@ -1,8 +1,9 @@
-"""Queries that rest because somebody wants it so, and go on where they stood.
+"""Queries that a user pauses, and that continue where they stopped.
 
-What is wanted is a count in the query's record: odd, it rests. Every processor with a part of it is
-told the count with the query's text, notes the highest it has heard, and tells it back, so that
-messages may be lost, come twice or late, and a move or a manager without memory changes nothing.
+The request is a count in the query's record: if it is odd, the query is paused. Every processor
+with a part of it gets the count with the query's text, notes the highest it has received, and
+reports it back. So messages may be lost, come twice or late, and a move or a manager without memory
+changes nothing.
 """
 
 from millstream.control.manager.state import Query

@@ -1,10 +1,10 @@
-"""A processor is lost, and whoever has a copy of its home goes on in its place, under its name.
+"""A processor is lost, and a holder of a copy of its home continues in its place, under its name.
 
-First its followers are fenced: from then on they acknowledge nothing to it, so that it can tell
-nobody anything more, should it still be there. Everything it has ever told lies at every follower
-of the latest configuration under which one of them was complete; of these the one that is furthest
-adopts the home, and runs it under an epoch that the lost one never had. For everybody else it has
-been started again at another address. Where it is heard again before that, it goes on itself.
+First its followers are fenced: from then on they acknowledge nothing to it, so that it can send
+nothing more, should it still run. Everything that it has ever sent is at every follower of the
+latest configuration under which one of them was complete. Of these the one with the newest copy
+adopts the home, and runs it under an epoch that the lost one never had. For all others the
+processor has restarted at another address. If it answers before that, it continues itself.
 """
 
 from dataclasses import replace

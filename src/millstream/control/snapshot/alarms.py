@@ -1,8 +1,8 @@
 """What is an alarm: one function, for a run, a session, a processor, a cluster and those above it.
 
-`judged` takes a snapshot as it was measured and gives it with its alarms, with queries that do not
-advance marked as stalled, and with who holds each query up. Whoever makes snapshots calls it last.
-Pure, except for `AlarmBook`, which remembers since when an alarm stands.
+`judged` takes a snapshot as it was measured and returns it with its alarms, with queries that do
+not advance marked as stalled, and with the culprit that holds each query up. Every maker of
+snapshots calls it last. Pure, except for `AlarmBook`, which remembers since when an alarm stands.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

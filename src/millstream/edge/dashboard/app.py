@@ -20,9 +20,10 @@
     GET    /live  /ready             for whoever watches processes
     GET    /metrics                  for Prometheus
 
-The browser is told to load nothing from elsewhere. Requests that change something must carry a
-header that a foreign page cannot send; one that names a host which is not this one is refused, so
-that no foreign name can be pointed at a local port. A browser is let in by a link that opens once.
+A policy header keeps the browser from loading anything from elsewhere. Requests that change
+something must carry a header that a foreign page cannot send; one that names a host which is not
+this one is refused, so that no foreign name can be pointed at a local port. A link that opens once
+lets a browser in.
 """
 
 import base64

@@ -1,11 +1,12 @@
 """How many connections a server holds, and for how long without a whole request.
 
-Who opens a connection and says nothing, or half of a request, takes a descriptor and no more: it is
-let go after a while, and at once when there are too many, the one that kept us waiting longest
-first; so is who asks and does not read the answer, and who has not ended the handshake of TLS. One
-whose request is being answered is never let go otherwise, so that an honest request is answered
-however many others hold the line. Who has just come is let go when it had time to speak: many come
-at once, and what they have sent is read after all of them were taken.
+A client that opens a connection and sends nothing, or half of a request, takes only a descriptor.
+The server closes such a connection after a while, and at once when there are too many, first the
+one that has kept it waiting longest. The same holds for a client that does not read its answer, and
+for one that has not finished the TLS handshake. The server never closes a connection whose request
+it is answering for any other reason, so it answers an honest request however many others hold
+connections. It closes a new connection only after the client had time to send: many may come at
+once, and their requests are read after all of them were accepted.
 """
 
 import asyncio

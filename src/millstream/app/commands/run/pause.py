@@ -1,7 +1,7 @@
-"""`millstream pause` and `millstream resume`: a query rests, and goes on where it stood.
+"""`millstream pause` and `millstream resume`: pauses a query, and continues it where it stopped.
 
-Of a run that goes on, or of a cluster. What comes meanwhile is kept for it: nothing is lost, and
-nothing comes twice. Exit codes: 0 done; 1 nobody answers; 2 a mistake.
+For an active run or a cluster. The rows that come meanwhile are kept for it: nothing is lost, and
+nothing comes twice. Exit codes: 0 done; 1 no answer; 2 a mistake.
 """
 
 import json

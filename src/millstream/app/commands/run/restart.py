@@ -1,8 +1,8 @@
-"""`millstream restart`: lets a query that has failed go on where it failed.
+"""`millstream restart`: continues a failed query where it failed.
 
-In a run that goes on, in one that has come to its end, or on a cluster. With `--rolling`, all
-processors of a cluster begin again one after the other. Exit codes: 0 it goes on, or will; 1 nobody
-answers, or a processor was in trouble; 2 a mistake, or a query that cannot go on.
+In an active run, in a run that has ended, or on a cluster. With `--rolling`, all processors of a
+cluster restart one after the other. Exit codes: 0 it continues, or will; 1 no answer, or a
+processor was in trouble; 2 a mistake, or a query that cannot continue.
 """
 
 import json
