@@ -1,11 +1,11 @@
 """Any member of a cluster without a manager answers for the whole of it, as a manager would.
 
-Who only asks gets what this member learns by asking all others at that moment. Who wants something
-changed makes this member lead: it engages all members that are there, in the order of their names,
-so that no move is under way and nobody else leads; it learns what they have; it is a manager for as
-long as the wish takes (`control/peers/leading.py`), with an epoch that fences off whoever led
-before; it lets everybody go. Records of queries are with another member before anybody is answered.
-Decides nothing itself.
+For a question this member asks all others at that moment. For a change this member leads: it
+engages all present members, in the order of their names, so that no move is under way and no other
+member leads; it learns what they have; it is a manager until the change is done
+(`control/peers/leading.py`), with an epoch that fences off earlier leaders; then it releases all
+members. A second member has the record of a query before the client gets an answer. Decides nothing
+itself.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
 """A processor's part in placing a tree together with others (seed 003, section 4), over HTTP.
 
 Carries the messages of `control/coordinators/driver` between processors: those to one processor
-travel together, each processor is told in turn and all of them at once, and what cannot be
-delivered after a few tries makes the receiver count as down, which the tree's proxy hears. The
+travel together, in order for each processor and to all of them in parallel. If a message cannot be
+delivered after a few tries, its receiver counts as down, and the tree's proxy hears of it. The
 proxy waits for the outcome, and until nothing is under way any more (as many messages taken up as
-sent, twice in a row), and asks everybody what it hosts. A tree that a manager asks for is let go
+sent, twice in a row), and asks all processors what they host. A tree for a manager is released
 then: carrying a placement out is the manager's business. One that stands (`stand`) stays with its
 zones, coordinators and hosts, and is mapped again when one of them is gone
 (`edge/peers/standing_placement.py`). Decides nothing itself.

@@ -1,7 +1,7 @@
-"""Columns that a source has gained since it was opened: rows go on without them, and it is said.
+"""Columns that a source has gained since it was opened: rows continue without them, with a notice.
 
 What the first rows have beside the declared columns was left out on purpose. A name that comes
-later is news: it is told once, with the line that would take it in.
+later is news: one notice names it, with the line that would include it.
 """
 
 import json

@@ -1,7 +1,7 @@
 """A Delta table's versions, read without a JVM.
 
-Files that a version has are known from the log; a file never changes. Versions whose log was
-cleaned up, and files that were vacuumed, are told as gone.
+Files that a version has are known from the log; a file never changes. It reports versions whose log
+was cleaned up, and files that were vacuumed, as gone.
 """
 
 import time
