@@ -37,14 +37,14 @@ JSON = {"content-type": "application/json"}
 ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 # httpx counts an address that it cannot read as no error of HTTP, and one that is closed as none.
 _AWAY = (httpx.HTTPError, httpx.InvalidURL, OSError, RuntimeError)
-UNHEARD = (httpx.ConnectError, httpx.ConnectTimeout)  # what was asked has reached nobody
+UNHEARD = (httpx.ConnectError, httpx.ConnectTimeout)  # the request has reached no server
 Response = httpx.Response
 Body = Any  # a record, plain values, JSON text as bytes, a table of Arrow, or as it came
 
 
 @dataclass(frozen=True, slots=True)
 class Verbatim:
-    """A body as somebody else has sent it, to be passed on."""
+    """A body from another sender, to be passed on."""
 
     content: bytes
     kind: str  # its content type
@@ -67,7 +67,7 @@ def checked_url(text: str, option: str) -> str:
 
 
 def checked_urls(text: str, option: str) -> str:
-    """One address or several, of those who stand by for each other.
+    """One address or several, of servers that stand by for each other.
 
     >>> checked_urls("http://a:1/, http://b:1", "--manager")
     'http://a:1,http://b:1'
@@ -76,7 +76,7 @@ def checked_urls(text: str, option: str) -> str:
 
 
 def away(url: str, error: Exception) -> AwayError:
-    """Nobody answers there."""
+    """No server answers there."""
     parts = urlsplit(url)
     detail = f"{type(error).__name__}: {error}"[:300]
     return AwayError(f"no server answers at {parts.scheme}://{parts.netloc}", detail=detail)

@@ -28,7 +28,7 @@ def possible(state: ManagerState, name: str) -> bool:
 
 
 def begin(turn: Turn, name: str, *, told: bool = False) -> None:
-    """Somebody has `told` that it is lost, or it was silent for too long."""
+    """A user has declared it lost (`told`), or it was silent for too long."""
     known = turn.state.replications[name]
     if known.phase == "adopting":
         raise UsageError(
@@ -46,7 +46,7 @@ def begin(turn: Turn, name: str, *, told: bool = False) -> None:
 
 
 def advance(turn: Turn) -> list[str]:
-    """Goes on with what is lost; gives those whose copies are gone as well."""
+    """Continues lost processors; returns those whose copies are gone too."""
     settings = turn.state.settings
     gone: list[str] = []
     for name, known in list(turn.state.replications.items()):
@@ -64,16 +64,16 @@ def advance(turn: Turn) -> list[str]:
             _forget_told(turn)
             turn.put(replace(known, phase="fencing", heir=""))
         elif known.phase == "fencing" and not _choose(turn, known) and known.told:
-            gone.append(name)  # nobody else has it: its own home, if it comes back, or nothing
+            gone.append(name)  # no other has it: its own home, if it comes back, or nothing
     return gone
 
 
 def _choose(turn: Turn, known: Replication) -> bool:
-    """Says who goes on, once that is known; False where nobody can."""
+    """Says which follower continues, once that is known; False if none can."""
     for number, followers in configurations(known):
         there = [f for f in followers if f in turn.state.processors]
         if followers and not there:
-            return False  # everybody who had it is lost as well
+            return False  # every holder of a copy is lost too
         told = {f: kept(turn.state, f, known.id) for f in there}
         fenced = {f: k for f, k in told.items() if k is not None and k.state == "fenced"}
         whole = {f: k for f, k in fenced.items() if k.complete >= number}
@@ -82,7 +82,7 @@ def _choose(turn: Turn, known: Replication) -> bool:
             return True
         none = [f for f in there if f not in fenced and _has_none(turn.state, f, known.id)]
         if followers and not fenced and not none:
-            return True  # nobody has answered yet: one of them may have everything
+            return True  # none has answered yet: one of them may have everything
     return False
 
 
@@ -111,7 +111,7 @@ def _adopt(turn: Turn, known: Replication, heir: str) -> None:
 
 
 def _back(turn: Turn, known: Replication) -> None:
-    """It was heard before somebody took its place."""
+    """It answered before a follower took its place."""
     _forget_told(turn)
     former = ((known.number, known.followers), *known.former)
     turn.put(replace(known, phase="", heir="", told=False, number=known.number + 1, former=former))

@@ -58,7 +58,7 @@ class Waiting(Protocol):
 
 
 class Crowd:
-    """All who hold a line to one server, and those among them that keep us waiting."""
+    """All connections of one server, and those that keep it waiting."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits, self.count = limits, 0
@@ -79,7 +79,7 @@ class Crowd:
         self.count -= 1
 
     def _trim(self) -> None:
-        """Lets go of as many as there are too many, those first who kept us waiting longest."""
+        """Closes as many as there are too many, first those that kept it waiting longest."""
         self._trimming = False
         for one in list(self.waiting)[: max(0, self.count - self._most)]:
             one.let_go()
@@ -190,13 +190,13 @@ class Connection(H11Protocol):
         self._wait_no_more()
         self.crowd.waiting.pop(self, None)
         line = self.transport.get_extra_info("socket")
-        with suppress(OSError):  # what nobody reads lies in the kernel no longer
+        with suppress(OSError):  # unread bytes do not stay in the kernel
             line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
         self.transport.abort()
 
 
 class TlsConnection(asyncio.Protocol):
-    """One before it is one: who holds a line and does not end the handshake of TLS counts too."""
+    """A connection before its TLS handshake has ended; it counts too."""
 
     crowd: Crowd
     tls: ssl.SSLContext
@@ -213,11 +213,11 @@ class TlsConnection(asyncio.Protocol):
         self._others.add(self)  # type: ignore[arg-type]
         self.crowd.waiting[self] = None
         self.crowd.add(self, self._loop)
-        self._shaking = self._loop.create_task(self._shake())  # kept: nobody else holds it
+        self._shaking = self._loop.create_task(self._shake())  # kept: nothing else refers to it
 
     async def _shake(self) -> None:
         secure: asyncio.Transport | None = None
-        with suppress(OSError):  # a handshake that fails, takes too long or is let go
+        with suppress(OSError):  # a handshake that fails, takes too long or is cut off
             secure = await self._loop.start_tls(
                 self._transport, self, self.tls, server_side=True,
                 ssl_handshake_timeout=self.crowd.limits.head_s,
