@@ -32,7 +32,7 @@ def test_every_kind_can_be_opened() -> None:
         ({"table": ""}, ("table",), "table is a text"),
         ({"dsn": 5}, ("dsn",), "dsn is a text"),
         ({"key": "a"}, ("key",), "key is a list of columns"),
-        ({"key": ["a", "a"]}, ("key",), "a column stands twice in key"),
+        ({"key": ["a", "a"]}, ("key",), "a column is twice in key"),
         ({"keys": ["a"]}, ("keys",), "unknown key keys; did you mean key?"),
         ({"password": "hunter2"}, ("password",), "a password is written in plain text"),
         ({"dsn": "postgresql://me:hunter2@h/db"}, ("dsn",), "a password is written in plain text"),

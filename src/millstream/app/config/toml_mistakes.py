@@ -103,7 +103,7 @@ def _told(line: str, error: tomllib.TOMLDecodeError) -> tuple[tuple[str, str], s
 def _other_spelling(
     line: str, key: str, value: str, error: str
 ) -> tuple[tuple[str, str], str | None] | None:
-    """What is spelt as other languages spell it, or stands here again."""
+    """What is spelt as other languages spell it, or is defined here again."""
     if "\\" in error and PATH_TEXT.search(line):
         mended = PATH_TEXT.sub(lambda text: f"'{text[1]}'", line)
         message = "a backslash between double quotes has a meaning of its own"
@@ -122,7 +122,7 @@ def _other_spelling(
         return (f"{name} is given twice", "keep one of them"), ""
     if error.startswith("Cannot declare") and (found := TWICE.match(line)):
         mended = f"{found[1]}_2{found[2]}"
-        message = f"{found[1].strip()}{found[2]} stands here again"
+        message = f"{found[1].strip()}{found[2]} is defined here again"
         return (message, f"another name, as {mended.strip()}, or one of them"), mended
     if line.lstrip().startswith("{"):
         return ("the file looks like JSON; a job file is TOML", WHAT_TOML_IS), None

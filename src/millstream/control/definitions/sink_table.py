@@ -121,7 +121,7 @@ def _of_key(key: object) -> list[Mistake]:
     if not isinstance(key, list | tuple) or not all(isinstance(k, str) and k for k in key):
         return [Mistake(("key",), "key is a list of columns", KEY_HINT)]
     if len(set(key)) < len(key):
-        return [Mistake(("key",), "a column stands twice in key", KEY_HINT)]
+        return [Mistake(("key",), "a column is twice in key", KEY_HINT)]
     return []
 
 
