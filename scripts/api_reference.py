@@ -21,9 +21,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "API.md"
 HEAD = """\
 # Python API
 
-*Made from the docstrings by `scripts/api_reference.py`; change those, not this page.*
+*`scripts/api_reference.py` makes this page from the docstrings; change those, not this page.*
 
-Whoever writes Python needs `millstream.Session` and what `session.query(...)` gives. Errors are
+Python programs use `millstream.Session` and the query that `session.query(...)` returns. Errors are
 `millstream.MillstreamError`: a message, a detail and a hint.
 """
 

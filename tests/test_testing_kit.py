@@ -51,7 +51,7 @@ def test_event_time_is_the_tests(case: QueryTest) -> None:
         (lambda t: t.rows("nope", (0,)), "the test has no stream nope"),
         (lambda t: t.rows("requests", (0, "a")), "a row of stream requests has 2 values"),
         (lambda t: t.rows("requests", (0, "a", "x")), "a row of stream requests is malformed"),
-        (lambda t: t.rows("requests", ("soon", "a", 1)), "'soon' is no time"),
+        (lambda t: t.rows("requests", ("soon", "a", 1)), "'soon' is not a time"),
         (lambda t: t.query("SELECT host FROM requests").expect((1, 2)), "expected row has 2 val"),
         (lambda t: t.query("SELECT host FROM requests").expect({"x": 1}), "has no column x"),
     ],

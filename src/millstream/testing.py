@@ -177,7 +177,7 @@ def _moment(value: Any) -> datetime:
         return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(
-            f"{value!r} is no time", hint="give seconds from 1970 on, such as 90, or a datetime"
+            f"{value!r} is not a time", hint="give seconds from 1970 on, such as 90, or a datetime"
         )
     return EPOCH + timedelta(seconds=value)
 

@@ -116,7 +116,7 @@ def test_a_query_that_failed_ends_with_what_it_gave_before() -> None:
 def test_a_query_that_somebody_else_dropped_is_told() -> None:
     system, manager = system_of(sums=False)
     manager.names = ()
-    with pytest.raises(StateError, match="dropped by somebody else"):
+    with pytest.raises(StateError, match="dropped by another client"):
         system.look()
 
 

@@ -86,7 +86,7 @@ def lost(request: httpx.Request) -> httpx.Response:
 
 def test_who_does_not_answer_is_away() -> None:
     for ask in both(lost):
-        with pytest.raises(AwayError, match="nobody answers at http://p1:1\nReadTimeout: lost"):
+        with pytest.raises(AwayError, match="no server answers at http://p1:1\nReadTimeout: lost"):
             ask()
     client = HttpClient()
     with pytest.raises(AwayError):
@@ -140,5 +140,5 @@ def test_a_long_answer_comes_in_pieces_and_its_error_whole() -> None:
 def test_addresses_are_checked() -> None:
     assert checked_url("http://127.0.0.1:8360/", "--manager") == "http://127.0.0.1:8360"
     for text in ("host:80", "ftp://h", "http://", "http://host:80a", ""):
-        with pytest.raises(UsageError, match="is no address"):
+        with pytest.raises(UsageError, match="is not an address"):
             checked_url(text, "--manager")

@@ -292,7 +292,7 @@ def test_zones_cut_the_tree_and_know_the_places_above() -> None:
     (whole,) = zones(star_tree(), levels=2)
     assert [operator.id for operator in whole.operators] == ["lower", "upper"]
     assert whole.boundary == ("a", "b", "c")
-    with pytest.raises(UsageError, match="no tree"):
+    with pytest.raises(UsageError, match="not a tree"):
         replace(star_tree(), root="lower")
 
 

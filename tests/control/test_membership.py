@@ -124,15 +124,15 @@ def test_another_version_another_home_and_nonsense_are_refused_and_change_nothin
     other = card("b", 9, join=Join("b", "http://elsewhere", 1, home="another"))
     with pytest.raises(RefusedError, match="another member is called b"):
         step(mine, Heard("b", gossip(other)), 2.0)
-    with pytest.raises(RefusedError, match="does not say who it is"):
+    with pytest.raises(RefusedError, match="does not name its sender"):
         step(mine, Heard("d", gossip(card("b", 6))), 2.0)
     huge = card("e", 1 << 55)
     assert step(mine, Heard("b", gossip(card("b", 5), huge)), 1.0)[0].others.keys() == {"b"}
     answered, _ = step(mine, Answered("http://x", Rumours(VERSION + 1, (card("x"),))), 1.0)
     assert answered.others == mine.others
     assert "version 2" in answered.refused["http://x"]
-    noted, _ = step(mine, Refused("http://y", "what answers there is no processor"), 1.0)
-    assert noted.refused == {"http://y": "what answers there is no processor"}
+    noted, _ = step(mine, Refused("http://y", "the server there is not a processor"), 1.0)
+    assert noted.refused == {"http://y": "the server there is not a processor"}
     # once it has been silent for long, another home may have the name
     late, _ = step(mine, Heard("b", gossip(other)), 60.0)
     assert late.others["b"].card == other

@@ -50,7 +50,9 @@ def test_a_member_shows_the_cluster(tmp_path: Path) -> None:
 def test_one_that_is_no_member_says_so(tmp_path: Path) -> None:
     server = server_of(tmp_path, None)
     with (
-        pytest.raises(UsageError, match="no member has no dashboard"),
+        pytest.raises(
+            UsageError, match="only a member of a cluster without a manager has a dashboard"
+        ),
         member_dashboard(server, Address(port=0)),
     ):
         pass

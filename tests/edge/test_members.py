@@ -304,7 +304,7 @@ def test_an_address_that_is_no_member_is_told_once(tmp_path: Path) -> None:
         cluster.ports |= {"m": int(leader.url.rpartition(":")[2]), "nobody": 1}
         cluster.start("p1", ("m", "nobody"))
         log = tmp_path / "p1" / "output.log"
-        cluster.until(lambda: "what answers there is no processor" in log.read_text())
-        cluster.until(lambda: "nobody answers at http://127.0.0.1:1" in log.read_text())
+        cluster.until(lambda: "the server there is not a processor" in log.read_text())
+        cluster.until(lambda: "no server answers at http://127.0.0.1:1" in log.read_text())
         cluster.until(lambda: cluster.up("p1") == ["p1"])
         assert log.read_text().count("no processor") == 1

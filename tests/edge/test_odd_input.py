@@ -107,7 +107,7 @@ def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proce
 def test_an_address_that_is_none_is_refused(processor: ProcessorServer) -> None:
     answer = httpx.post(f"{processor.url}/balance/peers", json={"peers": ["http://host:80a"]})
     assert answer.status_code == 400
-    assert "is no address" in answer.json()["error"]["message"]
+    assert "is not an address" in answer.json()["error"]["message"]
 
 
 def test_balancing_outlives_an_address_that_is_none(processor: ProcessorServer) -> None:

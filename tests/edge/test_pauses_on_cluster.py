@@ -20,7 +20,7 @@ from plain_plane import PlainPlane
 
 cluster = plain_cluster
 ROWS = [(10 * n, n % 7) for n in range(60)]
-PAUSED = "paused: somebody asked for it"
+PAUSED = "paused: a user requested it"
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +152,7 @@ def test_commands_and_what_is_refused(cluster: Cluster) -> None:
     health = client.get(f"{client.url}/health")
     assert health["status"] == "warning"
     told = [d["sentence"] for d in client.decisions()]
-    assert "query q1 rests" in told
-    assert "query q1 goes on" in told
+    assert "query q1 is paused" in told
+    assert "query q1 continues" in told
     client.drop("q1", wait_s=30)
     assert client.submit("q1", "1", from_beginning=True)["state"] == "running", "a new life"

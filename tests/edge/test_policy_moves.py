@@ -104,7 +104,7 @@ def test_a_processor_that_has_nothing_is_emptied_and_ended(cluster: Led) -> None
     client = cluster.manager.client
     server = cluster.open("p0")
     assert client.halt("p0", restart=True)["told"] == "restart"
-    sentence = "processor p0 is told to forget all and to begin anew"
+    sentence = "processor p0 will forget everything and begin anew"
     assert sentence in [d["sentence"] for d in client.decisions()]
     client.halt("p0")
     wait(server.stopping.is_set)

@@ -170,7 +170,7 @@ def test_refusals_and_absence_are_told_apart(pair: Pair) -> None:
     for question in (lambda: nobody.ready("m"), lambda: list(nobody.fetch(STREAM, 1, 1))):
         with pytest.raises(AwayError):
             question()
-    with pytest.raises(AwayError, match="nobody has said"):
+    with pytest.raises(AwayError, match="is not known yet"):
         peers(Place("p9"))
     peers.learn("p9", pair.servers[0].url)
     assert peers(Place("p9")).expect(STREAM, "x") == (1, 1)

@@ -129,7 +129,7 @@ def test_of_many_at_once_one_leads(dsn: str) -> None:
 def test_trouble_is_told_in_words(dsn: str, server: Server, tmp_path: Path) -> None:
     with pytest.raises(AwayError, match="store does not answer"):
         PostgresStore(f"host={tmp_path} dbname=x", "a").take()
-    with pytest.raises(UsageError, match="no address"):
+    with pytest.raises(UsageError, match="not an address"):
         PostgresStore("mysql://somewhere", "a")
     store = leading(dsn)
     before = store.load(Settings())

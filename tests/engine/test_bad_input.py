@@ -335,7 +335,7 @@ def test_mistakes_in_a_declaration_are_told_at_once(engine: Engine, tmp_path: Pa
     pq.write_table(pa.table({"at": [1], "nam": ["x"], "n": [1]}), tmp_path / "b.parquet")
     path = tmp_path / "a.csv"
     wrong = [
-        (stream("missing", path=tmp_path / "none.csv"), "no file or folder"),
+        (stream("missing", path=tmp_path / "none.csv"), "no such file or folder"),
         (stream("order", path=path, options={"header": True}), "in another order: n, at, name"),
         (stream("hidden", path=tmp_path / "_hidden.csv"), "hidden file"),
         (stream("odd", path=tmp_path / "odd.dat"), "no format"),
@@ -393,7 +393,7 @@ def test_a_file_that_is_gone_or_has_changed(engine: Engine, spark: Any, tmp_path
     with pytest.raises(UsageError, match="cannot be read"):
         again.add_stream(stream("b", path=tmp_path / "b.csv"))
     (tmp_path / "b.csv").rmdir()
-    with pytest.raises(MillstreamError, match="no file or folder"):
+    with pytest.raises(MillstreamError, match="no such file or folder"):
         again.add_stream(stream("b", path=tmp_path / "b.csv"))
     again.close()
 

@@ -110,7 +110,7 @@ def test_a_reader_that_does_not_come_back_stops_its_query_alone(
     loop.start()
     try:
         within(lambda: len(good) == 40 and _states(engine) == PARKED)
-        assert "it has not come back for 0.2 s" in engine.queries["hung"].reason
+        assert "it has not returned for 0.2 s" in engine.queries["hung"].reason
         enough.set()
         within(lambda: len(stuck) == 80)
         assert sorted(stuck) == sorted([n + 2 for n in range(40)] + [n + 3 for n in range(40)])

@@ -289,7 +289,7 @@ def test_a_query_whose_results_nobody_takes_is_parked_and_goes_on_without_a_gap(
     while lazy.advance():
         pass
     review(again, notices.append)
-    assert notices[1:] == ["query lazy goes on"]
+    assert notices[1:] == ["query lazy continues"]
     settle(again)
     lazy.advance()
     rows = file_rows(tmp_path / "lazy")

@@ -145,8 +145,8 @@ def test_lengths_of_patterns() -> None:
     [
         ("A*", "matches no row at all"),
         ("(A?)+ B", "may have no rows is repeated"),
-        ("A{3,2}", "no count of rows"),
-        ("A{0}", "no count of rows"),
+        ("A{3,2}", "not a number of rows"),
+        ("A{0}", "not a number of rows"),
         ("^ A", "is not supported in a pattern"),
         ("A $", "is not supported in a pattern"),
         ("PERMUTE(A, B)", "PERMUTE is not supported"),

@@ -148,7 +148,7 @@ def test_who_can_be_restarted(folder: Path) -> None:
         engine.restart_query("bad")
     Loop(engine).run()
     engine.hosting.stop(engine.queries["bad"])
-    with pytest.raises(UsageError, match="cannot go on where it failed"):
+    with pytest.raises(UsageError, match="cannot continue where it failed"):
         engine.restart_query("bad")
     engine.close()
     again = Life(folder)

@@ -250,7 +250,7 @@ def test_rules_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     with opened(tmp_path) as session:
         with pytest.raises(UsageError, match="has no rule"):
             session.push("limits", [{"low": 1.0}])
-        with pytest.raises(CqlError, match="is no rule table"):
+        with pytest.raises(CqlError, match="is not a rule table"):
             session.query("SELECT v FROM r WHERE v > :low FOR EACH r")
         with pytest.raises(CqlError, match="unknown parameter :lowest"):
             session.query("SELECT v FROM r WHERE v > :lowest FOR EACH limits")

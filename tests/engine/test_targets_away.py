@@ -58,7 +58,7 @@ def test_a_target_that_is_away_parks_its_query_alone(tmp_path: Path) -> None:
     assert told == [
         "query mine is parked: its sink has failed: the target is away: no route; "
         "hint: bring it back",
-        "query mine goes on",
+        "query mine continues",
     ]
     assert sorted(target.rows) == sorted(mine) == [v + 1 for _, v in ROWS]
     assert len(target.identities) == 1

@@ -106,7 +106,7 @@ def test_a_wrong_field_is_named(changed: dict[str, object], message: str) -> Non
         ({"streams": [{"id": "s", "host": "x", "rate": 1}]}, "unknown host 'x'"),
         ({"hosts": [{"id": "a"}, {"id": "a"}]}, "two hosts have one name: 'a'"),
         ({**LISTED, "queries": [LISTED["queries"][0]] * 2}, "two queries have one name"),  # type: ignore[index]
-        ({"queries": [LISTED["queries"][0]]}, "no stream and no operator"),  # type: ignore[index]
+        ({"queries": [LISTED["queries"][0]]}, "not a stream or an operator"),  # type: ignore[index]
         ({"workload": {"selectivity": [1e6, 1e6]}}, "rows a second"),
     ],
 )

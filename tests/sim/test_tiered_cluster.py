@@ -100,7 +100,7 @@ def test_what_reads_from_beyond_a_manager_stays_where_it_is() -> None:
             others = set(below.processors) - {operator.processor}
             if others and below.state.outside.keys() & set(operator.inputs):
                 asked = RequestMove((operator.id,), min(others), "for a test")
-                with pytest.raises(UsageError, match="from beyond this manager"):
+                with pytest.raises(UsageError, match="from outside this manager's cluster"):
                     below.feed(asked)
                 tried += 1
     assert tried

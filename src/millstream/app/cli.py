@@ -192,7 +192,7 @@ def _obey(arguments: Sequence[str] | None) -> int:
             raise
         first = (str(error).strip().splitlines() or [""])[0][:300]
         print(f"error: unexpected {type(error).__name__}: {first}", file=sys.stderr)
-        print(f"hint: this is a fault of ours; {TRACEBACK}=1 shows where", file=sys.stderr)
+        print(f"hint: this is a bug in Millstream; {TRACEBACK}=1 shows where", file=sys.stderr)
         return InternalError.exit_code
     return answer if isinstance(answer, int) else 0
 

@@ -159,7 +159,7 @@ class ClusterSystem:
         """Queries of a cluster are those of everybody."""
 
     def pause(self, name: str, wanted: bool, why: str = "") -> None:
-        """Of its own reasons a cluster tells that somebody asked for it."""
+        """Of its own reasons a cluster gives that a user requested it."""
         self.client.pause(name, wanted=wanted, wait_s=RESTART_S)
 
     def restart(self, name: str) -> None:
@@ -242,7 +242,7 @@ class ClusterSystem:
                 spoken = now
                 rows = sum(d.rows for d in self.results)
                 left = sum(not d.ended for d in self.results)
-                going = "1 query goes on" if left == 1 else f"{left:,} queries go on"
+                going = "1 query continues" if left == 1 else f"{left:,} queries continue"
                 self._say(f"{rows:,} result row{'' if rows == 1 else 's'}; {going}")
             if not came:
                 time.sleep(REST_S)
@@ -257,7 +257,7 @@ class ClusterSystem:
             problem = delivery.retry.problem
             if problem != told.get(delivery.name, ""):
                 told[delivery.name] = problem
-                why = f" is parked: its sink has failed: {problem}" if problem else " goes on"
+                why = f" is parked: its sink has failed: {problem}" if problem else " continues"
                 self._say(f"query {delivery.name}{why}")
 
     def over(self) -> bool:
@@ -275,12 +275,12 @@ class ClusterSystem:
             for delivery in self.results:
                 answer = answers.get(delivery.name)
                 if answer is None:
-                    raise StateError(f"query {delivery.name} was dropped by somebody else")
+                    raise StateError(f"query {delivery.name} was dropped by another client")
                 if answer["state"] == "running":
                     delivery.go_on()
                 if answer.get("paused") and delivery.name not in self._resting:
                     resume = f"millstream resume {delivery.name}"
-                    self._say(f"query {delivery.name} rests; it goes on with: {resume}")
+                    self._say(f"query {delivery.name} is paused; resume it with: {resume}")
                 if answer["state"] == "failed" and not delivery.ended:
                     reason = str(answer["reason"]) or "failed"
                     delivery.fail(reason, answer.get("culprits") or [])

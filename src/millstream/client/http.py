@@ -1,9 +1,9 @@
-"""The one HTTP client: how daemons and their users ask each other, and what the answers mean.
+"""The one HTTP client: how daemons and users send requests, and what the answers mean.
 
-Who does not answer is away (`AwayError`); an error that was told comes back as the error it would
-be here, with its detail and hint. Connections are kept, headers are few: a manager with nothing to
-do says next to nothing. A proxy of the environment is not for addresses that a user names. A client
-without a token looks each address up in the user's keyring.
+A server that does not answer is away (`AwayError`). An error in an answer is raised as the same
+error here, with its detail and hint. Connections are kept and headers are few, so an idle manager
+sends next to nothing. A proxy of the environment does not apply to addresses that a user names. A
+client without a token looks each address up in the user's keyring.
 """
 
 import ssl
@@ -37,14 +37,14 @@ JSON = {"content-type": "application/json"}
 ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 # httpx counts an address that it cannot read as no error of HTTP, and one that is closed as none.
 _AWAY = (httpx.HTTPError, httpx.InvalidURL, OSError, RuntimeError)
-UNHEARD = (httpx.ConnectError, httpx.ConnectTimeout)  # what was asked has reached nobody
+UNHEARD = (httpx.ConnectError, httpx.ConnectTimeout)  # the request has reached no server
 Response = httpx.Response
 Body = Any  # a record, plain values, JSON text as bytes, a table of Arrow, or as it came
 
 
 @dataclass(frozen=True, slots=True)
 class Verbatim:
-    """A body as somebody else has sent it, to be passed on."""
+    """A body from another sender, to be passed on."""
 
     content: bytes
     kind: str  # its content type
@@ -62,12 +62,12 @@ def checked_url(text: str, option: str) -> str:
     except (httpx.InvalidURL, UnicodeError):
         good = False
     if not good:
-        raise UsageError(f"{text!r} is no address", hint=f"{option} http://HOST:PORT")
+        raise UsageError(f"{text!r} is not an address", hint=f"{option} http://HOST:PORT")
     return text.rstrip("/")
 
 
 def checked_urls(text: str, option: str) -> str:
-    """One address or several, of those who stand by for each other.
+    """One address or several, of servers that stand by for each other.
 
     >>> checked_urls("http://a:1/, http://b:1", "--manager")
     'http://a:1,http://b:1'
@@ -76,10 +76,10 @@ def checked_urls(text: str, option: str) -> str:
 
 
 def away(url: str, error: Exception) -> AwayError:
-    """Nobody answers there."""
+    """No server answers there."""
     parts = urlsplit(url)
     detail = f"{type(error).__name__}: {error}"[:300]
-    return AwayError(f"nobody answers at {parts.scheme}://{parts.netloc}", detail=detail)
+    return AwayError(f"no server answers at {parts.scheme}://{parts.netloc}", detail=detail)
 
 
 def told_error(answer: httpx.Response, cql: str = "") -> MillstreamError:

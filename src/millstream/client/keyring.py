@@ -1,9 +1,9 @@
-"""The keyring of a user: which token opens which daemon of this machine, so that nobody types one.
+"""The keyring of a user: which token opens which daemon of this machine, so that no user types one.
 
 A folder that only its owner can read holds the user's own token, made when it is first needed, and
 one note for each daemon that listens here: its address, its process and the token it asks for.
-Clients look an address up before they ask it. A note whose process is gone counts for nothing: who
-listens at that port by now is somebody else, and gets no token.
+Clients look an address up before they ask it. A note whose process is gone is ignored: another
+program may listen at that port by now, and must not get a token.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def folder() -> Path:
         except OSError:
             continue
         if not _own(place):
-            raise _unusable(place, "it belongs to somebody else")
+            raise _unusable(place, "it belongs to another user")
         if stat.S_IMODE(place.stat().st_mode) != OWNER_FOLDER:
             place.chmod(OWNER_FOLDER)
         return place

@@ -1,9 +1,9 @@
 """A result of a cluster on its way into sinks here: pulled, written, noted, acknowledged.
 
-The next number is noted in the reader's home after the sinks have taken a page: whoever was killed
-goes on from there, and a file whose number was not noted is written anew, so each row is in the
-files once. Without a home the cluster's own note of what was acknowledged has to do. A target that
-is away holds up its own result; it is tried again, and says itself what it has taken.
+The next number is noted in the reader's home after the sinks have taken a page: after a kill it
+continues from there, and a file whose number was not noted is written anew, so each row is in the
+files once. Without a home it uses the cluster's own note of what was acknowledged. A target that is
+away holds up its own result; it is tried again, and says itself what it has taken.
 """
 
 import time

@@ -100,7 +100,7 @@ class StreamReader:
         if segment["first"] > following:
             raise StateError(
                 f"numbers {following} to {segment['first'] - 1} of {self.stream} are gone",
-                hint="somebody else has read this result, or it was read before",
+                hint="another client has read this result, or it was read before",
             )
 
     def _look_again(self, error: AwayError | StateError) -> None:

@@ -194,7 +194,7 @@ class System(Protocol):
         ...
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits until all input so far is processed; False where that took too long."""
+        """Waits until all input so far is processed; False if that took too long."""
         ...
 
     def caught_up(self, name: str) -> Callable[[], bool]:

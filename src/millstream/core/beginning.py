@@ -1,4 +1,4 @@
-"""What to tell somebody who wants a query from the beginning where the beginning is gone."""
+"""The message for a query from the beginning where the beginning is gone."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -40,7 +40,7 @@ def microseconds(text: str) -> int:
         return 0
     parts = _PART.findall(bare)
     if not parts or _PART.sub("", bare).replace(",", "").strip():
-        raise UsageError(f"{text.strip() or 'nothing'} is no length of time", hint=SHAPE_HINT)
+        raise UsageError(f"{text.strip() or 'nothing'} is not a length of time", hint=SHAPE_HINT)
     total = sum((Fraction(number) * _unit(unit) for number, unit in parts), Fraction(0))
     if total.denominator != 1:
         raise UsageError(f"{text.strip()} is finer than a microsecond", hint="round it")

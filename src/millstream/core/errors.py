@@ -44,9 +44,9 @@ class UsageError(MillstreamError):
 
 
 class CqlError(UsageError):
-    """A mistake in a query's text; knows where.
+    """A mistake in a query's text, with its place.
 
-    `source` is the text, `line` and `column` count from 1, `length` is what to underline.
+    `source` is the text, `line` and `column` count from 1, `length` is the length to underline.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ def problem_of(name: str) -> str:
     if name.startswith(".") or re.search(r"[/\\\x00-\x1f]", name):
         return f"{name!r} cannot be a name: it begins with a dot or has a slash in it"
     if re.search(r"[\ud800-\udfff]", name):
-        return f"{name!r} cannot be a name: it is no text"
+        return f"{name!r} cannot be a name: it is not a text"
     if len(name.encode()) > NAME_BYTES_MAX:
         return f"a name is longer than {NAME_BYTES_MAX} bytes"
     return ""

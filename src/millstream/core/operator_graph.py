@@ -1,10 +1,10 @@
-"""The one operator graph: operators, the streams they read and give, who feeds whom.
+"""The one operator graph: operators, the streams they read and give, and the edges between them.
 
-Built by whoever knows the operators: a manager, an engine, a planner, the simulator. Everybody who
-decides over operators reads it, and keeps what is its own (queues, prices, loads) beside it, by
-operator id. Operators are records of any type with an id and inputs; `GraphOperator` is the plain
-one. The graph knows no processors and decides nothing. D-CAPE, section 5.1.2: plans and operators
-carry properties of any name, so that a new pattern needs no new structure.
+A manager, an engine, a planner or the simulator builds it. Every module that decides over operators
+reads it, and keeps its own figures (queues, prices, loads) beside it, by operator id. Operators are
+records of any type with an id and inputs; `GraphOperator` is the plain one. The graph knows no
+processors and decides nothing. D-CAPE, section 5.1.2: plans and operators carry properties of any
+name, so that a new pattern needs no new structure.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -71,7 +71,7 @@ class OperatorGraph(Generic[R]):
         self.plan_properties = plan_properties or {}
         self.by_id: Mapping[str, R] = {operator.id: operator for operator in self.operators}
         if len(self.by_id) != len(self.operators):
-            raise ValueError("an operator stands twice in a graph")
+            raise ValueError("an operator is twice in a graph")
         consumers: dict[str, list[str]] = {}
         makers: dict[str, list[str]] = {}
         for operator in self.operators:

@@ -39,7 +39,7 @@ def problems(graph: OperatorGraph[R], table: Placement, alive: Collection[str]) 
     found = [f"{o.id} is on no processor" for o in graph if o.id not in table]
     for operator, processor in table.items():
         if operator not in graph.by_id:
-            found.append(f"{operator} is no operator")
+            found.append(f"{operator} is not an operator")
         elif processor not in alive:
             found.append(f"{operator} is on {processor}, which does not answer")
     return tuple(found)

@@ -1,7 +1,7 @@
 """What runs on one processor: its operators and queries, the streams that enter and leave.
 
-The picture that everybody looks at who decides what comes next. Changed by the engine alone, under
-its lock; all of it can be rebuilt from the ledger and the declarations.
+All modules that decide what comes next read this picture. Changed by the engine alone, under its
+lock; all of it can be rebuilt from the ledger and the declarations.
 """
 
 import threading

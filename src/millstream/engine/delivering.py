@@ -173,7 +173,7 @@ class Delivering:
         """Whoever takes too long is waited for by nobody."""
         self._late = {d: c for d, c in self._late.items() if d in self._engine.deliveries}
         self._late[delivery] = call
-        delivery.retry.failed(f"it has not come back for {PATIENCE_S:g} s")
+        delivery.retry.failed(f"it has not returned for {PATIENCE_S:g} s")
         review(self._engine, self._say)
 
 

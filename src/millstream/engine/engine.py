@@ -306,8 +306,8 @@ class Engine(ChangingFlow):
                 raise UsageError(f"query {name} has not failed", detail=f"it is {query.state}")
             if query.given_up:
                 raise UsageError(
-                    f"query {name} cannot go on where it failed",
-                    detail=f"what it had to read is no longer kept; it failed: {query.reason}",
+                    f"query {name} cannot continue where it failed",
+                    detail=f"its unread input is no longer kept; it failed: {query.reason}",
                     hint="drop it and register it again",
                 )
             query.culprits = []

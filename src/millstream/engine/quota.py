@@ -1,7 +1,8 @@
-"""How much a consumer may leave lying: then its query is parked, loudly, and the rest go on.
+"""How much a consumer may leave unread: above that its query is parked, with a notice; others
+continue.
 
 A consumer that does not acknowledge holds the segments of a result. Above the quota the query's
-operators stop, unless others use them; their inputs stay, so that the query goes on without a gap
+operators stop, unless others use them; their inputs stay, so that the query continues without a gap
 once its consumer has caught up. A parked query whose inputs grow beyond twice the quota is given
 up: disks are finite. So is one that has failed: until then it can be restarted.
 """
@@ -69,7 +70,7 @@ def review(engine: Engine, say: Callable[[str], None] = lambda text: None) -> No
             continue  # not its consumer's doing
         elif decided == "run" and query.state == "parked":
             engine.set_query_state(query.name, "running")
-            say(f"query {query.name} goes on")
+            say(f"query {query.name} continues")
         elif decided == "fail":
             reason = f"it was parked ({query.reason}) until its input grew too large to keep"
             give_up(engine, query, deliveries, reason)

@@ -198,7 +198,7 @@ def _fragments(scenario: Scenario, streams: list[Stream], seed: int) -> list[Fra
         for name in tree.streams:
             if name not in rates:
                 raise UsageError(
-                    f"query {tree.id!r} reads {name!r}, which is no stream and no operator of it"
+                    f"query {tree.id!r} reads {name!r}, which is not a stream or an operator of it"
                 )
     return [fragment for tree in trees for fragment in fragment_query(tree, rates)]
 

@@ -225,7 +225,7 @@ def _unsupported(operator: str) -> _UnacceptableError:
         )
     if operator == "Generate":
         return _UnacceptableError(
-            "a function that gives many rows stands by itself", "FROM s, UNNEST(array) AS t(x)"
+            "a function that gives many rows must stand alone", "FROM s, UNNEST(array) AS t(x)"
         )
     return _UnacceptableError(
         "the expression needs more than its own row", "windows stand in brackets after a stream"

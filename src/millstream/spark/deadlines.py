@@ -1,11 +1,11 @@
-"""No step goes on for ever: after its time its jobs are cut off, and after that Java itself.
+"""No step runs for ever: after its time its jobs are cut off, and after that Java itself.
 
-Each thread that runs steps has a job group of its own, set once, so that a step costs nothing
-more. One thread looks at all deadlines. A job that does not end although it was cut off, or a Java
+Each thread that runs steps has a job group of its own, set once, so that a step costs nothing more.
+One thread looks at all deadlines. A job that does not end although it was cut off, or a Java
 process that does not answer, is ended for good: the next process tries the steps in flight alone.
-So is one in which tasks go on that nobody waits for any more: a regular expression that runs away
-hears no interrupt and would keep a core for ever. Until that is decided the step that was cut off
-does not come back, and the time of the others does not count: they may lack that core.
+So is one with abandoned tasks: a runaway regular expression ignores interrupts and would keep a
+core for ever. Until that is decided the step that was cut off does not come back, and the time of
+the others does not count: they may lack that core.
 
 Questions to Spark's analyser have a deadline as well, and no job that could be cut off: what runs
 away among constants runs in the driver. Their time is not up before Java has also worked for it: on

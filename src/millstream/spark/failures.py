@@ -67,7 +67,7 @@ def java_gone(spark: Any) -> JavaGoneError | None:
     if stopped(spark):
         return JavaGoneError(
             "Spark has been stopped",
-            hint="start it again, and attach to it: what a home holds goes on where it was",
+            hint="start it again, and attach to it: what a home holds continues where it was",
         )
     return None
 

@@ -1,7 +1,7 @@
-"""Who reads a stream, and how far it is: a kind and a name, and a cursor. No decision.
+"""The readers of a stream and their positions: a kind and a name, and a cursor. No decision.
 
-The ledger keeps a cursor for every consumer of a stream; nothing before it is needed by that one. A
-kind is a column there, so that nobody has to recognise a consumer by the letters of its name. An
+The ledger keeps a cursor for every consumer of a stream; that consumer needs nothing before it. A
+kind is a column there, so that no code has to recognise a consumer by the letters of its name. An
 operator is the one consumer that many modules name all the time: for the ledger its id is enough.
 """
 

@@ -1,4 +1,4 @@
-"""The ledger's file: its tables, its transactions, and who may still write it.
+"""The ledger's file: its tables, its transactions, and the process that may write it.
 
 Every transaction checks the epoch, so that a processor whose home was adopted by another can commit
 nothing more. What the tables mean is the ledger's matter and that of modules with own tables here.

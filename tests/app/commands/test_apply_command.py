@@ -166,7 +166,7 @@ def test_a_running_job_is_edited(
     assert found(out / "rests").total() == 10
     job.write_text(SECOND.replace("paused = true\n", ""))
     assert cli.run(apply) == 0
-    assert "> query rests goes on" in capsys.readouterr().out
+    assert "> query rests continues" in capsys.readouterr().out
     with Running(job, out) as run:
         run.join()
     assert {n: q["state"] for n, q in run.summary["queries"].items()} == dict.fromkeys(
@@ -268,7 +268,7 @@ def test_a_query_is_paused_by_who_looks_on(spark: Any, tmp_path: Path) -> None:
         assert (states(run)["high"], states(run)["low"]) == ("parked", "running")
     with Running(job, out) as run:
         wait_until(lambda: states(run).get("high") == "parked")  # the folder remembers it
-        assert pause(run, "resume", "high").json() == {"done": "query high goes on"}
+        assert pause(run, "resume", "high").json() == {"done": "query high continues"}
         httpx.post(f"{run.url}/streams/r/end")
         run.join()
     assert found(out / "high") == Counter(dict.fromkeys(range(5, 10), 2)), "nothing was lost"

@@ -19,8 +19,8 @@ from millstream.core.errors import UsageError
         (["--host", "0.0.0.0"], "only with a token"),
         (["--token-file", "nowhere"], "cannot be read"),
         (["--certificate", "nowhere"], "there is no file"),
-        (["--property", "cpu"], "is no property"),
-        (["--spark-conf", "spark.cores.max"], "is no setting of Spark"),
+        (["--property", "cpu"], "is not a property"),
+        (["--spark-conf", "spark.cores.max"], "is not a setting of Spark"),
         (["--spark-conf", "cores=2"], "--spark-conf spark.cores.max=2"),
     ],
 )

@@ -31,7 +31,7 @@ def test_mistakes_are_told_without_spark(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.run(["restart", "q", "--run", str(tmp_path)]) == 2
-    assert "is no folder of a run" in capsys.readouterr().err
+    assert "is not a folder of a run" in capsys.readouterr().err
     assert cli.run(["restart", "q", "--run", "x", "--manager", "http://127.0.0.1:1"]) == 2
     assert "exclude each other" in capsys.readouterr().err
 
@@ -66,7 +66,7 @@ def test_a_query_of_a_run_goes_on(
     job.write_text(JOB.format(most=10_000))
     code, told = call("restart", "pairs", "--run", str(out))
     assert code == 0
-    assert "goes on when the run is started again" in told
+    assert "continues when the run is started again" in told
     assert call("run", str(job), "--out", str(out), "--quiet")[0] == 0
     assert rows("pairs") == Counter((a, b) for a in range(20) for b in range(a + 1, 20))
     assert rows("all") == Counter((n,) for n in range(20))

@@ -167,7 +167,7 @@ def test_posted_rows_goals_and_the_trace(run: Run, job: Path, tmp_path: Path) ->
 @pytest.mark.spark
 def test_addresses_and_files_that_cannot_be(run: Run, job: Path, tmp_path: Path) -> None:
     for arguments, message in (
-        (("--http", "somewhere"), "no address"),
+        (("--http", "somewhere"), "not an address"),
         (("--http", "0.0.0.0:0"), "only with a token"),
         (("--trace", tmp_path / "none" / "t"), "cannot write the trace"),
     ):
@@ -208,7 +208,7 @@ def test_killed_with_rows_and_goals_it_goes_on(run: Run, job: Path, tmp_path: Pa
         assert json.loads(text)["goals"][0]["limit"] == 90.0
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        assert "the goals hold from when it does" in run("qos", out, "small", "--query", "high")[1]
+        assert "the goals take effect when it is" in run("qos", out, "small", "--query", "high")[1]
         assert list((out / ".millstream" / WISHES).glob("*.wish"))
         process, url = start()
         answer = httpx.get(f"{url}/streams/readings/producers/p", timeout=60).json()

@@ -91,7 +91,7 @@ def test_killed_stopped_and_resumed_it_gives_the_same(job: Path, tmp_path: Path)
     stopped.terminate()
     _, told = stopped.communicate(timeout=300)
     assert stopped.returncode == 128 + signal.SIGTERM
-    assert "to go on: millstream" in told
+    assert "to continue: millstream" in told
 
     last = start(job, out)
     text, told = last.communicate(timeout=600)

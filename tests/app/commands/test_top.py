@@ -104,7 +104,7 @@ def test_keys_of_a_terminal(system: SyntheticSystem) -> None:
             os.write(mine, b"?n")
             assert "map for" in read_until(mine, "by name")
             os.write(mine, b" ")
-            read_until(mine, "held; space lets it go on")
+            read_until(mine, "frozen; space continues")
             os.write(mine, b"q")
             assert process.wait(60) == 0
         finally:
@@ -126,6 +126,6 @@ def read_until(terminal: int, words: str) -> str:
 
 def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["top", "--url", "http://127.0.0.1:1/", "--once"]) == 3
-    assert "nobody answers at http://127.0.0.1:1" in capsys.readouterr().err
+    assert "no server answers at http://127.0.0.1:1" in capsys.readouterr().err
     assert cli.run(["top", "--sort", "colour"]) == 2
     assert cli.run(["top", "--url", "file:///etc/passwd"]) == 2

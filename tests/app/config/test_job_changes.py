@@ -85,7 +85,7 @@ def test_added_changed_dropped_and_paused(folder: RunFolder) -> None:
     assert list(folder.changes(load_job(paused)).lines()) == ["| query all is paused"]
     with folder:
         folder.amend(load_job(paused), "csv")
-    assert list(folder.changes(load_job(edited(folder))).lines()) == ["> query all goes on"]
+    assert list(folder.changes(load_job(edited(folder))).lines()) == ["> query all continues"]
 
 
 def test_streams_are_what_they_are(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +132,7 @@ def test_what_cannot_be_applied_is_told(
 ) -> None:
     path = edited(folder, ("n > 5", "n > 6"))
     assert cli.run(["apply", str(path), "--run", str(tmp_path / "none")]) == 2
-    assert "no folder of a run" in capsys.readouterr().err
+    assert "not a folder of a run" in capsys.readouterr().err
     path.write_text(JOB.replace("cql =", "paused = 1\ncql =", 1))
     assert cli.run(["apply", str(path), "--run", str(folder.path)]) == 2
     assert "true or false" in capsys.readouterr().err
@@ -149,5 +149,5 @@ def test_beginning_anew_removes_what_the_run_wrote_and_nothing_else(folder: RunF
         assert not folder.recorded()
         folder.claim(load_job(edited(folder, ("n > 5", "n > 6"))), "csv")
     assert [p.name for p in folder.path.iterdir() if p.name[0] != "."] == ["precious"]
-    with pytest.raises(UsageError, match="no folder of a run"):
+    with pytest.raises(UsageError, match="not a folder of a run"):
         folder.changes(load_job(edited(folder)))

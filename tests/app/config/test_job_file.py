@@ -484,7 +484,7 @@ def test_quotes_that_are_missing_or_odd_are_told(
         ('path     = "', 'path: "', "= between them", "requests.tsv"),
         ('{ sep = "\\t", header = true }', "[ header = true ]", "in braces", "{ header = true }"),
         ('path     = "', 'time = "at"\npath = "', "time is given twice", "keep one"),
-        ("[queries.errors]", "[queries.errors]\n[queries.errors]", "stands here again", "errors_2"),
+        ("[queries.errors]", "[queries.errors]\n[queries.errors]", "defined here again", "errors_2"),
         ('{ sep = "\\t", header = true }', "{ header = true,\n}", "end on its line", "one line"),
         ('cql = "', 'cql = """', "three quotes is not closed", "at its end"),
         ("[streams.requests]", '{"streams": {}}', "looks like JSON", "TOML"),
@@ -509,5 +509,5 @@ def test_mistakes_of_the_toml_and_of_the_job_are_told_together(folder: Path) -> 
     told = [str(m.message).split(": ", 1)[1] for m in mistakes(folder, text)]
     assert told[0] == "other.tsv has no quotes"
     assert told[1] == "5 seconds has no quotes"
-    assert any("there is no file or folder other.tsv" in m for m in told)
+    assert any("no such file or folder: other.tsv" in m for m in told)
     assert any("unknown key cpl" in m for m in told)

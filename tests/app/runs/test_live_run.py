@@ -74,9 +74,9 @@ def test_the_command_says_where_nobody_runs(
     home.mkdir()
     write_whole(home / "job.json", {})
     assert cli.run(["qos", str(tmp_path)]) == 2
-    assert "no run goes on" in capsys.readouterr().err
+    assert "no run is active" in capsys.readouterr().err
     assert cli.run(["qos", str(tmp_path), "delay <= 2s", "--query", "q"]) == 0
-    assert "hold from when it does" in capsys.readouterr().out
+    assert "take effect when it is" in capsys.readouterr().out
     assert cli.run(["qos", str(tmp_path), "--query", "q"]) == 2
     assert cli.run(["qos", str(tmp_path), "delay fastest"]) == 2
     write_whole(home / "summary.json", {})

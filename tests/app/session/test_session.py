@@ -281,7 +281,7 @@ def test_a_failed_query_says_why(session: Session, requests: Path) -> None:
 
 
 def test_mistakes(session: Session, requests: Path) -> None:
-    with pytest.raises(UsageError, match="there is no file or folder"):
+    with pytest.raises(UsageError, match="no such file or folder:"):
         session.stream("s", path="none.csv", columns=COLUMNS, time=TIME)
     with pytest.raises(UsageError, match="did you mean lateness"):
         session.stream("s", path=requests, columns=COLUMNS, time=TIME, latness="1 s")

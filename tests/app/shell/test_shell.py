@@ -177,7 +177,7 @@ def test_who_reads_a_query_is_told(told: Told) -> None:
     assert "is read by below" in told.run("DESCRIBE above")
     assert "reads above" in told.run("DESCRIBE below")
     assert told.run("DROP QUERY above").splitlines() == [
-        "query above is gone", "query below reads above as it was, and goes on with that",
+        "query above is gone", "query below reads above as it was, and continues with that",
     ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ def op(name: str, *inputs: str) -> Operator:
         ((), "no operator"),
         ((op("a", "s"), op("a", "s")), "twice"),
         ((op("a", "s"), op("b", "a"), op("c", "a")), "feeds two"),
-        ((op("a", "s"), op("b", "t")), "no tree"),
+        ((op("a", "s"), op("b", "t")), "not a tree"),
         ((op("a", "b"), op("b", "a"), op("c", "s")), "cycle"),
     ],
 )

@@ -26,7 +26,7 @@ def over_time(what: Seen, until_s: float) -> tuple[float, Wish | None]:
 def test_one_more_where_one_stays_full_and_nobody_has_room() -> None:
     at_s, wish = over_time(seen(0.9, 0.5), 60)
     assert at_s == 20.0
-    assert wish == Wish(3, reason="p1 is full at a cost of 0.90 (backlog), and nobody has room")
+    assert wish == Wish(3, reason="p1 is full at a cost of 0.90 (backlog), and no other has room")
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,6 @@ def test_a_capacity_beyond_all_amounts_is_no_limit() -> None:
 def test_a_field_that_stands_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "problem.json"
     path.write_text('{"hosts": [{"id": "h1", "cpu": 1, "cpu": 2}], "streams": []}')
-    with pytest.raises(UsageError, match="field 'cpu' stands twice") as raised:
+    with pytest.raises(UsageError, match="field 'cpu' appears twice") as raised:
         read_problem(path)
     assert raised.value.detail == "1, 2"

@@ -41,10 +41,10 @@ def test_spellings(text: str, expected: int) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "nothing is no length of time"),
-        ("10", "10 is no length of time"),
-        ("ten seconds", "ten seconds is no length of time"),
-        ("10 seconds or so", "10 seconds or so is no length of time"),
+        ("", "nothing is not a length of time"),
+        ("10", "10 is not a length of time"),
+        ("ten seconds", "ten seconds is not a length of time"),
+        ("10 seconds or so", "10 seconds or so is not a length of time"),
         ("1 month", "a length of time in month is not supported"),
         ("2 years", "a length of time in years is not supported"),
         ("3 parsecs", "unknown unit of time parsecs"),

@@ -135,7 +135,7 @@ MEANS = "(SELECT avg(v) FROM t)"
     ("text", "message", "instead"),
     [
         (f"SELECT a.k, b.v FROM r a LEFT JOIN {ROWS} b ON a.k = b.k AND b.v < {MEANS}",
-         "in ON of a join that is no inner one",
+         "in ON of a join that is not an inner join",
          f"SELECT a.k, b.v FROM r a LEFT JOIN (SELECT *, {MEANS} AS most FROM {ROWS} x) AS b "
          "ON a.k = b.k AND b.v < b.most"),
         (f"SELECT k, sum(v - {MEANS}) AS d FROM r GROUP BY k", "inside an aggregate",

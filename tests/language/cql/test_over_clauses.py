@@ -181,7 +181,7 @@ def test_explain_says_which_rows_are_taken(binding: Binding) -> None:
          "did you mean Europe/Berlin?",
          "SELECT count(*) FROM s [RANGE 1 DAY SLIDE 1 DAY IN 'Europe/Berlin']"),
         ("SELECT count(*) FROM s [RANGE 1 HOUR SLIDE 1 HOUR IN 'Europe/Berlin']",
-         "1 HOUR is no number of days or months", "SELECT count(*) FROM s [RANGE 1 HOUR]"),
+         "1 HOUR is not a number of days or months", "SELECT count(*) FROM s [RANGE 1 HOUR]"),
         ("SELECT count(*) FROM s [RANGE 1 MONTH SLIDE 1 DAY]", "a window of months that slides by",
          "SELECT count(*) FROM s [RANGE 30 DAYS SLIDE 1 DAY]"),
         ("SELECT count(*) FROM s [CUMULATE 1 DAY SLIDE 1 HOUR IN 'Europe/Berlin']",

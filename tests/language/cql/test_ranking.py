@@ -37,7 +37,7 @@ def test_limit_is_a_rank_in_each_window(binding: Binding) -> None:
          "SELECT k, rank() OVER (PARTITION BY k ORDER BY v) AS r FROM s [NOW]"),
         (f"{GROUPED} QUALIFY n > 1", "QUALIFY takes a rank and a whole number",
          f"{GROUPED} QUALIFY ROW_NUMBER() OVER (PARTITION BY window_end ORDER BY n DESC) <= 3"),
-        (f"{GROUPED} QUALIFY n <= 1", "QUALIFY of something that is no rank", GROUPED),
+        (f"{GROUPED} QUALIFY n <= 1", "QUALIFY of something that is not a rank", GROUPED),
         ("SELECT DISTINCT k FROM s [NOW] ORDER BY k LIMIT 1", "DISTINCT with a rank",
          "SELECT k FROM (SELECT DISTINCT k FROM s [NOW]) [NOW] ORDER BY k LIMIT 1"),
         (f"{GROUPED} ORDER BY 5 LIMIT 1", "the select list has 2 columns",

@@ -53,7 +53,7 @@ def test_the_first_bad_one_is_named(analyzer: SparkAnalyzer) -> None:
         ("rand()", "the expression is not deterministic"),
         ("shuffle(c2)", "the expression is not deterministic"),
         ("collect_list(c0)", "this aggregate is not supported"),
-        ("explode(c2)", "a function that gives many rows stands by itself"),
+        ("explode(c2)", "a function that gives many rows must stand alone"),
         ("count(c0) OVER ()", "the expression needs more than its own row"),
         (
             "window(timestamp_micros(_ts), '5 seconds')",

@@ -68,7 +68,7 @@ def test_outer_and_places_make_a_difference(binding: Binding) -> None:
          "SELECT e, n FROM s, UNNEST(split(k, ',')) WITH ORDINALITY AS t(e, n)"),
         ("SELECT explode(split(k, ',')) AS e, explode(split(k, ';')) AS y FROM s",
          "two functions that give many rows", PLAIN),
-        ("SELECT upper(explode(split(k, ','))) AS e FROM s", "stands by itself", PLAIN),
+        ("SELECT upper(explode(split(k, ','))) AS e FROM s", "must stand alone", PLAIN),
     ],
 )  # fmt: skip
 def test_what_is_refused_says_what_to_write(

@@ -83,7 +83,7 @@ def test_a_name_is_the_query_in_its_place(analyzer: Analyzer, text: str, in_plac
         ("SELECT v FROM x; CREATE VIEW x AS SELECT v FROM y; CREATE VIEW y AS SELECT v FROM x",
          "x reads y reads x"),
         ("SELECT v FROM x; CREATE VIEW x AS SELECT v FROM r; CREATE VIEW x AS SELECT v FROM s",
-         "view x stands twice"),
+         "view x is defined twice"),
         ("SELECT z FROM x; CREATE VIEW x AS SELECT v FROM r", "unknown column z"),
         ("SELECT v FROM x; CREATE VIEW x AS SELECT z FROM r", "unknown column z"),
     ],

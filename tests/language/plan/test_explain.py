@@ -147,7 +147,7 @@ def test_a_warning_above_ten_thousand_windows_a_row() -> None:
 
 
 def test_a_note_where_range_is_no_multiple_of_slide() -> None:
-    uneven = "RANGE 10 seconds is no multiple of SLIDE 4 seconds: windows"
+    uneven = "RANGE 10 seconds is not a multiple of SLIDE 4 seconds: windows"
     ends = "end at multiples of SLIDE (ALIGN END);"
     grouping = Sliding(10 * SECOND, 4 * SECOND)
     assert list(notes(plan(counted(grouping)))) == [

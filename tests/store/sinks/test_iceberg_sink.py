@@ -123,7 +123,7 @@ def test_mistakes_of_its_table(tmp_path: Path) -> None:
     assert mistake(table=NAME, options={}) == "the options name no catalog"
     assert (
         mistake(table=NAME, options={"uri": "postgresql://a:b@h/d"})
-        == "a secret stands in the open"
+        == "a secret is written in plain text"
     )
     relative = {"type": "sql", "uri": "sqlite:///c.db", "warehouse": "wh"}
     found, _ = read_sink({"type": "iceberg", "table": NAME, "options": relative}, tmp_path)

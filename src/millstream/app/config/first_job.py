@@ -89,7 +89,7 @@ def _no_files(path: Path) -> UsageError:
     if not path.exists():
         beside = path.parent.iterdir() if path.parent.is_dir() else ()
         near = did_you_mean(path.name, [p.name for p in beside])
-        return UsageError(f"there is no file or folder {path}{near}", hint=hint)
+        return UsageError(f"no such file or folder: {path}{near}", hint=hint)
     below = next((p for p in sorted(path.rglob("*")) if files_of(p) and p.is_dir()), None)
     if below is not None:
         hint = f"a stream reads one folder: {below}, or files of several folders put into one"

@@ -54,7 +54,7 @@ class JobChanges:
         for name in self.paused:
             yield f"| query {name} is paused"
         for name in self.resumed:
-            yield f"> query {name} goes on"
+            yield f"> query {name} continues"
         yield from (f"! {sentence}" for sentence in self.refused)
 
     def table(self) -> dict[str, Any]:

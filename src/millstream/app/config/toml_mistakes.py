@@ -86,7 +86,7 @@ def _told(line: str, error: tomllib.TOMLDecodeError) -> tuple[tuple[str, str], s
     bare = value.strip(TYPOGRAPHIC + "\"'").replace('"', "'")
     if any(quote in value for quote in TYPOGRAPHIC) and value[:1] in TYPOGRAPHIC:
         mended = f'{key}"{bare}"'
-        return ("typographic quotes are no quotes of TOML", mended.strip()), mended
+        return ("TOML does not accept typographic quotes", mended.strip()), mended
     if value.startswith('"') and not value.startswith('"""') and value.count('"') == 1:
         mended = f'{key}"{value[1:]}"'
         hint = f'{mended.strip()}, or three quotes (""") around a text of several lines'
@@ -103,7 +103,7 @@ def _told(line: str, error: tomllib.TOMLDecodeError) -> tuple[tuple[str, str], s
 def _other_spelling(
     line: str, key: str, value: str, error: str
 ) -> tuple[tuple[str, str], str | None] | None:
-    """What is spelt as other languages spell it, or stands here again."""
+    """What is spelt as other languages spell it, or is defined here again."""
     if "\\" in error and PATH_TEXT.search(line):
         mended = PATH_TEXT.sub(lambda text: f"'{text[1]}'", line)
         message = "a backslash between double quotes has a meaning of its own"
@@ -116,13 +116,13 @@ def _other_spelling(
         return ("keys with values stand in braces", mended.strip()), mended
     if key and value.startswith("{") and "}" not in value:
         hint = "write it on one line, or as a table of its own: [streams.NAME.options]"
-        return ("what stands in braces has to end on its line", hint), None
+        return ("a table in braces must end on its line", hint), None
     if error.startswith("Cannot overwrite") and key:
         name = key.split("=", maxsplit=1)[0].strip()
         return (f"{name} is given twice", "keep one of them"), ""
     if error.startswith("Cannot declare") and (found := TWICE.match(line)):
         mended = f"{found[1]}_2{found[2]}"
-        message = f"{found[1].strip()}{found[2]} stands here again"
+        message = f"{found[1].strip()}{found[2]} is defined here again"
         return (message, f"another name, as {mended.strip()}, or one of them"), mended
     if line.lstrip().startswith("{"):
         return ("the file looks like JSON; a job file is TOML", WHAT_TOML_IS), None

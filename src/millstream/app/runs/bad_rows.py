@@ -91,7 +91,7 @@ def refuse_bad_rows(figures: Mapping[str, Any], out: Path) -> None:
                 raise BadRowsError(
                     f"a row of stream {name} was {kind}, and the run is strict",
                     detail=detail,
-                    hint=f"{folder} has it; the same command without --strict goes on",
+                    hint=f"{folder} has it; the same command without --strict continues",
                 )
 
 

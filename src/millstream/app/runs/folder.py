@@ -1,7 +1,7 @@
 """The output folder of a run: whose it is, what job it belongs to, whether it is finished.
 
 `DIR/.millstream` holds the engine's home, a lock, the job's digest and, at the end, the summary.
-Decides whether a run may begin, goes on, or was finished before; never starts Spark.
+Decides whether a run may begin, continues, or was finished before; never starts Spark.
 """
 
 import hashlib
@@ -85,7 +85,9 @@ class RunFolder:
         """What a job file changes of the job that this folder holds."""
         record = self._read("job.json")
         if record is None:
-            raise UsageError(f"{self.path} is no folder of a run", hint="the --out folder of a run")
+            raise UsageError(
+                f"{self.path} is not a folder of a run", hint="the --out folder of a run"
+            )
         streams = {
             name.removeprefix("stream "): digest
             for name, digest in record["parts"].items()
@@ -246,8 +248,8 @@ class RunFolder:
             raise UsageError(f"query {query} has not failed", detail="its run is finished")
         if not known[query].get("restartable"):
             raise UsageError(
-                f"query {query} cannot go on where it failed",
-                detail="what it had to read is no longer kept",
+                f"query {query} cannot continue where it failed",
+                detail="its unread input is no longer kept",
                 hint="begin anew with run --fresh",
             )
         write_sealed(self.home / RESTARTS, {"queries": [*self.restarts(), query]})

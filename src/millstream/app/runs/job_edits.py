@@ -1,9 +1,9 @@
-"""The queries of a run while it goes on: those of its job file, and those that people register.
+"""The queries of an active run: those of its job file, and those that people register.
 
-Declares them when a run begins or goes on, attaches files to their results, and carries out what an
-edited job file or a dashboard wants changed. All that was changed is recorded in the run's folder,
-so that it holds after a restart. Results of a query that is dropped or changed are put aside, never
-removed.
+Declares them when a run begins or continues, attaches files to their results, and carries out what
+an edited job file or a dashboard wants changed. All that was changed is recorded in the run's
+folder, so that it holds after a restart. Results of a query that is dropped or changed are put
+aside, never removed.
 """
 
 import threading
@@ -172,7 +172,7 @@ class JobEdits:
             return {**changes.table(), "notes": notes}
 
     def _replaced(self, query: JobQuery, notes: list[str]) -> bool:
-        """Whether a query goes on with its new text; else it is registered anew, and why is
+        """Whether a query continues with its new text; else it is registered anew, and why is
         noted."""
         try:
             self._system.submit(Submission(query.name, query.cql, replace=True))
@@ -198,7 +198,7 @@ class JobEdits:
         """Queries that people registered and that read what has gone: they keep what it was."""
         gone = {*changes.dropped, *(q.name for _, q in changes.changed)}
         return [
-            f"query {reader} reads {name} as it was, and goes on with that"
+            f"query {reader} reads {name} as it was, and continues with that"
             for name in sorted(gone)
             for reader in self.dependants(name)
             if reader in self._registered

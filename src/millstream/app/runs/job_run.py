@@ -129,7 +129,7 @@ def run_job(
                 _leave(system, job)
         if resting := [n for n, q in summary["queries"].items() if q["state"] == "paused"]:
             shown.say(
-                f"not finished: {', '.join(resting)} rests; take paused away and run it again"
+                f"not finished: {', '.join(resting)} is paused; remove paused and run it again"
             )
         else:
             kept = any(q.get("restartable") for q in summary["queries"].values())

@@ -1,10 +1,10 @@
-"""A run while it goes on, as others may look at it and steer it.
+"""An active run, as others may inspect and control it.
 
 Another job file can be put in place of its own (`millstream apply`). Goals of quality of service
 can be changed in three ways: by editing `[qos]` of the job file, by `millstream qos DIR`, and by
-whoever holds this object, such as the HTTP endpoint. Wishes of commands are small files in the
-run's folder, answered by files. Changed goals are kept in the folder and hold when the run goes on
-after a stop, until the job file's own `[qos]` changes. Goals never change a result.
+the holder of this object, such as the HTTP endpoint. Commands send requests as small files in the
+run's folder, answered by files. Changed goals are kept in the folder and hold when the run
+continues after a stop, until the job file's own `[qos]` changes. Goals never change a result.
 """
 
 import os
@@ -110,7 +110,7 @@ class LiveRun:
             raise UsageError(f"there is no query {name}")
         self.edits.pause(name, wanted)
         self.loop.wake()
-        self._shown.say(f"query {name} {'rests' if wanted else 'goes on'}")
+        self._shown.say(f"query {name} {'is paused' if wanted else 'continues'}")
         return {"query": name, "paused": wanted}
 
     # -- goals ----------------------------------------------------------------------------------

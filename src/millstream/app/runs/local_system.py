@@ -185,7 +185,7 @@ class LocalSystem:
         """The rules of a table that hold now."""
         source = self._pushed(table)
         if not isinstance(source, RuleSource):
-            raise UsageError(f"stream {table} is no rule table", hint=TABLE_HINT)
+            raise UsageError(f"stream {table} is not a rule table", hint=TABLE_HINT)
         return list(source.present().values())
 
     def forget(self, stream: str) -> None:
@@ -221,7 +221,7 @@ class LocalSystem:
             ledger.set_cursor(Consumer("table", query.name), query.stream, following, watermark)
 
     def explain(self, cql: str) -> str:
-        """What a query means, what it would share with those that run, and what that costs."""
+        """A query's plan, what it would share with running queries, and what that costs."""
         told = explained(self.engine, self.engine.plan(cql))
         change = self.engine.foretell(cql)
         return told if change is None else "\n".join([told, "replacing", *change.lines()])

@@ -65,9 +65,9 @@ def dashboard(
     certificate: str | None = None,
     key: str | None = None,
 ) -> SessionDashboard:
-    """Pages over a session, which begins to work; a browser opens its `link`.
+    """Starts a session and serves its dashboard; a browser opens its `link`.
 
-    Beyond this machine they need a token and TLS: PEM files.
+    Outside this machine the dashboard needs a token and TLS: PEM files.
     """
     tls = Tls(certificate, key)
     return SessionDashboard(session, host=host, port=port, token=token, tls=tls)

@@ -105,10 +105,10 @@ class QueryHandle:
         return query_html(self.name, state, query.cql, columns, root, rows)
 
     def live(self, seconds: float = 60.0, until_rows: int | None = None) -> pa.Table:
-        """A table in a notebook that follows the result; gives what it shows in the end.
+        """A table in a notebook that follows the result; returns the rows that it shows at the end.
 
-        It ends with the input, after so many seconds, or when there are that many rows. Rows are
-        not taken: iterating afterwards gives them too.
+        It ends with the input, after `seconds`, or when there are `until_rows` rows. Rows are
+        not consumed: iterating afterwards gives them too.
         """
         self._system.start()
         shown = follow(self._system.reader(self.name), seconds, until_rows)
@@ -136,13 +136,13 @@ class QueryHandle:
 
     @property
     def start(self) -> datetime | None:
-        """The event time from which on rows count; None where it is the beginning of all."""
+        """The event time from which rows count; None if rows count from the very beginning."""
         start = self._query.start
         return None if start is None else EPOCH + timedelta(microseconds=start)
 
     @property
     def state(self) -> str:
-        """`running` or `failed`; `reason` tells why."""
+        """`running` or `failed`; `reason` says why."""
         return self._query.state
 
     @property
@@ -185,9 +185,9 @@ class QueryHandle:
     # -- tables ---------------------------------------------------------------------------------
 
     def to_arrow(self, *, wait: bool = True) -> pa.Table:
-        """All rows that nobody has taken by iterating; waits until the input so far is done.
+        """All rows that no iteration has consumed; waits until the input so far is processed.
 
-        They are not acknowledged: iterating afterwards gives them too.
+        It does not acknowledge them: iterating afterwards gives them too.
         """
         enough = self._system.caught_up(self.name) if wait else lambda: True
         reader = self._system.reader(self.name)
@@ -215,7 +215,7 @@ class QueryHandle:
     def on_batch(self, function: Callable[[pa.Table, int], Any]) -> "QueryHandle":
         """Calls a function with each batch and its id, at least once, in order of arrival.
 
-        On a cluster it comes back when the result has ended; so do `write` and `print`.
+        On a cluster it returns when the result has ended; so do `write` and `print`.
         """
         return self._attach(CallbackSink(function))
 
@@ -228,7 +228,7 @@ class QueryHandle:
         """Writes every row: to parquet, csv or json files of a folder, exactly once.
 
         `format="postgres"` with dsn, table and perhaps key and password, and `format="delta"` with
-        a path and perhaps key, write into a table, once as well: a relation as upserts and deletes,
+        a path and perhaps key, write into a table, also once: a relation as upserts and deletes,
         a stream as inserts. So do `format="iceberg"` with table, perhaps key, and options for a
         catalog, and `format="kafka"` with topic, perhaps key, and options for librdkafka; without
         such options, or with `kafka.bootstrap.servers`, it is Spark's connector.
@@ -249,7 +249,7 @@ class QueryHandle:
         return self._attach(SparkSink(spark, format, absolute | options))
 
     def print(self, rows_max: int = 20) -> "QueryHandle":
-        """Prints rows as they appear, of each batch at most so many."""
+        """Prints rows as they appear, at most `rows_max` of each batch."""
         return self._attach(ConsoleSink(print, rows_max))
 
     def _attach(self, sink: Sink) -> "QueryHandle":
@@ -263,15 +263,15 @@ class QueryHandle:
         return self
 
     def set_quality(self, goals: Goals, *, weight: float | None = None) -> None:
-        """What is wanted of this query, beside what is wanted of all; None forgets it."""
+        """Sets the goals of this query, beside those of all queries; None removes them."""
         self._session.set_quality(goals, self.name, weight=weight)
 
     def restart(self) -> "QueryHandle":
-        """Lets the query go on where it failed: nothing is lost or comes twice. If what broke it is
-        still there, it fails again."""
+        """Continues the query where it failed: nothing is lost or comes twice. If the cause
+        is still there, it fails again."""
         self._session.restart(self.name)
         return self
 
     def drop(self) -> None:
-        """Stops the query and forgets it; others that share its operators go on."""
+        """Stops and removes the query; queries that share its operators continue."""
         self._session.drop(self.name)

@@ -21,7 +21,7 @@ KEY = "rule"  # the column that names a rule, where nobody names it otherwise
 
 
 class RuleSet(QueryHandle):
-    """A query of a session with a row a rule."""
+    """A query of a session with one row per rule."""
 
     def __init__(self, session: HandleSession, name: str, table: str, producer: str) -> None:
         super().__init__(session, name)
@@ -31,15 +31,15 @@ class RuleSet(QueryHandle):
         return super().__repr__().replace("<query", "<rules", 1)
 
     def add(self, rows: Any) -> None:
-        """Adds rules, and puts those with a name that is there in its place, durably.
+        """Adds rules durably; a rule replaces an existing one of the same name.
 
-        Rows are as for `push`. A rule holds for rows that come from now on.
+        Rows have the same forms as for `push`. A rule holds for rows that come from now on.
         """
         definition = self._system.definition(self.table_name)
         self._changed(as_given(rows, definition))
 
     def remove(self, *names: Any) -> None:
-        """Ends rules by name; what they have found stays."""
+        """Ends rules by name; their results stay."""
         key = self._system.definition(self.table_name).columns[0].name
         self._changed([{key: name, REMOVED: True} for name in names])
 
@@ -54,7 +54,7 @@ class RuleSet(QueryHandle):
             )
 
     def rules(self) -> list[dict[str, Any]]:
-        """The rules that hold now, each with `since`, the event time from which it does."""
+        """The rules that hold now, each with `since`, the event time from which it holds."""
         return self._session.present_rules(self.table_name)
 
 

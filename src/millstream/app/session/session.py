@@ -58,14 +58,14 @@ if TYPE_CHECKING:
 class Session:
     """Streams and queries of this process, or of a cluster.
 
-    `home` keeps state between sessions: declared again, streams and queries go on where they
-    stopped. Without it, everything is forgotten at the end. With `manager`, the URL of a cluster's
-    manager, the same calls work on the cluster: files lie where its processors see them, and its
-    queries go on after the session until they are dropped.
+    `home` keeps state between sessions: declare streams and queries again, and they continue
+    where they stopped. Without `home` the session forgets everything at its end. With `manager`,
+    the URL of a cluster's manager, the same calls work on the cluster: its processors must see
+    the files, and its queries continue after the session until you drop them.
 
-    `spark` is either settings of the Spark that the session starts, or a Spark session that runs
-    already (`attach`): the engine then works in a session of its own beside it, with settings of
-    its own, and the user's stays as it is.
+    `spark` is either settings for the Spark that the session starts, or a running Spark session
+    (`attach`). The engine then works in a separate session beside it, with separate settings; the
+    user's session does not change.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Session:
         return system
 
     def here(self, what: str) -> "LocalSystem":
-        """The engine of this process, for what works nowhere else."""
+        """The engine of this process, for calls that work only there."""
         if self._local is None:
             raise UsageError(
                 f"{what} needs an engine in this process", hint="a Session without manager has one"
@@ -144,22 +144,22 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Finishes the steps in hand and ends; with a home, a later session goes on."""
+        """Finishes the running steps and ends; with a home, a later session continues."""
         self._opened.close()
 
     def start(self) -> None:
-        """Begins to work; reading a result does so by itself."""
+        """Starts to work; reading a result also starts the session."""
         self.system.start()
 
     def latest(self, query: str, rows_max: int) -> list[dict[str, Any]]:
-        """The last rows of a result that are at hand; none before an engine here has begun."""
+        """The last rows of a result at hand; none before an engine here has started."""
         local = self._local
         return local.latest(query, rows_max) if local is not None and local.working else []
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until all input so far is processed; False where that took too long.
+        """Waits until all input so far is processed; False if that took too long.
 
-        Raises where a function or a sink that takes a query's rows has failed.
+        Raises if a function or a sink that takes a query's rows has failed.
         """
         return self.system.wait(timeout)
 
@@ -176,7 +176,7 @@ class Session:
         """Declares a stream, as a job file does or by CREATE STREAM.
 
         Options are those of a job file: path, format, options, time, lateness, idle, max_ahead,
-        retain, source, rate, follow, key, op. Without path and source, rows are pushed.
+        retain, source, rate, follow, key, op. Without path and source, push the rows.
         """
         return self._declare(stream_of(name, cql, columns, options))
 
@@ -187,16 +187,16 @@ class Session:
     def push(
         self, stream: str, rows: Any, *, producer: str | None = None, number: int | None = None
     ) -> Mapping[str, Any]:
-        """Adds rows to a stream without a source of its own, durably; tells what became of them.
+        """Adds rows durably to a stream without a source; returns counts of what became of them.
 
         Rows are mappings, sequences in order of columns, an Arrow table or batches of one, or a
-        pandas frame. A producer that counts its batches from 1 may send one again: it counts once.
+        pandas frame. If a producer counts its batches from 1 and repeats one, it counts once.
         """
         given = as_given(rows, self.system.definition(stream))
         return self.system.push(stream, given, producer or self._producer, number)
 
     def finish(self, stream: str) -> None:
-        """No more rows will come on a stream: all its windows can be decided."""
+        """Declares that no more rows will come on a stream, so all its windows can be decided."""
         self.system.finish(stream)
 
     # -- queries --------------------------------------------------------------------------------
@@ -206,8 +206,8 @@ class Session:
     ) -> QueryHandle:
         """Registers a query.
 
-        It begins with the rows that come after it was registered; `from_beginning`, with the
-        oldest that are still there.
+        It begins with the rows that come after registration; with `from_beginning` it begins with
+        the oldest rows that are still there.
         """
         given, beginning = naming_of(cql)
         chosen = name or given or self.system.free_name()
@@ -224,12 +224,12 @@ class Session:
         rows: Any = (),
         from_beginning: bool = False,
     ) -> RuleSet:
-        """Registers one query for many rules: `WHERE value > :limit`, and a row a rule.
+        """Registers one query for many rules: `WHERE value > :limit`, and one row per rule.
 
-        `parameters` are the columns of the rules with their types, beside `rule`, which names
-        one; the session makes a table of them. A text that names a table of its own (CREATE RULES
-        name FROM table AS ...) does without. Rules that are given here hold from the query's
-        start, others from when they are added.
+        `parameters` are the columns of the rules with their types, beside `rule`, the name of a
+        rule; the session makes a table of them. A text that names its own table (CREATE RULES
+        name FROM table AS ...) needs no parameters. Rules in `rows` hold from the query's start,
+        others from the moment when they are added.
         """
         given, beginning = naming_of(cql)
         chosen = name or given or self.system.free_name()
@@ -253,7 +253,7 @@ class Session:
         return self.here("a rule table").rules(table)
 
     def explain(self, cql: str) -> str:
-        """What a query means, what it would share with those that run, and what that costs."""
+        """A query's plan, what it would share with running queries, and what that costs."""
         return self.system.explain(whole_text(cql, self._views.get))
 
     def view(self, name: str, cql: str) -> None:
@@ -288,7 +288,7 @@ class Session:
         self.system.drop(name)
 
     def status(self) -> Mapping[str, Any]:
-        """Streams, queries and what carries them out, with their figures."""
+        """Streams, queries, operators and processors, with their figures."""
         return self.system.status()
 
     # -- quality of service ---------------------------------------------------------------------
@@ -296,19 +296,19 @@ class Session:
     def set_quality(
         self, goals: Goals, query: str | None = None, *, weight: float | None = None
     ) -> None:
-        """What is wanted of all queries together, or of one, from now on; results do not change.
+        """Sets the goals of all queries together, or of one, from now on; results do not change.
 
         Goals are a line (`"delay <= 2s, output_rate maximise 0.3"`), the name of a template, a
-        table as in a job file, or a Specification; None forgets a query's own.
+        table as in a job file, or a Specification; None removes a query's own goals.
         """
         self.system.set_quality(specification_given(goals), query, weight)
 
     def quality(self) -> Mapping[str, Any]:
-        """Goals beside what is measured, where the system knows it."""
+        """Goals beside the measured values that the system knows."""
         return self.system.quality()
 
     def register_statistic(self, statistic: OperatorStatistic | PlanStatistic) -> None:
-        """A statistic of your own, computed from now on; one of plans can be a goal."""
+        """Registers your own statistic, computed from now on; one of plans can be a goal."""
         register_statistic(self.here("a statistic of your own").engine, statistic)
 
     def choices(self) -> tuple[Choice | Switch, ...]:
@@ -329,10 +329,10 @@ class Session:
         *,
         parameters: Columns | None = None,
     ) -> None:
-        """Makes a deterministic function known to queries.
+        """Registers a deterministic function for queries.
 
         Either a Python function of one row's values, or a SQL expression over `parameters`. A new
-        version has a new name in plans, so that results of old and new never mix.
+        version has a new name in plans, so results of the old and the new version never mix.
         """
         local = self._registering(name)
         engine, spark = local.engine, local.spark
@@ -361,12 +361,12 @@ class Session:
         returns: str,
         version: str = "",
     ) -> None:
-        """Makes an aggregate known to queries: `name(x)`, `name(x, y)` over any window or none.
+        """Registers an aggregate for queries: `name(x)`, `name(x, y)` over any window or none.
 
-        `accumulate(state, x)` takes a value into a state that begins as `zero`, `merge(state,
-        other)` makes one of two, `finish(state)` gives the result. The order of rows and of merges
-        must not matter. A state is kept as JSON: numbers, texts, lists, dictionaries. Rows in which
-        an argument is NULL are passed over.
+        `accumulate(state, x)` adds a value to a state that begins as `zero`, `merge(state, other)`
+        makes one state of two, `finish(state)` gives the result. The order of rows and of merges
+        must not matter. A state is kept as JSON: numbers, texts, lists, dictionaries. Rows with a
+        NULL argument are skipped.
         """
         local = self._registering(name)
         if name.lower() in AGGREGATES:

@@ -193,7 +193,7 @@ class Interpreter:
 
     def _restart(self, name: str) -> None:
         self._backend.restart(name)
-        self._write(f"query {name} goes on")
+        self._write(f"query {name} continues")
 
     def _pause(self, name: str) -> None:
         self._write(self._backend.act("pause", name))
@@ -206,7 +206,7 @@ class Interpreter:
         self._backend.drop(name)
         self._write(f"query {name} is gone")
         for reader in readers:
-            self._write(f"query {reader} reads {name} as it was, and goes on with that")
+            self._write(f"query {reader} reads {name} as it was, and continues with that")
 
     def _push(self, rest: str) -> None:
         stream, _, text = rest.partition(" ")

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from millstream.language.cql.parsing.completion import Known, candidates, fitting
 
 COMMANDS: Mapping[str, str] = {
-    r"\d": "streams and queries; \\d NAME tells of one",
+    r"\d": "streams and queries; \\d NAME describes one",
     r"\explain": "what a query means: \\explain SELECT ...",
     r"\tail": "results of a query as they come: \\tail NAME; Ctrl-C ends it",
     r"\alarms": "what needs attention, since when, and what to do",
-    r"\restart": "let a failed query go on where it failed: \\restart NAME",
+    r"\restart": "continue a failed query where it failed: \\restart NAME",
     r"\pause": "let a query rest; its rows are kept: \\pause NAME",
-    r"\resume": "let it go on: \\resume NAME",
+    r"\resume": "resume it: \\resume NAME",
     r"\drop": "end a query: \\drop NAME",
     r"\push": 'a row for a stream without source: \\push NAME {"column": 1}',
     r"\i": "statements of a file: \\i FILE",

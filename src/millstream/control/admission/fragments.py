@@ -44,7 +44,9 @@ def by_fragments(
         place = _place_of(state, fragment, operators)
         if not answers(state, place):
             stream = fragment.stream.removeprefix("s:")
-            return Wait(f"rows of {stream} enter at {place or 'nobody'}, which does not answer")
+            return Wait(
+                f"rows of {stream} enter at {place or 'no processor'}, which does not answer"
+            )
         table |= {name: operators[name].processor or place for name in fragment.operators}
     reused = tuple(name for name, record in operators.items() if record.processor != NOBODY)
     wrong = limit_problems(query.name, operators.values(), table, reused.__contains__)

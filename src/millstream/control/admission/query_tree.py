@@ -204,7 +204,9 @@ def _reading(
                 continue
             at = owner_of(state, stream)
             if at not in state.processors:
-                raise UsageError(f"query {query.name} reads {stream} from beyond this manager")
+                raise UsageError(
+                    f"query {query.name} reads {stream} from outside this manager's cluster"
+                )
             again = sum(known == stream for known in streams.values())
             source = f"{stream}#{again + 1}" if again else stream
             streams[source] = stream

@@ -1,9 +1,9 @@
-"""Processors that come and go by themselves: how many there should be, and who may end.
+"""Processors that come and go by themselves: how many there should be, and which may end.
 
-`decide/balance/scaling` wishes; here is what it sees, and how a wish goes on. Who is to leave is
-drained as if somebody had asked for it, and may end when nobody has or needs anything there. The
-manager starts and ends no process: whoever does asks how many are wanted (`GET /scaling`), be it
-`millstream up` or an orchestrator, and forgets the one that has ended.
+`decide/balance/scaling` decides; this module gives it its facts and carries the decision out. A
+processor that is to leave is drained as by a user's request, and may end when nothing is left or
+needed there. The manager starts and ends no process: `millstream up` or an orchestrator asks how
+many are wanted (`GET /scaling`), and forgets the one that has ended.
 """
 
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ OFFERED = (CPU, MEMORY, IN, OUT)  # resources of which one more processor has mo
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What whoever starts and ends processors should see to."""
+    """What the starter of processors should do."""
 
     present: int
     wanted: int
@@ -55,7 +55,7 @@ def can_grow(state: ManagerState, verdict: Refused) -> bool:
 
 
 def review(turn: Turn) -> tuple[Drain, ...]:
-    """Now and then: what is wanted, and who is to be emptied or stays after all."""
+    """Now and then: what is wanted, and which processor is to be emptied or stays after all."""
     state = turn.state
     bounds = state.settings.bounds
     if not bounds.most or turn.now_s - state.scaled_s < LOOK_S or leads_managers(state):
@@ -67,7 +67,7 @@ def review(turn: Turn) -> tuple[Drain, ...]:
             return (asked,)
     wish, memory = scale(_seen(turn.state), bounds, turn.state.scaling, turn.now_s)
     if wish.leave and (silence(state, wish.leave) or not _others(state, wish.leave)):
-        return ()  # it cannot be emptied now, or nobody answers who could take what it has
+        return ()  # it cannot be emptied now, or no processor that could take its work answers
     turn.set(scaling=memory)
     if not wish.reason:
         return ()
@@ -92,7 +92,7 @@ def _goes_on(turn: Turn, known: Processor) -> Drain | None:
         turn.put(replace(known, leaving_s=turn.now_s))
         return None
     passed_s = turn.now_s - known.leaving_s
-    if not known.draining:  # somebody wants it back
+    if not known.draining:  # a user wants it back
         turn.put(replace(known, leaving_s=0.0))
         return None
     if not answers(turn.state, known.id) or _empty(turn.state, known.id):
@@ -131,7 +131,7 @@ def _seen(state: ManagerState) -> Seen:
 
 
 def _others(state: ManagerState, name: str) -> bool:
-    """Whether somebody else may get something."""
+    """Whether another processor may get something."""
     return any(p.id != name for p in descriptions(state))
 
 
@@ -142,7 +142,7 @@ def _has_work(state: ManagerState, name: str) -> bool:
 
 
 def _empty(state: ManagerState, name: str) -> bool:
-    """Whether nobody has or needs anything there: others have fetched what was made there."""
+    """Whether nothing is left or needed there: others have fetched what was made there."""
     live = state.live.get(name)
     if live is None or live.actual is None or live.work is not None or _has_work(state, name):
         return False

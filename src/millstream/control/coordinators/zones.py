@@ -46,7 +46,7 @@ class Tree:
         read = [name for operator in self.operators for name in operator.inputs]
         if len(set(names)) != len(names) or sorted([*read, self.root]) != sorted(names):
             raise UsageError(
-                f"tree {self.id!r} is no tree", hint="every stream but the root is read once"
+                f"tree {self.id!r} is not a tree", hint="every stream but the root is read once"
             )
         if self.root not in {operator.id for operator in self.operators}:
             raise UsageError(f"tree {self.id!r} has no operator to place")

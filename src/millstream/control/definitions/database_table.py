@@ -16,7 +16,7 @@ OPTIONS = ("dsn", "password", "publication")
 OP, COMMITTED = "op", "committed"  # what a change does, and when its transaction was committed
 OWN = (Field(OP, "string"), Field(COMMITTED, "timestamp"))
 DSN_HINT = 'options = { dsn = "postgresql://me@host/database", password = "env:NAME" }'
-IN_THE_OPEN = "a password stands in the open"
+IN_THE_OPEN = "a password is written in plain text"
 _PASSWORD = re.compile(r"://[^/@]*:[^/@]+@|\bpassword\s*=")
 Note = Callable[[tuple[str, ...], str, str], None]
 

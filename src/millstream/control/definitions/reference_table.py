@@ -20,7 +20,7 @@ def as_reference(table: Mapping[str, Any], note: Note) -> dict[str, Any]:
         if key in table and table[key] != added.get(key):
             note((key,), f"a reference table has no {key}", "a version counts from when it is seen")
     if "key" not in table:
-        note((), "a reference table has no key", 'key = "id": what tells its rows apart')
+        note((), "a reference table has no key", 'key = "id": the column that identifies a row')
     if ("path" in table) == ("table" in table):
         hint = f'{FILES_HINT}; or table = "public.prices" of PostgreSQL'
         note((), "a reference table is one file, or one table", hint)

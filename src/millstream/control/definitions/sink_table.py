@@ -42,7 +42,7 @@ EXAMPLES: Mapping[str, str] = {
     "path": 'path = "tables/counts", a folder, or the URL of an object store',
 }
 BROKER = "bootstrap.servers"
-KEY_HINT = 'key = ["host"]: the columns that tell the rows of the query\'s table apart'
+KEY_HINT = 'key = ["host"]: the columns that identify a row of the query\'s table'
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def _of_key(key: object) -> list[Mistake]:
     if not isinstance(key, list | tuple) or not all(isinstance(k, str) and k for k in key):
         return [Mistake(("key",), "key is a list of columns", KEY_HINT)]
     if len(set(key)) < len(key):
-        return [Mistake(("key",), "a column stands twice in key", KEY_HINT)]
+        return [Mistake(("key",), "a column is twice in key", KEY_HINT)]
     return []
 
 
@@ -137,7 +137,7 @@ def _of_client(options: object) -> list[Mistake]:
             return [Mistake(("options", option), told, EXAMPLES["options"])]
     hidden = [option for option, value in masked(options).items() if value == HIDDEN]
     hint = f'{{ "{hidden[0]}" = "env:NAME" }}, or "file:PATH"' if hidden else ""
-    return [Mistake(("options", o), "a secret stands in the open", hint) for o in hidden[:1]]
+    return [Mistake(("options", o), "a secret is written in plain text", hint) for o in hidden[:1]]
 
 
 def _of_catalog(options: object) -> list[Mistake]:

@@ -1,9 +1,9 @@
 """What a client may name as the source of a stream: folders, formats and options, by allow-lists.
 
-For those who may submit but do not own the processor. A path counts where it ends up, links and
-`..` followed, and never below a hidden folder or in a home, which holds the rows of everybody and
-options of sources. So does each file that a folder or a pattern stands for. Looks at nothing but
-where a path leads: what lies beyond the folders is not even said to exist.
+For clients that may submit but do not own the processor. A path is resolved first, links and `..`
+included. It may not lead below a hidden folder or into a home, which holds all rows and options of
+sources. The same holds for each file of a folder or pattern. Checks only where a path leads:
+messages do not even reveal whether something outside the folders exists.
 """
 
 import os
@@ -103,7 +103,7 @@ class SourceRules:
         if refers(option, value):
             raise UsageError(
                 f"stream {stream}: option {option} refers to a secret of the processor",
-                detail="a client does not choose who is told it",
+                detail="a client may not choose where its value is sent",
                 hint=f"leave it out, {OWNER_HINT}",
             )
 
@@ -116,7 +116,7 @@ class SourceRules:
         if pattern and (spark or len(pattern) > 1):  # Spark's patterns also match hidden folders
             raise UsageError(
                 f"stream {stream}: {text} is a pattern that clients may not name here",
-                detail="a pattern stands for files of one folder, and not in a source of Spark's",
+                detail="a pattern matches files of one folder, and does not work in a Spark source",
                 hint='name the folder, with options = { pathGlobFilter = "*.csv" }' if spark
                 else "name one folder, or the files of one: /data/in/*.csv",
             )  # fmt: skip
@@ -132,7 +132,7 @@ class SourceRules:
         if any(part.startswith(".") for part in inside.parts):
             raise UsageError(
                 f"stream {stream}: {text} is hidden",
-                detail="files and folders whose names begin with a dot are not for clients",
+                detail="clients may not use files and folders whose names begin with a dot",
                 hint=f"give it another name, {OWNER_HINT}",
             )
         real = folder / inside

@@ -354,7 +354,7 @@ class StreamReader:
             return None
         if not there:
             near = did_you_mean(path.name, [p.name for p in beside])
-            self._note(("path",), f"there is no file or folder {text}{near}", hint)
+            self._note(("path",), f"no such file or folder: {text}{near}", hint)
             return None
         return path
 
@@ -371,7 +371,7 @@ class StreamReader:
         for candidate in files_of(path):
             if kind := format_by_name(candidate):
                 return kind
-        message = f"stream {self.name} has no format, and its path does not tell"
+        message = f"stream {self.name} has no format, and its path does not show it"
         self._note(("path",), message, f'format = "csv" (or {_listed(FILE_FORMATS[1:])})')
         return None
 
@@ -453,7 +453,7 @@ class StreamReader:
         try:
             return self._seen_columns(files, source)
         except UsageError as mistake:
-            message = f"stream {self.name} has no columns, and its files do not tell them"
+            message = f"stream {self.name} has no columns, and its files do not show them"
             self._note((), f"{message}: {mistake.message}", COLUMNS_HINT)
             return None
 

@@ -18,7 +18,7 @@ PLACE_HINTS = {
     ICEBERG: 'table = "shop.people", as the catalog names it',
 }
 CATALOG = 'options = { type = "sql", uri = "sqlite:///catalog.db", warehouse = "tables" }'
-OPEN_SECRET = "a secret stands in the open"
+OPEN_SECRET = "a secret is written in plain text"
 _PASSWORD = re.compile(r"://[^/@]*:[^/@]+@")
 _SQLITE = re.compile(r"sqlite:///(?!/)(?=.)")
 Note = Callable[[tuple[str, ...], str, str], None]

@@ -56,7 +56,7 @@ def _elements(sample: TextSample, name: str) -> list[dict[str, Any]]:
             row, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
             if not rows:
-                raise UsageError(f"{name} is no JSON", hint=ARRAY_HINT) from None
+                raise UsageError(f"{name} is not JSON", hint=ARRAY_HINT) from None
             break
         if isinstance(row, dict):
             rows.append(row)
@@ -73,7 +73,7 @@ def not_rows(sample: TextSample, name: str) -> UsageError:
         hint = ARRAY_HINT
         if sample.text.lstrip("\ufeff \t\r\n").startswith("{"):
             hint += f": jq -c . {name} > rows.ndjson puts each on a line of its own"
-        return UsageError(f"{name} is no JSON with an object a line", hint=hint)
+        return UsageError(f"{name} is not JSON with one object per line", hint=hint)
     if not isinstance(whole, dict):
         return UsageError(f"{name} has no rows with a time", hint=ARRAY_HINT)
     lists = [key for key, value in whole.items() if isinstance(value, list)]

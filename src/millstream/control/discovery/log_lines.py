@@ -92,7 +92,7 @@ def _system_log(lines: Sequence[str], year: int) -> LineTimes | None:
     pattern = "yyyy MMM d HH:mm:ss"
     one_space = "regexp_replace(substr(value, 1, 15), ' +', ' ')"
     sql = f"to_timestamp(concat('{year} ', {one_space}), '{pattern}')"
-    note = f"the lines tell no year: {year} is that of the file's last change"
+    note = f"the lines have no year: {year} is that of the file's last change"
     spelling = Spelling(sql, "pattern", pattern=pattern, doubt=note)
     micros = [spelling.micros(re.sub(" +", " ", text)) for text in found]
     return LineTimes(sql, spelling, tuple(m for m in micros if m is not None))

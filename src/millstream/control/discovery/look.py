@@ -43,7 +43,7 @@ from millstream.core.errors import UsageError
 from millstream.language.cql.types import canonical
 from millstream.language.plan.schema import Field
 
-ZONE_NOTE = "times without a zone are read as UTC; init --zone Europe/Berlin tells another"
+ZONE_NOTE = "times without a zone are read as UTC; init --zone Europe/Berlin sets another"
 SPREADSHEET = re.compile(r"sep=.\r?\n")
 RESULT_NAMES = ("ts", "n", "window_start", "window_end")  # that a first query gives anyway
 DEPTH_MAX = 6  # of objects in objects in which a time is looked for
@@ -130,7 +130,7 @@ def _csv(path: Path, given: Mapping[str, Any], zone: str) -> Found:
     seen = columns_of(names, body)
     if len(body) > ROWS_TO_DOUBT and more_types(below := columns_of(names, body[1:]), seen):
         seen = below
-        notes.append("the line below the names is no row like the others: it is rejected")
+        notes.append("the line below the names is not a row like the others: it is rejected")
     notes += numbers_with_signs(seen)
     seen = one_word_for_nothing(thousands(seen, dialect.separator))
     told: dict[str, Any] = _csv_options(sample, dialect, header, seen)
@@ -141,7 +141,7 @@ def _csv(path: Path, given: Mapping[str, Any], zone: str) -> Found:
 def _notes_on_lines(skipped: int) -> list[str]:
     if not skipped:
         return []
-    return [f"the first {skipped} lines are no rows and are rejected; the last of them has names"]
+    return [f"the first {skipped} lines are not rows and are rejected; the last of them has names"]
 
 
 def _dialect(sample: TextSample, options: Mapping[str, Any]) -> Dialect:

@@ -72,7 +72,7 @@ def read_sample(path: Path, encoding: str = "", size: int = SAMPLE_BYTES) -> Tex
             content: bytes = file.read(size + 1)
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        hint = "is it what its name says? `file` tells what it is"
+        hint = "does its content match its name? `file` shows what it is"
         raise UsageError(f"cannot read {path}: {reason.lower()}", hint=hint) from None
     _check_text(path.name, content)
     whole = len(content) <= size

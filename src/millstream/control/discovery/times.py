@@ -132,7 +132,7 @@ def _iso_micros(value: str) -> int:
         try:
             return _micros(local.replace(tzinfo=ZoneInfo(region[1])))
         except ZoneInfoNotFoundError:
-            raise ValueError(f"{region[1]} is no zone") from None
+            raise ValueError(f"{region[1]} is not a time zone") from None
     return _micros(datetime.fromisoformat(re.sub(r"\s?(UTC|GMT)$", "Z", value)))
 
 

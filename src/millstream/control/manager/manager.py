@@ -456,8 +456,8 @@ def _halt(turn: Turn, asked: Halt) -> None:
     waiting = turn.state.outbox.get(name, ())
     command = Reset() if asked.restart else Stop(asked.again)
     turn.in_table("outbox", name, (*waiting, command))
-    ends = "is told to begin its process again" if asked.again else "is told to end its process"
-    told = "is told to forget all and to begin anew" if asked.restart else ends
+    ends = "will restart its process" if asked.again else "will end its process"
+    told = "will forget everything and begin anew" if asked.restart else ends
     turn.decide("notice", f"processor {name} {told}", about=("processor", name))
 
 

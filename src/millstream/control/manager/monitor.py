@@ -1,4 +1,4 @@
-"""The runtime monitor: who is there, who is silent, and the statistics table.
+"""The runtime monitor: which processors are present or silent, and the statistics table.
 
 A processor joins, is asked what it has, and reports at an interval; one that does not answer for a
 while is silent and gets nothing new (D-CAPE, algorithm 1, lines 3 to 11: at the start, silent

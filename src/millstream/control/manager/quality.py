@@ -1,10 +1,10 @@
-"""Goals and scheduling of a cluster: what was asked for, and who has still to be told.
+"""Goals and scheduling of a cluster: what was requested, and which processors must still get it.
 
 Every processor chooses by itself what runs next; it gets the goals of all queries together and of
 those it hosts, as a `[qos]` table, and the `[schedule]` table of the cluster where there is one.
-What was asked for is durable, what a processor was told is not: who joins, and everybody after a
-restart of the manager, is told anew. Operators that move take their queries' goals along. Tables
-are checked before they come here.
+Requests are durable; what a processor has received is not: the manager sends it again to each new
+processor, and to all after its own restart. Operators that move take their queries' goals along.
+Tables are checked before they come here.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """What a processor says it has, against what the manager remembers: the processor is right.
 
-Used when a processor joins, comes back, or a manager was started again: moves go on from what their
-two owners say, records of moves that are over are cleared, and the owner of a stream is whoever has
-it with the highest epoch.
+Used when a processor joins, comes back, or a manager was started again: moves continue from what
+their two owners say, records of finished moves are cleared, and the owner of a stream is the
+processor that has it with the highest epoch.
 """
 
 from millstream.control.manager.connections import owner_of

@@ -23,7 +23,7 @@ from millstream.decide.balance.scaling import Memory as Scaling
 from millstream.decide.place.patterns import DEFAULT_PATTERN
 
 NOBODY = ""
-OUTSIDE = "@"  # the owner of a stream that comes from beyond this manager's processors
+OUTSIDE = "@"  # the owner of a stream from outside this manager's cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Settings:
     restarts_max: int = 3  # in a row
     decisions_kept: int = 1000
     replicas: int = 1  # processors that are to have what each has (control/recovery/replication.py)
-    lost_after_s: float = 15.0  # of silence: who keeps a copy goes on in its place; 0: when told
+    lost_after_s: float = 15.0  # of silence: a follower then takes over; 0: only on request
     bounds: Bounds = field(default_factory=Bounds)  # of how many processors there should be
 
 
@@ -76,7 +76,7 @@ class Processor:
     draining: bool = False  # gets nothing new, and gives away what it has
     home: str = ""  # tells homes under one id apart
     leaving_s: float = 0.0  # since when it is to end, because fewer are enough; 0: it is not
-    untold: bool = False  # it was silent when this manager learned: it may run what nobody else has
+    untold: bool = False  # it was silent when this manager learned: it may run what no other has
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class StreamRecord:
 
     name: str
     table: Mapping[str, Any]
-    processor: str = NOBODY  # nobody yet
+    processor: str = NOBODY  # none yet
     start_wanted: bool = False
     forgotten: bool = False
     epoch: int = 0  # as last heard
@@ -101,7 +101,7 @@ PHASES = (
     "compiling", "holding", "placing", "deploying", "running", "queued", "dropping", "failed",
     "refused",
 )  # fmt: skip
-PLACED = ("deploying", "running")  # whose operators have places
+PLACED = ("deploying", "running")  # phases in which operators have places
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class Query:
     dry_run: bool = False  # only asked what would become of it
     admission: Mapping[str, Any] = field(default_factory=dict)  # what it reuses and costs
     found: bool = False  # on processors, by a manager that did not remember it
-    ending: bool = False  # somebody has dropped it
+    ending: bool = False  # a user has dropped it
     lost: str = ""  # what is missing of its result, because a processor was lost
     floor: int | None = None  # before it, rows were counted before that; its start is not earlier
     weight: float = 1.0  # how much it counts when others have to make room
@@ -141,7 +141,7 @@ class Query:
     resumable: bool = False  # it has failed, and its operators keep their places
     failed_s: float = 0.0
     restarts: int = 0  # by anybody
-    pauses: int = 0  # so often somebody has told it to rest or to go on; odd: it is to rest
+    pauses: int = 0  # requests to pause or to resume so far; odd: it is to be paused
     tried: int = 0  # in a row by the policy, the last of them at
     tried_s: float = 0.0
     # of one that was found: what its operators read, where that is not what its text says first
@@ -156,7 +156,7 @@ class Query:
 
     @property
     def paused(self) -> bool:
-        """Whether somebody wants it to rest."""
+        """Whether a user wants it paused."""
         return self.pauses % 2 == 1
 
     def meaning(self) -> Compiled | None:
@@ -195,7 +195,7 @@ class Move:
     outcome: str = ""  # why it is, or is to be, undone
     rows_missing: int = -1
     sealed_s: float = 0.0
-    told: frozenset[str] = frozenset()  # who has confirmed the present phase
+    told: frozenset[str] = frozenset()  # participants that have confirmed the present phase
     asked_s: float = 0.0  # when it was last asked how far it is
     streams: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # next number, epoch
 
@@ -214,7 +214,7 @@ class Move:
 
     @property
     def frozen(self) -> bool:
-        """Whether its streams are nobody else's business."""
+        """Whether no other query or reader needs its streams."""
         return self.phase in ARRIVING and not self.undoing
 
     @property
@@ -256,7 +256,7 @@ class OutsideStream:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Durable, of a manager below another one: who beyond its own processors reads a stream."""
+    """Durable, of a manager below another one: readers of a stream outside its own processors."""
 
     id: str
     consumers: tuple[str, ...]
@@ -271,7 +271,7 @@ class Above:
     epoch: int = 0
     number: int = 0
     holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    lineage: str = ""  # who there last changed something here, and its revision then
+    lineage: str = ""  # of the memory that last changed something here, with its revision
     revision: int = 0
 
 
@@ -281,16 +281,16 @@ class Lost:
 
     id: str
     since_s: float  # when it was last heard
-    told_s: float  # when somebody said that it is lost
+    told_s: float  # when a user declared it lost
     home: str = ""
     queries: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
-    moves: tuple[str, ...] = ()  # that were given up, whoever still tells of them
+    moves: tuple[str, ...] = ()  # that were given up, even if a processor still reports them
 
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """Durable: who keeps a copy of a processor's home, and whether one of them takes its place."""
+    """Durable: the followers of a processor's home, and whether one of them takes its place."""
 
     id: str
     number: int = 0  # of the configuration
@@ -300,7 +300,7 @@ class Replication:
     former: tuple[tuple[int, tuple[str, ...]], ...] = ()
     phase: str = ""  # of a takeover: "fencing" | "adopting"
     heir: str = ""
-    told: bool = False  # somebody has said that it is lost
+    told: bool = False  # a user has declared it lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,14 +352,14 @@ class Live:
     ask: Sent | None = None
     beat_due_s: float = 0.0
     look_again_s: tuple[float, ...] = ()  # when to ask anew what it has
-    acquainted: tuple[Peer, ...] = ()  # the others it has been told of
+    acquainted: tuple[Peer, ...] = ()  # the others that it knows
     roster: Mapping[str, Processor] | None = None  # the table that these were taken from
     retry_at_s: float = 0.0
     failures: int = 0
     told: Command | None = None  # which goals, since it joined
     measured: tuple[str, ...] | None = None  # which figures of operators it tells; None: all
     refused: Mapping[str, float] = field(default_factory=dict)  # streams; when to try again
-    replicas: Replicas | None = None  # who has its home, and whose it has, as last told
+    replicas: Replicas | None = None  # its followers, and the homes it follows, as reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,8 +388,8 @@ class ManagerState:
     """One value; every event gives a new one."""
 
     epoch: int = 1
-    lineage: str = ""  # of this life: processors tell by it who gave them what they have
-    lives: tuple[str, ...] = ()  # the lineages before it that this memory goes on from
+    lineage: str = ""  # of this life: shows processors which memory gave them their work
+    lives: tuple[str, ...] = ()  # the earlier lineages of this memory
     revision: int = 0  # of what is durable: grows with every change
     settings: Settings = field(default_factory=Settings)
     # durable

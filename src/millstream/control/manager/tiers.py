@@ -2,9 +2,9 @@
 
 D-CAPE, section 4.2: a manager of a higher tier allocates plans to managers below it. To the one
 above, a manager is a processor with the sum of its processors' resources: the same messages, split
-among its own. Operators that it is told to host are placed by its own decision maker; streams from
-beyond are pulled by whichever of its processors reads them; who asks it for rows of a stream is
-pointed to the processor that has them, as after a move. Operators do not move into or out of a
+among its own. Its own decision maker places the operators that it has to host. Those of its
+processors that read a stream from outside pull it. A reader that asks it for rows of a stream gets
+a pointer to the processor that has them, as after a move. Operators do not move into or out of a
 manager; whole queries go by dropping and submitting them.
 """
 

@@ -41,7 +41,7 @@ def objection(state: ManagerState, stream: StreamRecord, target: str) -> str:
         return f"stream {stream.name} stays at {stream.processor}: {why}"
     for end in (stream.processor, target):
         if state.processors[end].properties.get("kind") == "manager":
-            return f"rows of stream {stream.name} cannot move to or from beyond a manager"
+            return f"rows of stream {stream.name} cannot move into or out of a manager's cluster"
     return ""
 
 

@@ -1,12 +1,13 @@
-"""A move without a manager: the old owner leads it, and this says what it says next.
+"""A move without a manager: the old owner leads it, and this decides its next messages.
 
-Two pure functions, `said` and `noted`, over one `Handover`: whom to tell what now, and what the
-answer makes of it. The commands are those of any move (control/protocol/commands.py), with the same
-commit point: the seal in the old owner's own ledger. Before it whatever goes wrong undoes the move;
-after it there is only forward. Since nobody sees the whole, all who have to do with the streams are
-engaged first: a processor is engaged in one move at a time, and one that is busy says so instead of
-making others wait. So at most one move touches a stream, as with a manager. The phases are those of
-`moves.py`: a requested move engages everybody near; one that is done or undone sets them free.
+Two pure functions, `said` and `noted`, over one `Handover`: the next messages with their receivers,
+and the effect of an answer. The commands are those of any move (control/protocol/commands.py), with
+the same commit point: the seal in the old owner's own ledger. Before it whatever goes wrong undoes
+the move; after it there is only forward. Since no participant sees the whole, the leader first
+engages all processors that deal with the streams: a processor is engaged in one move at a time, and
+a busy one says so instead of making others wait. So at most one move touches a stream, as with a
+manager. The phases are those of `moves.py`: a requested move engages all of them; one that is done
+or undone releases them.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""The manager's side of a move: which step is next, what to say to whom, undone or completed.
+"""The manager's side of a move: the next step, its messages and receivers, undone or completed.
 
 The six steps of D-CAPE (section 6.3, algorithm 6) in the phases of `moves.py`. The seal at the old
-owner is the commit point: before it a move that cannot go on is undone, after it there is only
+owner is the commit point: before it a move that cannot continue is undone, after it there is only
 forward, however long the two owners are away. At most one move touches a stream at a time, as its
 subject or beside it; others wait. What the owners say is the truth; this state machine only
 remembers what to ask. Within a phase `told` has what is known already:
@@ -97,7 +97,7 @@ def objection(state: ManagerState, operators: Iterable[str], target: str) -> str
         # its owner there would have to keep it for the target, and is not ours to ask
         beyond = [s for s in record.inputs if s in state.outside]
         if beyond:
-            return f"operator {name} reads {beyond[0]}, which comes from beyond this manager"
+            return f"operator {name} reads {beyond[0]}, from outside this manager's cluster"
     return ""
 
 

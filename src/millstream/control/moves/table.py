@@ -1,10 +1,10 @@
 """One move: its phases, which phase may follow which, and the story of what has happened.
 
-The one table for everybody who has to do with a move: the manager or the partner that leads it, the
-old and the new owner, views and the simulator. They differ in who drives, not in the phases. Each
-keeps the phase that it has seen as the last event of its own story; one that was away learns of
-several phases at once and goes through all of them. The seal, one transaction in the old owner's
-ledger, is the commit point: before it a move can be undone, after it there is only forward.
+The one table for all participants of a move: the manager or the partner that leads it, the old and
+the new owner, views and the simulator. They differ in their part, not in the phases. Each keeps the
+phase that it has seen as the last event of its own story; one that was away learns of several
+phases at once and goes through all of them. The seal, one transaction in the old owner's ledger, is
+the commit point: before it a move can be undone, after it there is only forward.
 """
 
 from collections.abc import Mapping

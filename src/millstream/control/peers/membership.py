@@ -1,12 +1,12 @@
 """Who is a member of a cluster without a manager, as one of them sees it: events in, gossip out.
 
 `step(view, event, now_s) -> (view, sends)`. Every member counts its own beat; once a second it
-tells a few others whom it knows and is told what it does not know, so that news reach everybody in
-a few rounds, whoever was the first to be met. A member is there while its beat grows; one whose
-beat stands still for a while is silent, one that said goodbye has left. Times are of one's own
-clock only: nobody's clock can mislead another. What is impossible (another version, another home
-under a known name, numbers beyond bounds) is refused with a reason and changes nothing. The records
-of queries (`records.py`) travel with it.
+sends the members that it knows to a few others and receives those that it does not know, so news
+reach all members in a few rounds, whichever member a newcomer met first. A member is present while
+its beat grows. It is silent when its beat stands still for a while, and has left when it said
+goodbye. Each member uses only its own clock, so no clock can mislead another. What is impossible
+(another version, another home under a known name, numbers beyond bounds) is refused with a reason
+and changes nothing. The records of queries (`records.py`) travel with it.
 """
 
 import random
@@ -235,7 +235,7 @@ def _check_home(view: View, sender: str, cards: tuple[Card, ...], now_s: float) 
     """Two homes under one name would take each other's work for their own."""
     mine = next((card for card in cards if card.id == sender), None)
     if mine is None:
-        raise RefusedError("mistake", f"gossip of {sender} does not say who it is")
+        raise RefusedError("mistake", f"gossip of {sender} does not name its sender")
     known = view.others.get(sender)
     there = known is not None and view.state_of(sender, now_s) == "up"
     taken = there and known is not None and known.card.join.home != mine.join.home

@@ -1,12 +1,12 @@
-"""Trees that stand (seed 003, section 4): who is their proxy, how they are mapped, what is moved.
+"""Standing trees (seed 003, section 4): their proxy, how they are mapped, what is moved.
 
 Every tree of what runs (`control/admission/parts.py`) has one proxy: the processor where a query's
 result is wanted, or, where it may be handed over anywhere or several read it, the one that makes
-it. So who is proxy follows from what runs; nobody is appointed, and whoever dies is replaced by
-looking again. At its interval a proxy lets its trees be mapped with the rates and places of now;
-coordinators stay in between, and when one of them is gone its zone is mapped by another at once.
-What the processors have found is followed by live moves where it pays (`propose_part`), and what
-was moved a short while ago, by whomever, rests. Pure: the same in virtual time.
+it. So the proxy follows from what runs; none is appointed, and a dead one is replaced when the
+members look again. At its interval a proxy lets its trees be mapped with the rates and places of
+now; coordinators stay in between, and when one of them is gone its zone is mapped by another at
+once. Live moves follow the result where it pays (`propose_part`); an operator that was moved a
+short while ago, by any cause, stays. Pure: the same in virtual time.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,19 +1,20 @@
-"""How processes talk: one envelope for managers, partners and coordinators, whoever speaks.
+"""How processes talk: one envelope for managers, partners and coordinators.
 
 Several messages to one process travel together, and the answer holds one reply for each, in their
-order. `docs/design/0005-distribution.md` is the contract of who must tolerate what; in short:
+order. `docs/design/0005-distribution.md` is the contract, with what each side must tolerate; in
+short:
 
 - A manager leads. Its envelopes carry its epoch and a number that grows with every one that changes
   something. A processor remembers the greatest (epoch, number) durably and refuses lower ones as
   `stale`, with what it has seen; the same one again is carried out again. So nothing that was
-  overtaken takes effect late. `lineage` and `revision` say who speaks and how much it remembers,
-  and a processor's inventory says who gave it what it has: a manager that does not remember that
-  learns it (control/recovery).
-  Envelopes with number 0 hold only questions (`QUESTIONS`) and may overtake others.
-- A processor speaks to others as an equal: as a partner that balances
-  (`decide/balance/protocol.py`, moves by `control/moves/handover.py`) or as a coordinator that
-  places trees (`control/protocol/coordinator_messages`). Those protocols bear what is late, lost or
-  repeated; their numbers are in the messages. It may ask what a manager may ask (`QUESTIONS`).
+  overtaken takes effect late. `lineage` and `revision` identify the sender's memory and its age,
+  and a processor's inventory says from which memory it got its state: a manager that does not
+  remember that state learns it (control/recovery). Envelopes with number 0 hold only questions
+  (`QUESTIONS`) and may overtake others.
+- A processor sends to others as an equal: as a partner that balances (`decide/balance/protocol.py`,
+  moves by `control/moves/handover.py`) or as a coordinator that places trees
+  (`control/protocol/coordinator_messages`). Those protocols bear what is late, lost or repeated;
+  their numbers are in the messages. It may ask what a manager may ask (`QUESTIONS`).
 - Without a manager, the member that accepts a query leads for as long as its deployment takes: it
   speaks as a manager does, under its own name as `sender`, while all others are engaged by it
   (docs/design/0024-without-a-manager.md). A manager outranks it.

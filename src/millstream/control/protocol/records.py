@@ -12,7 +12,7 @@ Names = Annotated[tuple[Name, ...], Field(max_length=100_000)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=1 << 62)]
 PAUSED = "paused: "  # how the reason of a query begins that somebody wants to rest
-ASKED = "somebody asked for it"
+ASKED = "a user requested it"
 Told = tuple[Count, Count]  # epoch and number of a manager's message
 UNTOLD: Told = (0, 0)
 Micros = Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)]  # event time since 1970, in us

@@ -21,8 +21,8 @@ def restart(turn: Turn, name: str) -> None:
         raise UsageError(f"query {name} has not failed", detail=f"it is {query.phase}")
     if not query.resumable:
         raise UsageError(
-            f"query {name} cannot go on where it failed",
-            detail=f"what it had to read is no longer kept; it failed: {query.reason}",
+            f"query {name} cannot continue where it failed",
+            detail=f"its unread input is no longer kept; it failed: {query.reason}",
             hint="drop it and submit it again",
         )
     _go_on(turn, query, tried=0)

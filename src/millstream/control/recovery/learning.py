@@ -1,10 +1,10 @@
 """A manager that remembers less than its processors: it takes an epoch above theirs, and learns.
 
 Its home was empty, or older than what has happened since. Processors refuse it as `stale` and say
-what they have seen. If another manager has spoken to them lately, that one leads and this one only
-looks on; else it goes on under a higher epoch and a new lineage, so that everybody tells it what
-lies there: streams, queries, who owns what. While it learns nothing is changed anywhere. What the
-processors have is right: what they run is taken up, what none of them has is forgotten.
+what they have seen. If they have heard another manager lately, that one leads and this one only
+watches. Otherwise it continues under a higher epoch and a new lineage, so that every processor
+reports what it has: streams, queries, owners. While it learns it changes nothing. The processors
+are right: the manager takes up what they run and forgets what none of them has.
 """
 
 from collections.abc import Sequence
@@ -34,12 +34,12 @@ from millstream.control.protocol.replies import Inventory, Refusal
 from millstream.control.recovery import pausing
 
 LEASE_BEATS = 2.4  # reports after which a manager that said nothing leads no more
-LEARN_BEATS = 2.0  # least time in which those who were not known make themselves known
+LEARN_BEATS = 2.0  # least time in which unknown processors register
 EPOCH_MAX = 1 << 50  # beyond it, what was heard is no epoch
 FOUND = "found on processors"  # why a query is there, until all that is there is known
 
 
-# -- who leads ------------------------------------------------------------------------------------
+# -- leading --------------------------------------------------------------------------------------
 
 
 def outdone(turn: Turn, processor: str, told: Refusal) -> None:
@@ -56,7 +56,7 @@ def outdone(turn: Turn, processor: str, told: Refusal) -> None:
         turn.set(again_s=turn.now_s + lease_s / 2)
     elif told.epoch > EPOCH_MAX:
         turn.live(processor, retry_at_s=turn.now_s + lease_s)
-        _once(turn, f"processor {processor} tells an epoch beyond all bounds: {told.epoch}")
+        _once(turn, f"processor {processor} reports an impossible epoch: {told.epoch}")
     else:
         _take(turn, max(told.epoch, state.epoch) + 1, processor)
 
@@ -72,7 +72,7 @@ def _take(turn: Turn, epoch: int, processor: str) -> None:
     begin(turn)
     turn.decide(
         "notice",
-        f"this manager goes on with epoch {epoch}, and learns what processors have",
+        f"this manager continues with epoch {epoch}, and learns what processors have",
         f"{processor} has seen a later one: this manager's home was empty or older",
         about=("processor", processor),
     )
@@ -96,7 +96,7 @@ def looks_again(turn: Turn) -> tuple[Send, ...]:
 
 
 def followed(turn: Turn) -> None:
-    """A processor has answered as to its manager: nobody else leads it any more."""
+    """A processor has answered as to its manager: no other manager leads it any more."""
     if turn.state.superseded:
         turn.set(superseded="", again_s=0.0)
         turn.decide("notice", "this manager acts again", "a processor follows it")
@@ -106,7 +106,7 @@ def followed(turn: Turn) -> None:
 
 
 def begin(turn: Turn) -> None:
-    """Nothing is told to anybody before those who are there have said what they have."""
+    """The manager sends nothing before all present processors have reported what they have."""
     if not turn.state.learning_until_s:
         turn.set(remembered=frozenset(turn.state.streams))
         for query in list(turn.state.queries.values()):
@@ -140,12 +140,12 @@ def learn(turn: Turn, processor: str, have: Inventory) -> bool:
 
 
 def _foreign(state: ManagerState, processor: str, have: Inventory) -> bool:
-    """Whether what lies there was given by somebody else, or since this memory was saved."""
+    """Whether its state came from another manager, or after this memory was saved."""
     if have.led_by == state.lineage:
         return False
     if have.led_by in state.lives:
         return have.revision > state.loaded
-    if not have.led_by:  # who gave it did not say so, as older versions do
+    if not have.led_by:  # its manager did not name its lineage, as in older versions
         return _news(state, processor, have)
     return bool(have.queries or have.declared or have.moves)
 
@@ -181,7 +181,7 @@ def _learn_queries(turn: Turn, have: Inventory) -> None:
         same = known is not None and (known.cql, known.start) == (hosted.cql, hosted.start)
         if known is not None and same and (known.found or known.phase in PLACED):
             if known.found and not hosted.ways.items() <= known.ways.items():
-                # which operators it has is told by those who run them, one after the other
+                # the processors that run its operators report them, one after the other
                 ways = {**known.ways, **hosted.ways}
                 turn.query(name, ways=ways, phase="compiling", compiled=None)
             pausing.learn(turn, name, hosted)
@@ -229,7 +229,7 @@ def advance(turn: Turn) -> bool:
     if not state.learning_until_s:
         if any(q.found and q.phase == "deploying" for q in state.queries.values()):
             _forget_the_dropped(turn)
-            _place_the_rest(turn)  # who was silent may have said that it has nothing of it
+            _place_the_rest(turn)  # a silent processor may have reported that it has nothing of it
         return True
     _learn_places(turn)
     asked = any(v.state != "silent" and v.actual is None for v in state.live.values())
@@ -261,7 +261,7 @@ def advance(turn: Turn) -> bool:
 
 
 def _learn_moves(turn: Turn) -> None:
-    """What was handed over goes on. The old owners are heard first: a new one that only prepares
+    """Handed-over moves continue. Old owners are heard first: a new one that only prepares
     does not know that it is meant. What is remembered of moves may be long over."""
     for known in list(turn.state.moves.values()):
         both = all(answers(turn.state, end) for end in (known.source, known.target))
@@ -284,9 +284,9 @@ def _learn_moves(turn: Turn) -> None:
 
 
 def _place_the_rest(turn: Turn) -> None:
-    """Operators that nobody has: of a query that was being deployed they are placed, once all have
+    """Operators that no processor has: those of a query in deployment are placed, once all have
     been heard; else their processor has not joined yet. That something is held for a query alone
-    says little: who was away when it was to be released holds it still."""
+    says little: a processor that was away at the release still holds it."""
     state = turn.state
     unheard = any(live.actual is None for live in state.live.values())
     moving = {o for m in state.moves.values() if not m.over for o in m.operators}
@@ -307,7 +307,7 @@ def _place_the_rest(turn: Turn) -> None:
 
 
 def _read_by_strangers(state: ManagerState, operators: Sequence[str]) -> bool:
-    """Whether somebody who is not known here is to copy what the operators read: it may run them.
+    """Whether an unknown processor is to copy what the operators read: it may run them.
     A manager with an empty home has never heard of a processor that is away."""
     inputs = {s for o in operators for s in state.operators[o].inputs}
     readers = {
@@ -320,7 +320,7 @@ def _read_by_strangers(state: ManagerState, operators: Sequence[str]) -> bool:
 
 
 def _forget_the_dropped(turn: Turn) -> None:
-    """Who was away when a query was dropped still has it; those who let go of it say when."""
+    """A processor that was away when a query was dropped still has it; the others say when."""
     have = [live.actual for live in turn.state.live.values() if live.actual is not None]
     for query in [q for q in turn.state.queries.values() if q.found]:
         dropped = max((one.dropped.get(query.name, UNTOLD) for one in have), default=UNTOLD)
@@ -329,12 +329,12 @@ def _forget_the_dropped(turn: Turn) -> None:
             turn.remove("queries", query.name)
             turn.decide(
                 "notice", f"query {query.name} is forgotten",
-                "it was dropped while somebody who has it was away", about=("query", query.name),
+                "it was dropped while a processor with it was away", about=("query", query.name),
             )  # fmt: skip
 
 
 def _forget_the_gone(turn: Turn) -> None:
-    """What was remembered and no processor has was dropped since. Who is silent may still have it,
+    """What was remembered and no processor has was dropped since. A silent one may still have it,
     and then it stays; not so what another has let go of without handing it on."""
     state = turn.state
     silent = {name for name, live in state.live.items() if live.actual is None}
@@ -368,4 +368,4 @@ def _forget_the_gone(turn: Turn) -> None:
 
 def _once(turn: Turn, sentence: str) -> None:
     if all(d.sentence != sentence for d in turn.state.decisions[-50:]):
-        turn.decide("failure", sentence, "its ledger was written by something that is no manager")
+        turn.decide("failure", sentence, "its ledger was not written by a manager")

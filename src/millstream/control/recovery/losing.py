@@ -1,10 +1,10 @@
-"""A processor is lost for good: somebody says so, and what it had is given up and begun again.
+"""A processor is lost for good: a user says so, and its queries are given up and begun again.
 
 What only that processor had is gone: rows that entered there and were not handed on, the states of
 its operators. Queries that need any of it end everywhere and are registered anew under their names,
-with a start of their own and a mark that says what is missing since when; others go on. Streams
-that entered there enter elsewhere once nobody has anything of their former life. Owners keep
-nothing for the lost one any more, and its home is not believed if it comes back.
+with a new start and a mark that says what is missing since when; others continue. Streams that
+entered there enter elsewhere once no processor has anything of their former life. Owners no longer
+keep rows for the lost processor, and its home is refused if it comes back.
 """
 
 from dataclasses import replace

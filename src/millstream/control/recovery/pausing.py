@@ -1,8 +1,9 @@
-"""Queries that rest because somebody wants it so, and go on where they stood.
+"""Queries that a user pauses, and that continue where they stopped.
 
-What is wanted is a count in the query's record: odd, it rests. Every processor with a part of it is
-told the count with the query's text, notes the highest it has heard, and tells it back, so that
-messages may be lost, come twice or late, and a move or a manager without memory changes nothing.
+The request is a count in the query's record: if it is odd, the query is paused. Every processor
+with a part of it gets the count with the query's text, notes the highest it has received, and
+reports it back. So messages may be lost, come twice or late, and a move or a manager without memory
+changes nothing.
 """
 
 from millstream.control.manager.state import Query
@@ -18,15 +19,15 @@ def pause(turn: Turn, name: str, *, wanted: bool) -> None:
         raise UsageError(f"there is no query {name}")
     if query.phase in ("failed", "refused", "dropping"):
         raise UsageError(
-            f"query {name} cannot {'rest' if wanted else 'go on'}: it is {query.phase}",
+            f"query {name} cannot {'pause' if wanted else 'continue'}: it is {query.phase}",
             detail=query.reason,
             hint="restart it, or drop it" if query.phase == "failed" else "",
         )
     if query.paused == wanted:
         return
     turn.query(name, pauses=query.pauses + 1)
-    turn.decide("notice", f"query {name} {'rests' if wanted else 'goes on'}",
-                "somebody asked for it", about=("query", name))  # fmt: skip
+    turn.decide("notice", f"query {name} {'is paused' if wanted else 'continues'}",
+                "a user requested it", about=("query", name))  # fmt: skip
 
 
 def paused_above(turn: Turn, query: Query, pauses: int) -> None:

@@ -1,10 +1,10 @@
-"""Who keeps a copy of which processor's home: as many others as streams, queries or the system ask.
+"""The copies of each processor's home: as many as streams, queries or the system ask for.
 
-A home is kept whole: what a step reads, makes and remembers lies in one ledger, and whoever goes on
-from a copy of it goes on as after a crash. So a stream or a query that asks for replicas asks for
-them of every processor that has something of it. A follower that is silent gives way to another,
-where there is one; while there are too few, the processor tells nobody what it commits. Each change
-is a numbered configuration; former ones are remembered until all of the present one have all.
+A copy holds a whole home: one ledger has everything that a step reads, makes and remembers, so a
+processor can continue from a copy as after a crash. If a stream or a query asks for replicas, every
+processor that has a part of it gets them. Another follower replaces a silent one, if there is one;
+while there are too few, the processor sends out nothing that it commits. Each change is a numbered
+configuration; former ones are remembered until all of the present one have all.
 """
 
 from collections.abc import Mapping
@@ -83,7 +83,7 @@ def _configure(turn: Turn, known: Replication, others: int) -> None:
     )
     hurry(turn)
     if others:
-        at = ", ".join(followers) or "nobody"
+        at = ", ".join(followers) or "no processor"
         lack = f"; {others - len(followers)} more are wanted" if len(followers) < others else ""
         turn.decide(
             "notice", f"what {name} has is kept at {at} as well{lack}", about=("processor", name)
@@ -200,7 +200,7 @@ def degraded(state: ManagerState) -> Mapping[str, str]:
     for known in state.replications.values():
         live = state.live.get(known.id)
         if known.phase:
-            found[known.id] = f"it is lost and goes on at {known.heir or 'one of its followers'}"
+            found[known.id] = f"it is lost and continues at {known.heir or 'one of its followers'}"
         elif len(known.followers) < known.wanted:
             lack = known.wanted - len(known.followers)
             found[known.id] = f"{lack} more processors are wanted that keep what it has"

@@ -1,8 +1,8 @@
-"""When a query that has failed is restarted by itself, if anybody wants that.
+"""When a failed query is restarted automatically, if a policy asks for it.
 
-A restarted query goes on where it failed; if what broke it is still there, it fails again. So a
-policy waits longer each time and ends after so many: who fails on a row that stays as it is fails
-for good soon. One that has run long enough without failing begins anew. Pure.
+A restarted query continues where it failed; if the cause is still there, it fails again. So a
+policy waits longer each time and ends after a number of restarts: a query that fails on an
+unchanged row soon fails for good. The count of a query that has run long enough begins anew. Pure.
 """
 
 from dataclasses import dataclass, replace

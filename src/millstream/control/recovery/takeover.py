@@ -1,10 +1,10 @@
-"""A processor is lost, and whoever has a copy of its home goes on in its place, under its name.
+"""A processor is lost, and a holder of a copy of its home continues in its place, under its name.
 
-First its followers are fenced: from then on they acknowledge nothing to it, so that it can tell
-nobody anything more, should it still be there. Everything it has ever told lies at every follower
-of the latest configuration under which one of them was complete; of these the one that is furthest
-adopts the home, and runs it under an epoch that the lost one never had. For everybody else it has
-been started again at another address. Where it is heard again before that, it goes on itself.
+First its followers are fenced: from then on they acknowledge nothing to it, so that it can send
+nothing more, should it still run. Everything that it has ever sent is at every follower of the
+latest configuration under which one of them was complete. Of these the one with the newest copy
+adopts the home, and runs it under an epoch that the lost one never had. For all others the
+processor has restarted at another address. If it answers before that, it continues itself.
 """
 
 from dataclasses import replace
@@ -28,11 +28,11 @@ def possible(state: ManagerState, name: str) -> bool:
 
 
 def begin(turn: Turn, name: str, *, told: bool = False) -> None:
-    """Somebody has `told` that it is lost, or it was silent for too long."""
+    """A user has declared it lost (`told`), or it was silent for too long."""
     known = turn.state.replications[name]
     if known.phase == "adopting":
         raise UsageError(
-            f"processor {name} is about to go on at {known.heir}",
+            f"processor {name} is about to continue at {known.heir}",
             hint="wait until it has joined; if that one is lost as well, remove it first",
         )
     _forget_told(turn)
@@ -40,13 +40,13 @@ def begin(turn: Turn, name: str, *, told: bool = False) -> None:
     if known.phase:
         return
     turn.decide(
-        "failure", f"processor {name} is lost: those who keep a copy of its home are asked for it",
+        "failure", f"processor {name} is lost: the manager asks the holders of a copy of its home",
         about=("processor", name),
     )  # fmt: skip
 
 
 def advance(turn: Turn) -> list[str]:
-    """Goes on with what is lost; gives those whose copies are gone as well."""
+    """Continues lost processors; returns those whose copies are gone too."""
     settings = turn.state.settings
     gone: list[str] = []
     for name, known in list(turn.state.replications.items()):
@@ -64,16 +64,16 @@ def advance(turn: Turn) -> list[str]:
             _forget_told(turn)
             turn.put(replace(known, phase="fencing", heir=""))
         elif known.phase == "fencing" and not _choose(turn, known) and known.told:
-            gone.append(name)  # nobody else has it: its own home, if it comes back, or nothing
+            gone.append(name)  # no other has it: its own home, if it comes back, or nothing
     return gone
 
 
 def _choose(turn: Turn, known: Replication) -> bool:
-    """Says who goes on, once that is known; False where nobody can."""
+    """Says which follower continues, once that is known; False if none can."""
     for number, followers in configurations(known):
         there = [f for f in followers if f in turn.state.processors]
         if followers and not there:
-            return False  # everybody who had it is lost as well
+            return False  # every holder of a copy is lost too
         told = {f: kept(turn.state, f, known.id) for f in there}
         fenced = {f: k for f, k in told.items() if k is not None and k.state == "fenced"}
         whole = {f: k for f, k in fenced.items() if k.complete >= number}
@@ -82,7 +82,7 @@ def _choose(turn: Turn, known: Replication) -> bool:
             return True
         none = [f for f in there if f not in fenced and _has_none(turn.state, f, known.id)]
         if followers and not fenced and not none:
-            return True  # nobody has answered yet: one of them may have everything
+            return True  # none has answered yet: one of them may have everything
     return False
 
 
@@ -104,14 +104,14 @@ def _adopt(turn: Turn, known: Replication, heir: str) -> None:
     hurry(turn)
     turn.put(replace(mine, epoch=mine.epoch + EPOCH_STEP))  # the lost one is refused from now on
     turn.decide(
-        "failure", f"processor {known.id} goes on at {heir}",
+        "failure", f"processor {known.id} continues at {heir}",
         "it has everything that the lost one has ever told anybody", about=("processor", known.id),
         subjects=(heir,),
     )  # fmt: skip
 
 
 def _back(turn: Turn, known: Replication) -> None:
-    """It was heard before somebody took its place."""
+    """It answered before a follower took its place."""
     _forget_told(turn)
     former = ((known.number, known.followers), *known.former)
     turn.put(replace(known, phase="", heir="", told=False, number=known.number + 1, former=former))

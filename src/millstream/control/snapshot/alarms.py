@@ -1,8 +1,8 @@
 """What is an alarm: one function, for a run, a session, a processor, a cluster and those above it.
 
-`judged` takes a snapshot as it was measured and gives it with its alarms, with queries that do not
-advance marked as stalled, and with who holds each query up. Whoever makes snapshots calls it last.
-Pure, except for `AlarmBook`, which remembers since when an alarm stands.
+`judged` takes a snapshot as it was measured and returns it with its alarms, with queries that do
+not advance marked as stalled, and with the culprit that holds each query up. Every maker of
+snapshots calls it last. Pure, except for `AlarmBook`, which remembers since when an alarm stands.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -95,7 +95,7 @@ class _Judge:
         told = replace(query, cause=culprit.sentence, cause_operator=culprit.operator)
         if (query.delay_s or 0.0) < DELAY_ALARM_S or self._works(query):
             return told
-        return replace(told, state="stalled", reason="its rows wait and nobody works on them")
+        return replace(told, state="stalled", reason="its rows wait and no step processes them")
 
     def _needed(self, query: QuerySnapshot) -> list[OperatorSnapshot]:
         return [self._operators[o] for o in query.operators if o in self._operators]
@@ -162,8 +162,8 @@ class _Judge:
             yield Alarm(
                 "error", f"processor {one.id} is {one.state}", *subject, "away",
                 f"processor {one.id}", here, one.seen,
-                "start it again with its home: its queries go on where they stood; if that is "
-                f"gone: millstream remove --lost {one.id}",
+                "start it again with its home: its queries continue where they stopped; if the "
+                f"home is gone: millstream remove --lost {one.id}",
             )  # fmt: skip
         elif one.load >= LOAD_FULL:
             heaviest = self._heaviest.get(one.id)
@@ -174,14 +174,14 @@ class _Judge:
             )  # fmt: skip
         if one.unsafe:
             yield Alarm(
-                "error", f"what processor {one.id} commits is not safe, and is told to nobody",
+                "error", f"processor {one.id} has too few copies of its home and sends nothing",
                 *subject, "replicas", one.unsafe, here,
-                todo="start another processor, or ask for fewer replicas; what it has told is safe",
+                todo="start another processor, or ask for fewer replicas; all that it sent is safe",
             )  # fmt: skip
         for trouble in one.troubles:
             yield Alarm(
                 "error", f"processor {one.id}: {trouble}", *subject, "trouble", trouble, here,
-                todo="its log tells more",
+                todo="its log has more",
             )  # fmt: skip
         if missed := _missed(one.goals):
             yield Alarm(
@@ -222,7 +222,7 @@ class _Judge:
             yield Alarm(
                 "error", f"query {query.name} does not advance: {query.reason}", *subject,
                 "stalled", query.cause or query.reason, mine, since,
-                "see to the culprit: it goes on by itself",
+                "fix the culprit; the query then continues by itself",
             )  # fmt: skip
         elif query.state not in ("running", *OVER):
             why = f": {query.reason}" if query.reason else ""
@@ -233,7 +233,7 @@ class _Judge:
         if query.lost:
             yield Alarm(
                 "warning", f"query {query.name} has a gap: {query.lost}", *subject, "gap",
-                query.lost, mine, todo="it goes on; drop it and submit it again to be rid of this",
+                query.lost, mine, todo="it continues; to clear this, drop it and submit it again",
             )  # fmt: skip
         if query.shed_rows:
             yield Alarm(
@@ -277,7 +277,7 @@ class _Judge:
                 "warning", f"stream {stream.name} has had no row for {told}, and others wait for "
                 "it", *subject, "silent", f"stream {stream.name}", held,
                 self.snapshot.taken - (stream.silent_s or 0.0),
-                'see to who sends its rows; idle = "10 seconds" lets others go on without it',
+                'check the sender of its rows; with idle = "10 seconds" others continue without it',
             )  # fmt: skip
         if stream.late > MOST * total:
             yield Alarm(
@@ -326,7 +326,7 @@ HELD = {
 def _help(query: QuerySnapshot) -> str:
     """What lets a query go on that is held."""
     if query.reason.startswith("paused"):
-        return "let it go on: on its page, or take paused away in its job file and apply that"
+        return "resume it on its page, or remove paused from its job file and apply that"
     return HELD.get(query.state, "")
 
 

@@ -117,7 +117,7 @@ def _trouble(seen: Seen, bounds: Bounds, memory: Memory, now_s: float) -> str:
         return ""
     fullest = max(seen.costs, key=lambda p: (seen.costs[p], p))
     cost = f"{seen.costs[fullest]:.2f} ({seen.model})"
-    return f"{fullest} is full at a cost of {cost}, and nobody has room"
+    return f"{fullest} is full at a cost of {cost}, and no other has room"
 
 
 def _leave(

@@ -47,7 +47,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             seen.add(name)
         values = ", ".join(repr(value)[:60] for known, value in pairs if known == name)
         raise UsageError(
-            f"field {name!r} stands twice in one object", detail=values, hint="leave one out"
+            f"field {name!r} appears twice in one object", detail=values, hint="leave one out"
         )
     return found
 

@@ -1,14 +1,15 @@
 """Which query's limit of delay is at risk, and what has to run next for it.
 
-A price cannot promise a limit: it says who is worth more, not who is late. So a query with a limit
-of its own goes before all others as soon as its oldest row has used up half of it, what is still to
-be done for the rows that wait included; until then the price of its rows decides as everywhere. At
-half of the limit this does what a fixed priority for the query would do, and leaves the others the
-time that a fixed priority would take from them for nothing. (A query that needs most of the
-processor cannot catch up later. So it is half of the limit times the square of the share that its
-rows leave of the processor: who needs all of it goes first at once.) Within the query the oldest
-rows go first, those nearest to the result among equals. No step can be interrupted: while there are
-such limits, no step of anybody is planned for longer than a quarter of the tightest.
+A price cannot promise a limit: it says which query is worth more, not which is late. So a query
+with a limit of its own goes before all others as soon as its oldest row has used up half of it,
+what is still to be done for the rows that wait included; until then the price of its rows decides
+as everywhere. At half of the limit this does what a fixed priority for the query would do, and
+leaves the others the time that a fixed priority would take from them for nothing. (A query that
+needs most of the processor cannot catch up later. So it is half of the limit times the square of
+the share that its rows leave of the processor: a query that needs all of it goes first at once.)
+Within the query the oldest rows go first, those nearest to the result among equals. No step can be
+interrupted: while there are such limits, no step of any query is planned for longer than a quarter
+of the tightest.
 
 Limits that together ask for more than the processor has are kept by descending weight, as many as
 fit; the others are out of reach and count by their price alone. Pure; the scheduler asks at every

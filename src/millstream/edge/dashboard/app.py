@@ -20,9 +20,10 @@
     GET    /live  /ready             for whoever watches processes
     GET    /metrics                  for Prometheus
 
-The browser is told to load nothing from elsewhere. Requests that change something must carry a
-header that a foreign page cannot send; one that names a host which is not this one is refused, so
-that no foreign name can be pointed at a local port. A browser is let in by a link that opens once.
+A policy header keeps the browser from loading anything from elsewhere. Requests that change
+something must carry a header that a foreign page cannot send; one that names a host which is not
+this one is refused, so that no foreign name can be pointed at a local port. A link that opens once
+lets a browser in.
 """
 
 import base64
@@ -218,7 +219,7 @@ def _actions(app: Application, source: SnapshotSource, feed: Feed) -> None:
         body = await json_body(request, BODY_BYTES_MAX, too_large=400)
         action, name = _text(body, "action"), _text(body, "name")
         if action not in allowed:
-            raise UsageError(f"{action} is no action", hint=f"one of {', '.join(allowed)}")
+            raise UsageError(f"{action} is not an action", hint=f"one of {', '.join(allowed)}")
         done = await run_in_threadpool(source.act, action, name, str(body.get("to") or ""))
         await run_in_threadpool(feed.tick)
         return JSONResponse({"done": done})

@@ -1,8 +1,8 @@
-"""Snapshots to pages: taken once an interval, told as increments to whoever listens.
+"""Snapshots to pages: taken once an interval, sent as increments to every listener.
 
 One thread asks the source, however many pages are open. A page gets everything first and then only
 what changed; one that cannot keep up gets everything again instead of a growing backlog. When the
-source fails to answer, listeners are told so at once: no page shows old figures as new ones.
+source fails to answer, listeners hear of it at once: no page shows old figures as new ones.
 """
 
 import asyncio

@@ -54,7 +54,7 @@ def _overall(snapshot: Snapshot) -> Iterator[Metric]:
         alarms.add_metric([severity], raised)
     yield alarms
     each = GaugeMetricFamily(
-        "millstream_alarm_since_seconds", "Since when an alarm stands",
+        "millstream_alarm_since_seconds", "Since when an alarm is active",
         labels=["severity", "kind", "subject_kind", "subject"],
     )  # fmt: skip
     for alarm in overview.alarms:

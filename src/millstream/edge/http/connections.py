@@ -1,11 +1,12 @@
 """How many connections a server holds, and for how long without a whole request.
 
-Who opens a connection and says nothing, or half of a request, takes a descriptor and no more: it is
-let go after a while, and at once when there are too many, the one that kept us waiting longest
-first; so is who asks and does not read the answer, and who has not ended the handshake of TLS. One
-whose request is being answered is never let go otherwise, so that an honest request is answered
-however many others hold the line. Who has just come is let go when it had time to speak: many come
-at once, and what they have sent is read after all of them were taken.
+A client that opens a connection and sends nothing, or half of a request, takes only a descriptor.
+The server closes such a connection after a while, and at once when there are too many, first the
+one that has kept it waiting longest. The same holds for a client that does not read its answer, and
+for one that has not finished the TLS handshake. The server never closes a connection whose request
+it is answering for any other reason, so it answers an honest request however many others hold
+connections. It closes a new connection only after the client had time to send: many may come at
+once, and their requests are read after all of them were accepted.
 """
 
 import asyncio
@@ -57,7 +58,7 @@ class Waiting(Protocol):
 
 
 class Crowd:
-    """All who hold a line to one server, and those among them that keep us waiting."""
+    """All connections of one server, and those that keep it waiting."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits, self.count = limits, 0
@@ -78,7 +79,7 @@ class Crowd:
         self.count -= 1
 
     def _trim(self) -> None:
-        """Lets go of as many as there are too many, those first who kept us waiting longest."""
+        """Closes as many as there are too many, first those that kept it waiting longest."""
         self._trimming = False
         for one in list(self.waiting)[: max(0, self.count - self._most)]:
             one.let_go()
@@ -189,13 +190,13 @@ class Connection(H11Protocol):
         self._wait_no_more()
         self.crowd.waiting.pop(self, None)
         line = self.transport.get_extra_info("socket")
-        with suppress(OSError):  # what nobody reads lies in the kernel no longer
+        with suppress(OSError):  # unread bytes do not stay in the kernel
             line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
         self.transport.abort()
 
 
 class TlsConnection(asyncio.Protocol):
-    """One before it is one: who holds a line and does not end the handshake of TLS counts too."""
+    """A connection before its TLS handshake has ended; it counts too."""
 
     crowd: Crowd
     tls: ssl.SSLContext
@@ -212,11 +213,11 @@ class TlsConnection(asyncio.Protocol):
         self._others.add(self)  # type: ignore[arg-type]
         self.crowd.waiting[self] = None
         self.crowd.add(self, self._loop)
-        self._shaking = self._loop.create_task(self._shake())  # kept: nobody else holds it
+        self._shaking = self._loop.create_task(self._shake())  # kept: nothing else refers to it
 
     async def _shake(self) -> None:
         secure: asyncio.Transport | None = None
-        with suppress(OSError):  # a handshake that fails, takes too long or is let go
+        with suppress(OSError):  # a handshake that fails, takes too long or is cut off
             secure = await self._loop.start_tls(
                 self._transport, self, self.tls, server_side=True,
                 ssl_handshake_timeout=self.crowd.limits.head_s,

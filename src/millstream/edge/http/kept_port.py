@@ -1,10 +1,10 @@
 """A port of this machine that is kept for a process that is about to be started, again and again.
 
-A port that was only looked for is anybody's until it is bound: the system gives it to the next
-outgoing connection. So the parent binds it and keeps it bound, without listening; whoever binds it
-with SO_REUSEADDR, as all our endpoints do, may listen there, and nobody else is given it. Nobody
-is answered while nobody listens. Where a system does not let two sockets share an address (BSD),
-the port is only chosen.
+A free port that was found but not bound can go to any program: the system gives it to the next
+outgoing connection. So the parent binds it and keeps it bound, without listening; a process that
+binds it with SO_REUSEADDR, as all our endpoints do, may listen there, and no other program gets it.
+While no process listens, connections are refused. Where a system does not let two sockets share an
+address (BSD), the port is only chosen.
 """
 
 import socket

@@ -1,7 +1,7 @@
 """Whether a request comes from a program of the user who serves: then it needs no token.
 
-The kernel says whose a connection of this machine is. Where it does not (another system, another
-network namespace), or says that it is another user's, nobody is recognised and the token decides.
+The kernel says which user owns a connection of this machine. If it does not (another system,
+another network namespace), or if the owner is another user, the token decides.
 """
 
 import ipaddress

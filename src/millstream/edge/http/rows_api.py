@@ -165,7 +165,7 @@ async def _batch(request: Request, size_max: int) -> Batch | ArrowBatch:
             rows = reader.read_all()
         rows.validate(full=True)
     except (pa.ArrowException, OSError) as error:
-        text = f"the body is no Arrow stream: {error}"[:300]
+        text = f"the body is not an Arrow stream: {error}"[:300]
         raise AnswerError(400, "mistake", text, ARROW_HINT) from None
     return ArrowBatch(given.get("producer", ""), int(number), rows)
 

@@ -68,7 +68,8 @@ def address_of(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         raise UsageError(
-            f"{text!r} is no address to listen on", hint="a port, or host:port; port 0 takes any"
+            f"{text!r} is not an address to listen on",
+            hint="a port, or host:port; port 0 takes any",
         )
     return host.strip("[]") or "127.0.0.1", int(port)
 
@@ -101,7 +102,7 @@ def demand_closed(
     plain: bool = False,
     hint: str = "set MILLSTREAM_TOKEN, or listen on 127.0.0.1",
 ) -> None:
-    """Beyond this machine nobody serves without a token, nor where others could read it."""
+    """Outside this machine a server needs a token, and a channel where others cannot read it."""
     if is_loopback(host):
         return
     if not token:
@@ -120,7 +121,7 @@ class Tls:
 
     certificate: str | None = None
     key: str | None = None
-    plain: bool = False  # somebody says that none is needed beyond this machine
+    plain: bool = False  # a user says that it needs no TLS outside this machine
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
@@ -132,7 +133,7 @@ class Tls:
             return None
         made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
-            made.load_cert_chain(self.certificate, self.key, lambda: "")  # who starts is not asked
+            made.load_cert_chain(self.certificate, self.key, lambda: "")  # no prompt
         except (OSError, ValueError) as error:
             raise UsageError(
                 "the certificate and its key are of no use", detail=f"{self.certificate}: {error}",
@@ -149,7 +150,7 @@ class Listening:
     port: int = 0
     token: str | None = None
     tls: Tls = Tls()
-    authority: str | None = None  # whose certificates are believed
+    authority: str | None = None  # its certificates are accepted
     advertise: str | None = None  # URL at which others reach it, where that is not its own
     WHO: ClassVar[str] = "a daemon"
 
@@ -176,13 +177,13 @@ class Application(FastAPI):
     page of another origin, or with a body that a page may send without asking first. `known_as` is
     the URL at which others reach it, where that is not its own.
 
-    With a token, who asks needs the role that the route says (`roles.py`). `page_headers` are those
+    With a token, a client needs the route's role (`roles.py`). `page_headers` are those
     of an application whose pages a browser shows: then a request that asks for work must also carry
     a header that a foreign page cannot send, and `guests` may let browsers in (`browsers.py`).
     """
 
     guests: Callable[[Request], Role] | None = None
-    known: Callable[[Request], Role] | None = None  # who needs no token (`own_programs.py`)
+    known: Callable[[Request], Role] | None = None  # clients that need no token (`own_programs.py`)
     closed: Callable[[str], None] | None = None  # raises for paths that are not answered now
 
     def __init__(
@@ -232,7 +233,7 @@ class Application(FastAPI):
         await answer(scope, receive, self._with_headers(send) if self._page_headers else send)
 
     def admit(self, request: Request) -> None:
-        """Refuses who may not ask."""
+        """Refuses clients without the role."""
         try:
             asked = urlsplit(f"//{request.headers.get('host', '')}")
             named, _ = asked.hostname or "", asked.port
@@ -252,16 +253,16 @@ class Application(FastAPI):
             raise AnswerError(403, "denied", text)
 
     def _refuse_foreign_pages(self, request: Request, origin: str) -> None:
-        """What a browser sends for a page of somebody else's, at `origin`."""
+        """What a browser sends for a foreign page, at `origin`."""
         headers = request.headers
         site = headers.get("sec-fetch-site", "none")
         own = "origin" not in headers or (origin and origin == headers.get("host"))
         followed = headers.get("sec-fetch-dest") == "document" and request.method == "GET"
         if self._page_headers and followed and request.scope["path"] == ENTRY_PATH:
-            site = "none"  # a link to our page, in a notebook say: who shows it reads nothing of it
+            site = "none"  # a link to our page, in a notebook say: that page reads nothing of it
         if not own or site not in ("none", "same-origin"):
             raise AnswerError(403, "denied", "a web page of another origin may not ask")
-        # a page can send a body of no kind at all, and nobody else needs to
+        # a page can send a body without a type, and no other client needs to
         body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
         kind = headers.get("content-type", "of no kind" if body else JSON_BODY)
         kind = kind.partition(";")[0].strip().lower()

@@ -491,7 +491,7 @@ def add_move_routes(app: Application, desk: Desk) -> None:
             if asked.dry_run or not planned["operators"]:
                 return {**planned, "moves": []}
             before = state.counter
-            driver.feed(RequestMove(operators, asked.to, "somebody asked for it"))
+            driver.feed(RequestMove(operators, asked.to, "a user requested it"))
             mine = [m["id"] for m in answers.moves_since(driver.state, before)]
             await driver.until(lambda s: answers.settled(s, mine), asked.wait_s)
             known = driver.state.moves

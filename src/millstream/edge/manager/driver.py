@@ -334,7 +334,7 @@ class ManagerDriver:
         if answer.is_error:
             raise told_error(answer)
         if len(answer.content) > 4 * MESSAGE_BYTES_MAX:
-            raise UsageError("an answer beyond all bounds")
+            raise UsageError("an answer out of all bounds")
         return read_replies(send.envelope, json_of(answer))
 
 

@@ -1,7 +1,7 @@
 """What the processors of a cluster say of themselves, asked for every few seconds while wanted.
 
-One thread; a processor that does not answer has nothing to say, and what it said before is let go
-after a few rounds. Nobody is asked when nobody has looked for a while.
+One thread; a processor that does not answer contributes nothing, and its earlier answer is dropped
+after a few rounds. The thread asks no processor when no client has looked for a while.
 """
 
 import threading

@@ -1,7 +1,8 @@
 """A manager's endpoint for streams: declared, started, forgotten; by a client as far as it may.
 
-Who owns the cluster may name any source. Who may only submit names what the processor where the
-stream enters allows: it is asked before the stream is declared, and its refusal is the answer.
+The owner of the cluster may name any source. A client with the role `submit` may name what the
+processor where the stream enters allows: the manager asks it before it declares the stream, and
+returns its refusal.
 """
 
 from dataclasses import dataclass

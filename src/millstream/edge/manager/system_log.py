@@ -3,9 +3,9 @@
     GET /system?wanted=sys.steps,sys.moves&epoch=E&after=N
 
 answers with the rows after number N of this manager's life E (another life: all that are here; 0,
-somebody who has asked nothing before: from now on). What has been acknowledged so is let go; of
-what has not, the latest is kept. Rows are gathered (`system_feed`) from the first question on, and
-no more when nobody has asked for a while. Decides nothing and asks nobody.
+somebody who has asked nothing before: from now on). Rows that this acknowledges are dropped; of the
+others, the latest are kept. Rows are gathered (`system_feed`) from the first question on, and no
+more when nobody has asked for a while. Decides nothing and asks nobody.
 """
 
 import time

@@ -4,9 +4,10 @@
     GET  /streams/ID/segments              a pointer to the processor that has the stream
     POST /streams/ID/expect | ack | unexpect    handed on to that processor
 
-Whoever pulls a stream from a manager follows the pointer and pulls from the processor itself; rows
-never pass through a manager. A manager has no home, so its pages tell epoch 0 of it: who follows
-such a pointer says no farewell, because what is kept for it is kept by the owner it goes on to.
+A consumer that pulls a stream from a manager follows the pointer and pulls from the processor
+itself; rows never pass through a manager. A manager has no home, so its pages have epoch 0. A
+consumer that follows such a pointer sends no farewell, because the owner to which it continues
+keeps its rows.
 """
 
 from typing import Any

@@ -182,7 +182,7 @@ class ManagerView:
             case "pause" | "resume":
                 resting = action == "pause"
                 self._client.pause(name, wanted=resting, wait_s=SUBMIT_S)
-                return f"query {name} {'rests' if resting else 'goes on'}"
+                return f"query {name} {'is paused' if resting else 'continues'}"
             case "drain" | "undrain":
                 moves = self._client.drain(name, back=action == "undrain")["moves"]
                 if action == "undrain":
@@ -280,7 +280,7 @@ def opinion(state: ManagerState, cql: str, compiled: Compiled) -> Admission:
         known = replace(state, operators={**state.operators, **operators})
         verdict = place_query(known, query)
     except (MillstreamError, ResourceError, KeyError, ValueError) as error:
-        return Admission(None, f"nobody can tell now: {error}")
+        return Admission(None, f"admission cannot decide now: {error}")
     if isinstance(verdict, Placed):
         objective = verdict.detail.get("objective")
         said = f"would be taken: {verdict.sentence}{f'; {objective}' if objective else ''}"

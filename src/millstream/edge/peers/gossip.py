@@ -184,7 +184,7 @@ class Gossiping:
         told = json_of(answer)
         name = told.get("processor") if isinstance(told, dict) else None
         if not isinstance(name, str) or not name:
-            raise MillstreamError("what answers there is no processor")
+            raise MillstreamError("the server there is not a processor")
         return name
 
     def ask(self, name: str, message: AnyMessage, url: str = "") -> Reply:
@@ -228,7 +228,7 @@ class Gossiping:
         if name == view.me.id:
             return view.me.join.url
         if name not in view.others:
-            raise AwayError(f"nobody has said where {name} is")
+            raise AwayError(f"the address of {name} is unknown")
         return view.others[name].card.join.url
 
     def record(self, records: Sequence[QueryRecord]) -> None:

@@ -27,7 +27,7 @@ def member_dashboard(server: "ProcessorServer", at: Address) -> Iterator[Dashboa
     desk = server.member
     if desk is None:
         raise UsageError(
-            "a processor that is no member has no dashboard",
+            "only a member of a cluster without a manager has a dashboard",
             hint="--balance placement or --join URL; or the manager's --ui",
         )
 

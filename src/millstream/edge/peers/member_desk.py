@@ -1,11 +1,11 @@
 """Any member of a cluster without a manager answers for the whole of it, as a manager would.
 
-Who only asks gets what this member learns by asking all others at that moment. Who wants something
-changed makes this member lead: it engages all members that are there, in the order of their names,
-so that no move is under way and nobody else leads; it learns what they have; it is a manager for as
-long as the wish takes (`control/peers/leading.py`), with an epoch that fences off whoever led
-before; it lets everybody go. Records of queries are with another member before anybody is answered.
-Decides nothing itself.
+For a question this member asks all others at that moment. For a change this member leads: it
+engages all present members, in the order of their names, so that no move is under way and no other
+member leads; it learns what they have; it is a manager until the change is done
+(`control/peers/leading.py`), with an epoch that fences off earlier leaders; then it releases all
+members. A second member has the record of a query before the client gets an answer. Decides nothing
+itself.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from millstream.edge.peers.gossip import Gossiping
 
 PREFIX = "d-"  # of what members are engaged for, besides moves
-FRESH_S = 0.5  # as old may be what is told to somebody who asks
+FRESH_S = 0.5  # greatest age of an answer to a question
 LOOK_S = 4.0
 ENGAGE_S = 30.0  # to wait for moves and other leaders
 LEARN_S = 15.0
 LEASE_S = 15.0
 RENEW_S = 4.0
-DONE_S = 8.0  # to wait until everybody has done what was asked for
+DONE_S = 8.0  # to wait until all members have done what was requested
 LINGER_S = 0.5  # for the next wish of the same client
-BUSY_S = 10.0  # nobody waits any more, and something is still under way
+BUSY_S = 10.0  # no client waits any more, and something is still under way
 ASK_S = 3.0
 T = TypeVar("T")
 
@@ -84,12 +84,12 @@ class MemberDriver(ManagerDriver):
         self.ready = False  # it has learned, and acts
 
     async def until(self, look: Callable[[ManagerState], T | None], wait_s: float) -> T | None:
-        """As any driver; who leads no more makes nobody wait."""
+        """As any driver; after leading, no client waits."""
 
         def unless_outdone(state: ManagerState) -> T | None:
             if self.ready and state.superseded:
                 raise RefusedError(
-                    "led", "somebody else leads now", detail=state.superseded,
+                    "led", "another member leads now", detail=state.superseded,
                     hint="ask again in a moment; a manager, where there is one, knows what became",
                 )  # fmt: skip
             return look(state)
@@ -177,7 +177,7 @@ class MemberDesk:
         finally:
             await _ended(running)
         seen = leading.shown(driver.state, self.gossip.view.records, up)
-        log = self._state.decisions  # who looks decides nothing
+        log = self._state.decisions  # a reader decides nothing
         self._state = replace(seen, decisions=log, counter=self._state.counter)
         self._looked_s = time.monotonic()
 
@@ -239,7 +239,7 @@ class MemberDesk:
             await self._end(lead)
             silent = [n for n, v in driver.state.live.items() if v.actual is None and n in members]
             raise RefusedError(
-                "busy", driver.state.superseded or "other members do not tell what they have",
+                "busy", driver.state.superseded or "other members do not report what they have",
                 detail=", ".join(silent), hint="try again in a moment",
             )  # fmt: skip
         driver.ready = True
@@ -247,7 +247,7 @@ class MemberDesk:
         return lead
 
     async def _engage_all(self, engagement: str) -> dict[str, Join]:
-        """Everybody who answers, in one order everywhere: who is first has all, the others wait."""
+        """All answering members, in one order everywhere: the first leader gets all."""
         deadline = time.monotonic() + ENGAGE_S
         patience_s = 0.1
         while True:
@@ -272,11 +272,11 @@ class MemberDesk:
             patience_s = min(1.0, patience_s * 1.5)
 
     async def _disengage(self, engagement: str, members: dict[str, Join]) -> None:
-        for join in members.values():  # who does not hear of it is free when its lease ends
+        for join in members.values():  # one that does not hear of it is free at its lease's end
             await self._say_to(join, Disengage(engagement))
 
     async def _say_to(self, join: Join, message: Engage | Disengage) -> Reply | None:
-        """A member's reply; none where nobody, or nonsense, answers."""
+        """A member's reply; none without an answer, or with a nonsensical one."""
         epoch = self.gossip.view.me.join.epoch
         envelope = Envelope(epoch, 0, join.id, (message,), self.gossip.me, "processor")
         try:
@@ -292,7 +292,7 @@ class MemberDesk:
         return reply
 
     async def _keep(self, lead: _Lead) -> None:
-        """Renews the lease while somebody has wishes, and lets everybody go afterwards."""
+        """Renews the lease while there are requests, and releases all members afterwards."""
         renewed_s = time.monotonic()
         while True:
             await asyncio.sleep(0.1)
@@ -350,7 +350,7 @@ class MemberDesk:
             self._touched.add(event.name)
 
     async def _record(self, state: ManagerState) -> None:
-        """How far queries have come, also at another member before anybody is told."""
+        """The progress of queries, stored at a second member before the client is answered."""
         records = self.gossip.view.records
         news = []
         for name in sorted(self._touched):
@@ -375,7 +375,7 @@ class MemberDesk:
         return self._led()
 
     def stop(self) -> None:
-        """From another thread: lets everybody go."""
+        """From another thread: releases all members."""
         if self._loop is None or self._lead is None or self._lead.over:
             return
         lead = self._lead

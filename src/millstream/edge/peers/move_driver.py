@@ -87,7 +87,7 @@ class MoveDriver:
             if self._stopping.is_set():
                 return "over"  # ledger and client are closed by now
             self.failures[move] = _words(error)
-            self._say(f"move {move} cannot go on: {self.failures[move]}")
+            self._say(f"move {move} cannot continue: {self.failures[move]}")
             return "trouble"
         self.failures.pop(move, None)
         if advanced:

@@ -1,9 +1,9 @@
 """Moves that a processor leads itself, and its part in those that others lead.
 
 `control/moves/handover.py` says what comes next; this carries it out, one move at a time, in a
-thread. A processor is engaged in one move at a time; an engagement that nobody ends lapses. After a
-restart what is sealed goes on and what is not is undone, from the ledger alone. A move that a
-manager leads is none of its business.
+thread. A processor is engaged in one move at a time; an abandoned engagement lapses. After a
+restart, sealed moves continue and others are undone, from the ledger alone. It ignores moves that a
+manager leads.
 """
 
 import threading
@@ -158,7 +158,7 @@ class PeerMoves:
         urls = {name: self.book.url_of(name) for name in near - {self.processor.id}}
         unknown = [name for name, url in urls.items() if url is None]
         if unknown:
-            return f"where {min(unknown)} is, nobody has said"
+            return f"the address of {min(unknown)} is unknown"
         urls[self.processor.id] = self._url()
         with self._lock:
             if self._thread is not None and self._thread.is_alive():

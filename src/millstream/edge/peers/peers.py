@@ -1,8 +1,8 @@
 """Other processors over HTTP: the asking side of what the stream distributor serves.
 
-One client for all of them, with kept connections. Who does not answer is away and asked again
-later; who refuses says why. Addresses that a manager has told win over those that the ledger has:
-a processor that was started again may be elsewhere.
+One client for all of them, with kept connections. A processor that does not answer is away and
+asked again later; a refusal has a reason. Addresses from a manager take precedence over those in
+the ledger: a restarted processor may be elsewhere.
 """
 
 import threading
@@ -41,7 +41,7 @@ class PeerDirectory:
         with self._lock:
             url = self._urls.get(place.processor) or place.url
         if not url:
-            raise AwayError(f"where processor {place.processor} is, nobody has said yet")
+            raise AwayError(f"the address of processor {place.processor} is not known yet")
         return url.rstrip("/")
 
     def __call__(self, place: Place) -> Peer:

@@ -1,10 +1,10 @@
 """A processor's part in placing a tree together with others (seed 003, section 4), over HTTP.
 
 Carries the messages of `control/coordinators/driver` between processors: those to one processor
-travel together, each processor is told in turn and all of them at once, and what cannot be
-delivered after a few tries makes the receiver count as down, which the tree's proxy hears. The
+travel together, in order for each processor and to all of them in parallel. If a message cannot be
+delivered after a few tries, its receiver counts as down, and the tree's proxy hears of it. The
 proxy waits for the outcome, and until nothing is under way any more (as many messages taken up as
-sent, twice in a row), and asks everybody what it hosts. A tree that a manager asks for is let go
+sent, twice in a row), and asks all processors what they host. A tree for a manager is released
 then: carrying a placement out is the manager's business. One that stands (`stand`) stays with its
 zones, coordinators and hosts, and is mapped again when one of them is gone
 (`edge/peers/standing_placement.py`). Decides nothing itself.
@@ -188,7 +188,7 @@ class PlacementCoordinator:
         with self._changed:
             url = self._urls.get(peer)
         if url is None:
-            raise StateError(f"where processor {peer} is, nobody has said")
+            raise StateError(f"the address of processor {peer} is unknown")
         envelope = Envelope(self._epoch, 0, peer, tuple(messages), self.name, "processor")
         return read_replies(envelope, self._http.post(url.rstrip("/") + PATH, envelope))
 
@@ -340,7 +340,7 @@ class PlacementCoordinator:
                     placement[operator] = peer
         missing = sorted({operator.id for operator in tree.operators} - placement.keys())
         if missing:
-            return Refusal("timeout", NO_PLACEMENT, f"nobody says that it has {missing[0]}")
+            return Refusal("timeout", NO_PLACEMENT, f"no processor reports {missing[0]}")
         kinds: dict[str, int] = {}
         for share in shares.values():
             for kind, number in share.sent.items():

@@ -257,7 +257,7 @@ class ProcessorServer:
             if self.engine.fenced.is_set():
                 return "another process has taken over this home"
             if self.engine.lost.is_set():
-                return "Spark's Java process has ended; a new process of this home goes on"
+                return "Spark's Java process has ended; a new process of this home continues"
             if self.registration is not None and self.registration.refused.is_set():
                 return "the manager knows a later process of this home"
         return ""

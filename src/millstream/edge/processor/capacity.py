@@ -1,8 +1,8 @@
-"""What a processor offers, where nobody has declared it: slots, cores, seconds of steps a second.
+"""The default capacity of a processor: slots, cores, seconds of steps a second.
 
 Steps of several slots share the cores, and ingest, delivery and compaction run in the same slots,
 so that a further slot counts for less than the first: a cautious guess, on which admission held
-where it was measured (docs/design/0006-planning-with-reuse.md). Whoever knows better says so:
+where it was measured (docs/design/0006-planning-with-reuse.md). A user can set another figure:
 `millstream processor --property cpu=3`.
 """
 

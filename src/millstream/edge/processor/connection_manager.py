@@ -245,7 +245,7 @@ class ConnectionManager:
                 raise
             told = f"{type(error).__name__}: {first_line(error)}"
             self.parts.statistics.notice(f"error: a {command.do} has failed: {told}")
-            hint = "a fault of ours: please report it with the text"
+            hint = "this is a bug in Millstream: please report it with the text"
             return refusal(InternalError("the text cannot be used here", detail=told, hint=hint))
 
     # -- commands -------------------------------------------------------------------------------

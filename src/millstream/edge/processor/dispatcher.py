@@ -1,7 +1,7 @@
-"""Takes a processor's envelopes, whoever sent them, and hands each message to who carries it out.
+"""Takes a processor's envelopes, from any sender, and hands each message to its handler.
 
-A manager's are carried out by the connection manager, in the manager's order; what other
-processors say goes to balancing and to the coordinator of placements, by the kind of message.
+A manager's are carried out by the connection manager, in the manager's order; messages of other
+processors go to balancing and to the coordinator of placements, by the kind of message.
 """
 
 from collections.abc import Awaitable, Callable, Iterable

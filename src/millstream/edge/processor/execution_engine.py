@@ -1,8 +1,9 @@
 """The execution engine and its scheduler as a processor runs them: a loop, watched over.
 
-Trouble with the machine (a full disk, a lost executor) ends the loop, not the processor: it is told
-and the loop begins again, for nothing is lost. Only a home that another process has taken over is
-the end, and so is the end of Spark's Java process: the next process of this home goes on.
+Trouble with the machine (a full disk, a lost executor) ends the loop, not the processor: the
+processor reports it and restarts the loop, because nothing is lost. It ends only if another process
+has taken over its home, or if Spark's Java process has ended: the next process of this home
+continues.
 """
 
 import threading

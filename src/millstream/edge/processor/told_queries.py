@@ -1,8 +1,8 @@
 """When a manager last had a query hosted here, and when one had it dropped, by (epoch, number).
 
-A manager with an empty home learns what runs from who runs it. Somebody who was away while a query
-was dropped still has it; those who let go of it remember so, and what was dropped after it was
-last hosted stays dropped. A query of the same name that came later was hosted later.
+A manager with an empty home learns from processors what runs. A processor that was away while a
+query was dropped still has it. Those that dropped it remember this, and a query that was dropped
+after it was last hosted stays dropped. A query of the same name that came later was hosted later.
 """
 
 from millstream.control.protocol.commands import Host, Prepare, Unhost

@@ -48,7 +48,7 @@ class GatedApplication(Application):
         await super().__call__(scope, receive, answer)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        text = "too few others have what was committed here, so nothing is told"
+        text = "too few followers have what was committed here, so this processor sends nothing"
         error = AnswerError(UNAVAILABLE, "replicas", text, "send the same again later")
         response = error_answer(error, flat=self._flat)
         response.raw_headers.append(AGAIN)

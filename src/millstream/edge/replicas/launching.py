@@ -80,7 +80,7 @@ class Launcher:
         pid = running(home)
         process: subprocess.Popen[bytes] | None = None
         if pid is None:
-            self._say(f"processor {name} goes on here, on the copy of its home")
+            self._say(f"processor {name} continues here, on the copy of its home")
             with (home / "output.log").open("ab") as log:
                 process = subprocess.Popen(
                     self._arguments(name, home), stdin=subprocess.DEVNULL, stdout=log,

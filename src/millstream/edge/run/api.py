@@ -1,4 +1,4 @@
-"""The endpoint of `millstream run`: rows in, figures out, goals changed while it goes on.
+"""The endpoint of `millstream run`: rows in, figures out, goals changed while it runs.
 
     POST /streams/NAME/rows, POST /streams/NAME/end, GET /streams/NAME/producers/P    (rows_api)
     GET  /live          while the process answers
@@ -9,8 +9,8 @@
     POST /queries/NAME/pause      it rests; .../resume: it goes on where it stood
     PUT  /qos           {"goals": "delay <= 2s", "query": "errors", "weight": 2}
 
-It lives as long as the run. A stream whose rows are posted ends when somebody says so; then the run
-comes to its end as it does for files.
+It lives as long as the run. A posted stream ends on request; then the run ends as it does for
+files.
 """
 
 from collections.abc import Iterator, Mapping

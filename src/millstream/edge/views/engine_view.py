@@ -381,7 +381,7 @@ class EngineView:
         with self._lock:
             self._note_queries(list(self.engine.queries.values()))
         if self.engine.replacements.candidate_of(name):
-            sentence = f"query {name} goes on with its new text when that has caught up"
+            sentence = f"query {name} continues with its new text when that has caught up"
             self.decisions.add("admission", sentence, subject=("query", name))
         found = [d for d in self.decisions.latest() if d.subject == name and d.kind == "admission"]
         return found[-1]
@@ -406,10 +406,10 @@ class EngineView:
         if self._edits is not None:
             self._edits.pause(name, pausing)
         else:
-            self.engine.pause_query(name, pausing, "somebody asked for it")
+            self.engine.pause_query(name, pausing, "a user requested it")
         if self._loop is not None:
             self._loop.wake()
-        return f"query {name} {'rests' if pausing else 'goes on'}"
+        return f"query {name} {'is paused' if pausing else 'continues'}"
 
     def restart(self, name: str) -> None:
         self._refuse_when_closed()

@@ -1,6 +1,6 @@
-"""A processor's own snapshot over HTTP: `GET /snapshot`, for whoever shows the cluster.
+"""A processor's own snapshot over HTTP: `GET /snapshot`, for displays of the cluster.
 
-Made when somebody first asks; costs nothing before.
+Made at the first request; costs nothing before.
 """
 
 import threading

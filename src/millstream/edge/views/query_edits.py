@@ -1,4 +1,4 @@
-"""Who keeps the queries of a run: what is registered while it goes on, and what may be dropped."""
+"""Changes of the queries of a run: what is registered while it runs, and what may be dropped."""
 
 from typing import Protocol
 

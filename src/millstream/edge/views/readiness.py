@@ -1,7 +1,7 @@
-"""Whether an engine does its work, for whoever watches a daemon: alive is not ready.
+"""Whether an engine does its work, for supervisors of a daemon: alive is not ready.
 
-Ready is one whose loop runs, whose Java process answers, which has not begun again too often, and
-which has done something lately or has nothing to do. Asks only what costs nothing to tell.
+An engine is ready if its loop runs, its Java process answers, it has not restarted too often, and
+it has done something lately or has nothing to do. Asks only for figures that cost nothing.
 """
 
 import threading

@@ -32,7 +32,7 @@ class RemoteSource:
         if "//" not in url:
             url = f"http://{url}"
         if urlsplit(url).scheme not in ("http", "https"):
-            raise UsageError(f"{url!r} is no address", hint=f"such as {DEFAULT_URL}")
+            raise UsageError(f"{url!r} is not an address", hint=f"such as {DEFAULT_URL}")
         self.url = url.rstrip("/")
         given = token if token is not None else os.environ.get(TOKEN)
         headers = {CHANGE_HEADER: "1"}
@@ -74,7 +74,7 @@ class RemoteSource:
             return json_of(self._client.ask(method, self.url + path, body, cql=cql))
         except AwayError as error:
             raise ResourceError(
-                f"nobody answers at {self.url}",
+                f"no server answers at {self.url}",
                 detail=error.detail,
                 hint="is it running with --ui? another address is given with --url",
             ) from None

@@ -5,7 +5,7 @@
 answers with a row for every operator (or query) as it stands, and the steps after number N of the
 life E of this processor (another life: from its first; 0, somebody who has asked nothing before:
 from now on). Steps are noted from the first question on, the latest of them only, and no more when
-nobody has asked for a while.
+no question has come for a while.
 """
 
 import threading

@@ -44,7 +44,7 @@ class Foretold:
     def sentence(self) -> str:
         """In one line."""
         if not self.again:
-            return f"query {self.query} would go on: all its operators run already"
+            return f"query {self.query} would continue: all its operators already run"
         took = f"about {self.seconds:.1f} s" if self.seconds is not None else "not measured yet"
         return (
             f"query {self.query} would be replaced: {len(self.kept)} operators stay, "

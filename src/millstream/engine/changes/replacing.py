@@ -248,7 +248,7 @@ class Replacements:
             del self._waiting[name]
         faults.reach("replace.committed")
         engine.streams.remove(gone)
-        engine.notice(f"query {name} goes on with its new text")
+        engine.notice(f"query {name} continues with its new text")
 
 
 def _told(plan: Plan) -> str:

@@ -33,7 +33,7 @@ SOURCE_KEYS = (
 )  # fmt: skip
 STAY = {  # kinds of sources that cannot move, and what keeps them
     "spark": "the checkpoint of its Spark source lies there",
-    "system": "it tells of that processor itself",
+    "system": "it describes that processor itself",
 }
 
 

@@ -1,7 +1,7 @@
-"""Columns that a source has gained since it was opened: rows go on without them, and it is said.
+"""Columns that a source has gained since it was opened: rows continue without them, with a notice.
 
 What the first rows have beside the declared columns was left out on purpose. A name that comes
-later is news: it is told once, with the line that would take it in.
+later is news: one notice names it, with the line that would include it.
 """
 
 import json
@@ -36,7 +36,7 @@ class GainedColumns:
             self._known.add(lower)
             self._say(
                 f"stream {self._definition.name} has gained a column {found[lower]}, which is not "
-                f"declared: rows go on without it; hint: declare it in columns, in a new run"
+                f"declared: rows continue without it; hint: declare it in columns, in a new run"
             )
 
     def look_at_rows(self, rows: Rows) -> None:

@@ -1,8 +1,8 @@
 """Rows of a Kafka topic, by librdkafka: no jar, and the offsets are the ledger's, not the broker's.
 
 Offsets are recorded in the transaction that publishes the rows, so each message counts once,
-whoever was killed when. A partition that appears later is read from its beginning. Who reads is
-assigned all partitions by hand: no group, nobody else's rebalance.
+whatever was killed when. A partition that appears later is read from its beginning. The reader
+assigns itself all partitions: no group, no rebalance by others.
 """
 
 import time

@@ -1,9 +1,9 @@
 """Messages of a NATS JetStream stream: by their numbers, which the ledger keeps with the rows.
 
 JetStream numbers the messages of a stream. The ledger notes the last number in the transaction that
-publishes the rows, and an ordered consumer begins behind it, so each message counts once, whoever
-was killed when; the server keeps nothing of this reader. Messages that the server has dropped
-before they were read are told, never passed over.
+publishes the rows, and an ordered consumer begins behind it, so each message counts once, whatever
+was killed when; the server keeps nothing for this reader. The source reports messages that the
+server dropped before they were read; it never skips them silently.
 """
 
 import asyncio

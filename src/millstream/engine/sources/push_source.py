@@ -1,13 +1,13 @@
 """Rows pushed from Python or posted over HTTP: batches that come at once are committed together.
 
 A malformed row is rejected with a reason and never takes its neighbours with it. A producer numbers
-its batches: one that was committed is acknowledged and passed over, a gap is refused, and the
-answer comes after the commit. So a producer that repeats what was not answered loses nothing and
-doubles nothing.
+its batches: one that was committed is acknowledged and skipped, a gap is refused, and the answer
+comes after the commit. So a producer that repeats what was not answered loses nothing and doubles
+nothing.
 
-Rows are read before anybody waits for anybody. Then whoever comes first commits for all who have
-come meanwhile: one segment and one transaction, however many producers there are, and no delay
-where there is only one. No step of the engine is waited for.
+Each thread reads its rows before it waits for a lock. The first thread then commits for all that
+have come meanwhile: one segment and one transaction, however many producers there are, and no delay
+for a single one. A push waits for no step of the engine.
 """
 
 import threading

@@ -1,8 +1,8 @@
-"""Which waiting rows a query does without: those that have missed its limit of delay already.
+"""Which waiting rows a query drops: those that have already missed its limit of delay.
 
-A query whose goals say `may_drop` beside a limit of delay gives up rows that have waited for longer
-than the limit: whatever came of them would be too late. The step that would have read them passes
-over them, counts them in its own commit, and takes their watermark along. Rules:
+A query whose goals say `may_drop` beside a limit of delay drops rows that have waited for longer
+than the limit: their results would be too late. The step that would have read them skips them,
+counts them in its own commit, and advances to their watermark. Rules:
 
 - Operators that read a source and nothing else shed, as soon as *every* query that they serve
   allows it, by the longest of their limits. Work that has been done is never thrown away.

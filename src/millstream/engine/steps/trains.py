@@ -2,7 +2,7 @@
 
 A class has one leading group, the furthest; members that are behind (a new query, say) run by
 themselves up to where the group stands, and then go with it. So a shared operator is widened
-between two steps without a word to its other users: nobody sees a gap or a repeat.
+between two steps without any notice to its other users: no reader sees a gap or a repeat.
 """
 
 from collections.abc import Collection, Mapping, Sequence

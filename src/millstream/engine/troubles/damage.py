@@ -1,7 +1,7 @@
-"""A file that does not hold what was written stops its readers, and nobody else.
+"""A damaged file stops only its readers.
 
-Readers are parked, not failed: their cursors and states stay, so that they go on without a gap once
-the file is back. They are tried again every minute, and by the next process.
+Readers are parked, not failed: their cursors and states stay, so that they continue without a gap
+once the file is back. They are tried again every minute, and by the next process.
 """
 
 from collections.abc import Callable

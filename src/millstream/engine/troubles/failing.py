@@ -1,8 +1,8 @@
 """Steps that fail by a cause which is not their rows': tried again, and given up by name.
 
-A step alone rests after each failure. Where it fails again and again while others get on, it is its
-own cause, and its queries fail by name; where nobody gets on, the machine is, and the loop ends. If
-there is nobody else, a job that does nothing tells whether the machine works.
+A step alone pauses after each failure. If it fails again and again while others succeed, it is the
+cause, and its queries fail by name. If no step succeeds, the machine is the cause, and the loop
+ends. If there is no other step, an empty job shows whether the machine works.
 """
 
 import time

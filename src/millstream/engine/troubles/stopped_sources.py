@@ -1,7 +1,7 @@
-"""A source that cannot go on stops its readers, and nobody else.
+"""A source that cannot continue stops only its readers.
 
 A broken file, one that has changed since it was read, a connector that fails: the stream is taken
-from the loop, queries that read it are parked with the reason, and the rest go on. Every minute,
+from the loop, queries that read it are parked with the reason, and the rest continue. Every minute,
 and by the next process, the source is opened again.
 """
 
@@ -48,7 +48,7 @@ class StoppedSources:
                 source = self._engine.sources.get(name)
                 if source is not None:
                     source.start()
-                self._say(f"stream {name} goes on")
+                self._say(f"stream {name} continues")
         if not self._engine.stopped:
             self.first = None
         self._wake()

@@ -1,10 +1,10 @@
-"""Who may have ended Spark's Java process: the steps in flight when it died.
+"""Suspects for the end of Spark's Java process: the steps in flight when it died.
 
 The process that survives it notes their operators in the ledger. The next one runs each of them
-with nothing beside it before anything else happens; who is alone when Java dies again is the one,
-and its queries fail by name. Who is not there yet, or has no rows yet, stays under suspicion: in a
-session queries are declared again after the start, and rows come down from operators before it. A
-kill of the whole service, or a loss of power, blames nobody.
+alone before anything else happens. If Java dies again, the operator that runs alone is the cause,
+and its queries fail by name. An operator that is not declared yet, or has no rows yet, stays under
+suspicion: in a session queries are declared again after the start, and rows come down from
+operators before it. A kill of the whole service, or a loss of power, blames no query.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,9 @@
 """Texts that Spark's analyser cannot be asked about again: it never came to an end with them.
 
-Constants are computed while a text is read, in the driver, where nothing can be cut off: what runs
-away there, or takes all memory, costs Java its life. Whoever sends such a text sends it again to
-the next process; that one refuses it. A text whose reading Java did not survive for another reason
-is refused after the second time. Queries that run already are read again whatever is noted.
+Constants are computed while a text is read, in the driver, where nothing can be cut off: a constant
+that runs away there, or takes all memory, ends Java. The client sends the text again to the next
+process, which refuses it. A text whose reading Java did not survive for another reason is refused
+after the second time. Queries that run already are read again whatever is noted.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
 """Aggregates that users have registered: where they stand in a text, and what a call means.
 
-Names are looked up once for a query; what is found hangs on its node, so that everybody who looks
-for aggregates finds those of users as well. In plans a call is `name@version`, so that a new
-version shares nothing with an old one; the `@` is there without a version too.
+Names are looked up once for a query; the result is attached to its node, so that every search for
+aggregates also finds those of users. In plans a call is `name@version`, so that a new version
+shares nothing with an old one; the `@` is there without a version too.
 """
 
 from functools import reduce

@@ -20,7 +20,7 @@ def bound_views(text: Text, views: Sequence[CreateView], bind: BindQuery) -> dic
     by_name: dict[str, CreateView] = {}
     for view in views:
         if view.name in by_name:
-            raise text.error(f"view {view.name} stands twice", view.span, "rename one of them")
+            raise text.error(f"view {view.name} is defined twice", view.span, "rename one of them")
         by_name[view.name] = view
     bound: dict[str, Bound] = {}
     for name in by_name:

@@ -129,7 +129,7 @@ def notes(plan: Plan) -> Iterator[str]:
         ranges, slide = _windows(node)
         uneven = [length for length in ranges if slide and length % slide]
         if uneven:
-            whole = f"RANGE {duration(uneven[0])} is no multiple of SLIDE {duration(slide)}"
+            whole = f"RANGE {duration(uneven[0])} is not a multiple of SLIDE {duration(slide)}"
             yield f"{whole}: windows {_alignment(node, ranges, slide)}"
 
 

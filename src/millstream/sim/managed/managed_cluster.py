@@ -174,7 +174,7 @@ class ManagedCluster:
         found = next((p for c in self.world if (p := c.at(url)) is not None), None)
         cut = self._troubled and self._random("cut").random() < self.trouble.cut
         if found is None or me in self.paused or cut:
-            raise AwayError(f"nobody answers at {url}")
+            raise AwayError(f"no server answers at {url}")
         return found
 
     def at(self, url: str) -> Processor | None:
@@ -319,7 +319,7 @@ class ManagedCluster:
             if send.url != target.url or not target.up:
                 timer.cancel()
                 self.kernel.after(
-                    self._delay(), lambda: self._give_up(life, send, "nobody answers there")
+                    self._delay(), lambda: self._give_up(life, send, "no server answers there")
                 )
             elif send.processor in self.paused:
                 self.kernel.after(0.5, arrive)  # taken up when it goes on

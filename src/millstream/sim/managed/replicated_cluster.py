@@ -1,9 +1,9 @@
 """A cluster whose homes are kept at several processors: machines are lost with their homes, or cut
-off while they go on working, and who has a copy goes on in their place.
+off while they still work, and a holder of a copy continues in their place.
 
-What was committed and never told to anybody may be gone with a machine, and is made again: the log
-of commits is cut back to what the copy has. That nobody had seen it is checked here, from the other
-ledgers and from what readers and producers were told, without asking those who decide.
+Commits that never had an outside effect may be gone with a machine, and are made again: the log of
+commits is cut back to the copy. This module checks that nothing outside had seen them, from the
+other ledgers and from the answers to readers and producers, independently of the deciding code.
 """
 
 from contextlib import suppress
@@ -37,7 +37,7 @@ class ReplicatedCluster(ManagedCluster):
     def peer(self, me: str, url: str) -> Processor:
         name = next((p.name for p in self.processors.values() if p.url == url), "")
         if name in self.cut_off:
-            raise AwayError(f"nobody answers at {url}")
+            raise AwayError(f"no server answers at {url}")
         return super().peer(me, url)
 
     def target(self, name: str) -> Any:

@@ -178,7 +178,7 @@ class VirtualProcessor:
 
     def _reached(self, url: str) -> Processor:
         if self.alone:
-            raise AwayError(f"nobody answers at {url}")
+            raise AwayError(f"no server answers at {url}")
         return self.around.peer(self.name, url)
 
     def _home_of(self, peers: PeerDirectory) -> Callable[[Place], DirectHome]:

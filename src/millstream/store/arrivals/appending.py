@@ -35,7 +35,7 @@ REJECTED = columns_text(
 )
 TIME_MIN, TIME_MAX = -62_135_596_800_000_000, 253_402_300_799_999_999  # years 1 to 9999
 REASONS_MAX = 100  # told to whoever brought a batch; all of them are in the stream
-UNKNOWN_OP = ", which is no change of a table: c, r, u or d, or a word for it"
+UNKNOWN_OP = ", which is not a change of a table: c, r, u or d, or a word for it"
 TOO_FAR_AHEAD = "the time is too far in the future"
 
 

@@ -1,7 +1,7 @@
 """Pushed rows as an appender takes them: by Arrow what it reads as Spark does, the rest by Spark.
 
 Decided by the declaration once, then row by row: a row all of whose values are clear (see
-`arrow_columns`) never meets Spark. Rows keep their order, whoever has read them.
+`arrow_columns`) never meets Spark. Rows keep their order, whichever of the two reads them.
 """
 
 from collections.abc import Callable, Sequence

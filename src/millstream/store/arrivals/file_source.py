@@ -51,7 +51,7 @@ def format_of(definition: StreamDefinition, files: Sequence[Path] = ()) -> str:
         if kind:
             return kind
     raise UsageError(
-        f"stream {definition.name} has no format and none can be told from its path",
+        f"stream {definition.name} has no format, and its path does not show one",
         hint=f'add format = "csv" (or {", ".join(FORMATS[1:])})',
     )
 
@@ -76,7 +76,7 @@ def list_files(definition: StreamDefinition) -> list[Path]:
     if path.is_file():
         if hidden(path.name):
             raise UsageError(
-                f"stream {definition.name}: {path.name} is a hidden file, which Spark passes over",
+                f"stream {definition.name}: {path.name} is a hidden file, which Spark skips",
                 hint="rename it so that it does not begin with . or _",
             )
         return [path]
@@ -85,7 +85,7 @@ def list_files(definition: StreamDefinition) -> list[Path]:
     if found or path.is_dir():
         return found
     raise UsageError(
-        f"stream {definition.name}: there is no file or folder {path}",
+        f"stream {definition.name}: no such file or folder: {path}",
         hint="paths are relative to the job file",
     )
 

@@ -1,7 +1,7 @@
 """Delivered files: the digest of each stands in a hidden list beside its folder.
 
 The list grows by a line a file, as the folder does; the last line of a name counts. It is not
-synced: a file whose line a loss of power took is told as unchecked, not as damaged.
+synced: a file whose line was lost in a power failure is reported as unchecked, not as damaged.
 """
 
 import os

@@ -14,8 +14,8 @@ from millstream.core.errors import DamageError
 
 LENGTH = 32  # hexadecimal digits of a digest: half of SHA-256, which processors compute themselves
 REMEDY = (
-    "put the file back from a copy of the home, and the query goes on within a minute; or drop the "
-    "query and register it again; `millstream check HOME` names everything that is damaged"
+    "put the file back from a copy of the home, and the query continues within a minute; or drop "
+    "the query and register it again; `millstream check HOME` names everything that is damaged"
 )
 
 

@@ -63,7 +63,7 @@ def home_of(place: Path) -> Path:
         if (home / "ledger.db").exists() or (home / "ledger.db-water").exists():
             return home
     raise UsageError(
-        f"{place} is no home",
+        f"{place} is not a home",
         hint="the --home of a processor or a manager, or the --out folder of a run",
     )
 

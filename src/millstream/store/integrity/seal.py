@@ -42,8 +42,8 @@ STORE_VERSION = 3  # of a manager's store
 STORE = Sealed(
     "manager's store",
     "keep the folder as it is, and put a copy of manager.db in place",
-    "or start with an empty folder: processors tell a new manager what they run",
-    "where processors tell what has happened since",
+    "or start with an empty folder: processors report to a new manager what they run",
+    "which processors then complete",
 )
 
 
@@ -138,7 +138,7 @@ class Seal:
                 f"{self._kind.name} {self._path} is older than the files beside it",
                 file=str(self._path),
                 detail=f"it holds {changes} commits, there were {water}; nothing was removed",
-                hint=f"{self._kind.kept}; to go on from the older state, {self._kind.price}, "
+                hint=f"{self._kind.kept}; to continue from the older state, {self._kind.price}, "
                 f"remove {self._path}-water",
             )
 

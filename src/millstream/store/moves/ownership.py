@@ -1,8 +1,9 @@
-"""Who owns which stream, who copies it from where, which moves are under way: in the ledger.
+"""The owners and copies of streams, and the moves under way: in the ledger.
 
 Records and their tables, no decision. A stream has one owner at a time, with an epoch that grows
-with every move; numbers go on across owners. What a processor must know after a kill lies here, so
-that it goes on from its home alone. Methods that change something are called inside a transaction.
+with every move; numbers continue across owners. Everything that a processor must know after a kill
+is here, so that it continues from its home alone. Methods that change something are called inside a
+transaction.
 """
 
 import json

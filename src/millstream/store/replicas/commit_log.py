@@ -1,9 +1,11 @@
-"""The commits of a home in order, for those who keep a copy of it, and how far each of them is.
+"""The commits of a home in order, for the followers that keep a copy of it, and the position of
+each.
 
 What others could see of a commit (an answer, an acknowledgement, a delivery) waits until as many
-followers as are wanted have it: `demand`. So whoever goes on from a follower's copy goes on from a
-moment after everything that anybody has seen, as after a crash at that moment. Commits lie in
-memory; a follower that lags behind takes the whole ledger. Without followers wanted nothing waits.
+followers as are wanted have it: `demand`. So a processor that continues from a follower's copy
+continues from a moment after everything that was visible outside, as after a crash at that moment.
+Commits are kept in memory; a follower that lags behind takes the whole ledger. Without followers
+wanted nothing waits.
 """
 
 import json

@@ -55,7 +55,7 @@ class Marks:
         except self._library.KafkaException as error:
             if error.args[0].name() != "TOPIC_ALREADY_EXISTS":  # somebody else was faster
                 raise TargetError(
-                    f"there is no topic {MARKS}, which keeps how far deliveries are",
+                    f"there is no topic {MARKS}, which keeps the progress of deliveries",
                     detail=str(error.args[0].str()),
                     hint="make it: one partition, cleanup.policy=compact",
                 ) from None
@@ -92,7 +92,7 @@ class Marks:
                     raise TargetError(
                         f"topic {MARKS} cannot be read to its end",
                         detail=f"at {reached} of {end} after {ANSWER_S:.0f} s",
-                        hint="a transaction of somebody else is open: it is tried again",
+                        hint="another transaction is open: Millstream tries again",
                     )
                 continue
             error = message.error()

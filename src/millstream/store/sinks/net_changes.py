@@ -75,5 +75,5 @@ def ambiguous(query: str, key: tuple[str, ...], values: object) -> TargetError:
     return TargetError(
         f"the table of query {query} has two rows with one key",
         detail=f"{', '.join(key)} = {values}",
-        hint="name all columns in key that tell rows apart, or leave key out",
+        hint="name all columns in key that identify a row, or leave key out",
     )

@@ -176,7 +176,7 @@ class PostgresSink:
             )
         if self._key and result.changes and not self._unique(used, oid):
             raise TargetError(
-                f"table {self._target} does not tell rows apart by {', '.join(self._key)}",
+                f"table {self._target} has no unique index over {', '.join(self._key)}",
                 hint=f"CREATE UNIQUE INDEX ON {self._target} ({', '.join(self._key)})",
             )
         return tuple(wanted)
@@ -336,7 +336,9 @@ class PostgresSink:
             words += f" ({error.diag.message_detail})"
         detail = self._without_secrets(words, result)
         if isinstance(error, self._psycopg.errors.UniqueViolation):
-            hint = "name all columns in key that tell rows apart, and let nobody else write there"
+            hint = (
+                "name all columns in key that identify a row, and let no other program write there"
+            )
             return TargetError(
                 f"table {self._target} has a row with a key of query {result.query} already",
                 detail=detail, hint=hint,

@@ -1,7 +1,7 @@
 """A Delta table's versions, read without a JVM.
 
-Files that a version has are known from the log; a file never changes. Versions whose log was
-cleaned up, and files that were vacuumed, are told as gone.
+Files that a version has are known from the log; a file never changes. It reports versions whose log
+was cleaned up, and files that were vacuumed, as gone.
 """
 
 import time
@@ -56,7 +56,7 @@ class DeltaVersions:
 
     def version(self, number: int) -> Version:
         if number not in self._commits:
-            with self._told(f"cannot tell of version {number}"):
+            with self._told(f"cannot give version {number}"):
                 # asked of an older version the library counts wrongly: so of the newest
                 table = self._known()
                 told = table.history(max(1, table.version() - number + 1))
@@ -64,8 +64,8 @@ class DeltaVersions:
         if number not in self._commits:
             raise MillstreamError(
                 f"{self.place} has no version {number}",
-                detail=f"its log tells of {', '.join(map(str, sorted(self._commits)))}",
-                hint="name another; let whoever cleans the log up keep it longer",
+                detail=f"its log has {', '.join(map(str, sorted(self._commits)))}",
+                hint="name another; keep the log longer when it is cleaned up",
             )
         one = self._commits[number]
         return Version(number, int(one["timestamp"]) * 1000, str(one.get("operation")) in MOVES)
@@ -129,7 +129,7 @@ class DeltaVersions:
             raise MillstreamError(
                 f"{self.place} {what}",
                 detail=shortened(str(error).strip().split("\n")[0]),
-                hint="see to the path and who may read it; versions that were vacuumed are gone",
+                hint="check the path and its permissions; versions that were vacuumed are gone",
             ) from None
 
 

@@ -126,7 +126,7 @@ def changed_rows(
         raise MillstreamError(
             f"version {version.number} of {table.place} has two rows with one key",
             detail=f"the key is {', '.join(key)}",
-            hint="name all columns in key that tell rows apart, in a new run",
+            hint="name all columns in key that identify a row, in a new run",
         )
     known, now = set(old), set(new)
     yield "d", _chosen(minus, [k not in now for k in old])

@@ -79,7 +79,7 @@ def lines(found: dict[str, dict[str, Any] | None]) -> list[str]:
         if seen is None:
             shown.append(f"{url}  does not answer, or does not balance")
             continue
-        partners = ", ".join(sorted(seen["partners"])) or "nobody yet"
+        partners = ", ".join(sorted(seen["partners"])) or "none yet"
         state = seen["led"] or _state(seen)
         shown.append(
             f"{seen['processor']:<12} load {seen['load']:>6.1%}  busy {seen['busy']:>6.1%}  "

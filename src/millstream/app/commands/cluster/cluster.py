@@ -32,7 +32,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 T = TypeVar("T")
 EMPTY_MAX = 20
 WEIGHT_MAX = 1e6
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done; do nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -76,7 +76,7 @@ def submit(
         float, typer.Option(help="How much it counts where others have to make room; 1 is usual.")
     ] = 1.0,
     replicas: Annotated[
-        int, typer.Option(min=1, max=3, help="Processors that have what it needs.")
+        int, typer.Option(min=1, max=3, help="Processors that keep a copy of what it needs.")
     ] = 1,
     dry_run: DryRun = False,
     wait: Annotated[float, typer.Option(help="Seconds to wait until it runs.")] = 120.0,
@@ -178,7 +178,7 @@ def drop(
 
 
 def status(manager: Manager = None, json_output: Json = False) -> None:
-    """Show processors, streams and what goes on."""
+    """Show processors, streams and what is under way."""
     told, alarms = _asked(manager, lambda c: (c.status(), c.alarms()))
     if json_output:
         _print(told | {"alarms": alarms})
@@ -278,7 +278,7 @@ def drain(
     manager: Manager = None,
     json_output: Json = False,
 ) -> None:
-    """Move all operators away from a processor, and where rows enter there; tells what stays."""
+    """Move all operators and entrances of streams away from a processor; names what stays."""
     patience = 0.0 if back else min(wait, 300.0)
     told = _asked(manager, lambda c: c.drain(processor, back=back, wait_s=patience))
     if json_output:
@@ -299,7 +299,7 @@ def remove(
     lost: Annotated[
         bool,
         typer.Option(
-            "--lost", help="It will not come back: a replica goes on, or all begins again."
+            "--lost", help="It will not return: a replica takes over, or its queries begin again."
         ),
     ] = False,
     manager: Manager = None,
@@ -312,7 +312,7 @@ def remove(
         return
     if "copies" in told:
         kept = ", ".join(told["copies"])
-        typer.echo(f"{processor} goes on at who has all of it: its home is kept at {kept}")
+        typer.echo(f"a replica of {processor} takes over; copies of its home are at {kept}")
         return
     typer.echo(f"{processor} is forgotten")
     if not lost:
@@ -330,8 +330,9 @@ def _tell_entering(streams: list[dict[str, Any]]) -> None:
         typer.echo(f"rows of {one['stream']} still enter there: {one['reason']}")
     if any(not one["ended"] for one in streams):
         typer.echo(
-            "they wait while it is down, and go on when its home is opened again, on any machine "
-            "that sees the home and the source: millstream processor --home DIR --manager URL"
+            "they wait while it is down, and continue when its home is opened again, on any "
+            "machine that sees the home and the source: "
+            "millstream processor --home DIR --manager URL"
         )
 
 
@@ -388,7 +389,7 @@ def shutdown(
 ) -> None:
     """End the process of a processor that has nothing any more; its home stays."""
     _asked(manager, lambda c: c.halt(processor))
-    typer.echo(f"{processor} is told to end its process")
+    typer.echo(f"{processor} will end its process")
 
 
 def redistribute(
@@ -405,10 +406,13 @@ def redistribute(
         int | None, typer.Option(help="Moves of one decision from now on.")
     ] = None,
     operators: Annotated[
-        str, typer.Option(help="What alone may move: ids, labels or queries, with commas; or all.")
+        str,
+        typer.Option(
+            help="The only operators that may move: ids, labels or queries, with commas; or all."
+        ),
     ] = "",
     processors: Annotated[
-        str, typer.Option(help="Who alone gets what moves, with commas; or all.")
+        str, typer.Option(help="Processors that may receive operators, with commas; or all.")
     ] = "",
     state_rows: Annotated[
         str, typer.Option(help="Only operators with so many rows of state: LEAST:MOST.")

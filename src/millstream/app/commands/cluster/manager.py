@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def manager(
-    home: Annotated[Path, typer.Option(help="Folder of what it remembers; made if missing.")],
+    home: Annotated[Path, typer.Option(help="Folder of its state; made if missing.")],
     host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8360,
     advertise: Annotated[
@@ -60,11 +60,14 @@ def manager(
     check: Annotated[float, typer.Option(min=1, help="Seconds between looks at costs.")] = 60.0,
     moves_max: Annotated[int, typer.Option(min=1, help="Moves of one look at costs.")] = 4,
     operators: Annotated[
-        str, typer.Option(help="What alone the policy may move: ids, labels or queries.")
+        str,
+        typer.Option(help="The only operators that the policy may move: ids, labels or queries."),
     ] = "all",
-    processors: Annotated[str, typer.Option(help="Who alone gets what the policy moves.")] = "all",
+    processors: Annotated[
+        str, typer.Option(help="The only processors to which the policy may move.")
+    ] = "all",
     state_rows: Annotated[
-        str, typer.Option(help="Rows of state of what the policy may move: LEAST:MOST.")
+        str, typer.Option(help="Rows of state of operators that the policy may move: LEAST:MOST.")
     ] = "0:",
     replace_every: Annotated[
         float,
@@ -76,7 +79,7 @@ def manager(
     ] = 10.0,
     replace_dry_run: Annotated[
         bool,
-        typer.Option("--replace-dry-run", help="Only tell what would be placed anew."),
+        typer.Option("--replace-dry-run", help="Only report what would be placed anew."),
     ] = False,
     moves_a_minute: Annotated[
         float,
@@ -90,7 +93,7 @@ def manager(
     ] = "",
     beat: Annotated[float, typer.Option(min=0.1, help="Seconds between reports.")] = 5.0,
     replicas: Annotated[
-        int, typer.Option(min=1, max=3, help="Processors that have what each of them has.")
+        int, typer.Option(min=1, max=3, help="Processors that keep a copy of each home.")
     ] = 1,
     lost_after: Annotated[
         float,
@@ -135,7 +138,7 @@ def manager(
     certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")] = None,
     key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
     plain_http: Annotated[
-        bool, typer.Option("--plain-http", help="No TLS beyond this machine: the network is safe.")
+        bool, typer.Option("--plain-http", help="No TLS on a safe network.")
     ] = False,
     authority: Annotated[
         Path | None, typer.Option(help="Certificates that are believed (PEM).")

@@ -43,7 +43,7 @@ def processor(
     home: Annotated[Path, typer.Option(help="Folder of its ledger and segments; made if missing.")],
     manager: Annotated[
         str | None,
-        typer.Option(help="URL of the manager, or URL,URL; it also goes on without one."),
+        typer.Option(help="URL of the manager, or URL,URL; it also works without one."),
     ] = None,
     spark: Annotated[str, typer.Option(help="Spark master of its session.")] = "local[2]",
     heap: Annotated[str, typer.Option(help="Heap of its Spark driver.")] = "1g",
@@ -69,7 +69,7 @@ def processor(
     certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")] = None,
     key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
     plain_http: Annotated[
-        bool, typer.Option("--plain-http", help="No TLS beyond this machine: the network is safe.")
+        bool, typer.Option("--plain-http", help="No TLS on a safe network.")
     ] = False,
     authority: Annotated[
         Path | None, typer.Option(help="Certificates that are believed (PEM).")
@@ -90,8 +90,8 @@ def processor(
         typer.Option(
             min=0,
             metavar="SECONDS",
-            help="No operator runs again before, while no row waits for longer; "
-            "0 with nobody to balance with, else 1.",
+            help="Least time between two steps of an operator, while no row waits for longer; "
+            "0 without balancing, else 1.",
         ),
     ] = None,
     step_seconds: Annotated[
@@ -130,13 +130,13 @@ def processor(
         typer.Option(min=0, max=100, help="Traffic x distance that a move must save, in %."),
     ] = 10.0,
     replace_dry_run: Annotated[
-        bool, typer.Option("--replace-dry-run", help="Only tell what would be placed anew.")
+        bool, typer.Option("--replace-dry-run", help="Only report what would be placed anew.")
     ] = False,
     coordinators: Annotated[
         str,
         typer.Option(
             help="How coordinators and candidates are found: routes (of an overlay over measured "
-            "distances), or hash (everybody is a candidate)."
+            "distances), or hash (every member is a candidate)."
         ),
     ] = "routes",
     shared_storage: Annotated[
@@ -164,7 +164,7 @@ def processor(
 
     if (ui or ui_at is not None) and balance == "off" and not join:
         raise UsageError(
-            "a processor that is no member has no dashboard",
+            "only a member of a cluster without a manager has a dashboard",
             hint="--balance placement or --join URL; or the manager's --ui",
         )
     settings = ProcessorSettings(
@@ -338,7 +338,7 @@ def settings_of(given: Sequence[str]) -> dict[str, str]:
         key, sign, value = pair.partition("=")
         if not key.startswith("spark.") or not sign:
             raise UsageError(
-                f"{pair!r} is no setting of Spark", hint="--spark-conf spark.cores.max=2"
+                f"{pair!r} is not a setting of Spark", hint="--spark-conf spark.cores.max=2"
             )
         found[key] = value
     return found
@@ -354,7 +354,7 @@ def properties_of(given: Sequence[str]) -> dict[str, str | int | float]:
     for pair in given:
         key, sign, value = pair.partition("=")
         if not key or not sign:
-            raise UsageError(f"{pair!r} is no property", hint="--property KEY=VALUE")
+            raise UsageError(f"{pair!r} is not a property", hint="--property KEY=VALUE")
         found[key] = _value(value)
     return found
 

@@ -74,7 +74,7 @@ class RollingRestart:
                 )
         if len(known) < 2:
             raise UsageError(
-                "nobody could take the work of the only processor meanwhile",
+                "no other processor could take the work meanwhile",
                 hint="start another processor first",
             )
         return sorted(known)
@@ -91,7 +91,7 @@ class RollingRestart:
         self._renew(name)
         there = time.monotonic()
         self._client.drain(name, back=True)
-        self._say(f"{name} answers again: what it had comes back")
+        self._say(f"{name} answers again: its operators and streams come back")
         self._return(name, [*streams, *operators])
         back = time.monotonic()
         return Restarted(
@@ -107,7 +107,7 @@ class RollingRestart:
             raise StateError(
                 f"processor {name} could not be emptied, and was not restarted",
                 detail="; ".join(dict.fromkeys(left)) or "its operators did not leave in time",
-                hint="put right what it says and begin again; all that runs goes on",
+                hint="fix what it reports and start again; everything that runs continues",
             )
 
     def _renew(self, name: str) -> None:
@@ -148,7 +148,7 @@ class RollingRestart:
         )
         if undone:
             raise StateError(
-                f"not all that {name} had has come back",
+                f"not everything from {name} has come back",
                 detail="; ".join(f"{m['id']}: {m['outcome'] or m['phase']}" for m in undone),
                 hint="it runs where it is now; begin again, or leave it: millstream placement",
             )

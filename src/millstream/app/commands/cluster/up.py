@@ -54,7 +54,7 @@ def up(
         typer.Option(help="Place queries by this distribution pattern, without admission."),
     ] = None,
     replicas: Annotated[
-        int, typer.Option(min=1, max=3, help="Processors that have what each of them has.")
+        int, typer.Option(min=1, max=3, help="Processors that keep a copy of each home.")
     ] = 1,
     ui: Annotated[bool, typer.Option(help="Serve the dashboard.")] = True,
     ui_port: Annotated[int, typer.Option(help="Its port; 0 takes a free one.")] = 0,

@@ -24,7 +24,7 @@ from millstream.sim.topologies.families import load_topology
 
 PLANNER_HELP = f"One of {', '.join(NETWORK_PLANNERS.names())}."
 BY_THEMSELVES = ("edge", "edge_plus", "in_network")
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done; do nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 Manager = Annotated[
     str | None, typer.Option("--manager", help="URL of the manager; the argument is a query then.")
 ]

@@ -43,8 +43,8 @@ def apply(
         bool,
         typer.Option(
             "--keep-results",
-            help="Of a run: queries that changed go on with what still fits, and with their "
-            "results; without it they begin anew, and their results are put aside.",
+            help="For a run: changed queries keep their results and the state that still fits; "
+            "without this option they begin anew, and their results are put aside.",
         ),
     ] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -106,7 +106,7 @@ def _on_run(job: Job, out: Path, *, dry_run: bool, keep: bool, quiet: bool) -> d
         return told | {"done": True, "notes": answer.get("notes", [])}
     if keep:
         raise StateError(
-            f"no run goes on in {out}, and only one that does can keep results",
+            f"no run is active in {out}, and only an active run can keep results",
             hint="start it first, or leave out --keep-results",
         )
     with folder:
@@ -120,7 +120,7 @@ def _on_run(job: Job, out: Path, *, dry_run: bool, keep: bool, quiet: bool) -> d
         for name in (*changes.dropped, *(q.name for _, q in changes.changed)):
             folder.put_aside(name)
         folder.amend(job, folder.kind())
-    return told | {"later": f"no run goes on in {out}; it is done when it does: millstream run "
+    return told | {"later": f"no run is active in {out}; it is done when it does: millstream run "
                    f"{job.text.shown} --out {out}"}  # fmt: skip
 
 

@@ -188,7 +188,7 @@ def validate(
     job: Annotated[Path, typer.Argument(help="A job file (TOML).")],
     json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check a job file and all its queries; tell every mistake at once."""
+    """Check a job file and all its queries; report every mistake at once."""
     loaded, mistakes = inspect_job(job)
     plans: dict[str, Plan] = {}
     if loaded is not None:

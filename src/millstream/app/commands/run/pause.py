@@ -1,7 +1,7 @@
-"""`millstream pause` and `millstream resume`: a query rests, and goes on where it stood.
+"""`millstream pause` and `millstream resume`: pauses a query, and continues it where it stopped.
 
-Of a run that goes on, or of a cluster. What comes meanwhile is kept for it: nothing is lost, and
-nothing comes twice. Exit codes: 0 done; 1 nobody answers; 2 a mistake.
+For an active run or a cluster. The rows that come meanwhile are kept for it: nothing is lost, and
+nothing comes twice. Exit codes: 0 done; 1 no answer; 2 a mistake.
 """
 
 import json
@@ -37,14 +37,14 @@ def register(app: typer.Typer) -> None:
 def pause(
     query: Query, run: Run = None, manager: Manager = None, json_output: Json = False
 ) -> None:
-    """Let a query rest; what comes meanwhile is kept for it."""
+    """Pause a query; the rows that come meanwhile are kept for it."""
     _done(query, run, manager, wanted=True, json_output=json_output)
 
 
 def resume(
     query: Query, run: Run = None, manager: Manager = None, json_output: Json = False
 ) -> None:
-    """Let a paused query go on where it stood."""
+    """Continue a paused query where it stopped."""
     _done(query, run, manager, wanted=False, json_output=json_output)
 
 
@@ -62,17 +62,17 @@ def _done(
         told = pause_query(run, os.environ.get(TOKEN), query, wanted=wanted)
     else:
         told = _by_folder(Path(run), query, wanted=wanted)
-    line = f"{query} {'rests' if wanted else 'goes on'}"
+    line = f"{query} {'is paused' if wanted else 'continues'}"
     typer.echo(json.dumps(told) if json_output else line)
 
 
 def _by_folder(out: Path, query: str, *, wanted: bool) -> dict[str, Any]:
     home = out / STATE
     if not (home / "job.json").exists():
-        raise UsageError(f"{out} is no folder of a run", hint="the --out folder, or a URL")
+        raise UsageError(f"{out} is not a folder of a run", hint="the --out folder, or a URL")
     if not locked(home):
         raise StateError(
-            f"no run goes on in {out}",
+            f"no run is active in {out}",
             hint="start it, with the same command; or set paused in its job file",
         )
     answer = answered(home, {PAUSE if wanted else RESUME: query}, ANSWER_SECONDS_MAX)

@@ -63,7 +63,7 @@ def qos(
         specification_from_text(goals)  # mistakes are told here, before anybody is asked
     figures = _by_url(run, wish) if "://" in run else _by_folder(Path(run), wish)
     if figures is None:
-        typer.echo("no run goes on there; the goals hold from when it does")
+        typer.echo("no run is active there; the goals take effect when it is")
         return
     if json_output:
         typer.echo(json.dumps(figures))
@@ -92,13 +92,15 @@ def _by_folder(out: Path, wish: dict[str, Any]) -> dict[str, Any] | None:
     """By files in the run's folder; None where the run will take the wish when it goes on."""
     home = out / STATE
     if not (home / "job.json").exists():
-        raise UsageError(f"{out} is no folder of a run", hint="the --out folder, or a URL")
+        raise UsageError(f"{out} is not a folder of a run", hint="the --out folder, or a URL")
     if (home / "summary.json").exists():
         raise StateError(f"the run in {out} is finished")
     live = live_figures(home) if locked(home) else None
     if not wish:
         if live is None:
-            raise StateError(f"no run goes on in {out}", hint="start it, or try again in a second")
+            raise StateError(
+                f"no run is active in {out}", hint="start it, or try again in a second"
+            )
         found: dict[str, Any] = live["scheduling"]
         return found
     return answered(home, wish, ANSWER_SECONDS_MAX, keep=True)
@@ -108,7 +110,7 @@ def show(figures: dict[str, Any], console: Console) -> None:
     """A line on the algorithm and a table of goals."""
     spent = ", ".join(f"{k} {v:.0f} s" for k, v in figures["seconds_in_charge"].items())
     console.print(
-        f"in charge: {figures['algorithm'] or 'nobody yet'} ({figures['selector']}; {spent}; "
+        f"in charge: {figures['algorithm'] or 'none yet'} ({figures['selector']}; {spent}; "
         f"{figures['switches']} changes)",
         highlight=False,
     )

@@ -1,8 +1,8 @@
-"""`millstream restart`: lets a query that has failed go on where it failed.
+"""`millstream restart`: continues a failed query where it failed.
 
-In a run that goes on, in one that has come to its end, or on a cluster. With `--rolling`, all
-processors of a cluster begin again one after the other. Exit codes: 0 it goes on, or will; 1 nobody
-answers, or a processor was in trouble; 2 a mistake, or a query that cannot go on.
+In an active run, in a run that has ended, or on a cluster. With `--rolling`, all processors of a
+cluster restart one after the other. Exit codes: 0 it continues, or will; 1 no answer, or a
+processor was in trouble; 2 a mistake, or a query that cannot continue.
 """
 
 import json
@@ -45,7 +45,7 @@ def restart(
     ] = 300.0,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Let a failed query go on where it failed, or (--rolling) restart all processors."""
+    """Continue a failed query where it failed, or (--rolling) restart all processors."""
     if rolling:
         if query or run is not None:
             raise UsageError("--rolling concerns processors, not a query or a run")
@@ -60,7 +60,7 @@ def restart(
             told = client.restart(query, wait_s=WAIT_S)
         line = f"{query} is {told['state']}"
     elif "://" in run:
-        told, line = _by_url(run, query), f"{query} goes on"
+        told, line = _by_url(run, query), f"{query} continues"
     else:
         told, line = _by_folder(Path(run), query)
     typer.echo(json.dumps(told) if json_output else line)
@@ -96,15 +96,15 @@ def _by_url(url: str, query: str) -> dict[str, Any]:
 def _by_folder(out: Path, query: str) -> tuple[dict[str, Any], str]:
     home = out / STATE
     if not (home / "job.json").exists():
-        raise UsageError(f"{out} is no folder of a run", hint="the --out folder, or a URL")
+        raise UsageError(f"{out} is not a folder of a run", hint="the --out folder, or a URL")
     if (home / "summary.json").exists():
         with RunFolder(out) as folder:
             folder.reopen(query)
-        told = "it goes on when the run is started again, with the same command"
+        told = "it continues when the run is started again with the same command"
         return {"restarted": query, "later": told}, f"{query}: {told}"
     if not locked(home):
-        raise StateError(f"no run goes on in {out}", hint="start it, with the same command")
+        raise StateError(f"no run is active in {out}", hint="start it, with the same command")
     answer = answered(home, {RESTART: query}, ANSWER_SECONDS_MAX)
     if answer is None:
         raise StateError(f"the run in {out} does not answer", hint="look whether it has ended")
-    return answer, f"{query} goes on"
+    return answer, f"{query} continues"

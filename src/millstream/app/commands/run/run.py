@@ -113,7 +113,7 @@ def run(
     ] = None,
     key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
     plain_http: Annotated[
-        bool, typer.Option("--plain-http", help="No TLS beyond this machine: the network is safe.")
+        bool, typer.Option("--plain-http", help="No TLS on a safe network.")
     ] = False,
 ) -> None:
     """Run all queries of a job file over their input and write the results."""
@@ -239,7 +239,7 @@ def guarded(folder: RunFolder, display: Display) -> Iterator[Callable[[], None]]
             if number is None:
                 raise
             display.close()
-            typer.echo(f"stopped; to go on: {_same_command()}", err=True)
+            typer.echo(f"stopped; to continue: {_same_command()}", err=True)
             raise typer.Exit(128 + number) from None
         finally:
             display.close()
@@ -301,7 +301,7 @@ def _crash_log(folder: RunFolder) -> Iterator[None]:
         raise InternalError(
             f"unexpected {type(error).__name__}: {first}",
             detail=f"the details are in {log}",
-            hint=f"nothing is lost; to go on: {_same_command()}",
+            hint=f"nothing is lost; to continue: {_same_command()}",
         ) from None
 
 

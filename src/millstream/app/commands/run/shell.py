@@ -2,7 +2,7 @@
 
 Without `--url` an engine in this process; with it, a running system. Text from `-c` or a pipe is
 carried out and the shell ends at the first mistake. Exit codes: 0; 2 a mistake in a statement given
-by `-c` or a pipe; 3 nobody answers at the address; 130 ended by Ctrl-C.
+by `-c` or a pipe; 3 no server answers at the address; 130 ended by Ctrl-C.
 """
 
 import os

@@ -141,7 +141,7 @@ class Look:
 
     def foot(self) -> Text:
         """What stands at the bottom."""
-        held = "held; space lets it go on   " if self.held else ""
+        held = "frozen; space continues   " if self.held else ""
         return Text(f"{held}q leaves, ? lists keys; by {self.sort}", "dim")
 
 

@@ -21,7 +21,7 @@ LEAVE, HELP, HOLD = "q", "?", " "
 HELP_LINES = (
     "q       leave",
     "?       this list, and away with it",
-    "space   hold the picture, and let it go on",
+    "space   freeze and unfreeze the display",
     *(f"{key}       order of queries: {name}" for key, name in SORT_KEYS.items()),
 )
 

@@ -61,9 +61,9 @@ class QueryTree(OperatorGraph[Operator]):
         super().__init__(operators)
         read = [name for operator in self for name in operator.inputs if name in self.by_id]
         if len(set(read)) != len(read):
-            raise UsageError(f"query {query!r} is no tree: an operator feeds two others")
+            raise UsageError(f"query {query!r} is not a tree: an operator feeds two others")
         if self.circle or len(self.roots) != 1:
-            raise UsageError(f"query {query!r} is no tree: it has a cycle or several results")
+            raise UsageError(f"query {query!r} is not a tree: it has a cycle or several results")
 
     @property
     def root(self) -> str:

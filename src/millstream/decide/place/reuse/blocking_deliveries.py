@@ -1,4 +1,4 @@
-"""Who stands in the way: deliveries that alone hold the resource that a newcomer lacks.
+"""Blocking deliveries: those that alone hold the resource that a new query lacks.
 
 From a shortage it lists deliveries whose withdrawal would give the resource back, because nothing
 else uses what they use there; and it says whether a newcomer is worth moving others for. Reads a

@@ -43,7 +43,7 @@ export function Operator({ id }) {
   const o = store.operators.get(id);
   if (!o) return html`<main><p class="empty">There is no operator ${id} now. <a href="#/graph">The dataflow</a></p></main>`;
   const { inputs, outputs } = neighbours(id);
-  const flow = (edges, end) => html`<${Table} rows=${edges} keyOf=${(e) => e[end]} empty=${end === "target" ? "nobody but readers of results" : "none"} columns=${[
+  const flow = (edges, end) => html`<${Table} rows=${edges} keyOf=${(e) => e[end]} empty=${end === "target" ? "only readers of results" : "none"} columns=${[
     { name: end === "source" ? "from" : "to", value: (e) => nameOf(e[end]), show: (e) => anchor(e[end]) },
     { name: "rows/s", number: true, value: (e) => e.rows_per_s, show: (e) => rate(e.rows_per_s) },
     { name: "bytes/s", number: true, value: (e) => e.bytes_per_s, show: (e) => bytes(Math.round(e.bytes_per_s)) },

@@ -55,7 +55,7 @@ export function Query({ name }) {
       <a href="#/graph/${encodeURIComponent(`query:${name}`)}"><button>show in the dataflow</button></a>
       <a href="#/editor?query=${encodeURIComponent(name)}" onClick=${() => sessionStorage.setItem("millstream-draft", query.cql)}><button>open in the editor</button></a>
       ${offers("pause") && (resting || query.state === "running") && html`<button onClick=${pause} id="pause">${resting ? "resume" : "pause"}</button>`}
-      ${query.restartable && html`<button onClick=${restart} id="restart" title="go on where it failed">restart</button>`}
+      ${query.restartable && html`<button onClick=${restart} id="restart" title="continue where it failed">restart</button>`}
       ${query.droppable && html`<button onClick=${drop} id="drop">drop</button>`}</div>
     ${said && html`<div class="said bad">${said.error} ${said.hint}</div>`}
     ${query.error && html`<${Failure} error=${query.error} />`}

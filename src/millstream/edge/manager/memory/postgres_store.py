@@ -1,10 +1,10 @@
 """What managers remember together, in PostgreSQL: one leads and writes, the others wait.
 
-Each time that somebody takes the lease a term begins, and every save asks for its own term in the
-transaction that writes: who was outdone while it paused or was cut off writes nothing more, and so
-decides nothing more. When a lease is over is told by clocks that only go forward: who waits watches
-the leader's beat, a number, stand still. No time of day is compared, neither here nor at the
-server. A leader started again on its home is known by its name and does not wait.
+Each time that a manager takes the lease a term begins, and every save checks its own term in the
+transaction that writes. So a manager that was replaced while it paused or was cut off writes
+nothing more, and decides nothing more. Monotonic clocks decide when a lease is over: a waiting
+manager watches the leader's beat, a number, stand still. No time of day is compared, neither here
+nor at the server. A leader started again on its home is known by its name and does not wait.
 """
 
 import threading
@@ -57,7 +57,7 @@ class PostgresStore:
             psycopg.conninfo.conninfo_to_dict(dsn)
         except psycopg.ProgrammingError as error:
             raise UsageError(
-                "--store is no address of PostgreSQL", detail=str(error).strip(),
+                "--store is not an address of PostgreSQL", detail=str(error).strip(),
                 hint="postgresql://USER@HOST/DATABASE; the password in PGPASSWORD or ~/.pgpass",
             ) from None  # fmt: skip
 

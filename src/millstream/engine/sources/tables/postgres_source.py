@@ -97,11 +97,11 @@ class PostgresSource(TableSource):
     def _resume(self, log: TableLog, name: str, noted: int) -> None:
         at = log.slot_at(name)
         if at is None or at > noted:
-            what = "is gone" if at is None else "was moved on by somebody else"
+            what = "is gone" if at is None else "was moved by another client"
             raise MillstreamError(
                 f"stream {self.definition.name}: slot {name} {what}",
                 detail=f"changes of table {self._topic} after {lsn_text(noted)} may be lost",
-                hint="begin in a new folder, and let nobody else read or drop the slot",
+                hint="begin in a new folder, and let no other client read or drop the slot",
             )
         if at < noted:
             self._advance(log, name, noted)

@@ -82,7 +82,7 @@ class FileRows:
             with self._path.open(encoding="utf-8") as file:
                 found = [json.loads(line) for line in file if line.strip()]
             if not all(isinstance(row, dict) for row in found):
-                raise ValueError("a line is no JSON object")
+                raise ValueError("a line is not a JSON object")
             return [{n: row.get(n) for n in self._types} for row in found]
         table = self._texts() if self._format == "csv" else pq.read_table(self._path)
         for name in self._types:

@@ -156,7 +156,7 @@ class ReferenceSource:
             raise UsageError(
                 f"table {self.definition.name} has two rows with one key",
                 detail=f"{named} = {', '.join(map(str, twice))}",
-                hint="name all columns in key that tell rows apart",
+                hint="name all columns in key that identify a row",
             )
         return table
 

@@ -196,7 +196,7 @@ class QueryBinder:
         if asked.kind == "final" and bound.lifetime is Lifetime.CHANGES:
             raise self._text.error(
                 "EMIT FINAL over a table that changes", asked.span,
-                "leave it out: a table is told by its changes; a window has an end: "
+                "leave it out: a table is given by its changes; a window has an end: "
                 "[RANGE 10 SECONDS SLIDE 10 SECONDS]",
             )  # fmt: skip
         aggregate = _aggregate_below(bound.node)

@@ -422,11 +422,11 @@ def _hint(node: exp.Expr) -> str:
     if isinstance(node, exp.JSONBExtractScalar):
         return "j -> 'b' ->> 'c', or JSON_VALUE(j, '$.b.c')"
     if isinstance(node, exp.Array):
-        return "array(1, 2) makes one; a name with blanks stands in backticks"
+        return "array(1, 2) makes one; put a name with blanks in backticks"
     if isinstance(node, exp.Tuple):
         return "compare values one by one: a = 1 AND b = 2; or (a, b) IN (SELECT ...)"
     if isinstance(node, exp.Placeholder):
         return f"a parameter belongs to a table of rules: {RULES_HINT}"
     if isinstance(node, exp.Window):
-        return "OVER stands in SELECT and QUALIFY: QUALIFY v > LAG(v) OVER (ORDER BY ts)"
+        return "OVER is allowed in SELECT and QUALIFY: QUALIFY v > LAG(v) OVER (ORDER BY ts)"
     return ""

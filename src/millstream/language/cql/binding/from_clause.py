@@ -153,7 +153,7 @@ class FromBinder:
         for item in items:
             if item.name is not None and item.name in seen:
                 raise self._fail(
-                    f"{item.name} stands twice in FROM",
+                    f"{item.name} appears twice in FROM",
                     item.node,
                     "give them names: s AS a, s AS b",
                 )

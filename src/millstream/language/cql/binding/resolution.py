@@ -37,7 +37,7 @@ def resolver(text: Text, scope: Scope, clause: str) -> Resolve:
             known = any(word in mistake.message for word in ("did you mean", "is ambiguous"))
             if only and not known and _may_be_text(node, only):
                 bare = only.strip(TYPOGRAPHIC)
-                hint = f"a text stands in single quotes: '{bare}'" + (f"; {hint}" if hint else "")
+                hint = f"put text in single quotes: '{bare}'" + (f"; {hint}" if hint else "")
             raise text.error(mistake.message, span_of(node), hint) from None
 
     return resolve

@@ -74,7 +74,7 @@ def _count(text: str, span: Span) -> tuple[OneOf["day", "month"], int]:
     count = int(found[1]) * (months or days or 0) if found else 0
     if not 0 < count <= COUNT_MAX:
         raise CqlSyntaxError(
-            f"{text or 'nothing'} is no number of days or months", span,
+            f"{text or 'nothing'} is not a number of days or months", span,
             f"a zone has days and months of its own: {CALENDAR_HINT}; "
             "shorter windows are the same everywhere: leave out IN",
         )  # fmt: skip

@@ -80,7 +80,7 @@ class MatchParser(ForeignWindowParser):
         all_rows, unmatched = self._parse_rows_per_match()
         if not measures and not all_rows:
             raise CqlSyntaxError(
-                f"{WORD} needs MEASURES", self._here(), "name what is told of a match: "
+                f"{WORD} needs MEASURES", self._here(), "name the results of a match: "
                 "MEASURES FIRST(A.ts) AS begun, count(*) AS n",
             )  # fmt: skip
         skip, skip_span = self._parse_skip()
@@ -319,7 +319,7 @@ def _counts(text: str, span: Span) -> tuple[int, int | None]:
     least = int(low) if low.strip() else 0
     most = (int(high) if high.strip() else None) if comma else least
     if not (low.strip() or high.strip()) or most == 0 or (most is not None and most < least):
-        raise CqlSyntaxError(f"{text} is no count of rows", span, "{2}, {2,}, {2,3}")
+        raise CqlSyntaxError(f"{text} is not a number of rows", span, "{2}, {2,}, {2,3}")
     return least, most
 
 

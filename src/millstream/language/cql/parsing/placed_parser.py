@@ -15,14 +15,14 @@ CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "JOIN", "UNION", "PARTI
 WINDOW_WORDS = ("RANGE", "ROWS", "SLIDE")
 WINDOW_ENDS = (*CLAUSES, "ORDER", "LIMIT", "AS", "ON", ",")
 CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET)
-TEXT_HINT = "a text stands in single quotes: 'U%'"
+TEXT_HINT = "put text in single quotes: 'U%'"
 # What others write, by the word that does not fit, and what to write instead.
 INSTEAD = {
     "**": "power(a, b)",
     "~": "k RLIKE 'pattern'",
     ":": "a part of a JSON text is j -> 'b' ->> 'c', or JSON_VALUE(j, '$.b.c')",
     "EMIT": "leave it out: windows are given once they are final, tables as they change",
-    "MATCH_CONDITION": "the condition stands in ON: ASOF JOIN t ON s.k = t.k AND s.ts >= t.ts",
+    "MATCH_CONDITION": "put the condition in ON: ASOF JOIN t ON s.k = t.k AND s.ts >= t.ts",
     "UNPIVOT": "UNNEST(array(struct('v' AS name, v AS value), ...)) AS t(u), then u.name",
     "JSON_OBJECT": "to_json(named_struct('k', k))",
     "LATERAL": "FROM s, UNNEST(array) AS t(x); of a JSON text UNNEST(from_json(j, 'array<int>'))",
@@ -60,7 +60,7 @@ class PlacedParser(SparkParser):
         """A misspelt keyword is taken for a name, and what follows it does not fit."""
         before, here = self._prev, self._curr
         if here and (window := self._window_without_brackets()):
-            return f"a window stands in brackets after its stream: [{window}]"
+            return f"put the window in brackets after its stream: [{window}]"
         if before and here and before.token_type == TokenType.NUMBER and _unit(here):
             return f"a length of time is written INTERVAL {before.text} {here.text}"
         if here and here.text == "=>":

@@ -116,8 +116,8 @@ class TableLog:
         told = self._identity(oid, identity)
         if (identity != "f" and not set(key) <= told) or identity == "n":
             raise self._wrong(
-                f"the log does not tell deleted rows of table {self.table} by {', '.join(key)}",
-                detail=f"it tells them by {', '.join(sorted(told)) or 'nothing'}",
+                f"the log does not identify deleted rows of table {self.table} by {', '.join(key)}",
+                detail=f"it identifies them by {', '.join(sorted(told)) or 'nothing'}",
                 hint=f"declare these as key, or ALTER TABLE {self.table} REPLICA IDENTITY FULL",
             )
 

@@ -61,7 +61,7 @@ def constants(text: Text, catalog: Catalog, analyzer: Analyzer, tree: exp.Values
 
 def _refuse_name(text: Text, node: exp.Expr) -> Expr | None:
     if isinstance(node, exp.Column | exp.Identifier):
-        raise text.error("VALUES takes constants", span_of(node), "text stands in single quotes")
+        raise text.error("VALUES takes constants", span_of(node), "put text in single quotes")
     return None
 
 

@@ -155,7 +155,7 @@ class _Taking:
         at = known.get(ranked.name.lower()) if isinstance(ranked, exp.Column) else None
         if at is None:
             raise self._text.error(
-                "QUALIFY of something that is no rank", span_of(clause), QUALIFY_HINT
+                "QUALIFY of something that is not a rank", span_of(clause), QUALIFY_HINT
             )
         found = self._ranks[at]
         self._ranks[at] = Rank(

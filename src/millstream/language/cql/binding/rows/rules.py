@@ -30,7 +30,7 @@ def ruled(text: Text, catalog: Catalog, rows: Node, syntax: RulesSyntax) -> tupl
     except UsageError as mistake:
         raise text.error(mistake.message, syntax.span, mistake.hint) from None
     if not is_rule_table(table.source):
-        raise text.error(f"stream {table.name} is no rule table", syntax.span, TABLE_HINT)
+        raise text.error(f"stream {table.name} is not a rule table", syntax.span, TABLE_HINT)
     if any(source.stream == table.name for source in sources_of(rows)):
         raise text.error(
             f"rules of {table.name} over {table.name} itself", syntax.span, "name another stream"

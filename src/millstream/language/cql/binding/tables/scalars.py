@@ -338,7 +338,7 @@ def in_where(text: Text, select: exp.Select) -> exp.Select:
     if any(j.side or j.method or j.kind not in plain for j in joins):
         place = next(_within(asking[0].args["on"]))
         raise text.error(
-            "a value from a subquery in ON of a join that is no inner one",
+            "a value from a subquery in ON of a join that is not an inner join",
             span_of(place),
             OUTER_HINT,
         )
