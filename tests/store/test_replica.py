@@ -15,6 +15,7 @@ from millstream.sim.managed.direct_peer import DirectHome
 from millstream.sim.managed.plain_plane import PlainPlane
 from millstream.store import faults
 from millstream.store.ledger import Ledger
+from millstream.store.replicas import commit_log
 from millstream.store.replicas.keeper import ReplicaKeeper
 from millstream.store.replicas.records import Configuration, Note
 from millstream.store.replicas.replica import LEAP, Replica
@@ -134,6 +135,29 @@ def test_a_fenced_copy_stays_as_it_is_and_is_adopted_once(owner: Processor, tmp_
         assert heir.log.configuration.wanted == 1, "and it tells nobody before it is followed"
     finally:
         heir.close()
+
+
+def test_a_copy_that_is_on_its_way_counts_for_nothing(
+    owner: Processor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks for an heir passes over a copy that was not complete: to that nothing was
+    told, or it would be lost."""
+    monkeypatch.setattr(commit_log, "PAGE_CHARACTERS", 0)  # one commit a page
+    copy = follower(owner, tmp_path / "copy")
+    while copy.turn(source(owner)):
+        pass
+    for number in range(1, 6):
+        publish(owner, number)
+    owner.log.configure(Configuration(2, 1, ("p2",)))
+    copy.follow("", 2)
+    seen = []
+    for number in range(6, 14):
+        publish(owner, number)  # it is never at the end
+        copy.turn(source(owner))
+        seen.append((owner.log.safe > 0, copy.note.complete == 2))
+    assert all(complete for safe, complete in seen if safe)
+    assert seen[-1] == (True, True), "and it need not come to the end for it"
+    copy.close()
 
 
 def test_an_older_configuration_acknowledges_nothing(owner: Processor, tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ class CommitLog:
         self._characters = 0
         self._before = ledger.sealed  # number and digest before the first of them
         self._has: dict[str, int] = {}  # by follower: everything up to this commit
+        self._floor = ledger.changes  # nothing that was told before lies above it
         self.on_safe: list[Callable[[], None]] = []  # told when more is safe, from any thread
         self.hasten: Callable[[int], None] = self._wait  # until a number is safe, or in vain
         self.closed: int | None = None  # the first commit that was waited for in vain
@@ -51,6 +52,7 @@ class CommitLog:
             self.ledger.record(on=on)
             if not on:
                 self._commits.clear()
+                self._characters = 0
             if not self._commits:
                 self._before = self.ledger.sealed
 
@@ -78,6 +80,7 @@ class CommitLog:
         with self._changed:
             self._has = {}  # each says anew, under this configuration, what it has
             self.configuration = wanted
+            self._floor = self.ledger.changes  # after that: the former one has told no more
         self._record()
         self._told()
 
@@ -86,14 +89,21 @@ class CommitLog:
     def page(
         self, after: int, rows_sum: int, follower: str, number: int, wait: float = 0.0
     ) -> Commits:
-        """What follows a number; the follower has everything up to it."""
+        """What follows a number; the follower has everything up to it.
+
+        It counts only from the floor on: whoever chooses an heir takes a copy that has not come
+        there for one to which nothing was told under this configuration.
+        """
         deadline = time.monotonic() + wait
         with self._changed:
             if number != self.configuration.number:
                 raise AwayError(f"configuration {number} is not that of this home")
+            floor = self._floor
             if not self._continues(after, rows_sum):
-                return Commits(self.ledger.changes, whole=True)
-            self._acknowledged(follower, after)
+                self._has.pop(follower, None)  # whatever it had before
+                return Commits(floor, whole=True)
+            if after >= floor:
+                self._acknowledged(follower, after)
             while self._last <= after and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
             found, size = [], 0
@@ -101,7 +111,7 @@ class CommitLog:
                 if commit.number > after and size <= PAGE_CHARACTERS:
                     found.append(commit)
                     size += len(commit.statements)
-        return Commits(max(self.ledger.changes, after), tuple(found))
+        return Commits(floor, tuple(found))
 
     def _continues(self, after: int, rows_sum: int) -> bool:
         """Whether commits that are still noted follow upon what a follower has."""
@@ -116,7 +126,7 @@ class CommitLog:
         return self._commits[-1].number if self._commits else self._before[0]
 
     def _acknowledged(self, follower: str, after: int) -> None:
-        if follower in self.configuration.followers and after > self._has.get(follower, 0):
+        if follower in self.configuration.followers and after != self._has.get(follower, 0):
             self._has[follower] = after
             self._changed.notify_all()
             self._told()

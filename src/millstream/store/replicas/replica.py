@@ -134,15 +134,15 @@ class Replica:
             return 0
         page = source.commits(number, rows_sum, self._me, note.number, wait)
         if page.whole:
-            return self._take_whole(note, source, page.head)
+            return self._take_whole(note, source, page.floor)
         if page.commits:
             self._take(note, page.commits, source)
-        if self.number >= page.head:
+        if self.number >= page.floor:
             self._completed(note)
         return len(page.commits)
 
     def _completed(self, note: Note) -> None:
-        """All that the owner had under this configuration is here: noted before it is told."""
+        """All that was told before this configuration is here: noted before anything more is."""
         with self._lock:
             present = self.note
             same = (present.number, present.state) == (note.number, FOLLOWING)
@@ -182,7 +182,7 @@ class Replica:
                 self._sweep()
         faults.reach("replica.committed")
 
-    def _take_whole(self, note: Note, source: HomeSource, head: int) -> int:
+    def _take_whole(self, note: Note, source: HomeSource, floor: int) -> int:
         draft = self.folder / "ledger.new"
         draft.unlink(missing_ok=True)
         _store(draft, source.ledger())
@@ -199,7 +199,7 @@ class Replica:
             sync(str(self._ledger))
             self.number, self.rows_sum = self._sealed()
             self._sweep()
-        if self.number >= head:
+        if self.number >= floor:
             self._completed(note)
         faults.reach("replica.whole")
         return 1
