@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
+import pytest
+
 from millstream.control.manager.events import (
     DeclareStream,
     Event,
@@ -13,7 +15,14 @@ from millstream.control.manager.events import (
     Unanswered,
 )
 from millstream.control.manager.manager import step
-from millstream.control.manager.state import ManagerState, Settings
+from millstream.control.manager.state import (
+    Live,
+    ManagerState,
+    Processor,
+    Replication,
+    Settings,
+)
+from millstream.control.manager.turn import Turn
 from millstream.control.protocol.commands import (
     Command,
     Declare,
@@ -24,7 +33,15 @@ from millstream.control.protocol.commands import (
     StartStream,
     TakeInventory,
 )
-from millstream.control.protocol.replies import Done, Inventory, Replicas, Reply, Reported
+from millstream.control.protocol.replies import (
+    Done,
+    Inventory,
+    KeptHome,
+    Replicas,
+    Reply,
+    Reported,
+)
+from millstream.control.recovery import takeover
 from millstream.control.recovery.replication import degraded
 from millstream.sim.managed.managed_cluster import table
 
@@ -134,3 +151,41 @@ def test_one_that_hears_of_more_followers_later_is_not_taken_for_safe() -> None:
     cluster.state = replace(cluster.state, settings=replace(cluster.settings, replicas=2))
     cluster.run(2.0)
     assert "p1" in degraded(cluster.state)
+
+
+CHOICES = {
+    "one of them is damaged": (("damaged", 0, 5), ("fenced", 5, 0), "p3"),
+    "both that had everything are damaged": (("damaged", 0, 5), ("damaged", 0, 5), ""),
+    "it was damaged before it had anything": (("damaged", 0, 3), ("damaged", 0, 0), "p4"),
+    "it begins anew": (("fenced", 0, 5), ("following", 5, 0), ""),
+    "the other never had it": (("fenced", 0, 5), ("fenced", 4, 0), "p4"),
+}
+
+
+@pytest.mark.parametrize("case", CHOICES)
+def test_an_heir_has_everything_that_was_told(case: str) -> None:
+    """p4 has what was told before the fifth configuration, of which p2 and p3 are."""
+    *kept, heir = CHOICES[case]
+    homes = {
+        name: {"p1": KeptHome(5, complete, 9, state, had)}  # type: ignore[arg-type]
+        for name, (state, complete, had) in zip(("p2", "p3"), kept, strict=True)
+    }
+    homes["p4"] = {"p1": KeptHome(4, 4, 8, "fenced")}
+    state = ManagerState(
+        processors={n: Processor(n, f"http://{n}", 1) for n in ("p1", *homes)},
+        live={
+            "p1": Live(state="silent"),
+            **{n: Live(state="up", replicas=Replicas(0, (), True, k)) for n, k in homes.items()},
+        },
+        replications={
+            "p1": Replication("p1", 5, 2, ("p2", "p3"), ((4, ("p4",)),), phase="fencing")
+        },
+    )
+    turn = Turn(state, 10.0)
+    takeover.advance(turn)
+    known = turn.state.replications["p1"]
+    assert (known.heir, known.phase) == (heir, "adopting" if heir else "fencing")
+    if heir:
+        takeover.joined(turn, "p1")
+        left = turn.state.replications["p1"].former
+        assert left == (((5, ("p2",)),) if heir == "p3" else ()), "copies that are as good stay"

@@ -189,7 +189,8 @@ def _home(state: ManagerState, known: Replication, name: str) -> Home | None:
     if known.phase:
         members = {f for _, followers in configurations(known) for f in followers}
         if name == known.heir:
-            return Home(peer, known.number, "adopt")
+            beyond = owner.epoch if owner is not None else 0
+            return Home(replace(peer, epoch=beyond), known.number, "adopt")
         return Home(peer, known.number, "fence") if name in members else None
     if name in known.followers:
         return Home(peer, known.number, "follow")

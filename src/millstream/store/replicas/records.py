@@ -43,6 +43,7 @@ class Note:
     number: int = 0  # of the configuration
     complete: int = 0  # the last configuration under which it has come to the owner's floor
     state: str = FOLLOWING
+    had: int = 0  # the last one under which a copy before this one was complete
 
 
 class HomeSource(Protocol):
