@@ -300,6 +300,30 @@ def test_a_file_that_is_damaged_at_its_owner_is_not_taken_for_right(
     copy.close()
 
 
+def test_a_file_stays_until_its_follower_has_passed_it(owner: Processor, tmp_path: Path) -> None:
+    """Else each page that names one which is gone by now would have to wait for the next."""
+    copy, streams = follower(owner, tmp_path / "copy"), owner.engine.streams
+    while copy.turn(source(owner)):
+        pass
+    publish(owner, 1)
+    page = owner.log.page(copy.number, copy.rows_sum, "p2", 1)
+    (there,) = owner.engine.ledger.segments("s:a")
+    with owner.engine.ledger.transaction() as ledger:
+        gone = ledger.replace([there], None)
+    streams.remove(gone)
+
+    class Slow(DirectHome):
+        def commits(self, *asked: Any) -> Commits:
+            return page
+
+    assert copy.turn(Slow(lambda question: question(owner))) == 1
+    assert Path(owner.engine.store.path(gone[0])).exists()
+    while copy.turn(source(owner)):
+        pass
+    assert not Path(owner.engine.store.path(gone[0])).exists()
+    copy.close()
+
+
 def test_a_damaged_copy_is_told_when_it_is_fenced(owner: Processor, tmp_path: Path) -> None:
     keeper = ReplicaKeeper("p2", tmp_path / "p2", owner.log, lambda _: source(owner))
     said: list[str] = []

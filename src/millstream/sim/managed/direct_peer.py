@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from millstream.core.errors import RefusedError
+from millstream.core.errors import AwayError, RefusedError
 from millstream.engine.processor import Processor
 from millstream.store.integrity.digests import digest_of
 from millstream.store.moves.records import Extent, Place, SealedRecord
@@ -83,6 +83,9 @@ class DirectHome:
         except FileNotFoundError:
             raise RefusedError("unknown", f"file {name} is there no more") from None
         yield from _with_digest(data)
+
+    def copied(self, owner: str, name: str) -> Iterator[bytes]:
+        raise AwayError(f"nobody asks for file {name} of {owner} here")
 
 
 def _with_digest(data: bytes) -> Iterator[bytes]:

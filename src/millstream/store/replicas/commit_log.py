@@ -22,6 +22,7 @@ from millstream.store.replicas.records import Commit, Commits, Configuration
 KEPT_CHARACTERS = 64 << 20
 PAGE_CHARACTERS = 16 << 20
 PATIENCE_S = 5.0
+NEEDED_S = 60.0
 CONFIGURED = "replicas"  # where the ledger keeps its configuration
 FOREVER = 1 << 62
 
@@ -38,8 +39,10 @@ class CommitLog:
         self._characters = 0
         self._before = ledger.sealed  # number and digest before the first of them
         self._has: dict[str, int] = {}  # by follower: everything up to this commit
+        self._going: dict[str, tuple[int, float]] = {}  # files: after which commit, since when
         self._floor = ledger.changes  # nothing that was told before lies above it
         self.on_safe: list[Callable[[], None]] = []  # told when more is safe, from any thread
+        self.on_passed: list[Callable[[], None]] = []  # told when files may go
         self.hasten: Callable[[int], None] = self._wait  # until a number is safe, or in vain
         self.closed: int | None = None  # the first commit that was waited for in vain
         ledger.safety = self
@@ -83,6 +86,7 @@ class CommitLog:
             self._floor = self.ledger.changes  # after that: the former one has told no more
         self._record()
         self._told()
+        self._passed()
 
     # -- what followers ask ---------------------------------------------------------------------
 
@@ -111,6 +115,7 @@ class CommitLog:
                 if commit.number > after and size <= PAGE_CHARACTERS:
                     found.append(commit)
                     size += len(commit.statements)
+        self._passed()
         return Commits(floor, tuple(found))
 
     def _continues(self, after: int, rows_sum: int) -> bool:
@@ -134,6 +139,20 @@ class CommitLog:
     def snapshot(self, path: Path) -> None:
         """The whole ledger at this moment, as a file."""
         self.ledger.copy_to(path)
+
+    def needs(self, file: str) -> bool:
+        """Whether a follower may still fetch a file that nobody names here any more: until it has
+        the commit that says so, and not for ever."""
+        now = time.monotonic()
+        number, since = self._going.setdefault(file, (self.ledger.changes, now))
+        if self.safe < number and now - since < NEEDED_S:
+            return True
+        del self._going[file]
+        return False
+
+    def _passed(self) -> None:
+        for listener in self.on_passed if self._going else ():
+            listener()
 
     def _told(self) -> None:
         for listener in self.on_safe:

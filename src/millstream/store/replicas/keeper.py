@@ -7,12 +7,14 @@ folder for each home. Decides nothing; who calls `turn` lets a copy grow.
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from millstream.control.protocol.commands import Home, KeepReplicas
+from millstream.control.protocol.records import Peer
 from millstream.control.protocol.replies import KeptHome, Replicas
-from millstream.core.errors import DamageError, MillstreamError
+from millstream.core.errors import DamageError, MillstreamError, RefusedError
 from millstream.core.json_files import read_sealed
 from millstream.store.integrity.seal import broken
 from millstream.store.moves.records import Place
@@ -37,7 +39,8 @@ class ReplicaKeeper:
         end: Callable[[str], None] = lambda name: None,  # noqa: ARG005
     ) -> None:
         """`launch` runs an adopted home; `end` ends that, where yet another has it by now."""
-        self._me, self._folder, self.log = me, home / FOLDER, log
+        self.me, self._folder, self.log = me, home / FOLDER, log
+        self._followers: tuple[Peer, ...] = ()
         self._reach, self._launch, self._end = reach, launch, end
         self.replicas: dict[str, Replica] = {}
         self.say: Callable[[str], None] = lambda text: None  # noqa: ARG005
@@ -53,7 +56,7 @@ class ReplicaKeeper:
         """A copy of former times. One that is damaged is put beside, and a new one begins; one
         that was a home itself stays where it is."""
         try:
-            known = Replica(folder, self._me, say=self._say)
+            known = Replica(folder, self.me, say=self._say)
         except (DamageError, sqlite3.DatabaseError, TypeError) as error:
             place = folder
             if ADOPTED.encode() not in (folder / NOTE).read_bytes():
@@ -85,6 +88,7 @@ class ReplicaKeeper:
         """What a manager says; tells what there is."""
         names = tuple(peer.processor for peer in command.followers)
         self.log.configure(Configuration(command.number, command.wanted, names))
+        self._followers = command.followers
         for home in command.homes:
             try:
                 self._keep(home)
@@ -128,7 +132,7 @@ class ReplicaKeeper:
             case "follow" if known is None:
                 note = Note(name, home.owner.url, home.number, had=had)
                 folder = self._folder / quote(name, safe="")
-                self.replicas[name] = Replica(folder, self._me, note, self._say)
+                self.replicas[name] = Replica(folder, self.me, note, self._say)
             case "follow":
                 assert known is not None
                 known.follow(home.owner.url, home.number)
@@ -160,6 +164,21 @@ class ReplicaKeeper:
         if replica is None or replica.note.state != FOLLOWING:
             return 0
         return replica.turn(self._reach(Place(name, replica.note.url)), wait)
+
+    def others(self) -> list[tuple[str, HomeSource]]:
+        """Those who keep a copy of this home, as last told."""
+        found = []
+        for peer in self._followers:
+            with suppress(MillstreamError):  # nobody has said where that one is
+                found.append((peer.processor, self._reach(Place(peer.processor, peer.url))))
+        return found
+
+    def copied(self, owner: str, file: str) -> Path:
+        """Where a file of a copy lies here."""
+        known = self.replicas.get(owner)
+        if known is None:
+            raise RefusedError("unknown", f"there is no copy of the home of {owner[:100]} here")
+        return known.file(file)
 
     def adopted(self) -> dict[str, Path]:
         """Homes that were taken over here: somebody has to run them."""

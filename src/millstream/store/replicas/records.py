@@ -62,3 +62,7 @@ class HomeSource(Protocol):
     def file(self, name: str) -> Iterator[bytes]:
         """A segment's file, and the digest of its bytes behind them."""
         ...
+
+    def copied(self, owner: str, name: str) -> Iterator[bytes]:
+        """The same of the copy that this one keeps of another's home."""
+        ...

@@ -76,6 +76,9 @@ class Replica:
         self.note = Note(**(read_sealed(self._note, "follow the home anew") or {}))
         self.number, self.rows_sum = self._sealed() if self.note.state != ADOPTED else (0, 0)
 
+    def file(self, name: str) -> Path:
+        return self._segments / name
+
     def _write(self, note: Note) -> None:
         write_sealed(self._note, asdict(note))
         self.note = note
@@ -246,7 +249,7 @@ class Replica:
     def _take_whole(self, note: Note, source: HomeSource, floor: int) -> int:
         draft = self.folder / "ledger.new"
         draft.unlink(missing_ok=True)
-        _store(draft, source.ledger())
+        store_file(draft, source.ledger())
         with closing(sqlite3.connect(draft, isolation_level=None)) as db:
             db.execute("PRAGMA journal_mode=DELETE")
             named = check_ledger(db, draft)
@@ -309,7 +312,7 @@ class Replica:
         if path.exists():
             return
         draft = path.with_suffix(".draft")
-        found = _store(draft, source.file(name))
+        found = store_file(draft, source.file(name))
         if digest and found != digest:
             draft.unlink(missing_ok=True)
             problem = f"its digest at {self.note.processor} is {found}, written was {digest}"
@@ -344,7 +347,7 @@ def _standing(db: sqlite3.Connection) -> Standing:
     return Standing(int(kept["epoch"]), int(commit), lives)
 
 
-def _store(path: Path, chunks: Iterable[bytes]) -> str:
+def store_file(path: Path, chunks: Iterable[bytes]) -> str:
     """Writes a file whose digest follows its last byte; gives that."""
     held, digest = b"", hashlib.sha256()
     with disk_errors():
