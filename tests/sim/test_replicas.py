@@ -63,6 +63,25 @@ def test_what_was_answered_is_there_when_its_processor_is_not() -> None:
     assert not cluster.state.lost, "nothing was given up"
 
 
+def test_an_heir_that_is_lost_at_once_has_an_heir() -> None:
+    """The first heir goes before anybody has a copy of what it took over."""
+    cluster = quiet(5, 3, lost_after_s=6.0)
+    before = cluster.acknowledged["a"]
+    cluster.burn("p1")
+    while cluster.takeovers == 0 or cluster.state.replications["p1"].phase:
+        assert cluster.kernel.now < 60.0
+        cluster.run(cluster.kernel.now + 0.05)
+    cluster.burn(cluster.processors["p1"].heir)
+    cluster.burn("p1")
+    cluster.run(120.0)
+    assert before > 5
+    assert cluster.takeovers == 3, "its home twice, and that of the first heir"
+    assert not always(cluster)
+    rows = [row for segment in cluster.truth.logs["s:a"][-1] for row in segment]
+    assert rows == [f"a{n}" for n in range(1, 31)]
+    assert not cluster.state.lost, "nothing was given up"
+
+
 def test_it_goes_on_by_itself_after_a_while() -> None:
     cluster = quiet(3, 2, lost_after_s=8.0)
     cluster.burn("p1")

@@ -2,22 +2,29 @@
 
 import random
 import shutil
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from millstream.core.errors import AwayError, MillstreamError
+from millstream.control.protocol.commands import Home, KeepReplicas
+from millstream.control.protocol.records import Peer
+from millstream.core.errors import AwayError, DamageError, MillstreamError, StateError
 from millstream.engine.processor import Processor
 from millstream.sim.managed.direct_peer import DirectHome
 from millstream.sim.managed.plain_plane import PlainPlane
 from millstream.store import faults
+from millstream.store.integrity.digests import digest_of_file
 from millstream.store.ledger import Ledger
+from millstream.store.replicas import commit_log, replica
 from millstream.store.replicas.keeper import ReplicaKeeper
-from millstream.store.replicas.records import Configuration, Note
-from millstream.store.replicas.replica import LEAP, Replica
+from millstream.store.replicas.lives import LEAP
+from millstream.store.replicas.records import Commits, Configuration, Note
+from millstream.store.replicas.replica import Replica
 
 
 class Cut(BaseException):
@@ -134,6 +141,213 @@ def test_a_fenced_copy_stays_as_it_is_and_is_adopted_once(owner: Processor, tmp_
         assert heir.log.configuration.wanted == 1, "and it tells nobody before it is followed"
     finally:
         heir.close()
+
+
+def test_a_copy_that_is_on_its_way_counts_for_nothing(
+    owner: Processor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks for an heir passes over a copy that was not complete: to that nothing was
+    told, or it would be lost."""
+    monkeypatch.setattr(commit_log, "PAGE_CHARACTERS", 0)  # one commit a page
+    copy = follower(owner, tmp_path / "copy")
+    while copy.turn(source(owner)):
+        pass
+    for number in range(1, 6):
+        publish(owner, number)
+    owner.log.configure(Configuration(2, 1, ("p2",)))
+    copy.follow("", 2)
+    seen = []
+    for number in range(6, 14):
+        publish(owner, number)  # it is never at the end
+        copy.turn(source(owner))
+        seen.append((owner.log.safe > 0, copy.note.complete == 2))
+    assert all(complete for safe, complete in seen if safe)
+    assert seen[-1] == (True, True), "and it need not come to the end for it"
+    copy.close()
+
+
+@pytest.mark.parametrize("change", ["UPDATE streams SET rows = 99", "DELETE FROM segments"])
+def test_a_copy_that_differs_is_found_and_taken_anew(
+    owner: Processor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Whether the next commit touches what is different or not."""
+    monkeypatch.setattr(replica, "CHECK_TURNS", 1)
+    told: list[str] = []
+    copy = follower(owner, tmp_path / "copy")
+    copy = Replica(copy.folder, "p2", say=told.append)
+    for number in (1, 2):
+        publish(owner, number)
+        while copy.turn(source(owner)):
+            pass
+    with closing(sqlite3.connect(tmp_path / "copy" / "ledger.db")) as db:
+        db.execute(change)
+        db.commit()
+    publish(owner, 3)
+    while copy.turn(source(owner)):
+        pass
+    assert "is not what its owner has: it is copied anew" in told[0]
+    copy.close()
+    same(owner, tmp_path / "copy")
+
+
+@pytest.mark.parametrize("worked", [0, 1, 30])
+def test_a_home_that_was_put_back_does_not_replace_a_later_copy(
+    owner: Processor, tmp_path: Path, worked: int
+) -> None:
+    """However much it has done since: what was acknowledged before that is in the copy alone."""
+    copy = follower(owner, tmp_path / "copy")
+    publish(owner, 1)
+    owner.engine.ledger.copy_to(tmp_path / "backup.db")
+    for number in range(2, 12):
+        publish(owner, number)
+    while copy.turn(source(owner)):
+        pass
+    owner.log.demand()
+    owner.close()
+    for file in (tmp_path / "p1").glob("ledger.db*"):
+        file.unlink()
+    (tmp_path / "backup.db").rename(tmp_path / "p1" / "ledger.db")
+    back = Processor("p1", tmp_path / "p1", PlainPlane(), lambda place: None)  # type: ignore[arg-type, return-value]
+    back.log.hasten = lambda _: None
+    for number in range(worked):
+        publish(back, 100 + number)
+    for _ in range(2):
+        with pytest.raises(StateError, match="older than the copy of it"):
+            copy.turn(source(back))
+    with pytest.raises(AwayError):
+        back.log.demand()
+    back.close()
+    copy.fence()
+    copy.adopt()
+    heir = Ledger(tmp_path / "copy" / "ledger.db")
+    assert [s.first for s in heir.segments("s:a")] == list(range(1, 12))
+    heir.close()
+
+
+def test_a_home_that_goes_on_elsewhere_replaces_a_copy_that_was_further(
+    owner: Processor, tmp_path: Path
+) -> None:
+    """Of two followers the one with less may be the heir: the rest was told to nobody."""
+    less, more = (follower(owner, tmp_path / name) for name in ("less", "more"))
+    publish(owner, 1)
+    for copy in (less, more):
+        while copy.turn(source(owner)):
+            pass
+    for number in range(2, 9):
+        publish(owner, number)
+    while more.turn(source(owner)):
+        pass
+    less.fence()
+    less.adopt()
+    heir = Processor("p1", tmp_path / "less", PlainPlane(), lambda place: None)  # type: ignore[arg-type, return-value]
+    heir.log.hasten = lambda _: None
+    heir.log.configure(Configuration(2, 1, ("p2",)))
+    publish(heir, 2)
+    more.follow("", 2)
+    while more.turn(source(heir)):
+        pass
+    heir.log.demand()
+    more.close()
+    same(heir, tmp_path / "more")
+    heir.close()
+
+
+def test_a_damaged_draft_replaces_nothing(owner: Processor, tmp_path: Path) -> None:
+    copy = follower(owner, tmp_path / "copy")
+    publish(owner, 1)
+    while copy.turn(source(owner)):
+        pass
+    owner.log.configure(Configuration(2, 1, ("p2",)))
+    damaged = tmp_path / "damaged.db"
+    owner.engine.ledger.copy_to(damaged)
+    with closing(sqlite3.connect(damaged)) as db:
+        db.execute("UPDATE streams SET next = next + 1")
+        db.commit()
+
+    class Damaged(DirectHome):
+        def commits(self, *asked: Any) -> Commits:
+            return Commits(0, whole=True)
+
+        def ledger(self) -> Iterator[bytes]:
+            yield damaged.read_bytes()
+            yield digest_of_file(damaged).encode()
+
+    copy.follow("", 2)
+    with pytest.raises(DamageError):
+        copy.turn(Damaged(lambda question: question(owner)))
+    while copy.turn(source(owner)):
+        pass
+    copy.close()
+    same(owner, tmp_path / "copy")
+
+
+def test_a_file_that_is_damaged_at_its_owner_is_not_taken_for_right(
+    owner: Processor, tmp_path: Path
+) -> None:
+    publish(owner, 1)
+    publish(owner, 2)
+    (first, second) = owner.engine.ledger.segments("s:a")
+    flip(Path(owner.engine.store.path(str(first.file))))
+    told: list[str] = []
+    Replica(tmp_path / "copy", "p2", Note("p1", "", 1)).close()
+    copy = Replica(tmp_path / "copy", "p2", say=told.append)
+    while copy.turn(source(owner)):
+        pass
+    owner.log.demand()  # one old file stops nobody
+    assert not (tmp_path / "copy" / "segments" / str(first.file)).exists()
+    assert (tmp_path / "copy" / "segments" / str(second.file)).exists()
+    assert "its digest at p1 is" in told[0]
+    copy.close()
+
+
+def test_a_file_stays_until_its_follower_has_passed_it(owner: Processor, tmp_path: Path) -> None:
+    """Else each page that names one which is gone by now would have to wait for the next."""
+    copy, streams = follower(owner, tmp_path / "copy"), owner.engine.streams
+    while copy.turn(source(owner)):
+        pass
+    publish(owner, 1)
+    page = owner.log.page(copy.number, copy.rows_sum, "p2", 1)
+    (there,) = owner.engine.ledger.segments("s:a")
+    with owner.engine.ledger.transaction() as ledger:
+        gone = ledger.replace([there], None)
+    streams.remove(gone)
+
+    class Slow(DirectHome):
+        def commits(self, *asked: Any) -> Commits:
+            return page
+
+    assert copy.turn(Slow(lambda question: question(owner))) == 1
+    assert Path(owner.engine.store.path(gone[0])).exists()
+    while copy.turn(source(owner)):
+        pass
+    assert not Path(owner.engine.store.path(gone[0])).exists()
+    copy.close()
+
+
+def test_a_damaged_copy_is_told_when_it_is_fenced(owner: Processor, tmp_path: Path) -> None:
+    keeper = ReplicaKeeper("p2", tmp_path / "p2", owner.log, lambda _: source(owner))
+    said: list[str] = []
+    keeper.say = said.append
+    at = Peer("p1", "http://p1")
+    keeper.keep(KeepReplicas(homes=(Home(at, 1, "follow"),)))
+    publish(owner, 1)
+    while keeper.turn("p1"):
+        pass
+    with closing(sqlite3.connect(tmp_path / "p2" / "replicas" / "p1" / "ledger.db")) as db:
+        db.execute("DELETE FROM segments")
+        db.commit()
+    told = keeper.keep(KeepReplicas(homes=(Home(at, 1, "fence"),))).homes["p1"]
+    assert (told.state, told.complete, told.had) == ("damaged", 0, 1)
+    assert "is of no use" in said[0]
+    told = keeper.keep(KeepReplicas(homes=(Home(at, 2, "follow"),))).homes["p1"]
+    assert (told.state, told.complete, told.had) == ("following", 0, 1), "it is remembered"
+    keeper.close()
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
 
 
 def test_an_older_configuration_acknowledges_nothing(owner: Processor, tmp_path: Path) -> None:

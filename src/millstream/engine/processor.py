@@ -39,6 +39,8 @@ class Processor:
         self.engine = Engine(home, plane, settings)
         self.id = self._identity(name)
         self.log = CommitLog(self.engine.ledger)
+        self.engine.streams.removals.needed = self.log.needs
+        self.log.on_passed.append(lambda: self.engine.streams.remove(()))
         peers = gated(peers, self.log)
         self.hosting = self.engine.hosting
         self.ownership = self.hosting.ownership

@@ -4,6 +4,7 @@ Every transaction checks the epoch, so that a processor whose home was adopted b
 nothing more. What the tables mean is the ledger's matter and that of modules with own tables here.
 """
 
+import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -89,6 +90,8 @@ class HomeTakenOverError(StateError):
     """Another process has opened this home since: this one can commit nothing more."""
 
 
+LIVES = "lives"  # where it keeps the epochs of its last lives, and after which commit each began
+LIVES_KEPT = 100
 READING = ("SELECT", "PRAGMA", "BEGIN", "COMMIT", "ROLLBACK")
 
 
@@ -172,8 +175,14 @@ class LedgerFile:
             self._upgrade(tables)
         self._seal.follow(tables)
         with self._write(self._seal.check, tables):
-            self.epoch = int(self.meta("epoch") or 0) + 1
-            self._db.execute("UPDATE meta SET value = ? WHERE key = 'epoch'", (str(self.epoch),))
+            self._begin_life(int(self.meta("epoch") or 0) + 1)
+
+    def _begin_life(self, epoch: int) -> None:
+        """From here on its commits are those of an epoch; noted for whoever has an older copy."""
+        self.epoch = epoch
+        lives = [*json.loads(self.meta(LIVES) or "[]"), [epoch, self._seal.changes]]
+        self._db.execute("UPDATE meta SET value = ? WHERE key = 'epoch'", (str(epoch),))
+        self.set_meta(LIVES, json.dumps(lives[-LIVES_KEPT:]))
 
     def _upgrade(self, tables: dict[str, list[str]]) -> None:
         """Brings a ledger of an older format to this one: all steps, or none of them."""
@@ -229,8 +238,7 @@ class LedgerFile:
     def leap(self, step: int) -> None:
         """Takes an epoch that no process of another copy of this home will come to."""
         with self.transaction():
-            self.epoch += step
-            self._db.execute("UPDATE meta SET value = ? WHERE key = 'epoch'", (str(self.epoch),))
+            self._begin_life(self.epoch + step)
 
     # -- transactions ---------------------------------------------------------------------------
 

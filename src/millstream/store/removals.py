@@ -1,7 +1,8 @@
-"""Files that nobody names any more: they go once every step that began before has ended."""
+"""Files that nobody names any more: they go once every step that began before has ended, and who
+keeps a copy of the home has passed them."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ class Removals:
     clock: int = 0
     active: dict[int, int] = field(default_factory=dict)  # reader -> clock at its start
     waiting: list[tuple[int, str]] = field(default_factory=list)
+    needed: Callable[[str], bool] = lambda file: False  # noqa: ARG005  (whether others fetch it)
 
     def begin(self) -> int:
         with self.lock:
@@ -42,6 +44,7 @@ class Removals:
     def due(self) -> list[str]:
         with self.lock:
             oldest = min(self.active.values(), default=self.clock + 1)
-            ready = [f for at, f in self.waiting if at < oldest]
-            self.waiting = [(at, f) for at, f in self.waiting if at >= oldest]
+            ready = [f for at, f in self.waiting if at < oldest and not self.needed(f)]
+            gone = frozenset(ready)
+            self.waiting = [(at, f) for at, f in self.waiting if f not in gone]
             return ready

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from millstream.core.errors import StateError
+from millstream.core.errors import DamageError, StateError
 from millstream.language.plan.windows import BEGINNING
 from millstream.language.share.shared_plan import Place
 from millstream.store.integrity.digests import CheckedFiles, digest_of, digest_of_file
@@ -91,6 +91,7 @@ class SegmentStore:
         self._recent_bytes = 0
         self._lock = threading.Lock()
         self._checked = CheckedFiles()
+        self.mend: Callable[[Segment, DamageError], bool] | None = None  # may put a file right
         folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, file: str) -> str:
@@ -194,7 +195,15 @@ class SegmentStore:
         """Refuses segments whose files do not hold what was written, before anybody reads them."""
         for segment in segments:
             if segment.file is not None:
-                self._checked.check(self.path(segment.file), segment.digest, segment.stream)
+                self._check(self.path(segment.file), segment)
+
+    def _check(self, path: str, segment: Segment) -> None:
+        try:
+            self._checked.check(path, segment.digest, segment.stream)
+        except DamageError as damage:
+            if not segment.digest or self.mend is None or not self.mend(segment, damage):
+                raise
+            self._checked.check(path, segment.digest, segment.stream)
 
     def read(self, segment: Segment) -> pa.Table:
         """A segment's rows as Arrow, for delivery and compaction; operators read through Spark."""

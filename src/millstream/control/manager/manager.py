@@ -508,7 +508,7 @@ def _send(turn: Turn) -> tuple[ManagerState, tuple[Send, ...]]:
         if live.actual is None:
             sends.append(_message(turn, name, "work", (TakeInventory(),)))
             continue
-        if turn.state.learning_until_s:
+        if turn.state.learning_until_s or not replication.in_effect(turn.state, name):
             continue
         work = (
             *monitor.acquainting(turn, name),

@@ -226,7 +226,8 @@ class KeptHome:
     number: Count  # of the configuration
     complete: Count  # the last one under which it had everything
     commit: Count  # how far it is
-    state: Literal["following", "fenced", "adopted"]
+    state: Literal["following", "fenced", "adopted", "damaged"]
+    had: Count = 0  # the last one under which a copy had everything that was damaged since
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 A copy holds a whole home: one ledger has everything that a step reads, makes and remembers, so a
 processor can continue from a copy as after a crash. If a stream or a query asks for replicas, every
-processor that has a part of it gets them. Another follower replaces a silent one, if there is one;
-while there are too few, the processor sends out nothing that it commits. Each change is a numbered
-configuration; former ones are remembered until all of the present one have all.
+processor that has a part of it, or is about to, gets them. Another follower replaces a silent one,
+if there is one; while there are too few, the processor sends out nothing that it commits. Each
+change is a numbered configuration. A processor gets no work before it has the present one; former
+ones are remembered until all of the present one have all.
 """
 
 from collections.abc import Mapping
@@ -31,12 +32,22 @@ def check(replicas: object) -> None:
 
 def wanted(state: ManagerState, processor: str) -> int:
     """How many processors are to have everything of one's home, itself among them."""
-    entering = (s for s in state.streams.values() if s.processor == processor)
+    arriving = _arriving(state, processor)
+    entering = (s for s in state.streams.values() if s.processor == processor or s.id in arriving)
     asked = [state.settings.replicas, *(int(s.table.get("replicas", 1)) for s in entering)]
     for query in state.queries.values():
-        if query.replicas > max(asked) and processor in _places(state, query):
+        if query.replicas <= max(asked):
+            continue
+        comes = not arriving.isdisjoint((*query.operators, *query.sources))
+        if comes or processor in _places(state, query):
             asked.append(query.replicas)
     return max(asked)
+
+
+def _arriving(state: ManagerState, processor: str) -> set[str]:
+    """What moves there: its rows are told by the new owner before the move is over here."""
+    moves = (m for m in state.moves.values() if m.target == processor and not m.over)
+    return {operator for move in moves for operator in move.operators}
 
 
 def _places(state: ManagerState, query: Query) -> set[str]:
@@ -161,6 +172,16 @@ def commands_for(state: ManagerState, name: str) -> tuple[Command, ...]:
     return (KeepReplicas(mine.number, mine.wanted, followers, homes),)
 
 
+def in_effect(state: ManagerState, name: str) -> bool:
+    """Whether a processor has said that it waits for those who are to have everything: before that
+    it would tell what nobody else has."""
+    known = state.replications.get(name)
+    if known is None or not known.wanted:
+        return True
+    told = state.live[name].replicas
+    return told is not None and told.number >= known.number
+
+
 def _home(state: ManagerState, known: Replication, name: str) -> Home | None:
     """What one is to do about another's home."""
     owner = state.processors.get(known.id)
@@ -168,7 +189,8 @@ def _home(state: ManagerState, known: Replication, name: str) -> Home | None:
     if known.phase:
         members = {f for _, followers in configurations(known) for f in followers}
         if name == known.heir:
-            return Home(peer, known.number, "adopt")
+            beyond = owner.epoch if owner is not None else 0
+            return Home(replace(peer, epoch=beyond), known.number, "adopt")
         return Home(peer, known.number, "fence") if name in members else None
     if name in known.followers:
         return Home(peer, known.number, "follow")
@@ -204,6 +226,8 @@ def degraded(state: ManagerState) -> Mapping[str, str]:
         elif len(known.followers) < known.wanted:
             lack = known.wanted - len(known.followers)
             found[known.id] = f"{lack} more processors are wanted that keep what it has"
+        elif live is not None and live.state != "silent" and not in_effect(state, known.id):
+            found[known.id] = f"it does not know yet that {', '.join(known.followers)} keep it"
         elif known.wanted and live is not None and live.replicas and not live.replicas.safe:
             found[known.id] = f"{', '.join(known.followers)} do not have yet what it commits"
     return found

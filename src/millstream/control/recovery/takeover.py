@@ -4,7 +4,9 @@ First its followers are fenced: from then on they acknowledge nothing to it, so 
 nothing more, should it still run. Everything that it has ever sent is at every follower of the
 latest configuration under which one of them was complete. Of these the one with the newest copy
 adopts the home, and runs it under an epoch that the lost one never had. For all others the
-processor has restarted at another address. If it answers before that, it continues itself.
+processor has restarted at another address. The other followers of that configuration keep their
+copies until new followers have everything: the heir may be lost next. If the lost processor
+answers before another has taken its place, it continues itself.
 """
 
 from dataclasses import replace
@@ -78,24 +80,29 @@ def _choose(turn: Turn, known: Replication) -> bool:
         fenced = {f: k for f, k in told.items() if k is not None and k.state == "fenced"}
         whole = {f: k for f, k in fenced.items() if k.complete >= number}
         if whole:
-            _adopt(turn, known, max(whole, key=lambda f: (whole[f].commit, f)))
+            heir = max(whole, key=lambda f: (whole[f].commit, f))
+            # whatever was told lies at all of these, and nowhere else
+            _adopt(turn, replace(known, former=((number, followers),)), heir)
             return True
-        none = [f for f in there if f not in fenced and _has_none(turn.state, f, known.id)]
-        if followers and not fenced and not none:
-            return True  # none has answered yet: one of them may have everything
+        had = {f for f, k in told.items() if k is not None and k.had >= number}
+        if had and had == set(there):
+            return False  # it is lost with them: older copies do not have all that was told
+        never = {f for f in there if f in fenced or _has_none(turn.state, f, known.id)} - had
+        if followers and not never:
+            return True  # one of those that have not answered yet may have everything
     return False
 
 
 def _lost_too(state: ManagerState, known: Replication) -> bool:
-    """Whether the heir is gone, or has come back without the home."""
+    """Whether the heir is gone, or has come back without the home, or with a damaged one."""
     return known.heir not in state.processors or _has_none(state, known.heir, known.id)
 
 
 def _has_none(state: ManagerState, follower: str, home: str) -> bool:
-    """Whether a follower has said, since it was asked, that it has no copy."""
+    """Whether a follower has said, since it was asked, that it has no copy that is of any use."""
     live = state.live.get(follower)
     told = live.replicas if live is not None and live.state != "silent" else None
-    return told is not None and home not in told.homes
+    return told is not None and (home not in told.homes or told.homes[home].state == "damaged")
 
 
 def _adopt(turn: Turn, known: Replication, heir: str) -> None:
@@ -122,10 +129,11 @@ def joined(turn: Turn, name: str) -> None:
     """It runs at its heir's: others keep copies of it from here on."""
     known = turn.state.replications.get(name)
     if known is not None and known.phase == "adopting":
+        others = tuple((n, tuple(f for f in fs if f != known.heir)) for n, fs in known.former)
         turn.put(
             replace(
                 known, phase="", heir="", told=False, number=known.number + 1, followers=(),
-                former=(),
+                former=tuple((n, followers) for n, followers in others if followers),
             )
         )  # fmt: skip
 

@@ -77,6 +77,7 @@ from millstream.engine.settings import EngineSettings
 from millstream.engine.sources.entrances import definition_of
 from millstream.store.ledger import Ledger
 from millstream.store.replicas.keeper import ReplicaKeeper
+from millstream.store.replicas.mending import Mender
 
 NOTED_SECONDS = 0.1
 HOME = "home"  # where the ledger keeps its name
@@ -270,6 +271,7 @@ class ProcessorServer:
         keeper = ReplicaKeeper(
             me, home, self.processor.log, self.peers.home, launcher.launch, launcher.end
         )
+        Mender(home, self.processor.engine.store, keeper, self.notice)
         return Followers(keeper, launcher, self.notice)
 
     def _connected(self, parts: Parts) -> ConnectionManager:
@@ -382,7 +384,8 @@ class ProcessorServer:
             self.processor.log, "Millstream processor", host=host, token=self.settings.token,
             known_as=known_as,
         )  # fmt: skip
-        add_home_routes(app, self.processor.log, self.processor.engine.store.path)
+        store, keeper = self.processor.engine.store, self.followers.keeper
+        add_home_routes(app, self.processor.log, store.path, keeper.copied)
         self._dispatcher().add_route(app)
 
         @app.get("/health")

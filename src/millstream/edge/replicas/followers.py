@@ -23,6 +23,7 @@ class Followers:
         self, keeper: ReplicaKeeper, launcher: Launcher, say: Callable[[str], None]
     ) -> None:
         self.keeper, self._launcher, self._say = keeper, launcher, say
+        keeper.say = say
         self._threads: dict[str, threading.Thread] = {}
         self._stopping = threading.Event()
         self._lock = threading.Lock()

@@ -31,13 +31,14 @@ class GatedApplication(Application):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         early = scope["type"] != "http" or scope["path"].startswith(EARLY)
-        if early or not self._log.configuration.wanted:
+        if early:
             await super().__call__(scope, receive, send)
             return
         refused = False
 
         async def answer(message: Message) -> None:
             nonlocal refused
+            # looked at now: followers may be wanted since the request came
             starts = message["type"] == "http.response.start" and not scope.get(AT_ONCE)
             if starts and not await self._wait():
                 refused = True

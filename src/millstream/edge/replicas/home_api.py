@@ -3,6 +3,7 @@
 GET /replica/commits?after&rows_sum&follower&number&wait    what follows; says what it has
 GET /replica/ledger                                         all of it, at one moment
 GET /replica/files/NAME                                     a segment's file
+GET /replica/copies/PROCESSOR/files/NAME                    one of the copy that is kept here
 """
 
 import re
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import quote
 
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
@@ -27,7 +29,14 @@ WAIT_SECONDS_MAX = 30.0
 FILE_NAME = re.compile(r"[0-9A-Za-z_-]+\.[a-z]+")
 
 
-def add_home_routes(app: Application, log: CommitLog, path_of: Callable[[str], str]) -> None:
+def add_home_routes(
+    app: Application,
+    log: CommitLog,
+    path_of: Callable[[str], str],
+    copied: Callable[[str, str], Path],
+) -> None:
+    """`path_of` says where a file of this home lies, `copied` where one of another's copy does."""
+
     @app.get("/replica/commits")
     async def commits(
         after: int, rows_sum: int, follower: str, number: int, wait: float = 0.0
@@ -43,12 +52,20 @@ def add_home_routes(app: Application, log: CommitLog, path_of: Callable[[str], s
 
     @app.get("/replica/files/{name}")
     async def file(name: str) -> StreamingResponse:
-        if not FILE_NAME.fullmatch(name):
-            raise RefusedError("unknown", f"there is no file {name[:100]}")
-        try:
-            return SegmentResponse(await run_in_threadpool(_opened, Path(path_of(name))))
-        except FileNotFoundError:
-            raise RefusedError("unknown", f"file {name} is there no more") from None
+        return await _file(name, lambda: Path(path_of(name)))
+
+    @app.get("/replica/copies/{owner}/files/{name}")
+    async def copy(owner: str, name: str) -> StreamingResponse:
+        return await _file(name, lambda: copied(owner, name))
+
+
+async def _file(name: str, path: Callable[[], Path]) -> StreamingResponse:
+    if not FILE_NAME.fullmatch(name):
+        raise RefusedError("unknown", f"there is no file {name[:100]}")
+    try:
+        return SegmentResponse(await run_in_threadpool(_opened, path()))
+    except FileNotFoundError:
+        raise RefusedError("unknown", f"file {name} is there no more") from None
 
 
 def _snapshot(log: CommitLog) -> FollowedByDigest:
@@ -82,3 +99,6 @@ class HttpHome:
 
     def file(self, name: str) -> Iterator[bytes]:
         return self._client.chunks(f"{self._url}/files/{name}")
+
+    def copied(self, owner: str, name: str) -> Iterator[bytes]:
+        return self._client.chunks(f"{self._url}/copies/{quote(owner, safe='')}/files/{name}")

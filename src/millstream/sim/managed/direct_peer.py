@@ -5,6 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from millstream.core.errors import AwayError, RefusedError
 from millstream.engine.processor import Processor
 from millstream.store.integrity.digests import digest_of
 from millstream.store.moves.records import Extent, Place, SealedRecord
@@ -77,7 +78,14 @@ class DirectHome:
             yield from _with_digest(path.read_bytes())
 
     def file(self, name: str) -> Iterator[bytes]:
-        yield from _with_digest(self._ask(lambda p: Path(p.engine.store.path(name)).read_bytes()))
+        try:
+            data = self._ask(lambda p: Path(p.engine.store.path(name)).read_bytes())
+        except FileNotFoundError:
+            raise RefusedError("unknown", f"file {name} is there no more") from None
+        yield from _with_digest(data)
+
+    def copied(self, owner: str, name: str) -> Iterator[bytes]:
+        raise AwayError(f"nobody asks for file {name} of {owner} here")
 
 
 def _with_digest(data: bytes) -> Iterator[bytes]:

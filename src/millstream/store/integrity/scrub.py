@@ -14,6 +14,7 @@ from millstream.core.errors import DamageError, StateError, UsageError
 from millstream.core.json_files import read_sealed
 from millstream.store.integrity.delivered import differences, folders_in, without_digest
 from millstream.store.integrity.digests import REMEDY, CheckedFiles
+from millstream.store.integrity.mended import Mended, mended_in
 from millstream.store.integrity.seal import (
     LEDGER,
     STORE,
@@ -55,6 +56,7 @@ class Report:
     unchecked: int = 0  # files without a digest
     set_aside: int = 0  # files that no ledger names, kept for a while
     findings: list[Finding] = field(default_factory=list)
+    mended: list[Mended] = field(default_factory=list)  # what was damaged and is right again
 
 
 def home_of(place: Path) -> Path:
@@ -89,6 +91,7 @@ def scrub(place: Path, tell: Tell = lambda done, total: None) -> Report:  # noqa
     except sqlite3.DatabaseError as error:
         _found_in_ledger(report, damaged(ledger, str(error)))
     _check_notes(home, report)
+    report.mended = mended_in(home)
     for folder in folders:
         report.unchecked += len(without_digest(folder))
         for path, problem in differences(folder):

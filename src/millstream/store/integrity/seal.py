@@ -109,6 +109,20 @@ class Seal:
     def rows_sum(self) -> int:
         return self._sum
 
+    @property
+    def following(self) -> int:
+        """The digest of all rows with what the transaction under way has changed so far."""
+        return (self._sum + self._delta) % MODULUS
+
+    def repeated(self, changes: int) -> None:
+        """The transaction, which is committed, was that of another file up to its last commit."""
+        self._sum, self.changes, self._delta = self.following, changes, 0
+        self._water.rise(changes)
+
+    def resume(self, changes: int, rows_sum: int) -> None:
+        """Goes on from a seal that has just been checked."""
+        self.changes, self._sum = changes, rows_sum
+
     def start(self, tables: dict[str, list[str]]) -> None:
         """Seals a ledger that has no seal yet (inside a transaction)."""
         self._db.execute("INSERT INTO seal VALUES (0, ?)", (self._added_up(tables),))

@@ -24,6 +24,7 @@ from millstream.store.replicas.records import Commit, Commits, Configuration
 KEPT_CHARACTERS = 64 << 20
 PAGE_CHARACTERS = 16 << 20
 PATIENCE_S = 5.0
+NEEDED_S = 60.0
 CONFIGURED = "replicas"  # where the ledger keeps its configuration
 FOREVER = 1 << 62
 
@@ -40,7 +41,10 @@ class CommitLog:
         self._characters = 0
         self._before = ledger.sealed  # number and digest before the first of them
         self._has: dict[str, int] = {}  # by follower: everything up to this commit
+        self._going: dict[str, tuple[int, float]] = {}  # files: after which commit, since when
+        self._floor = ledger.changes  # nothing that was told before lies above it
         self.on_safe: list[Callable[[], None]] = []  # told when more is safe, from any thread
+        self.on_passed: list[Callable[[], None]] = []  # told when files may go
         self.hasten: Callable[[int], None] = self._wait  # until a number is safe, or in vain
         self.closed: int | None = None  # the first commit that was waited for in vain
         ledger.safety = self
@@ -53,6 +57,7 @@ class CommitLog:
             self.ledger.record(on=on)
             if not on:
                 self._commits.clear()
+                self._characters = 0
             if not self._commits:
                 self._before = self.ledger.sealed
 
@@ -80,22 +85,31 @@ class CommitLog:
         with self._changed:
             self._has = {}  # each says anew, under this configuration, what it has
             self.configuration = wanted
+            self._floor = self.ledger.changes  # after that: the former one has told no more
         self._record()
         self._told()
+        self._passed()
 
     # -- what followers ask ---------------------------------------------------------------------
 
     def page(
         self, after: int, rows_sum: int, follower: str, number: int, wait: float = 0.0
     ) -> Commits:
-        """What follows a number; the follower has everything up to it."""
+        """What follows a number; the follower has everything up to it.
+
+        It counts only from the floor on: whoever chooses an heir takes a copy that has not come
+        there for one to which nothing was told under this configuration.
+        """
         deadline = time.monotonic() + wait
         with self._changed:
             if number != self.configuration.number:
                 raise AwayError(f"configuration {number} is not that of this home")
+            floor = self._floor
             if not self._continues(after, rows_sum):
-                return Commits(self.ledger.changes, whole=True)
-            self._acknowledged(follower, after)
+                self._has.pop(follower, None)  # whatever it had before
+                return Commits(floor, whole=True)
+            if after >= floor:
+                self._acknowledged(follower, after)
             while self._last <= after and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
             found, size = [], 0
@@ -103,7 +117,8 @@ class CommitLog:
                 if commit.number > after and size <= PAGE_CHARACTERS:
                     found.append(commit)
                     size += len(commit.statements)
-        return Commits(max(self.ledger.changes, after), tuple(found))
+        self._passed()
+        return Commits(floor, tuple(found))
 
     def _continues(self, after: int, rows_sum: int) -> bool:
         """Whether commits that are still noted follow upon what a follower has."""
@@ -118,7 +133,7 @@ class CommitLog:
         return self._commits[-1].number if self._commits else self._before[0]
 
     def _acknowledged(self, follower: str, after: int) -> None:
-        if follower in self.configuration.followers and after > self._has.get(follower, 0):
+        if follower in self.configuration.followers and after != self._has.get(follower, 0):
             self._has[follower] = after
             self._changed.notify_all()
             self._told()
@@ -126,6 +141,20 @@ class CommitLog:
     def snapshot(self, path: Path) -> None:
         """The whole ledger at this moment, as a file."""
         self.ledger.copy_to(path)
+
+    def needs(self, file: str) -> bool:
+        """Whether a follower may still fetch a file that nobody names here any more: until it has
+        the commit that says so, and not for ever."""
+        now = time.monotonic()
+        number, since = self._going.setdefault(file, (self.ledger.changes, now))
+        if self.safe < number and now - since < NEEDED_S:
+            return True
+        del self._going[file]
+        return False
+
+    def _passed(self) -> None:
+        for listener in self.on_passed if self._going else ():
+            listener()
 
     def _told(self) -> None:
         for listener in self.on_safe:

@@ -29,7 +29,7 @@ class Commit:
 class Commits:
     """What follows a number of a home; `whole`: nobody knows any more, take all of it."""
 
-    head: int  # the last number when this was told
+    floor: int  # a copy that has come to this number has had everything under its configuration
     commits: tuple[Commit, ...] = ()
     whole: bool = False
 
@@ -41,8 +41,9 @@ class Note:
     processor: str
     url: str = ""
     number: int = 0  # of the configuration
-    complete: int = 0  # the last configuration under which it has had everything
+    complete: int = 0  # the last configuration under which it has come to the owner's floor
     state: str = FOLLOWING
+    had: int = 0  # the last one under which a copy before this one was complete
 
 
 class HomeSource(Protocol):
@@ -60,4 +61,8 @@ class HomeSource(Protocol):
 
     def file(self, name: str) -> Iterator[bytes]:
         """A segment's file, and the digest of its bytes behind them."""
+        ...
+
+    def copied(self, owner: str, name: str) -> Iterator[bytes]:
+        """The same of the copy that this one keeps of another's home."""
         ...

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -46,6 +47,10 @@ def check(
                        "home is opened next")  # fmt: skip
         if report.set_aside:
             typer.echo(f"{report.set_aside:,} files are set aside in {report.home}/set-aside")
+        for one in report.mended:
+            at = datetime.fromtimestamp(one.at_s, UTC).isoformat(" ", "seconds")
+            typer.echo(f"segments/{one.file} of stream {one.stream} was damaged and was fetched "
+                       f"anew from {one.source} at {at}")  # fmt: skip
         for finding in report.findings:
             typer.echo(f"{finding.file}\n  {finding.problem}\n  hint: {finding.remedy}")
     if report.findings:
