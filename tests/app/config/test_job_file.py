@@ -484,7 +484,7 @@ def test_quotes_that_are_missing_or_odd_are_told(
         ('path     = "', 'path: "', "= between them", "requests.tsv"),
         ('{ sep = "\\t", header = true }', "[ header = true ]", "in braces", "{ header = true }"),
         ('path     = "', 'time = "at"\npath = "', "time is given twice", "keep one"),
-        ("[queries.errors]", "[queries.errors]\n[queries.errors]", "defined here again", "errors_2"),
+        ("[queries.errors]", "[queries.errors]\n[queries.errors]", "here again", "errors_2"),
         ('{ sep = "\\t", header = true }', "{ header = true,\n}", "end on its line", "one line"),
         ('cql = "', 'cql = """', "three quotes is not closed", "at its end"),
         ("[streams.requests]", '{"streams": {}}', "looks like JSON", "TOML"),
