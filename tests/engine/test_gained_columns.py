@@ -17,7 +17,7 @@ from millstream.language.plan.schema import Field
 
 DEFINITION = StreamDefinition("a", (Field("n", "int"),), "n")
 TOLD = (
-    "stream a has gained a column {}, which is not declared: rows go on without it; "
+    "stream a has gained a column {}, which is not declared: rows continue without it; "
     "hint: declare it in columns, in a new run"
 )
 

@@ -259,7 +259,7 @@ def test_a_query_is_paused_by_who_looks_on(spark: Any, tmp_path: Path) -> None:
     with Running(job, out) as run:
         run.post(1)
         wait_until(lambda: found(out / "high").total() == 5)
-        assert pause(run, "pause", "high").json() == {"done": "query high rests"}
+        assert pause(run, "pause", "high").json() == {"done": "query high is paused"}
         assert pause(run, "pause", "hihg").status_code == 400
         assert pause(run, "drain", "p").status_code == 400
         run.post(2)

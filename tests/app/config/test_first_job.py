@@ -220,8 +220,8 @@ def test_a_header_in_the_middle_does_not_make_texts_of_numbers(tmp_path: Path) -
 def test_lines_that_are_no_rows_are_told_and_take_no_types(tmp_path: Path) -> None:
     rows = "".join(f"31.12.2025 14:0{n};{n},5;{n}%\n" for n in range(9))
     for above, note in (
-        ("Report of station 7;;\nmade today;;\n", "the first 3 lines are no rows"),
-        ("Report of station 7\nmade today\n\n", "the first 3 lines are no rows"),
+        ("Report of station 7;;\nmade today;;\n", "the first 3 lines are not rows"),
+        ("Report of station 7\nmade today\n\n", "the first 3 lines are not rows"),
         ("", ""),
     ):
         (path := tmp_path / "a.csv").write_text(f"{above}at;v;load\n{rows}")

@@ -101,7 +101,7 @@ def test_what_makes_a_placement_invalid() -> None:
     assert found == (
         "o1 is on no processor",
         "o0 is on p2, which does not answer",
-        "x is no operator",
+        "x is not an operator",
     )
 
 
