@@ -52,6 +52,17 @@ def test_a_user_has_one_token_for_the_owner_alone(keys: Path) -> None:
     assert sorted(p.name for p in keys.iterdir()) == ["token"]
 
 
+def test_an_empty_file_is_no_token(keys: Path) -> None:
+    """After a loss of power, say: a daemon with an empty token would ask nobody for one."""
+    keyring.user_token()
+    for text in ("", " \n"):
+        (keys / "token").write_text(text)
+        made = keyring.user_token()
+        assert len(made) >= 40
+        assert keyring.user_token() == made
+        assert mode(keys / "token") == 0o600
+
+
 def test_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(keyring.TOKEN, "given")
     assert keyring.user_token() == "given"

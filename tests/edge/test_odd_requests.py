@@ -170,3 +170,18 @@ def test_what_is_hidden_in_a_request_is_guarded_too(doors: Doors, name: str, kin
         if answer.startswith(b"200"):
             assert b'"live"' in answer or b'"status"' in answer or b"ok" in answer, said
             assert len(answer) < 500, said
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [("manager", "/queries"), ("processor", "/control"), ("dashboard", "/api/queries")],
+)
+def test_a_client_that_leaves_in_the_middle_leaves_no_traceback(
+    doors: Doors, name: str, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = "".join(f"{header}: {value}\r\n" for header, value in HEADERS.items())
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{told}Content-Length: 1000\r\n\r\n"
+    for part in ("", '{"name": '):
+        raw(doors[name][1].url, (head + part).encode())
+    assert httpx.get(doors[name][1].url + "/live", timeout=30).status_code in (200, 503)
+    assert not caplog.records

@@ -68,19 +68,24 @@ def user_token() -> str:
         return given
     path = folder() / "token"
     with contextlib.suppress(FileNotFoundError):
-        return path.read_text(encoding="utf-8").strip()
+        if known := path.read_text(encoding="utf-8").strip():
+            return known
+        path.unlink(missing_ok=True)  # a loss of power has emptied it; nothing may open the door
     draft = path.with_name(f".token-{secrets.token_hex(8)}")
-    _write(draft, secrets.token_urlsafe(32))
+    _write(draft, secrets.token_urlsafe(32), synced=True)
     with contextlib.suppress(FileExistsError):  # two made one at once: the first counts
         os.link(draft, path)
     draft.unlink()
     return path.read_text(encoding="utf-8").strip()
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, *, synced: bool = False) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)
+        if synced:
+            file.flush()
+            os.fsync(handle)
 
 
 def _address(url: str) -> str:

@@ -24,6 +24,7 @@ CALENDAR_UNITS = frozenset(
 )
 CALENDAR_HINT = "months and years have no fixed length; give days, e.g. 30 DAYS"
 SHAPE_HINT = "write a number and a unit, e.g. 10 SECONDS, 2min, 500ms, 1h30m"
+LONGEST_TEXT = 200  # characters
 LONGEST_US = 2**62  # what leaves room to add a time
 _PART = re.compile(r"([-+]?\d+(?:\.\d+)?|[-+]?\.\d+)\s*([^\W\d]+)", re.UNICODE)
 
@@ -34,6 +35,8 @@ def microseconds(text: str) -> int:
     >>> microseconds("2min"), microseconds("INTERVAL '1' MINUTE"), microseconds("1.5 s")
     (120000000, 60000000, 1500000)
     """
+    if len(text) > LONGEST_TEXT:
+        raise UsageError(f"{text[:50]}... is not a length of time", hint=SHAPE_HINT)
     bare = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE)
     bare = bare.replace("'", " ").replace('"', " ").strip()
     if re.fullmatch(r"[-+]?0+", bare):  # zero needs no unit

@@ -51,6 +51,7 @@ def test_spellings(text: str, expected: int) -> None:
         ("3 minuts", "unknown unit of time minuts; did you mean minutes?"),
         ("0.1 us", "0.1 us is finer than a microsecond"),
         ("99999999999 weeks", "99999999999 weeks is too long"),
+        ("9" * 5000 + " s", "9" * 50 + "... is not a length of time"),
     ],
 )
 def test_refused_with_a_hint(text: str, message: str) -> None:

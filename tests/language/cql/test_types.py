@@ -38,6 +38,7 @@ def test_one_spelling(text: str, expected: str) -> None:
     [
         *("", "intt", "array", "array<>", "array<int", "array<int,int>", "map<int>", "decimal(x)"),
         *("struct<a>", "int int", "int)", "decimal(1", "int; drop", "struct<a:int,>"),
+        f"decimal({'9' * 5000},0)",
     ],
 )
 def test_unknown_types_are_refused_with_a_hint(text: str) -> None:
@@ -45,6 +46,13 @@ def test_unknown_types_are_refused_with_a_hint(text: str) -> None:
         canonical(text)
     assert caught.value.message.startswith("unknown type")
     assert caught.value.hint
+
+
+def test_a_type_without_end_is_refused() -> None:
+    for text in ("array<" * 5000 + "int" + ">" * 5000, "struct<a:" * 5000):
+        with pytest.raises(UsageError, match="at most 50 deep"):
+            canonical(text)
+    assert canonical("array<" * 49 + "int" + ">" * 49)
 
 
 def test_the_hint_knows_near_names() -> None:

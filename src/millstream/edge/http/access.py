@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
+from starlette.requests import ClientDisconnect
 
 from millstream.control.protocol.replies import Refusal
 from millstream.core.codec import from_json
@@ -43,12 +44,15 @@ class AnswerError(Exception):
 async def body_bytes(request: Request, size_max: int, *, too_large: int = 413) -> bytes:
     """A request's body as it came; refused as soon as it is too large."""
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > size_max:
-            text = f"a request holds at most {size_max} bytes"
-            raise AnswerError(too_large, "too_large", text, "send less at once")
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > size_max:
+                text = f"a request holds at most {size_max} bytes"
+                raise AnswerError(too_large, "too_large", text, "send less at once")
+            parts.append(part)
+    except ClientDisconnect:  # nobody hears the answer
+        raise AnswerError(400, "mistake", "the body ended too early") from None
     return b"".join(parts)
 
 

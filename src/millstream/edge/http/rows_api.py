@@ -26,6 +26,7 @@ from pydantic import Strict
 
 from millstream.core.errors import MovedError
 from millstream.edge.http.access import TOO_MANY, AnswerError, body_bytes, record_body
+from millstream.edge.http.arrow_body import ARROW_HINT, arrow_table
 from millstream.edge.http.kept_port import LOOPBACK
 from millstream.edge.http.own_programs import own_program
 from millstream.edge.http.roles import for_all, reads, submits
@@ -45,7 +46,7 @@ REQUEST_BYTES_MAX = 16 << 20
 Doors = Callable[[str], "PushSource | Elsewhere | None"]
 Busy = Callable[[], bool]
 HINT = '{"producer": "p", "sequence": 1, "rows": [{...}]}'
-ARROW_HINT = "an Arrow stream, with ?producer=p&sequence=1"
+DIGITS_MAX = 20  # of a sequence number
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +158,10 @@ async def _batch(request: Request, size_max: int) -> Batch | ArrowBatch:
         return await record_body(request, Batch, size_max, hint=HINT)
     given = request.query_params
     number = given.get("sequence", "")
-    if not (number.isascii() and number.isdigit()):
+    if not (number.isascii() and number.isdigit() and len(number) < DIGITS_MAX):
         raise AnswerError(400, "mistake", "a batch needs its sequence number", ARROW_HINT)
     body = await body_bytes(request, size_max)
-    try:
-        with pa.ipc.open_stream(body) as reader:
-            rows = reader.read_all()
-        rows.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
-        text = f"the body is not an Arrow stream: {error}"[:300]
-        raise AnswerError(400, "mistake", text, ARROW_HINT) from None
+    rows = await run_in_threadpool(arrow_table, body, size_max)
     return ArrowBatch(given.get("producer", ""), int(number), rows)
 
 

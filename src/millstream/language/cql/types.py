@@ -31,6 +31,7 @@ SIMPLE = frozenset(
     | {"date", "timestamp", "timestamp_ntz", "void", "variant", "decimal"}
 )
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
+DEPTH_MAX, DIGITS_MAX, SHOWN_MAX = 50, 10, 200  # of a type, of a number in it, in a message
 TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|[^\W]+|[<>(),:])", re.UNICODE)
 
 
@@ -72,6 +73,7 @@ class _Reader:
 
     def __init__(self, text: str, tokens: list[str]) -> None:
         self._text, self._tokens, self._at = text, tokens, 0
+        self._depth = 0
 
     def left(self) -> bool:
         return self._at < len(self._tokens)
@@ -90,6 +92,14 @@ class _Reader:
             raise _unknown(self._text)
 
     def type(self) -> str:
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise UsageError(f"a type nests at most {DEPTH_MAX} deep", hint="flatten it")
+        found = self._type()
+        self._depth -= 1
+        return found
+
+    def _type(self) -> str:
         word = self._next().lower()
         name = ALIASES.get(word, word)
         if name == "array":
@@ -117,7 +127,7 @@ class _Reader:
             self._next()
             while True:
                 word = self._next()
-                if not word.isdigit():
+                if not (word.isdigit() and len(word) < DIGITS_MAX):
                     raise _unknown(self._text)
                 found.append(int(word))
                 if self._next() == ")":
@@ -156,6 +166,7 @@ class _Reader:
 
 
 def _unknown(text: str) -> UsageError:
+    text = text[:SHOWN_MAX]
     near = get_close_matches(text.strip().lower(), [*SIMPLE, *ALIASES], 1)
     hint = f"did you mean {near[0]}?" if near else "e.g. string, int, long, double, timestamp"
     return UsageError(f"unknown type {text.strip()}", hint=hint)

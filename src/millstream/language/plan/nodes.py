@@ -25,7 +25,8 @@ from millstream.language.plan.row_patterns import RowPattern, pattern_key
 from millstream.language.plan.schema import Field, Schema
 from millstream.language.plan.windows import BEGINNING, Grouping, OverFrame, Running, Window
 
-ORDERS_TRIED_MAX = 720  # orders of equal inputs of a self-join that are compared
+ORDERS_TRIED_MAX, ORDERS_TRIED_MIN = 720, 24  # of equal inputs of a self-join that are compared
+TERMS_AT_EASE = 16  # of its condition; with more of them fewer orders are compared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +37,7 @@ class Node:
     fingerprint: str = field(init=False, repr=False)
     shape: str = field(init=False, repr=False)  # the fingerprint but for the start
     start_of_all: int | None = field(init=False, repr=False)  # of what it reads; None: several
+    parts: int = field(init=False, repr=False)  # of its tree; what stands there twice counts twice
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Node) and self.fingerprint == other.fingerprint
@@ -45,6 +47,7 @@ class Node:
 
     def _seal(self, schema: Schema) -> None:
         object.__setattr__(self, "schema", schema)
+        object.__setattr__(self, "parts", 1 + sum(below.parts for below in inputs_of(self)))
         object.__setattr__(self, "start_of_all", start_of(self))
         object.__setattr__(self, "shape", shape(self))
         whole = starting(self.shape, self.start_of_all)
@@ -533,13 +536,19 @@ def symmetries(node: Join) -> tuple[tuple[int, ...], ...]:
 
 
 def _orders(node: Join) -> Iterator[tuple[int, ...]]:
-    """Orders of the inputs by shape, equal ones in every way, up to a limit."""
+    """Orders of the inputs by shape, equal ones in every way, up to a limit.
+
+    Fewer where many conditions make each comparison long: it is all done while a text is read.
+    """
     groups: dict[str, list[int]] = {}
     for position, child in enumerate(node.inputs):
         groups.setdefault(_key(node, child), []).append(position)
-    choices = product(*(permutations(groups[name]) for name in sorted(groups)))
-    orders = (tuple(p for group in choice for p in group) for choice in choices)
-    return islice(orders, ORDERS_TRIED_MAX)
+    terms = max(TERMS_AT_EASE, len(conjuncts(node.predicate)))
+    tried = max(ORDERS_TRIED_MIN, ORDERS_TRIED_MAX * TERMS_AT_EASE // terms)
+    # `product` keeps all that it is given: the orders of twelve equal inputs would fill the memory
+    some = (islice(permutations(groups[name]), tried) for name in sorted(groups))
+    orders = (tuple(p for group in choice for p in group) for choice in product(*some))
+    return islice(orders, tried)
 
 
 def _join_key(node: Join, order: tuple[int, ...]) -> str:

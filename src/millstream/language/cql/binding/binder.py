@@ -82,6 +82,8 @@ SELECT_PARTS = frozenset(
     | {"windows", "qualify"}
 )
 
+PARTS_MAX = 1_000  # of a plan: views that read each other twice double it each time
+
 
 def bind(
     select: SelectStatement, catalog: Catalog, analyzer: Analyzer, *, start: int = BEGINNING
@@ -150,6 +152,9 @@ class QueryBinder:
         else:
             kind = type(tree).__name__.upper()
             raise self._fail(f"{kind} is not supported", tree, "UNION, INTERSECT and EXCEPT are")
+        if bound.node.parts > PARTS_MAX:  # before anything walks over all of them
+            text = f"the query has more than {PARTS_MAX} parts with its views spelled out"
+            raise self._fail(text, tree, "make queries of its views: they are computed once")
         emit: EmitSyntax | None = tree.meta.get("emit")
         bound = bound if emit is None else self._emitted(bound, emit)
         self._refuse_refinement(tree, bound)

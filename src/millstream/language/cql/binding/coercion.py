@@ -6,6 +6,7 @@ Widening casts stay Spark's own business.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 
 from sqlglot import exp
 
@@ -62,11 +63,13 @@ class Typed:
         self._lowering, self._columns, self._analyzer = lowering, columns, analyzer
         self._types: dict[Expr, str] = {}
         self._nodes: dict[Expr, exp.Expr] = {}
+        self._seen = 0  # so many of the trail have a type
 
     def check(self, roots: Sequence[tuple[Expr, exp.Expr]]) -> list[tuple[Expr, str]]:
         """Types everything on the trail; gives the roots with casts made visible."""
         nodes: dict[Expr, exp.Expr] = {}
-        for made, node in self._lowering.trail:
+        trail = self._lowering.trail
+        for made, node in islice(trail, min(self._seen, len(trail)), None):
             if made in self._types or (isinstance(made, Literal) and made.type in SYNTAX):
                 continue
             self._nodes.setdefault(made, node)
@@ -77,6 +80,7 @@ class Typed:
                 self._types[made] = known
         self._types.update(zip(nodes, self._analyse(list(nodes), nodes), strict=True))
         refuse_unreadable(self._lowering.text, self._analyzer, nodes.items(), self._types.get)
+        self._seen = len(trail)
         return [self._root(made, node) for made, node in roots]
 
     def _analyse(self, made: list[Expr], nodes: dict[Expr, exp.Expr]) -> tuple[str, ...]:

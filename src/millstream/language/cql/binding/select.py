@@ -320,10 +320,8 @@ class SelectBinder:
         found = [f for node in nodes for f in find(node)]
         calls = CallBinder(over, source.scope.row, self._analyzer).bind(found)
         distinct_calls = list(dict.fromkeys(calls))
-        places = {
-            id(f.node): Column(len(keys) + distinct_calls.index(c))
-            for f, c in zip(found, calls, strict=True)
-        }
+        position = {call: place for place, call in enumerate(distinct_calls, len(keys))}
+        places = {id(f.node): Column(position[c]) for f, c in zip(found, calls, strict=True)}
         groups.ready([key for key, _ in raw_keys], places)
         fields = _fields(raw_keys, keys, distinct_calls)
         node: Node = Aggregate(

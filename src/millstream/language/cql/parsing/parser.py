@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokenizer_core import TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from millstream.core.durations import microseconds
 from millstream.core.errors import CqlError, UsageError
@@ -28,6 +28,8 @@ from millstream.language.plan.schema import Field
 STATEMENT_HINT = (
     "a statement begins with SELECT, WITH, ISTREAM(, CREATE STREAM, CREATE QUERY or CREATE VIEW"
 )
+TEXT_MAX = 1_000_000  # characters
+SELECTS_MAX, DIGITS_MAX = 500, 1_000  # in a text, of a number
 FRAMES_MAX = 10_000  # sqlglot takes about twenty for each parenthesis
 SOURCE_OPTIONS = (
     "path", "format", "options", "source", "rate", "follow", "trigger", "schema", "key", "op",
@@ -173,12 +175,33 @@ def parse_expression(source: str) -> tuple[Text, exp.Expr]:
     return text, tree
 
 
+def _refuse_endless(text: Text, tokens: list[Token]) -> None:
+    """Long texts, before they are parsed: that needs more than time in proportion."""
+    if len(text.source) > TEXT_MAX:
+        raise text.error(
+            f"the text has more than {TEXT_MAX:,} characters", Span(0, 0),
+            "keep long lists in a stream and join it",
+        )  # fmt: skip
+    selects = 0
+    for token in tokens:
+        selects += token.token_type is TokenType.SELECT
+        if selects > SELECTS_MAX:
+            raise text.error(
+                f"the text has more than {SELECTS_MAX} SELECTs", Span(token.start, token.end + 1),
+                "make queries of its parts: they are computed once",
+            )  # fmt: skip
+        if token.token_type is TokenType.NUMBER and len(token.text) > DIGITS_MAX:
+            at = Span(token.start, token.end + 1)
+            raise text.error(f"a number has at most {DIGITS_MAX} digits", at)
+
+
 def _trees(text: Text) -> list[Any]:
     dialect = Cql()
     limit = sys.getrecursionlimit()
     try:
         sys.setrecursionlimit(max(limit, FRAMES_MAX))
         tokens = dialect.tokenize(text.source)
+        _refuse_endless(text, tokens)
         for token in tokens:
             token.comments = []  # sqlglot takes one after a semicolon for a statement
         mark_names(tokens, text.source)

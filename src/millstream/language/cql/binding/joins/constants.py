@@ -41,6 +41,7 @@ def constants(text: Text, catalog: Catalog, analyzer: Analyzer, tree: exp.Values
     rows = [r.expressions if isinstance(r, exp.Tuple) else [r] for r in tree.expressions]
     width = len(rows[0])
     lowering = Lowering(text, catalog, lambda node: _refuse_name(text, node))
+    typed = Typed(lowering, (), analyzer)
     made: list[list[tuple[Expr, str]]] = []
     for row, place in zip(rows, tree.expressions, strict=True):
         if len(row) != width:
@@ -48,7 +49,7 @@ def constants(text: Text, catalog: Catalog, analyzer: Analyzer, tree: exp.Values
                 f"a row of VALUES has {len(row)} values, the first {width}", span_of(place)
             )
         lowered = [(lowering.lower(value), value) for value in row]
-        made.append(Typed(lowering, (), analyzer).check(lowered))
+        made.append(typed.check(lowered))
     types = [_common(text, analyzer, [r[i][1] for r in made], tree) for i in range(width)]
     fields = tuple(Field(f"col{i + 1}", t) for i, t in enumerate(types))
     values = tuple(
