@@ -24,6 +24,7 @@ from millstream.control.manager.state import (
 from millstream.control.moves.migration import objection
 from millstream.core.placement import ProcessorDescription
 from millstream.decide.place.live.owned import running_state
+from millstream.decide.place.live.relays import Routes, lightened, routes_of
 from millstream.decide.place.problem import Host, Links, Operator, Problem, Stream, Weights
 from millstream.decide.place.problem import Query as Wish
 from millstream.decide.place.reuse.state import PlanState
@@ -42,10 +43,11 @@ class Planning:
     known: Mapping[str, Estimate]
     movable: frozenset[str]  # operators that the planner may send elsewhere
     popular: Mapping[str, int]  # by stream: the queries that could read it
+    routes: Routes | None  # who sends copies on besides owners; None where nobody may
 
     def state(self) -> PlanState:
         """The placement that runs, to be worked on."""
-        return running_state(self.problem, self.running)
+        return running_state(self.problem, self.running, self.routes)
 
     def solution(self, state: PlanState) -> Solution:
         """A placement in the form that the checker reads."""
@@ -92,7 +94,18 @@ def planning(
     movable = _movable(state, running) if state.settings.moves_a_minute > 0 else ()
     names = set() if choice is None else {record.id for record in choice.ways.values()}
     popular = Counter(s for q in _served(state) for s in q.readable if s in names)
-    return Planning(problem, running, known, frozenset(movable), popular)
+    routes = _routes(state, problem, running)
+    return Planning(problem, running, known, frozenset(movable), popular, routes)
+
+
+def _routes(state: ManagerState, problem: Problem, running: Mapping[str, str]) -> Routes | None:
+    """Who sends copies on, where that is still so, and where owners would send too much."""
+    if not state.settings.relays or leads_managers(state):
+        return None
+    told = {(r.stream, r.reader): r.relay for r in state.routes.values()}
+    plan = running_state(problem, running, told)
+    lightened(plan)
+    return routes_of(plan)
 
 
 def weights_of(settings: Settings) -> Weights:

@@ -105,6 +105,7 @@ def settings(state: ManagerState) -> Answer:
         "replan_s": s.replan_s,
         "replan_gain": s.replan_gain,
         "moves_a_minute": s.moves_a_minute,
+        "relays": s.relays,
         "weight_admit": s.weight_admit,
         "weight_network": s.weight_network,
         "weight_cpu": s.weight_cpu,

@@ -57,7 +57,8 @@ class Catalog:
     def __init__(self, links: Links | None = None, weights: Weights | None = None) -> None:
         self.links = links or Links()
         self.weights = weights or Weights()
-        self.owned = False  # whether a stream is computed once and sent by that host alone
+        self.owned = False  # whether a stream is computed once, and has an owner
+        self.relays = False  # whether readers of a base stream may then send it on
         self.host_ids: list[str] = []
         self.host_at: dict[str, int] = {}
         self.hosts: list[Host] = []
@@ -88,6 +89,10 @@ class Catalog:
         catalog.add_streams(problem.streams)
         catalog.add_operators(problem.operators)
         return catalog
+
+    def by_owner_alone(self, stream: int) -> bool:
+        """Whether nobody but its owner sends a stream."""
+        return self.owned and not (self.relays and self.base[stream] >= 0)
 
     def add_hosts(self, hosts: Iterable[Host]) -> None:
         for host in hosts:

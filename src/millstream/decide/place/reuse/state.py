@@ -231,6 +231,20 @@ class PlanState:
         self._journal.append(("gain", stream, target))
         return None
 
+    def reroute(self, stream: int, target: int, sender: int) -> None:
+        """Another host sends a stream, whatever that has room for."""
+        before, rate = ~self.source[stream, target], self.catalog.rate[stream]
+        self.source[stream, target] = ~sender
+        self._journal.append(("call", self._restore_sender, stream, target, before))
+        for host, sign in ((sender, 1), (before, -1)):
+            self._add(self.out_used, host, sign * rate)
+            self._link(host, target, sign * rate)
+        self._use((stream, sender), 1)
+        self.release(stream, before)
+
+    def _restore_sender(self, stream: int, target: int, sender: int) -> None:
+        self.source[stream, target] = ~sender
+
     def deliver(self, query: str, stream: int, host: int) -> Shortage | None:
         """Serves a query from here; a stream delivered here already costs nothing more."""
         key = (stream, host)
