@@ -30,7 +30,8 @@ def outcome(regime: str, planner: str, seed: int = 5) -> Outcome:
 
 
 def test_the_planners_are_known_by_name() -> None:
-    assert set(PLANNERS.names()) == {"sqpr", "sqpr_tiers", "sqpr_milp", "heuristic", "soda"}
+    names = {"sqpr", "sqpr_tiers", "sqpr_milp", "sqpr_batch", "heuristic", "soda"}
+    assert set(PLANNERS.names()) == names
 
 
 @pytest.mark.parametrize("planner", PLANNERS.names())
