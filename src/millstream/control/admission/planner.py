@@ -106,8 +106,8 @@ def _planned(
     known = at_cost(choice, new.values())
     names = {(o.id, o.inputs): name for name, o in choice.ways.items()}
     table = {o.id: answer.places[names.get((o.id, o.inputs), o.id)] for o in mine.values()}
-    there = set(world.state().flows())
-    flows = tuple((f.stream, f.source, f.target) for f in answer.state.flows() if f not in there)
+    fresh = (f for f in answer.state.flows() if f not in world.flows)
+    flows = tuple((f.stream, f.source, f.target) for f in fresh)
     reused = tuple(name for name in mine if name not in new)
     crossing = sum(known[s].bytes_out for s, _, _ in flows if s in known)
     cpu = sum(known[name].cpu for name in new)

@@ -70,8 +70,15 @@ def lightened(state: PlanState) -> None:
 def without_idle_relays(state: PlanState) -> None:
     """Copies that nobody reads where they are go; who had them from there has others send them,
     the owner if nobody has room."""
-    idle = [held for held, origin in state.source.items() if origin < 0 and not _read(state, held)]
-    for stream, host in idle:
+    base = state.catalog.base
+    relays = {
+        (stream, ~origin): None
+        for (stream, _), origin in state.source.items()
+        if origin < 0 <= base[stream] != ~origin
+    }
+    for stream, host in relays:
+        if _read(state, (stream, host)):
+            continue
         for target in [t for t in state.holders[stream] if state.source.get((stream, t)) == ~host]:
             owner = state.owner(stream)
             sender = owner
