@@ -80,21 +80,6 @@ class PlanState:
 
     # --- what is known -------------------------------------------------------------------------
 
-    def grow(self) -> None:
-        """Follow a catalog to which hosts or base streams were added."""
-        more = len(self.catalog.host_ids) - len(self.running)
-        if more > 0:
-            self.cpu_used = np.append(self.cpu_used, np.zeros(more))
-            self.in_used = np.append(self.in_used, np.zeros(more))
-            self.out_used = np.append(self.out_used, np.zeros(more))
-            self.memory_used = np.append(self.memory_used, np.zeros(more))
-            self.running.extend([0] * more)
-            self.streams_at.extend({} for _ in range(more))
-            self.links = self.links.grown(self.catalog)
-        for stream, host in enumerate(self.catalog.base):
-            if host >= 0 and self.catalog.alive[host]:
-                self.holders[stream][host] = None
-
     def use(self, resource: str) -> tuple[Floats, Floats]:
         """Of a resource of hosts: what is used and what is offered, by host."""
         catalog = self.catalog
