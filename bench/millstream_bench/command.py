@@ -88,6 +88,11 @@ BENCHMARKS = {
         "run",
         "whether admitted queries keep up on a real processor, and twice as many do not",
     ),
+    "replanning": (
+        "millstream_bench.cluster.replanning",
+        "run",
+        "three real processors whose load changes: planned again, and every row right",
+    ),
     "managed": (
         "millstream_bench.planning.managed",
         "run_managed_bench",

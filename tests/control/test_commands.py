@@ -28,6 +28,7 @@ EXAMPLES: tuple[c.Command, ...] = (
     c.Expect("o:1", "p2"),
     c.Unexpect("o:1", "p2"),
     c.Connect("o:1", PEER),
+    c.TakeFrom("o:1", PEER),
     c.Disconnect("o:1"),
     c.Prepare("m1", (c.Host("q", "t", 0, ("o:1",)),), {"s:a": PEER}, PEER),
     c.Progress("m1"),

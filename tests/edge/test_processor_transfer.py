@@ -20,6 +20,7 @@ from millstream.control.protocol.commands import (
     Disconnect,
     Report,
     Stop,
+    TakeFrom,
     TakeInventory,
 )
 from millstream.core.errors import AwayError, ResourceError
@@ -122,6 +123,49 @@ def test_a_producer_that_was_away_is_found_at_its_new_address(pair: Pair) -> Non
     pair.publish(10, 2)
     second.do(Connect(STREAM, first.peer(1)))
     until(lambda: pair.copied() == [(3, 20, 2)])
+
+
+def test_bytes_come_from_another_reader_and_the_rest_from_the_owner(pair: Pair) -> None:
+    first, second = pair.controls
+    third = pair.opened(2)
+    control = Control("p2", third.url)
+    try:
+        for reader in (second, control):
+            reader.do(Connect(STREAM, first.peer(1)))
+        control.do(TakeFrom(STREAM, second.peer(1)))
+        assert control.do(TakeInventory())[0].relays[STREAM].processor == "p1"
+        ledger = third.processor.engine.ledger
+
+        def had(rows: int) -> bool:
+            head = ledger.stream(STREAM)
+            return head is not None and head["rows"] == rows
+
+        pair.publish(10, 1)
+        until(lambda: had(10))
+        # from the second segment on the relay keeps it for who follows: nothing reads it there
+        for number in range(1, 6):
+            pair.publish(10, 1 + number)
+            until(lambda n=number: had(10 + 10 * n))
+        source = pair.servers[0].processor.engine.ledger
+        until(lambda: source.segments(STREAM) == [])  # the owner keeps it for both, and hears both
+        edge = control.do(Report())[0].edges[f"{STREAM}>p2"]
+        assert edge["rows"] == 60
+        assert 0 < edge["relayed_bytes"] <= edge["bytes"]
+        pair.servers[1].stop()  # the relay is gone: its reader goes on
+        pair.publish(10, 9)
+        until(lambda: had(70))
+        control.do(TakeFrom(STREAM))
+        assert control.do(TakeInventory())[0].relays == {}
+    finally:
+        control.close()
+        third.stop()
+
+
+def test_a_relay_says_what_it_does_not_have(pair: Pair) -> None:
+    peers = HttpPeers()
+    with pytest.raises(RefusedError, match="no such segment"):
+        list(peers(Place("p1", pair.servers[1].url)).relayed(STREAM, 1, 1, "d", "p2", 0.0))
+    peers.close()
 
 
 def test_a_relay_is_a_copy_that_is_copied(pair: Pair) -> None:

@@ -1,5 +1,6 @@
 """Random runs of a manager with virtual processors: plans, users' wishes, faults, all by seed."""
 
+from dataclasses import replace
 from random import Random
 
 from millstream.control.manager.events import (
@@ -12,8 +13,10 @@ from millstream.control.manager.events import (
     StartStreams,
     Submit,
 )
+from millstream.control.moves import routes
 from millstream.control.protocol.replies import Compiled
 from millstream.sim.managed.managed_cluster import ManagedCluster, Trouble, table, tree
+from millstream.store.moves.records import Place
 from sim.managed_checkers import always, in_the_end, misled
 
 STREAMS = ("a", "b", "c")
@@ -69,12 +72,35 @@ def random_wish(chance: Random, cluster: ManagedCluster, *, streams: bool = Fals
         cluster.ask(Drain(name, back=True))
 
 
+def random_relays(chance: Random, cluster: ManagedCluster) -> None:
+    """A manager's wishes who sends streams on, any of them good or bad; and processors that take
+    bytes from whomever: one without the stream, one that is away, themselves in a circle."""
+    state, names = cluster.state, sorted(cluster.processors)
+    known = sorted({i for o in state.operators.values() for i in o.inputs})
+    if not known or not cluster.manager_up:
+        return
+    some = {
+        (stream, reader): chance.choice(names)
+        for stream in known
+        for reader in names
+        if chance.random() < 0.7
+    }
+    cluster.state = replace(state, routes=routes.told(some))
+    for name in names:
+        processor = cluster.processors[name].processor
+        for copy in cluster.processors[name].ownership.copies():
+            if chance.random() < 0.2:
+                other = cluster.processors[chance.choice(names)]
+                processor.receiver.take_from(copy.stream, Place(other.name, other.url))
+
+
 def random_run(
     seed: int, *, wishes: int = 12, queries: int = 4, burning: bool = False, losing: bool = False,
-    streams: bool = False, pausing: bool = False,
+    streams: bool = False, pausing: bool = False, relaying: bool = False,
 ) -> ManagedCluster:  # fmt: skip
     """A cluster that went through a bad time, and then had a quiet one."""
     chance, whim = Random(seed), Random(f"pauses {seed}")
+    rumour = Random(f"relays {seed}")
     trouble = Trouble(
         until_s=60.0,
         loss=chance.choice((0.0, 0.02, 0.15)),
@@ -104,6 +130,8 @@ def random_run(
             if pausing and cluster.state.queries:
                 some = whim.choice(sorted(cluster.state.queries))
                 cluster.ask(Pause(some, wanted=whim.random() < 0.6))
+        if relaying:
+            random_relays(rumour, cluster)
         if cluster.kernel.now >= lost_at and len(cluster.processors) > 1:
             cluster.lose(chance.choice(sorted(cluster.processors)))
             lost_at = float("inf")

@@ -29,6 +29,7 @@ from millstream.control.manager.state import (
     Statistics,
     StreamRecord,
 )
+from millstream.control.moves import routes
 from millstream.control.protocol.replies import Compiled, CompiledOperator
 from millstream.decide.place.planners import plan_all
 from millstream.decide.place.problem import Operator, Problem
@@ -158,7 +159,10 @@ def _carried_out(state: ManagerState, query: Query, verdict: Placed) -> ManagerS
     running = replace(query, phase="running", operators=tuple(verdict.table), compiled=None)
     if query.compiled is not None:
         running = replace(running, readable=query.compiled.readable)
-    return replace(state, operators=operators, queries={**state.queries, query.name: running})
+    return replace(
+        state, operators=operators, queries={**state.queries, query.name: running},
+        routes=routes.told(verdict.routes or {}),
+    )  # fmt: skip
 
 
 def _manager(problem: Problem) -> ManagerState:

@@ -51,6 +51,7 @@ class Maintenance(Retention):
         readers = self.ledger.consumers(stream).items()
         unread = row["next"] if stream in self.streams.retains else 0
         passed = min((at.next for who, at in readers if who.kind != "rules"), default=unread)
+        passed = min(passed, self.passed_on(stream))
         rows_max = HISTORY_ROWS_MAX if stream in self.streams.retains else ROWS_MAX
         run: list[Segment] = []
         best: list[Segment] = []

@@ -21,6 +21,8 @@ class Retention:
     def __init__(self, streams: Streams, operators: Mapping[str, Operator]) -> None:
         self.streams, self.operators = streams, operators
         self.ledger, self.store = streams.ledger, streams.files
+        # the first number of a copy that other readers may still ask for
+        self.passed_on: Callable[[str], int] = lambda stream: FOREVER  # noqa: ARG005
 
     def retain(self, streams: Iterable[str]) -> None:
         """Drops what nobody can need any more, in one transaction."""
@@ -77,6 +79,7 @@ class Retention:
              *(at.next for consumer, at in places.items() if consumer not in reading)),
             default=FOREVER,
         )  # fmt: skip
+        least = min(least, self.passed_on(stream))
         reached = {(reach_of(o), *(m := marks(self.ledger, o)).items()): (o, m) for o in readers}
         own = self.operators.get(stream)
         self_read = own is not None and own.kind in SELF_READING

@@ -18,6 +18,7 @@ from millstream.decide.place.planners import PLANNERS, Outcome, PlannerOptions, 
 from millstream.decide.place.problem import Host, Links, Operator, Problem, Query, Stream
 from millstream.decide.place.reuse.catalog import Catalog
 from millstream.decide.place.reuse.planners.sqpr import SqprPlanner
+from millstream.decide.place.reuse.state import PlanState
 from millstream.decide.place.workload import LITERAL, TIGHT, generate, scaled
 
 QUICK = tuple(name for name in PLANNERS.names() if name != "sqpr_milp")
@@ -30,7 +31,8 @@ def outcome(regime: str, planner: str, seed: int = 5) -> Outcome:
 
 
 def test_the_planners_are_known_by_name() -> None:
-    assert set(PLANNERS.names()) == {"sqpr", "sqpr_tiers", "sqpr_milp", "heuristic", "soda"}
+    names = {"sqpr", "sqpr_tiers", "sqpr_milp", "sqpr_batch", "heuristic", "soda"}
+    assert set(PLANNERS.names()) == names
 
 
 @pytest.mark.parametrize("planner", PLANNERS.names())
@@ -324,3 +326,47 @@ def test_the_heuristic_names_what_binds_and_not_what_is_endless() -> None:
     )
     (refusal,) = plan_all(full, "heuristic").solution.refused
     assert (refusal.reason, refusal.host) == ("memory", "h1")
+
+
+def test_tiers_plan_inside_sites() -> None:
+    workload = replace(scaled(TIGHT, 20), sites=4)
+    problem = generate(workload, 3)
+    assert len({host.site for host in problem.hosts}) == 4
+    tiers = plan_all(problem, "sqpr_tiers").solution
+    flat = plan_all(problem, "sqpr").solution
+    blind = plan_all(problem, "heuristic").solution
+    assert len(tiers.admitted) > len(blind.admitted)
+    assert len(tiers.admitted) > 0.8 * len(flat.admitted)
+
+
+def snapshot(state: PlanState) -> tuple[object, ...]:
+    return (
+        dict(state.source),
+        dict(state.served),
+        {held: set(names) for held, names in state.clients.items()},
+        {stream: set(held) for stream, held in state.holders.items() if held},
+        state.cpu_used.tolist(),
+        state.in_used.tolist(),
+        state.out_used.tolist(),
+        {key: count for key, count in state.uses.items() if count},
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 100_000))
+def test_a_rollback_restores_everything(seed: int) -> None:
+    problem = random_problem(seed, hosts=3, queries=8)
+    planner = SqprPlanner(Catalog.of(problem))
+    for query in problem.queries[:5]:
+        planner.submit((query,))
+    state = planner.state
+    before, mark = snapshot(state), state.mark()
+    for stream, host in [held for held, origin in state.source.items() if origin < 0]:
+        others = [h for h in state.holders[stream] if h != host]
+        state.reroute(stream, host, others[seed % len(others)])
+    for query in list(state.served):
+        state.withdraw(query)
+    for query in problem.queries[5:]:
+        planner._decide(query)
+    state.rollback(mark)
+    assert snapshot(state) == before

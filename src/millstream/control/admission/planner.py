@@ -30,9 +30,10 @@ from millstream.control.admission.rules import (
 from millstream.control.admission.ways import Choices, at_cost, choices, other_ways
 from millstream.control.manager.state import NOBODY, ManagerState, OperatorRecord, Query
 from millstream.core.operator_graph import OperatorGraph
-from millstream.core.placement import Placement, ProcessorDescription, crossings
+from millstream.core.placement import Placement, ProcessorDescription
 from millstream.decide.place.check import check
 from millstream.decide.place.live.making_room import admit
+from millstream.decide.place.live.relays import routes_of
 from millstream.decide.place.problem import Query as Wish
 from millstream.decide.place.problem import Weights
 from millstream.decide.place.reuse.state import PlanState
@@ -105,8 +106,8 @@ def _planned(
     known = at_cost(choice, new.values())
     names = {(o.id, o.inputs): name for name, o in choice.ways.items()}
     table = {o.id: answer.places[names.get((o.id, o.inputs), o.id)] for o in mine.values()}
-    there = set(_flowing(state))
-    flows = tuple(f for f in _direct(state, new, table) if f not in there)
+    fresh = (f for f in answer.state.flows() if f not in world.flows)
+    flows = tuple((f.stream, f.source, f.target) for f in fresh)
     reused = tuple(name for name in mine if name not in new)
     crossing = sum(known[s].bytes_out for s, _, _ in flows if s in known)
     cpu = sum(known[name].cpu for name in new)
@@ -127,16 +128,19 @@ def _planned(
     }
     sentence = _sentence(table, new, reused, cpu, crossing, delay_ms)
     moves = tuple(dict(group) for group in answer.moves)
+    routes = None if world.routes is None else routes_of(answer.state)
     if moves:
         count = sum(map(len, moves))
         sentence += f"; {count} running operator{'' if count == 1 else 's'} moved to make room"
     if set(mine) == set(operators) and not any(o.another_way for o in new.values()):
-        return Placed(table, sentence, reused, cpu, crossing, detail, moves)
+        return Placed(table, sentence, reused, cpu, crossing, detail, moves, (), routes)
     parts = [o.label for o in mine.values() if o.id not in operators]
     if parts:
         sentence += f"; joined by way of {', '.join(parts)}"
     detail["ways"] = {o.id: list(o.inputs) for o in mine.values() if o.another_way}
-    return Placed(table, sentence, reused, cpu, crossing, detail, moves, tuple(new.values()))
+    return Placed(
+        table, sentence, reused, cpu, crossing, detail, moves, tuple(new.values()), routes
+    )
 
 
 def _objection(world: Planning, after: PlanState) -> Refused | None:
@@ -151,23 +155,6 @@ def _objection(world: Planning, after: PlanState) -> Refused | None:
     if not fresh:
         return None
     return Refused(fresh[0].rule, fresh[0].where, f"the plan is not valid: {fresh[0]}")
-
-
-def _flowing(state: ManagerState) -> tuple[tuple[str, str, str], ...]:
-    """Streams that cross between processors now."""
-    running = {o.id: o for o in state.operators.values() if o.processor != NOBODY}
-    return _direct(state, running, {name: o.processor for name, o in running.items()})
-
-
-def _direct(
-    state: ManagerState, operators: Mapping[str, OperatorRecord], table: Placement
-) -> tuple[tuple[str, str, str], ...]:
-    """Streams that must cross from their owner to a reader, each pair once."""
-    owner = {s.id: s.processor for s in state.streams.values()}
-    owner |= {o.id: o.processor for o in state.operators.values()}
-    owner = {stream: processor for stream, processor in {**owner, **table}.items() if processor}
-    placed = (o for o in operators.values() if table.get(o.id))
-    return crossings(OperatorGraph(placed), owner)
 
 
 def _delay_ms(

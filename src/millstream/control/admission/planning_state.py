@@ -24,10 +24,11 @@ from millstream.control.manager.state import (
 from millstream.control.moves.migration import objection
 from millstream.core.placement import ProcessorDescription
 from millstream.decide.place.live.owned import running_state
+from millstream.decide.place.live.relays import Routes, lightened, routes_of
 from millstream.decide.place.problem import Host, Links, Operator, Problem, Stream, Weights
 from millstream.decide.place.problem import Query as Wish
 from millstream.decide.place.reuse.state import PlanState
-from millstream.decide.place.solution import Solution
+from millstream.decide.place.solution import Flow, Solution
 
 BANDWIDTH = 12.5e6  # bytes a second of a processor that says nothing: 100 Mbit/s
 HEADROOM = 0.9  # of a processor's CPU that is given away
@@ -42,10 +43,17 @@ class Planning:
     known: Mapping[str, Estimate]
     movable: frozenset[str]  # operators that the planner may send elsewhere
     popular: Mapping[str, int]  # by stream: the queries that could read it
+    routes: Routes | None  # who sends copies on besides owners; None where nobody may
+    flows: frozenset[Flow]  # what crosses between processors now
+    ready: list[PlanState]  # the placement that runs, once
 
     def state(self) -> PlanState:
-        """The placement that runs, to be worked on."""
-        return running_state(self.problem, self.running)
+        """The placement that runs, to be worked on, each time anew."""
+        return (
+            self.ready.pop()
+            if self.ready
+            else running_state(self.problem, self.running, self.routes)
+        )
 
     def solution(self, state: PlanState) -> Solution:
         """A placement in the form that the checker reads."""
@@ -92,7 +100,21 @@ def planning(
     movable = _movable(state, running) if state.settings.moves_a_minute > 0 else ()
     names = set() if choice is None else {record.id for record in choice.ways.values()}
     popular = Counter(s for q in _served(state) for s in q.readable if s in names)
-    return Planning(problem, running, known, frozenset(movable), popular)
+    told = _routes(state)
+    plan = running_state(problem, running, told)
+    lightened(plan)
+    plan.commit()
+    return Planning(
+        problem, running, known, frozenset(movable), popular,
+        None if told is None else routes_of(plan), frozenset(plan.flows()), [plan],
+    )  # fmt: skip
+
+
+def _routes(state: ManagerState) -> Routes | None:
+    """Who sends copies on, as planned last; None where nobody may."""
+    if not state.settings.relays or leads_managers(state):
+        return None
+    return {(r.stream, r.reader): r.relay for r in state.routes.values()}
 
 
 def weights_of(settings: Settings) -> Weights:

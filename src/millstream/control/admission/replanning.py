@@ -17,7 +17,7 @@ from millstream.control.admission.rules import answers, at_any_rate
 from millstream.control.admission.ways import Choices
 from millstream.control.manager.state import PLACED, ManagerState, PlannedWith
 from millstream.control.manager.turn import Turn
-from millstream.control.moves import relocations
+from millstream.control.moves import relocations, routes
 from millstream.core.operator_graph import OperatorGraph
 from millstream.decide.place.live.owned import Places
 from millstream.decide.place.live.relief import improved, overloaded, relieved, vacated
@@ -42,6 +42,8 @@ def review(turn: Turn) -> None:
     known, unhurried = _demands(state)
     world = planning(state, Choices({}, {}, known))
     movable = world.movable - _restless(state) - unhurried
+    if world.routes is not None:
+        routes.keep(turn, world.routes)
     plan = world.state()
     crowded = overloaded(plan)
     now = _planned_with(state, known, frozenset(_named(plan, crowded)))

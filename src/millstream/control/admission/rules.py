@@ -36,6 +36,9 @@ class Placed:
     ] = ()  # of what runs, by operator, in order; they come first
     # what is new, where it is not what the text says first; `table` then has what the query needs
     operators: tuple[OperatorRecord, ...] = ()
+    # by stream and reader: the other reader that sends it on from then on, of all that runs; None:
+    # as before
+    routes: Mapping[tuple[str, str], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,11 @@ from millstream.control.protocol.commands import (
     Host,
     Release,
     StartStream,
+    TakeFrom,
     Unexpect,
     Unhost,
 )
+from millstream.control.protocol.records import Peer
 from millstream.control.protocol.replies import Expected, HostedQuery, Inventory, Refusal, Reply
 
 
@@ -51,9 +53,18 @@ def after(have: Inventory, command: Command, reply: Reply) -> Inventory:
             return replace(have, connected={**have.connected, stream: source})
         case Disconnect(stream):
             rest = {k: v for k, v in have.connected.items() if k != stream}
-            return replace(have, connected=rest)
+            return replace(have, connected=rest, relays=_relays(have, stream, None))
+        case TakeFrom(stream, relay):
+            return replace(have, relays=_relays(have, stream, relay))
         case _:
             return have
+
+
+def _relays(have: Inventory, stream: str, relay: Peer | None) -> dict[str, Peer] | None:
+    if have.relays is None:
+        return None
+    rest = {k: v for k, v in have.relays.items() if k != stream}
+    return rest if relay is None else {**rest, stream: relay}
 
 
 def _after_hosting(have: Inventory, command: Host | Unhost) -> Inventory:

@@ -18,6 +18,7 @@ from millstream.control.manager.state import (
     Move,
     Query,
 )
+from millstream.control.moves.routes import standing
 from millstream.control.protocol.commands import (
     Command,
     Connect,
@@ -29,6 +30,7 @@ from millstream.control.protocol.commands import (
     Host,
     Release,
     StartStream,
+    TakeFrom,
     Unexpect,
     Unhost,
 )
@@ -49,6 +51,7 @@ class Wanted:
     holds: dict[str, set[str]] = field(default_factory=dict)
     expected: dict[str, set[str]] = field(default_factory=dict)
     connected: dict[str, str] = field(default_factory=dict)  # stream: the owner
+    relays: dict[str, str] = field(default_factory=dict)  # stream: who sends it on
 
 
 @dataclass(slots=True)
@@ -140,6 +143,9 @@ def blueprint(state: ManagerState) -> Blueprint:
                 plan.processors[place].connected[stream] = owner
             if owner in plan.processors:
                 plan.processors[owner].expected.setdefault(stream, set()).add(place)
+    for reader, relays in standing(state, reading).items():
+        if reader in plan.processors:
+            plan.processors[reader].relays = relays
     for promise in state.promises.values():  # readers beyond our own processors
         owner = owner_of(state, promise.id)
         if owner in plan.processors:
@@ -219,6 +225,7 @@ def increments(state: ManagerState, plan: Blueprint, processor: str) -> list[Com
         *_declarations(state, have, want, plan, live.refused),
         *_expects(have, want, plan),
         *_connects(state, processor, have, want, plan),
+        *_relays(state, have, want),
         *_holds(state, processor, have, want),
         *_hosts(state, have, want, plan),
         *_releases(have, want),
@@ -342,6 +349,19 @@ def _connects(
         if stream not in have.connected and stream not in plan.frozen and source is not None:
             epoch = state.operators[stream].epoch if stream in state.operators else 0
             found.append(Connect(stream, Peer(owner, source.url, epoch)))
+    return found
+
+
+def _relays(state: ManagerState, have: Inventory, want: Wanted) -> list[Command]:
+    """From whom copies take their bytes; hints, so that their order does not matter."""
+    if have.relays is None:
+        return []
+    found: list[Command] = []
+    for stream in sorted({*have.relays, *want.relays} & {*have.connected, *want.connected}):
+        known, relay = have.relays.get(stream), want.relays.get(stream)
+        peer = None if relay is None else Peer(relay, state.processors[relay].url)
+        if known != peer:
+            found.append(TakeFrom(stream, peer))
     return found
 
 

@@ -37,6 +37,7 @@ from millstream.control.manager.monitor import forget_figures
 from millstream.control.manager.query_names import made_whole
 from millstream.control.manager.state import NOBODY, ManagerState, Query
 from millstream.control.manager.turn import Turn
+from millstream.control.moves import routes
 from millstream.control.protocol.commands import Compile, Hold, Unhost
 from millstream.control.protocol.replies import (
     Compiled,
@@ -421,6 +422,8 @@ def _decide_once(turn: Turn, query: Query, sentence: str) -> None:
 
 
 def _deploy(turn: Turn, query: Query, verdict: Placed) -> None:
+    if verdict.routes is not None:
+        routes.keep(turn, verdict.routes)
     for chosen in verdict.operators:
         turn.put(chosen)
     if _other_ways(query, verdict):

@@ -50,6 +50,7 @@ class Settings:
     replan_s: float = 10.0  # between looks whether what runs is to be planned again; 0: never
     replan_gain: float = 0.1  # least part of the objective's cost that such a plan must save
     moves_a_minute: float = 12.0  # that planning may ask for; 0: what runs stays where it is
+    relays: bool = True  # whether a reader may send a stream on to others
     beat_s: float = 5.0  # between reports of a processor
     silent_after_s: float = 15.0
     patience_s: float = 30.0  # for an answer to a message that changes something
@@ -179,6 +180,17 @@ class OperatorRecord:
     processor: str = NOBODY
     epoch: int = 0  # of its stream, as last heard
     another_way: bool = False  # whether its inputs are not those that a text says first
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Durable: a reader of a stream takes its bytes from another reader. No more than a hint: what
+    a stream is, and keeping it, stays the owner's business."""
+
+    id: str
+    stream: str
+    reader: str
+    relay: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,6 +416,7 @@ class ManagerState:
     goals: Mapping[str, Goals] = field(default_factory=dict)
     lost: Mapping[str, Lost] = field(default_factory=dict)
     replications: Mapping[str, Replication] = field(default_factory=dict)
+    routes: Mapping[str, Route] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     counter: int = 0  # of moves and decisions, never used twice
     # live
@@ -437,7 +450,7 @@ class ManagerState:
 
 DURABLE = (
     "processors", "streams", "queries", "operators", "moves", "outside", "promises", "above",
-    "goals", "lost", "replications",
+    "goals", "lost", "replications", "routes",
 )  # fmt: skip
 assert {f.name for f in fields(ManagerState)} > {
     *DURABLE, "decisions", "counter", "epoch", "lineage", "lives", "revision",
@@ -468,6 +481,7 @@ def started_again(known: ManagerState, lineage: str) -> ManagerState:
         goals=known.goals,
         lost=known.lost,
         replications=known.replications,
+        routes=known.routes,
         decisions=known.decisions,
         counter=known.counter,
     )

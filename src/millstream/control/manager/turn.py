@@ -21,6 +21,7 @@ from millstream.control.manager.state import (
     Promise,
     Query,
     Replication,
+    Route,
     StreamRecord,
 )
 from millstream.control.moves.table import Phase
@@ -28,7 +29,7 @@ from millstream.control.protocol.replies import Refusal
 
 Record = (
     Processor | StreamRecord | Query | OperatorRecord | Move | OutsideStream | Promise | Above
-    | Goals | Lost | Replication
+    | Goals | Lost | Replication | Route
 )  # fmt: skip
 
 REFUSALS_KEPT = 200
@@ -81,6 +82,8 @@ class Turn:
                 self._table("lost")[record.id] = record
             case Replication():
                 self._table("replications")[record.id] = record
+            case Route():
+                self._table("routes")[record.id] = record
 
     def remove(self, table: str, key: str) -> None:
         self._table(table).pop(key, None)

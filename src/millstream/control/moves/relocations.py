@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from millstream.control.manager.events import RequestMove
 from millstream.control.manager.state import ManagerState, Relocation
 from millstream.control.manager.turn import Turn
-from millstream.control.moves import migration
+from millstream.control.moves import migration, routes
 from millstream.decide.place.live.owned import relocate
+from millstream.decide.place.live.relays import Routes, routes_of
 
 MINUTE_S = 60.0
 
@@ -53,7 +54,7 @@ def advance(turn: Turn) -> None:
         return
     following = wanted[0]
     problem = migration.objection(state, following.operators, following.target)
-    problem = problem or _no_room(state, following)
+    problem, ways = (problem, None) if problem else _room(state, following)
     if problem:
         turn.set(relocations=())
         labels = ", ".join(_label(state, name) for name in following.operators)
@@ -63,6 +64,8 @@ def advance(turn: Turn) -> None:
     before = set(state.moves)
     migration.request(turn, RequestMove(following.operators, following.target, following.reason))
     begun = frozenset(turn.state.moves.keys() - before)
+    if ways is not None:
+        routes.keep(turn, ways)
     turn.set(
         relocations=wanted[1:],
         relocating=begun,
@@ -90,23 +93,25 @@ def _waits(state: ManagerState, query: str) -> bool:
     return known is not None and known.awaits_room
 
 
-def _no_room(state: ManagerState, following: Relocation) -> str:
-    """Why it would be too much at its target while it is under way; empty if it is not."""
+def _room(state: ManagerState, following: Relocation) -> tuple[str, Routes | None]:
+    """Why it would be too much at its target while it is under way, empty if it is not; and who
+    sends copies on once it is there."""
     from millstream.control.admission.planning_state import planning  # noqa: PLC0415
 
     world = planning(state)
     plan = world.state()
     catalog = plan.catalog
     if any(name not in world.running for name in following.operators):
-        return "it is not known what it costs"
+        return "it is not known what it costs", None
     moved = {
         catalog.operator_at[name]: catalog.host_at[following.target] for name in following.operators
     }
     short = relocate(plan, moved)
     if short is None:
-        return ""
+        return "", None if world.routes is None else routes_of(plan)
     place = catalog.host_ids[short.host]
-    return f"{short.resource} of {place}: {short.need:.4g} needed, {max(0.0, short.room):.4g} free"
+    lacks = f"{short.resource} of {place}: {short.need:.4g} needed, {max(0.0, short.room):.4g} free"
+    return lacks, None
 
 
 def _label(state: ManagerState, name: str) -> str:

@@ -132,6 +132,16 @@ class Connect:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeFrom:
+    """Take the bytes of a copied stream from another reader while that goes well; nobody: from its
+    source. A hint: what the source says counts."""
+
+    stream: Name
+    relay: Peer | None = None
+    do: Literal["take_from"] = "take_from"
+
+
+@dataclass(frozen=True, slots=True)
 class Disconnect:
     stream: Name
     do: Literal["disconnect"] = "disconnect"
@@ -279,7 +289,7 @@ class KeepReplicas:
 Command = (
     Declare | StartStream | Forget | Compile | Hold | Release | Host | Unhost | Expect | Unexpect
     | Connect | Disconnect | Prepare | Progress | Seal | TakeOver | Undo | Complete | Configure
-    | Acquaint | Report | TakeInventory | Reset | Stop | KeepReplicas
+    | Acquaint | Report | TakeInventory | Reset | Stop | KeepReplicas | TakeFrom
 )  # fmt: skip
 QUESTIONS = (Compile, Progress, Report, TakeInventory)
 UNNUMBERED = (*QUESTIONS, KeepReplicas)  # what needs no place in the order of messages

@@ -181,6 +181,8 @@ class Inventory:
     handed: Annotated[dict[Name, Peer], Many] = field(default_factory=dict)
     # queries that a manager below has been told of and has not deployed yet
     pending: Names = ()
+    # streams whose bytes come from another reader; None: by a processor that takes no such hints
+    relays: Annotated[dict[Name, Peer], Many] | None = None
     led_by: Lineage = ""  # the manager that last changed something here, and its revision then
     revision: Count = 0
     # for a manager that did not: the declarations, as they were told

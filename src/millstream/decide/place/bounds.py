@@ -3,14 +3,17 @@
 `aggregate_host` is the paper's 'optimistic bound' (section V.A): one host with all CPU, first come,
 first served, cheapest plan with reuse. It is no bound: a planner that re-plans admits more.
 `proven_bound` is one: the best set of queries for the aggregate host, chosen with hindsight by a
-solver, CPU only; what the solver proves holds for every planner. Neither gives a placement.
+solver, with what the network must carry wherever operators are; what the solver proves holds for
+every planner. `best_set` is that set. None gives a placement.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from math import floor, inf
 
-from millstream.decide.place.problem import Problem
+from millstream.decide.place.problem import Operator, Problem
 from millstream.decide.place.solver import Model
 
 
@@ -134,11 +137,34 @@ class ProvenBound:
     seconds: float
 
 
-def proven_bound(problem: Problem, seconds: float = 60.0, *, packing: bool = True) -> ProvenBound:
-    """Upper bound on admissions: all hosts' CPU, offline, without the network.
+@dataclass(frozen=True, slots=True)
+class BestSet:
+    """Streams of queries that are best served, with hindsight, on hosts taken together."""
 
-    Without `packing` operators may be divided among hosts, which gives a slightly weaker bound.
+    streams: frozenset[str]
+    bound: float  # queries for streams that are computed: no more can be served
+    proven: bool
+    seconds: float
+
+
+def proven_bound(
+    problem: Problem, seconds: float = 60.0, *, packing: bool = True, network: bool = True
+) -> ProvenBound:
+    """Upper bound on admissions: all hosts' CPU, offline, and what the network must carry.
+
+    Without `packing` operators may be divided among hosts, and without `network` nothing is sent;
+    both give a weaker bound.
     """
+    best = best_set(problem, seconds, packing=packing, network=network)
+    base = {stream.id for stream in problem.streams if stream.host is not None}
+    free = sum(query.stream in base for query in problem.queries)
+    return ProvenBound(free + floor(best.bound + 1e-6), best.proven, best.seconds)
+
+
+def best_set(
+    problem: Problem, seconds: float, *, packing: bool = True, network: bool = True
+) -> BestSet:
+    """The queries to serve if all hosts were one, but for rows that hold because they are not."""
     model = Model()
     base = {stream.id for stream in problem.streams if stream.host is not None}
     wanted = Counter(query.stream for query in problem.queries)
@@ -147,23 +173,73 @@ def proven_bound(problem: Problem, seconds: float = 60.0, *, packing: bool = Tru
         for stream in problem.streams
         if stream.id not in base
     }
-    free = sum(count for stream, count in wanted.items() if stream in base)
     makers: dict[str, dict[int, float]] = {name: {} for name in there}
-    budget: dict[int, float] = {}
+    runs: dict[int, Operator] = {}
     for operator in problem.operators:
+        if operator.output not in there:
+            continue  # a stream that enters somewhere needs nobody to compute it
         run = model.variable(whole=False)
-        budget[run] = operator.cpu
+        runs[run] = operator
         makers[operator.output][run] = 1.0
         for name in operator.inputs:
             if name in there:
                 model.row({run: 1.0, there[name]: -1.0}, high=0.0)
     for name, variable in there.items():
         model.row({variable: 1.0, **dict.fromkeys(makers[name], -1.0)}, high=0.0)
-    model.row(budget, high=sum(host.cpu for host in problem.hosts))
+    cpu = sum(host.cpu for host in problem.hosts)
+    model.row({run: operator.cpu for run, operator in runs.items()}, high=cpu)
     for weights in packing_rows(problem) if packing else ():
         model.row(
-            {run: weights[cpu] for run, cpu in budget.items() if weights[cpu]},
+            {run: weights[o.cpu] for run, o in runs.items() if weights[o.cpu]},
             high=float(len(problem.hosts)),
         )
+    if network:
+        served = {name: there[name] for name in wanted if name in there}
+        _network_rows(model, problem, runs, served)
     answer = model.solve(seconds=seconds)
-    return ProvenBound(free + floor(answer.bound + 1e-6), answer.proven, answer.seconds)
+    taken = (
+        {name for name, variable in there.items() if answer.values[variable] > 0.5}
+        if (answer.values)
+        else set()
+    )
+    return BestSet(frozenset(taken & wanted.keys()), answer.bound, answer.proven, answer.seconds)
+
+
+def _network_rows(
+    model: Model, problem: Problem, runs: Mapping[int, Operator], served: Mapping[str, int]
+) -> None:
+    """What every placement must send, with a variable for how often a base stream is sent at all.
+
+    Who joins two base streams of different hosts has one of them sent. What reads a base stream is
+    where it enters, or at a host that it is sent to. All that is sent, and every result, leaves
+    some host; all that is sent comes in somewhere.
+    """
+    home = {s.id: s.host for s in problem.streams if s.host is not None}
+    rate = {stream.id: stream.rate for stream in problem.streams}
+    offered = {host.id: host.cpu for host in problem.hosts}
+    roomiest = max(offered.values(), default=0.0)
+    read: dict[str, dict[int, float]] = {}
+    apart: list[tuple[int, str, str]] = []
+    for run, operator in runs.items():
+        entering = [name for name in dict.fromkeys(operator.inputs) if name in home]
+        for name in entering:
+            read.setdefault(name, {})[run] = operator.cpu
+        apart += [
+            (run, one, other)
+            for one, other in combinations(entering, 2)
+            if home[one] != home[other]
+        ]
+    sent = {name: model.variable(high=inf, whole=False) for name in read}
+    for run, one, other in apart:
+        model.row({run: 1.0, sent[one]: -1.0, sent[other]: -1.0}, high=0.0)
+    if roomiest < inf:
+        for name, cpu in read.items():
+            model.row({**cpu, sent[name]: -roomiest}, high=offered.get(str(home[name]), 0.0))
+    crossing = {sent[name]: rate[name] for name in sent if rate[name]}
+    leaving = sum(host.bandwidth_out for host in problem.hosts)
+    if leaving < inf:
+        results = {served[name]: rate[name] for name in served if rate[name]}
+        model.row({**crossing, **results}, high=leaving)
+    coming = sum(host.bandwidth_in for host in problem.hosts)
+    if coming < inf:
+        model.row(crossing, high=coming)

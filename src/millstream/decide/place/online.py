@@ -148,11 +148,11 @@ def _reused(
 
 
 def _computable(catalog: Catalog, stream: int) -> bool:
-    """Whether base streams of hosts that are there lead to a stream at all."""
+    """Whether base streams lead to a stream at all."""
     able: set[int] = set()
     for name in catalog.closure(stream).streams:  # in topological order
         base = catalog.base[name]
-        if (base >= 0 and catalog.alive[base]) or any(
+        if base >= 0 or any(
             able.issuperset(catalog.inputs[way]) for way in catalog.producers[name]
         ):
             able.add(name)

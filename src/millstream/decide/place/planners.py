@@ -55,6 +55,18 @@ def _sqpr_milp(catalog: Catalog, options: PlannerOptions) -> OnlinePlanner:
     return MilpPlanner(catalog, MilpSettings(timeout_s=seconds))
 
 
+@PLANNERS.member("sqpr_batch")
+def _sqpr_batch(catalog: Catalog, options: PlannerOptions) -> OnlinePlanner:
+    from millstream.decide.place.reuse.planners.sqpr_batch import (  # noqa: PLC0415  (the same)
+        SECONDS_EACH,
+        BatchPlanner,
+        BatchSettings,
+    )
+
+    seconds = SECONDS_EACH if options.timeout_s is None else options.timeout_s
+    return BatchPlanner(catalog, BatchSettings(seconds))
+
+
 @PLANNERS.member("heuristic")
 def _heuristic(catalog: Catalog, _options: PlannerOptions) -> OnlinePlanner:
     return HeuristicPlanner(catalog)

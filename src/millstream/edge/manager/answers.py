@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from typing import Any
 
-from millstream.control.manager.connections import owner_of, placed_operators
+from millstream.control.manager.connections import owner_of, placed_operators, readers
 from millstream.control.manager.decisions import consider, placement
 from millstream.control.manager.state import ManagerState, Move, Query, StreamRecord
 from millstream.control.moves import base_streams
 from millstream.control.moves.migration import objection
+from millstream.control.moves.routes import standing
 from millstream.control.protocol.records import ASKED, PAUSED
 from millstream.control.protocol.replies import HostedQuery
 from millstream.control.recovery import losing
@@ -105,6 +106,7 @@ def settings(state: ManagerState) -> Answer:
         "replan_s": s.replan_s,
         "replan_gain": s.replan_gain,
         "moves_a_minute": s.moves_a_minute,
+        "relays": s.relays,
         "weight_admit": s.weight_admit,
         "weight_network": s.weight_network,
         "weight_cpu": s.weight_cpu,
@@ -313,8 +315,10 @@ def move(known: Move) -> Answer:
 
 
 def distribution(state: ManagerState) -> Answer:
-    """Who runs what, and which streams cross between processors."""
+    """Who runs what, and which streams cross between processors: from their owner, or by another
+    reader that sends them on."""
     edges = []
+    relays = standing(state, readers(state))
     for known in state.operators.values():
         for source in known.inputs:
             owner = owner_of(state, source)
@@ -325,6 +329,7 @@ def distribution(state: ManagerState) -> Answer:
                         "stream": source,
                         "from": owner,
                         "to": known.processor,
+                        "relayed_by": relays.get(known.processor, {}).get(source),
                         "figures": dict(figures.values) if figures else {},
                     }
                 )

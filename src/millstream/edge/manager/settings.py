@@ -20,7 +20,7 @@ STRATEGIES: Mapping[str, Any] = {
     "pattern": PATTERNS, "cost_model": COST_MODELS, "policy": POLICIES, "placer": PLACERS,
 }  # fmt: skip
 ROWS_MAX = 9e8
-SWITCHES = ("redistribute", "replace")
+SWITCHES = ("redistribute", "replace", "relays")
 # From the least to the most; whole numbers where the least is one.
 AMOUNTS: Mapping[str, tuple[float, float]] = {
     "percent_difference": (0.0, 100.0),

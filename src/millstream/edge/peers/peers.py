@@ -86,6 +86,15 @@ class HttpPeer:
         with self._judged():
             yield from self._client.chunks(url, last=last)
 
+    def relayed(
+        self, stream: str, first: int, last: int, digest: str, reader: str, wait: float
+    ) -> Iterator[bytes]:
+        url = f"{self._url}/streams/{_id(stream)}/relayed/{first}"
+        with self._judged():
+            yield from self._client.chunks(
+                url, last=last, digest=digest, consumer=reader, wait=wait
+            )
+
     def acknowledge(self, stream: str, consumer: str, following: int) -> None:
         self._post(f"/streams/{_id(stream)}/ack", {"consumer": consumer, "next": following})
 

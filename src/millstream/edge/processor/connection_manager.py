@@ -38,6 +38,7 @@ from millstream.control.protocol.commands import (
     Seal,
     StartStream,
     Stop,
+    TakeFrom,
     TakeInventory,
     TakeOver,
     Undo,
@@ -287,9 +288,9 @@ class ConnectionManager:
             case Unexpect():
                 distributor.unexpect(command.stream, command.consumer)
             case Connect():
-                place = self._place(command.source)
-                self.processor.receiver.connect(command.stream, place, command.source.epoch)
-                self.parts.receiver.look()
+                self._connect(command)
+            case TakeFrom():
+                self._take_from(command)
             case Disconnect():
                 self.processor.receiver.disconnect(command.stream)
                 hosting.tidy(command.stream)
@@ -354,6 +355,15 @@ class ConnectionManager:
             self.processor.old_owner.undo(command.move)
         else:
             self.processor.new_owner.undo(command.move, lost=command.lost)
+
+    def _connect(self, command: Connect) -> None:
+        place = self._place(command.source)
+        self.processor.receiver.connect(command.stream, place, command.source.epoch)
+        self.parts.receiver.look()
+
+    def _take_from(self, command: TakeFrom) -> None:
+        relay = None if command.relay is None else self._place(command.relay)
+        self.processor.receiver.take_from(command.stream, relay)
 
     def _place(self, peer: Peer) -> Place:
         self.parts.peers.learn(peer.processor, peer.url)
@@ -472,6 +482,10 @@ class ConnectionManager:
             {
                 h.stream: Peer(h.to.processor, h.to.url or "-", h.epoch)
                 for h in ownership.handed_on()
+            },
+            relays={
+                stream: Peer(p.processor, p.url)
+                for stream, p in self.processor.receiver.relays().items()
             },
             led_by=led_by,
             revision=revision,

@@ -171,6 +171,7 @@ class StatisticsGatherer:
                 "rows": counters.get(f"pulled_rows:{copy.stream}", 0),
                 "bytes": counters.get(f"pulled_bytes:{copy.stream}", 0)
                 + counters.get(f"copied_bytes:{copy.stream}", 0),
+                "relayed_bytes": counters.get(f"relayed_bytes:{copy.stream}", 0),
                 "behind_rows": self.processor.receiver.behind.get(copy.stream, 0),
             }
             for copy in self.processor.ownership.copies()

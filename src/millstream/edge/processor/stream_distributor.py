@@ -155,6 +155,24 @@ class StreamDistributor:
             file = await run_in_threadpool(distributor.open, stream, first, last)
             return SegmentResponse(file)
 
+        @app.get("/streams/{stream:path}/relayed/{first}")
+        @submits
+        async def relayed(
+            request: Request, stream: str, first: int, last: int, digest: str, consumer: str,
+            wait: float = 0.0,
+        ) -> StreamingResponse:  # fmt: skip
+            check_consumer(request, consumer)
+            await self._until(
+                stream,
+                wait,
+                lambda: distributor.has(stream, first, last, digest, consumer),
+                lambda found: found,
+            )
+            file = await run_in_threadpool(
+                distributor.relayed, stream, first, last, digest, consumer
+            )
+            return SegmentResponse(file)
+
         @app.post("/streams/{stream:path}/ack")
         @submits
         async def ack(request: Request, stream: str) -> dict[str, Any]:

@@ -30,6 +30,15 @@ class DirectPeer:
             while chunk := file.read(CHUNK):
                 yield chunk
 
+    def relayed(
+        self, stream: str, first: int, last: int, digest: str, reader: str, wait: float
+    ) -> Iterator[bytes]:
+        with self._ask(
+            lambda p: p.distributor.relayed(stream, first, last, digest, reader)
+        ) as file:
+            while chunk := file.read(CHUNK):
+                yield chunk
+
     def acknowledge(self, stream: str, consumer: str, following: int) -> None:
         self._ask(lambda p: p.distributor.acknowledge(stream, consumer, following))
 

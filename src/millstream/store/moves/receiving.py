@@ -18,6 +18,7 @@ from millstream.store import faults
 from millstream.store.integrity.digests import LENGTH
 from millstream.store.moves.ownership import Copy, Ownership
 from millstream.store.moves.records import Place
+from millstream.store.moves.relaying import Relay
 from millstream.store.moves.transfer import Page, PathTime, Peer, Peers, RefusedError
 from millstream.store.segments import Segment, disk_errors, sync
 from millstream.store.streams import Streams
@@ -34,6 +35,7 @@ class Receiver:
         self._acknowledged: dict[str, int] = {}  # what this process has said
         self._leaving = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
+        self._relays: dict[str, Relay] = {}  # by stream, as a manager said last
         # what the processor says to a new copy, to one that grows, and to rows that have come
         self.may_copy: Callable[[str], None] = lambda stream: None  # noqa: ARG005
         self.crowded: Callable[[str], bool] = lambda stream: False  # noqa: ARG005
@@ -80,6 +82,7 @@ class Receiver:
         copy = self.ownership.copy(stream)
         if copy is None:
             return
+        self.take_from(stream, None)
         with self.ledger.transaction():
             self.ownership.drop_copy(stream)
         self.say_farewells()
@@ -90,6 +93,20 @@ class Receiver:
             with self.ledger.transaction():
                 self.ownership.stay(stream, source.processor)
             return self.peers(source).expect(stream, self.me)
+
+    def take_from(self, stream: str, relay: Place | None) -> None:
+        """From whom the bytes of a stream come while that goes well; None: from its source."""
+        known = self._relays.get(stream)
+        if relay is None or relay.processor == self.me:
+            self._relays.pop(stream, None)
+        elif known is None or known.place != relay:
+            self._relays[stream] = Relay(relay, self.peers, self.me)
+
+    def relays(self) -> dict[str, Place]:
+        for stream in list(self._relays):
+            if self.ownership.copy(stream) is None:
+                self._relays.pop(stream, None)
+        return {stream: relay.place for stream, relay in list(self._relays.items())}
 
     def say_farewells(self) -> None:
         """Tells sources that they need not keep streams for us; who is away hears it later."""
@@ -213,7 +230,10 @@ class Receiver:
                     detail=f"expected was {expected}",
                 )
             expected = segment.last + 1
-        with self.downloaded(page.segments, peer) as (size, stored):
+        relay = self._relays.get(copy.stream)
+        if relay is not None:
+            relay.begin_page()
+        with self.downloaded(page.segments, peer, relay) as (size, stored):
             faults.reach("pull.written")
             with self.ledger.transaction() as ledger:
                 if self.ownership.copy(copy.stream) != copy:
@@ -226,12 +246,13 @@ class Receiver:
                 for base, ts_max in page.last_rows.items():
                     ledger.note_last_row(base, ts_max)
                 ledger.count(f"pulled_bytes:{copy.stream}", size)
+                ledger.count(f"relayed_bytes:{copy.stream}", relay.taken() if relay else 0)
                 ledger.count(f"pulled_rows:{copy.stream}", sum(s.rows for s in stored))
         faults.reach("pull.committed")
 
     @contextmanager
     def downloaded(
-        self, segments: Iterable[Segment], peer: Peer
+        self, segments: Iterable[Segment], peer: Peer, relay: Relay | None = None
     ) -> Iterator[tuple[int, list[Segment]]]:
         """Fetches files; gives the bytes that came and the segments as they lie here.
 
@@ -240,7 +261,7 @@ class Receiver:
         size, stored = 0, []
         try:
             for segment in segments:
-                got, kept = self._download(segment, peer) if segment.rows else (0, segment)
+                got, kept = self._download(segment, peer, relay) if segment.rows else (0, segment)
                 size += got
                 stored.append(kept)
             yield size, stored
@@ -250,13 +271,23 @@ class Receiver:
                     self._files.remove(kept.file)
             raise
 
-    def _download(self, segment: Segment, peer: Peer) -> tuple[int, Segment]:
+    def _download(self, segment: Segment, peer: Peer, relay: Relay | None) -> tuple[int, Segment]:
+        """From the relay, if it has the very file that the source means; else from the source."""
+        if relay is not None and relay.serves(segment):
+            try:
+                found = self._stored(segment, relay.fetch(segment))
+            except MillstreamError:
+                relay.failed()
+            else:
+                relay.succeeded(found[0])
+                return found
+        return self._stored(segment, peer.fetch(segment.stream, segment.first, segment.last))
+
+    def _stored(self, segment: Segment, chunks: Iterable[bytes]) -> tuple[int, Segment]:
         name = self._files.new_name()
         path = self._files.path(name)
         try:
-            size, digest = self._store(
-                path, peer.fetch(segment.stream, segment.first, segment.last)
-            )
+            size, digest = self._store(path, chunks)
             if digest is None or digest != (segment.digest or digest):
                 raise RefusedError("broken", f"a file of {segment.stream} was damaged on its way")
             if self._files.rows_in(name) != segment.rows:

@@ -16,6 +16,7 @@ from millstream.language.plan.windows import BEGINNING
 from millstream.store.consumers import remote
 from millstream.store.integrity.digests import digest_of
 from millstream.store.moves.ownership import Handed, Ownership
+from millstream.store.moves.passing import Passing
 from millstream.store.moves.records import Extent, Place, SealedRecord, as_sent
 from millstream.store.retention import Retention
 from millstream.store.segments import Segment
@@ -56,6 +57,12 @@ class Peer(Protocol):
 
     def fetch(self, stream: str, first: int, last: int) -> Iterable[bytes]:
         """One segment's rows as a Parquet file of that stream alone, then the file's digest."""
+        ...
+
+    def relayed(
+        self, stream: str, first: int, last: int, digest: str, reader: str, wait: float
+    ) -> Iterable[bytes]:
+        """The same of a copy, where it has that very file by then."""
         ...
 
     def acknowledge(self, stream: str, consumer: str, following: int) -> None: ...
@@ -116,6 +123,8 @@ class Distributor:
         self.streams, self.retention = retention.streams, retention
         self.ownership, self.ledger = ownership, retention.ledger
         self._path_of = path_of  # what rows of a stream have cost until they lie here
+        self.passing = Passing(self._head)
+        retention.passed_on = self.passing.needed
         self.on_acknowledged: list[Callable[[str], None]] = []
 
     def page(self, stream: str, after: int, consumer: str, epoch: int) -> Page:
@@ -148,6 +157,10 @@ class Distributor:
             last_rows=self._last_rows(),
             path=self._path_of(stream),
         )
+
+    def _head(self, stream: str) -> int:
+        head = self.ledger.stream(stream)
+        return int(head["next"]) if head is not None else 0
 
     def _successor(self, stream: str, after: int, epoch: int) -> Handed | None:
         """Who owns the stream from where on, as seen by a consumer that has all below `after`.
@@ -189,6 +202,23 @@ class Distributor:
             pq.write_table(self.streams.files.read(segment), alone, compression="zstd")
             alone.seek(0)
             return FollowedByDigest(alone, digest_of(alone.getbuffer()))
+
+    def has(self, stream: str, first: int, last: int, digest: str, reader: str) -> bool:
+        """Whether this very file is here; what follows it stays a while for who has asked."""
+        if self.passing.asked(stream, reader, first):
+            self.retention.retain([stream])
+        found = self.ledger.segments(stream, first)[:1]
+        return any((s.first, s.last, s.digest, s.tag) == (first, last, digest, None) for s in found)
+
+    def relayed(
+        self, stream: str, first: int, last: int, digest: str, reader: str
+    ) -> "FollowedByDigest":
+        """A segment of a copy as a file, then its digest, for another reader of the stream."""
+        if not self.has(stream, first, last, digest, reader):
+            raise RefusedError(
+                "gone", f"stream {stream} has no such segment {first} to {last} here"
+            )
+        return self.open(stream, first, last)
 
     def expect(self, stream: str, consumer: str, *, ahead: bool = False) -> tuple[int, int]:
         """Keeps segments for another processor, from the first that is still there.

@@ -25,6 +25,11 @@ class GatedPeer:
     def fetch(self, stream: str, first: int, last: int) -> Iterable[bytes]:
         return self.peer.fetch(stream, first, last)
 
+    def relayed(
+        self, stream: str, first: int, last: int, digest: str, reader: str, wait: float
+    ) -> Iterable[bytes]:
+        return self.peer.relayed(stream, first, last, digest, reader, wait)
+
     def needs(self, move: str, operators: tuple[str, ...], to: Place) -> Extent:
         return self.peer.needs(move, operators, to)
 

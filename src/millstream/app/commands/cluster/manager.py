@@ -85,6 +85,13 @@ def manager(
         float,
         typer.Option(min=0, help="Moves that planning may make a minute; 0: what runs stays."),
     ] = 12.0,
+    relays: Annotated[
+        bool,
+        typer.Option(
+            "--relays/--no-relays",
+            help="Whether a reader of a stream may send it on where its owner's network is full.",
+        ),
+    ] = True,
     weights: Annotated[
         str,
         typer.Option(
@@ -192,6 +199,7 @@ def manager(
                 replace_gain=replace_gain / 100,
                 replace=not replace_dry_run,
                 moves_a_minute=moves_a_minute,
+                relays=relays,
                 beat_s=beat,
                 silent_after_s=max(3 * beat, 6.0),
                 replicas=replicas,

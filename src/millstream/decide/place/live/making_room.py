@@ -16,7 +16,9 @@ from millstream.decide.place.live.owned import (
     moves_between,
     operators_at,
     relocate,
+    worse,
 )
+from millstream.decide.place.live.relays import without_idle_relays
 from millstream.decide.place.online import Decision, Totals, admitted
 from millstream.decide.place.problem import Query
 from millstream.decide.place.reuse.cheapest import Plan
@@ -88,6 +90,10 @@ def _answer(
 ) -> Answer | None:
     """The planner's yes with the moves it needs, or None where they cannot be made."""
     catalog = state.catalog
+    mark = state.mark()
+    without_idle_relays(state)
+    if worse(state, mark) is not None:
+        return None
     after = operators_at(state)
     names, hosts = catalog.operator_ids, catalog.host_ids
     moved = moves_between(before, after)
@@ -208,7 +214,11 @@ def _candidates(
             continue
         if short.resource == CPU and free[host] + cost < short.need:
             continue
-        if short.resource != CPU and host != short.host and not _reads(state, operator, short):
+        if (
+            short.resource != CPU
+            and host != short.host
+            and not _reads(state, operator, host, short)
+        ):
             continue
         roomy = [t for t in emptiest if t != host and catalog.alive[t] and free[t] >= cost]
         if short.resource != CPU and host != short.host:
@@ -216,7 +226,8 @@ def _candidates(
         yield from ((operator, target) for target in roomy[:TARGETS])
 
 
-def _reads(state: PlanState, operator: int, short: Shortage) -> bool:
+def _reads(state: PlanState, operator: int, host: int, short: Shortage) -> bool:
     """Whether it reads a stream that the host that is short sends."""
     sender = short.host if short.sender < 0 else short.sender
-    return any(state.owner(name) == sender for name in state.catalog.inputs[operator])
+    inputs = state.catalog.inputs[operator]
+    return any(state.source.get((name, host)) == ~sender for name in inputs)

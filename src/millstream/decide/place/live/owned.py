@@ -1,4 +1,4 @@
-"""A placement that runs: every stream has one owner, readers get it from there.
+"""A placement that runs: every stream has one owner; readers get it from there, or from others.
 
 Builds the planner's state (`PlanState`) from where operators run, whether or not that fits, and
 moves operators in it: those that rest on a moved operator are served anew with everything else
@@ -8,6 +8,7 @@ runs at its old place and is prepared at the new one. Chooses nothing.
 
 from collections.abc import Iterable, Mapping
 
+from millstream.decide.place.live.relays import routed, sender_for, without_idle_relays
 from millstream.decide.place.problem import Problem
 from millstream.decide.place.reuse.blocking_deliveries import dependents
 from millstream.decide.place.reuse.catalog import Catalog, fits
@@ -18,11 +19,18 @@ Places = dict[int, int]  # operator -> host
 EVERY = 1_000_000  # more deliveries than there are
 
 
-def running_state(problem: Problem, running: Mapping[str, str]) -> PlanState:
+def running_state(
+    problem: Problem,
+    running: Mapping[str, str],
+    routes: Mapping[tuple[str, str], str] | None = None,
+) -> PlanState:
     """The state in which these operators run at these hosts, and serve the queries of the problem
-    whose result is there. Operators of the problem that do not run are free to be placed."""
+    whose result is there. Operators of the problem that do not run are free to be placed.
+
+    `routes` tell for (stream, reader) who sends it on; without them owners send everything.
+    """
     catalog = Catalog.of(problem)
-    catalog.owned = True
+    catalog.owned, catalog.relays = True, routes is not None
     state = PlanState(catalog)
     places = {catalog.operator_at[name]: catalog.host_at[host] for name, host in running.items()}
     origin = {catalog.output[operator]: host for operator, host in places.items()}
@@ -34,6 +42,7 @@ def running_state(problem: Problem, running: Mapping[str, str]) -> PlanState:
             owner = catalog.base[name] if catalog.base[name] >= 0 else origin.get(name, host)
             if owner != host:
                 source[name, host] = ~owner
+    routed(state, source, routes or {})
     served: dict[str, Held] = {}
     for query in problem.queries:
         stream = catalog.stream_at[query.stream]
@@ -63,27 +72,31 @@ def relocate(state: PlanState, moved: Mapping[int, int]) -> Shortage | None:
     for held in former.items():
         deliveries.update(dict.fromkeys(dependents(state, held, EVERY) or ()))
     origin: dict[int, tuple[int, int]] = {}  # what they rest on: the operator, and where it runs
+    sender: dict[Held, int] = {}  # and who else than a former owner sent it where
     for delivery in deliveries:
         for stream, host in state.supports(*delivery):
-            operator = state.source.get((stream, host), -1)
-            if operator >= 0:
+            operator = state.source.get((stream, host))
+            if operator is not None and operator >= 0:
                 origin[stream] = operator, host
+            elif operator is not None and ~operator != former.get(stream):
+                sender[stream, host] = ~operator
     waiting = [(held, state.stop_delivery(*held)) for held in deliveries]
     origin.update((catalog.output[operator], (operator, host)) for operator, host in moved.items())
     state.strict = False  # what runs is put back as it was, be it too much
     for (stream, host), names in waiting:
         place = origin[stream][1] if former.get(stream) == host else host
-        _have(state, origin, (stream, place))
+        _have(state, origin, sender, (stream, place))
         for name in names:
             state.deliver(name, stream, place)
+    without_idle_relays(state)
     state.strict = True
-    short = _worse(state, mark)
+    short = worse(state, mark)
     if short is not None:
         state.rollback(mark)
     return short
 
 
-def _worse(state: PlanState, mark: int) -> Shortage | None:
+def worse(state: PlanState, mark: int) -> Shortage | None:
     """Whether a host exceeds what it offers, by more than it did at the mark."""
     for (resource, host), before in state.changes(mark).items():
         used, offered = (float(amounts[host]) for amounts in state.use(resource))
@@ -102,7 +115,7 @@ def _both_at_once(state: PlanState, moved: Mapping[int, int]) -> Shortage | None
         needed[host] = needed.get(host, 0.0) + catalog.cpu[operator]
         for name in catalog.inputs[operator]:
             if short is None and made.get(name) != host and not state.has(name, host):
-                owner = state.owner(name)
+                owner = sender_for(state, name, host)
                 short = state.ship(name, owner, host) if owner >= 0 else None
     state.rollback(mark)
     for host, need in needed.items():
@@ -112,8 +125,14 @@ def _both_at_once(state: PlanState, moved: Mapping[int, int]) -> Shortage | None
     return short
 
 
-def _have(state: PlanState, origin: Mapping[int, tuple[int, int]], wanted: Held) -> None:
-    """Puts a stream at a host with every operator where `origin` says; plans may be deep."""
+def _have(
+    state: PlanState,
+    origin: Mapping[int, tuple[int, int]],
+    sender: Mapping[Held, int],
+    wanted: Held,
+) -> None:
+    """Puts a stream at a host with every operator where `origin` says, sent by who is told, else
+    by who has room; plans may be deep."""
     catalog = state.catalog
     waiting: list[tuple[Held, bool]] = [(wanted, False)]
     while waiting:
@@ -125,13 +144,14 @@ def _have(state: PlanState, origin: Mapping[int, tuple[int, int]], wanted: Held)
             if owner == host:
                 state.run(operator, host)
             else:
-                state.ship(stream, owner, host)
+                known = sender.get((stream, host), -1)
+                state.ship(stream, known if known >= 0 else sender_for(state, stream, host), host)
             continue
         waiting.append(((stream, host), True))
         if owner == host:
             waiting.extend(((name, host), False) for name in catalog.inputs[operator])
         else:
-            waiting.append(((stream, owner), False))
+            waiting.append(((stream, sender.get((stream, host), owner)), False))
 
 
 def moves_between(before: Mapping[int, int], after: Mapping[int, int]) -> Places:

@@ -57,11 +57,12 @@ class Catalog:
     def __init__(self, links: Links | None = None, weights: Weights | None = None) -> None:
         self.links = links or Links()
         self.weights = weights or Weights()
-        self.owned = False  # whether a stream is computed once and sent by that host alone
+        self.owned = False  # whether a stream is computed once, and has an owner
+        self.relays = False  # whether readers of a base stream may then send it on
         self.host_ids: list[str] = []
         self.host_at: dict[str, int] = {}
         self.hosts: list[Host] = []
-        self.alive: list[bool] = []
+        self.alive: list[bool] = []  # whether a host offers anything
         self.stream_ids: list[str] = []
         self.stream_at: dict[str, int] = {}
         self.rate: list[float] = []
@@ -89,6 +90,10 @@ class Catalog:
         catalog.add_operators(problem.operators)
         return catalog
 
+    def by_owner_alone(self, stream: int) -> bool:
+        """Whether nobody but its owner sends a stream."""
+        return self.owned and not (self.relays and self.base[stream] >= 0)
+
     def add_hosts(self, hosts: Iterable[Host]) -> None:
         for host in hosts:
             if host.id in self.host_at:
@@ -96,21 +101,8 @@ class Catalog:
             self.host_at[host.id] = len(self.host_ids)
             self.host_ids.append(host.id)
             self.hosts.append(host)
-            self.alive.append(True)
+            self.alive.append(max(host.cpu, host.bandwidth_in, host.bandwidth_out) > 0)
             self.base_at.append([])
-        self._read_capacities()
-
-    def change_host(self, host: Host) -> None:
-        """New capacities for a known host; the placement may no longer fit."""
-        self.hosts[self.host_at[host.id]] = host
-        self.alive[self.host_at[host.id]] = True
-        self._read_capacities()
-
-    def lose_host(self, name: str) -> None:
-        """The host is gone: it offers nothing until it comes back."""
-        place = self.host_at[name]
-        self.hosts[place] = Host(name, 0.0, 0.0, 0.0, 0.0, self.hosts[place].site)
-        self.alive[place] = False
         self._read_capacities()
 
     def _read_capacities(self) -> None:
@@ -146,14 +138,6 @@ class Catalog:
             self.cpu.append(operator.cpu)
             self.memory.append(operator.memory)
             self.producers[output].append(place)
-        self._closures.clear()
-
-    def change_rate(self, stream: str, rate: float) -> None:
-        self.rate[self.stream_at[stream]] = rate
-        self._closures.clear()
-
-    def change_cost(self, operator: str, cpu: float) -> None:
-        self.cpu[self.operator_at[operator]] = cpu
         self._closures.clear()
 
     def closure(self, stream: int) -> Closure:

@@ -4,8 +4,8 @@ C[s, h] is the least price of having stream s at host h: nothing if it is there,
 run at h on inputs had at h, or the cheapest holder or producer elsewhere plus shipping (whoever
 holds a stream may relay it). All of S(q), all hosts considered, one numpy pass a level. Steps that
 fit one by one but not together raise a price, and the programme runs again. Where streams have
-owners (`Catalog.owned`) nothing is relayed and nothing is computed a second time. Decides a plan
-from state and prices; changes nothing.
+owners (`Catalog.owned`) nothing is computed a second time, and only base streams are relayed.
+Decides a plan from state and prices; changes nothing.
 """
 
 from dataclasses import dataclass
@@ -106,7 +106,8 @@ def _fill(state: PlanState, table: Table, first: int, last: int) -> None:
             continue
         if owned:
             had[row] = inf
-            owners[row] = prices.column(state.owner(streams[row]))
+            if state.catalog.by_owner_alone(streams[row]):
+                owners[row] = prices.column(state.owner(streams[row]))
         if prices.hosts is None:
             had[row, list(held)] = 0.0
         else:

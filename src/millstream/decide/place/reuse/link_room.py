@@ -42,13 +42,6 @@ class LinkRoom:
         if self.offered is not None:
             self.used = np.zeros((count, count))
 
-    def grown(self, catalog: Catalog) -> "LinkRoom":
-        larger = LinkRoom(catalog)
-        if larger.used is not None and self.used is not None:
-            count = len(self.used)
-            larger.used[:count, :count] = self.used
-        return larger
-
     def fits(self, source: int, target: int, rate: float) -> bool:
         if self.offered is None or self.used is None:
             return True

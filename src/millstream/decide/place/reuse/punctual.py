@@ -142,10 +142,10 @@ class _Timetable:
         return bool(better.any())
 
     def _senders(self, row: int, able: npt.NDArray[np.bool_]) -> Ints:
-        """Columns that may send a row's stream: its owner alone, where it has one."""
+        """Columns that may send a row's stream: its owner alone, where nobody else may."""
         stream = self.closure.streams[row]
         senders: Ints = able.nonzero()[0]
-        if self.state.catalog.owned and self.state.holders.get(stream):
+        if self.state.catalog.by_owner_alone(stream) and self.state.holders.get(stream):
             owner = self.prices.column(self.state.owner(stream))
             senders = senders[senders == owner]
         return senders

@@ -80,21 +80,6 @@ class PlanState:
 
     # --- what is known -------------------------------------------------------------------------
 
-    def grow(self) -> None:
-        """Follow a catalog to which hosts or base streams were added."""
-        more = len(self.catalog.host_ids) - len(self.running)
-        if more > 0:
-            self.cpu_used = np.append(self.cpu_used, np.zeros(more))
-            self.in_used = np.append(self.in_used, np.zeros(more))
-            self.out_used = np.append(self.out_used, np.zeros(more))
-            self.memory_used = np.append(self.memory_used, np.zeros(more))
-            self.running.extend([0] * more)
-            self.streams_at.extend({} for _ in range(more))
-            self.links = self.links.grown(self.catalog)
-        for stream, host in enumerate(self.catalog.base):
-            if host >= 0 and self.catalog.alive[host]:
-                self.holders[stream][host] = None
-
     def use(self, resource: str) -> tuple[Floats, Floats]:
         """Of a resource of hosts: what is used and what is offered, by host."""
         catalog = self.catalog
@@ -230,6 +215,20 @@ class PlanState:
         self.streams_at[target][stream] = None
         self._journal.append(("gain", stream, target))
         return None
+
+    def reroute(self, stream: int, target: int, sender: int) -> None:
+        """Another host sends a stream, whatever that has room for."""
+        before, rate = ~self.source[stream, target], self.catalog.rate[stream]
+        self.source[stream, target] = ~sender
+        self._journal.append(("call", self._restore_sender, stream, target, before))
+        for host, sign in ((sender, 1), (before, -1)):
+            self._add(self.out_used, host, sign * rate)
+            self._link(host, target, sign * rate)
+        self._use((stream, sender), 1)
+        self.release(stream, before)
+
+    def _restore_sender(self, stream: int, target: int, sender: int) -> None:
+        self.source[stream, target] = ~sender
 
     def deliver(self, query: str, stream: int, host: int) -> Shortage | None:
         """Serves a query from here; a stream delivered here already costs nothing more."""
