@@ -118,6 +118,11 @@ BENCHMARKS = {
         "run",
         "traffic and memory of a manager with nothing to do",
     ),
+    "replicas": (
+        "millstream_bench.cluster.replicas",
+        "run",
+        "what a second copy of every home costs",
+    ),
     "dashboard": ("millstream_bench.pages.dashboard", "run", "pages in a real browser (Chromium)"),
     "placement": (
         "millstream_bench.planning.network",

@@ -23,6 +23,7 @@ from millstream.control.protocol.commands import (
     TakeInventory,
     Unhost,
 )
+from millstream.control.protocol.member_messages import QueryRecord
 from millstream.control.protocol.replies import (
     Compiled,
     CompiledOperator,
@@ -110,11 +111,14 @@ class Leader:
     state: ManagerState
     now_s: float = 0.0
     asked: list[Command] = field(default_factory=list)
+    away: str = ""  # it does not answer
 
     def feed(self, event: Event) -> None:
         waiting = self._step(event)
         while waiting:
             send = waiting.pop(0)
+            if send.processor == self.away:
+                continue
             self.asked += send.envelope.commands
             replies = tuple(self.members.reply(send.processor, c) for c in send.envelope.commands)
             waiting += self._step(Replied(send.processor, send.channel, send.number, replies))
@@ -220,6 +224,39 @@ def test_wherever_a_leader_dies_the_next_one_completes_the_query(said: int) -> N
               for o in q.operators}  # fmt: skip
     assert hosted == {"o:f", "o:g", "o:j"}
     assert not any(have.holds for have in members.have.values())
+
+
+def led_without_p2(members: Members, record: QueryRecord | None) -> "Leader":
+    """p2 is away; what records say of it is all that is known."""
+    members.leader += 1
+    joins = members.joins()
+    away = {"p2": joins.pop("p2")}
+    state = leading.beginning(
+        ManagerState(), joins, away, 0.0, lineage=f"life {members.leader}", epoch=members.leader,
+        records={record.name: record} if record else {},
+    )  # fmt: skip
+    return Leader(members, state, away="p2").until(leading.has_learned)
+
+
+def test_who_is_away_and_has_nothing_of_a_query_holds_nobody_up() -> None:
+    leader = led_without_p2(three(), None)
+    leader.feed(Submit("r", "one"))
+    leader.until(running("r"))
+
+
+@pytest.mark.parametrize("phase", ["running", "accepted"])
+def test_who_is_away_and_may_have_an_operator_is_waited_for(phase: str) -> None:
+    """Else two would own one stream when it comes back."""
+    places = {"o:f": "p2"} if phase == "running" else {}
+    name = "other" if phase == "running" else "r"
+    record = changed(accepted({}, name, "one", "p2", 1.0, from_beginning=True), places=places)
+    leader = led_without_p2(three(), changed(record, phase=phase))
+    leader.feed(Submit("r", "one"))
+    for _ in range(20):
+        leader.now_s += 0.5
+        leader.feed(Tick())
+    assert leader.state.queries["r"].phase == "placing"
+    assert "p2 has not said yet what it runs" in leader.state.queries["r"].reason
 
 
 def test_a_query_that_another_member_has_is_refused_with_its_name() -> None:

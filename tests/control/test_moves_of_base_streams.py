@@ -146,7 +146,7 @@ def test_what_keeps_a_stream_where_it_is() -> None:
     assert "no running operator" in migration.objection(managed(), ("s:y",), "p2")
     below = managed()
     processors = {**below.processors, "p2": Processor("p2", "", 1, {"kind": "manager"})}
-    assert "into or out of" in migration.objection(
+    assert "into or out of a manager's" in migration.objection(
         replace(below, processors=processors), ("s:x",), "p2"
     )
 

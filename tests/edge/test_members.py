@@ -149,8 +149,11 @@ def test_members_come_and_go_and_a_record_outlives_its_acceptor(tmp_path: Path) 
         query = cluster.clients["p0"].query("q")
         assert query["admission"] == {"acceptor": "p2", "coordinator": "p0"}
         assert query["state"] == "running"
+        late = cluster.clients["p1"].submit("late", "a+7", from_beginning=True, wait_s=40)
+        assert late["state"] == "running", "nobody waits for one who has nothing of it"
         fed(cluster, "p1", "ab")
         assert cluster.rows("p0", "q") == expected(a=1, b=2)
+        assert cluster.rows("p0", "late") == expected(a=7)
         cluster.kill("p1")  # half of the query is gone with it
         cluster.until(lambda: cluster.up("p0") == ["p0"])
         cluster.until(lambda: cluster.clients["p0"].query("q")["state"] == "stalled")

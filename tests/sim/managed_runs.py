@@ -150,6 +150,8 @@ def random_run(
             cluster.ask(Pause(name, wanted=False))
     for _ in range(30):  # time enough for everything to end; mostly less
         cluster.run(cluster.kernel.now + 5.0)
+        for name in sorted(cluster.dead) if burning else ():
+            cluster.ask(Remove(name, lost=True))  # again, where the manager has forgotten it
         if not in_the_end(cluster):
             break
     return cluster

@@ -27,7 +27,9 @@ def _acknowledged(cluster: ReplicatedCluster) -> list[str]:
     return [] if answered == BATCHES else [f"{answered} of {BATCHES} batches were answered"]
 
 
-def random_run(seed: int, *, wishes: int = 10, troubled: bool = True) -> ReplicatedCluster:
+def random_run(
+    seed: int, *, wishes: int = 10, troubled: bool = True, burning: bool = False
+) -> ReplicatedCluster:
     chance = Random(seed)
     trouble = Trouble(
         until_s=60.0,
@@ -39,6 +41,7 @@ def random_run(seed: int, *, wishes: int = 10, troubled: bool = True) -> Replica
         kill_manager_every_s=chance.choice((0.0, 20.0)),
         pause_every_s=chance.choice((0.0, 15.0)),
         down_s=chance.choice((0.5, 3.0, 8.0)),
+        burn_manager_every_s=25.0 if burning else 0.0,
     ) if troubled else Trouble()  # fmt: skip
     replicas = chance.choice((2, 2, 3))
     names = tuple(f"p{n}" for n in range(1, replicas + chance.randint(1, 2) + 1))
@@ -67,6 +70,9 @@ def random_run(seed: int, *, wishes: int = 10, troubled: bool = True) -> Replica
         for name in sorted(cluster.dead.keys() & cluster.state.processors.keys()):
             cluster.ask(Remove(name, lost=True))
         cluster.run(cluster.kernel.now + 5.0)
+        if burning and not cluster.state.learning_until_s:
+            for name in (*STREAMS, PUSHED):  # where nobody had more than the name
+                cluster.ask(DeclareStream(table(name), start=name == PUSHED))
         if not judged(cluster):
             break
     return cluster

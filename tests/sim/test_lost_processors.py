@@ -6,6 +6,7 @@ import pytest
 from managed_runs import random_run
 
 from millstream.control.manager.events import (
+    DeclareStream,
     Drain,
     Drop,
     Joined,
@@ -17,7 +18,7 @@ from millstream.control.manager.events import (
 from millstream.control.manager.state import Figures
 from millstream.control.snapshot.of_manager import snapshot_of
 from millstream.edge.manager import answers
-from millstream.sim.managed.managed_cluster import ManagedCluster, tree
+from millstream.sim.managed.managed_cluster import ManagedCluster, table, tree
 from sim.managed_checkers import in_the_end
 
 PLANS = {
@@ -129,6 +130,42 @@ def test_one_is_lost_while_everything_goes_wrong(seed: int) -> None:
     assert in_the_end(cluster) == [], f"random_run({seed}, losing=True)"
     for name in cluster.dead:
         assert kept_for(cluster, name) == []
+
+
+@pytest.mark.parametrize("seed", [31032, 31035])
+def test_one_is_lost_while_streams_move(seed: int) -> None:
+    """31032: a reader had not followed a stream that had moved on. 31035: a stream was sealed, and
+    its new owner had not taken over."""
+    cluster = random_run(seed, losing=True, streams=True, burning=seed == 31032)
+    assert in_the_end(cluster) == [], f"random_run({seed}, losing=True, streams=True)"
+
+
+@pytest.mark.parametrize("seed", [31001, 31020, 31030, 31036])
+def test_one_is_lost_and_so_is_the_managers_memory(seed: int) -> None:
+    cluster = random_run(seed, losing=True, burning=True)
+    assert in_the_end(cluster) == [], f"random_run({seed}, losing=True, burning=True)"
+    for name in cluster.dead:
+        assert kept_for(cluster, name) == []
+
+
+def test_a_manager_with_an_empty_home_hears_of_one_that_is_gone_and_gives_it_up() -> None:
+    """Only those who shared its queries knew it."""
+    cluster = running()
+    victim = cluster.state.operators["o:r"].processor
+    cluster.burn_manager(1.0)
+    cluster.lose(victim)
+    cluster.run(cluster.kernel.now + 20)
+    assert cluster.state.live[victim].state == "silent"
+    assert "has not said yet whether d enters there" in cluster.ask(DeclareStream(table("d")))
+    assert cluster.ask(Remove(victim, lost=True)) == ""
+    cluster.run(cluster.kernel.now + 40)
+    marked = [q.name for q in cluster.state.queries.values() if q.lost]
+    assert "one" in marked
+    assert {q.phase for q in cluster.state.queries.values()} == {"running"}
+    assert cluster.ask(DeclareStream(table("d"))) == ""
+    cluster.run(cluster.kernel.now + 60)
+    assert in_the_end(cluster) == []
+    assert kept_for(cluster, victim) == []
 
 
 def _no_traffic() -> object:

@@ -90,6 +90,28 @@ def test_it_goes_on_by_itself_after_a_while() -> None:
     assert cluster.acknowledged["a"] == 30
 
 
+def test_the_managers_memory_goes_in_the_same_moment() -> None:
+    """It hears from the follower that there was such a home, and how it was kept."""
+    cluster = quiet(3, 2, lost_after_s=8.0)
+    before = cluster.acknowledged["a"]
+    cluster.burn_manager(1.0)
+    cluster.burn("p1")
+    cluster.run(70.0)
+    assert before > 5
+    assert cluster.takeovers == 1
+    assert not always(cluster)
+    assert cluster.acknowledged["a"] == 30
+    rows = [row for segment in cluster.truth.logs["s:a"][-1] for row in segment]
+    assert rows == [f"a{n}" for n in range(1, 31)]
+    assert not cluster.state.lost, "nothing was given up"
+
+
+@pytest.mark.parametrize("seed", [31000, 31002])
+def test_managers_burn_while_machines_do(seed: int) -> None:
+    cluster = random_run(seed, burning=True)
+    assert not judged(cluster), judged(cluster)
+
+
 def test_who_is_cut_off_tells_nobody_anything() -> None:
     cluster = quiet(3, 2, lost_after_s=8.0)
     before = cluster.acknowledged["a"]

@@ -124,9 +124,9 @@ def _stepped(
     monitor.watch(turn)
     plans.advance(turn)
     losing.advance(turn)
+    replication.review(turn)
     if not learning.advance(turn):
         return _send(turn)
-    replication.review(turn)
     for name in takeover.advance(turn):
         losing.lose(turn, name, whole=True)
     _relocate(turn)
@@ -386,18 +386,32 @@ def _declare(turn: Turn, event: DeclareStream) -> None:
             )
         place = known.processor  # nobody's: it was learned, and who has its rows never joined
         if place == NOBODY:
+            _demand_all_heard(turn.state, name)
             place = event.processor or decisions.least_entered(turn.state)
         started = known.start_wanted or event.start
         turn.put(replace(known, processor=place, start_wanted=started))
         return
     if event.processor != NOBODY and event.processor not in turn.state.processors:
         raise UsageError(f"there is no processor {event.processor}")
+    if turn.state.settings.asks_strangers:
+        _demand_all_heard(turn.state, name)
     place = event.processor or decisions.least_entered(turn.state)
     turn.put(StreamRecord(name, dict(event.table), place, event.start))
     for processor, live in list(turn.state.live.items()):  # what was refused was another
         if name in live.refused:
             left = {n: again_s for n, again_s in live.refused.items() if n != name}
             turn.live(processor, refused=left)
+
+
+def _demand_all_heard(state: ManagerState, stream: str) -> None:
+    """Of a stream with two entrances each row would come twice."""
+    for processor in state.processors.values():
+        if processor.untold:
+            raise UsageError(
+                f"processor {processor.id} has not said yet whether {stream} enters there",
+                detail="this manager's home was empty or older, and the processor is silent",
+                hint=silence.WAYS.format(processor.id),
+            )
 
 
 def _start(turn: Turn, names: tuple[str, ...]) -> None:

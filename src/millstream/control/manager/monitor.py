@@ -14,7 +14,7 @@ from typing import Any
 from millstream.control.manager.state import Figures, Live, ManagerState, Processor, Statistics
 from millstream.control.manager.turn import Turn
 from millstream.control.protocol.commands import HOME_TAKEN, Acquaint, Command, Join
-from millstream.control.protocol.records import Peer
+from millstream.control.protocol.records import NOWHERE, Peer
 from millstream.control.protocol.replies import Reported
 from millstream.core.errors import RefusedError, UsageError
 
@@ -137,7 +137,7 @@ def acquainting(turn: Turn, processor: str) -> list[Command]:
     names = sorted(known)
     at = names.index(processor)
     others = [known[name] for name in (*names[at + 1 :], *names[:at])][:ACQUAINTED_MAX]
-    peers = tuple(Peer(other.id, other.url) for other in others)
+    peers = tuple(Peer(other.id, other.url) for other in others if other.url != NOWHERE)
     if peers != live.acquainted:
         return [Acquaint(peers)]
     turn.live(processor, roster=known)  # not looked at again before the table has changed

@@ -256,13 +256,23 @@ def _fix_start(turn: Turn, query: Query, reading: Mapping[str, set[str]]) -> Non
     it if what it came to share is retained since then."""
     state = turn.state
     places = {s: hold_places(state, s, reading) for s in query.sources}
-    if not all(places.values()) and not query.given:
+    lacking = [s for s, where in places.items() if not where]
+    if lacking and not query.given:
+        name = lacking[0].removeprefix("s:")
+        turn.query(query.name, reason=f"no processor that answers has the rows of {name}")
         return
     for stream in query.shared:  # what nobody uses any more is made anew, for this query alone
         if stream in state.operators and not retiring(state, stream):
             places[stream] = hold_places(state, stream, reading)
     marks = state.marks.get(query.name, {})
-    if any((p, s) not in marks for s, where in places.items() for p in where):
+    unmarked = {p for s, where in places.items() for p in where if (p, s) not in marks}
+    if unmarked:
+        silent = sorted(p for p in unmarked if not answers(state, p))
+        reason = (
+            f"processor {silent[0]}, which has what it reads, does not answer" if silent else ""
+        )
+        if reason != query.reason:
+            turn.query(query.name, reason=reason)
         return
     turn.remove("marks", query.name)
     retained = {
@@ -314,9 +324,14 @@ def _place(turn: Turn, query: Query) -> None:
         turn.query(query.name, reason=reason)
         return
     untold = [p for p in state.processors.values() if p.untold]
-    if untold:  # two who make one stream would be the end of it
+    if untold and _elsewhere(state, query):  # two who make one stream would be the end of it
         who = f"processor {untold[0].id} has not said yet what it runs"
         turn.query(query.name, reason=f"{who}: {WAYS.format(untold[0].id)}")
+        return
+    sought = [o for o in losing.sought(state) if o in query.operators]
+    if sought:
+        label = state.operators[sought[0]].label
+        turn.query(query.name, reason=f"no processor that has joined runs {label}")
         return
     used = {o for q in state.queries.values() for o in placed_operators(q)}
     meaning = query.meaning()
@@ -361,6 +376,14 @@ def _place(turn: Turn, query: Query) -> None:
         return
     later = turn.now_s + state.settings.beat_s
     turn.query(query.name, attempts=attempts, reason=reason, retry_s=later)
+
+
+def _elsewhere(state: ManagerState, query: Query) -> bool:
+    """Whether a processor that has not been heard may run what a query needs."""
+    if state.elsewhere is None:
+        return True
+    unplaced = [o for o in query.operators if state.operators[o].processor == NOBODY]
+    return not state.elsewhere.isdisjoint((query.name, *unplaced))
 
 
 def _grows(turn: Turn, query: Query, verdict: Refused) -> bool:

@@ -64,6 +64,8 @@ class Settings:
     replicas: int = 1  # processors that are to have what each has (control/recovery/replication.py)
     lost_after_s: float = 15.0  # of silence: a follower then takes over; 0: only on request
     bounds: Bounds = field(default_factory=Bounds)  # of how many processors there should be
+    # whether a manager that learns waits for processors that it only hears of from others
+    asks_strangers: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,6 +440,9 @@ class ManagerState:
     again_s: float = 0.0  # when it looks whether that one is still there
     learning_until_s: float = 0.0  # not before it tells processors anything; 0: it remembers
     remembered: frozenset[str] = frozenset()  # the streams that it knew when it began to learn
+    # queries, and operators of them, of which those may have something who were silent when it
+    # learned; None: of any
+    elsewhere: frozenset[str] | None = None
     replanned_s: float = 0.0  # when it was last looked whether to plan again
     planned_with: PlannedWith | None = None
     relocations: tuple[Relocation, ...] = ()  # what planning wants moved, in order

@@ -29,8 +29,10 @@ from millstream.core.errors import UsageError
 
 BEAT_S = 0.5
 LEARN_S = 0.3  # least time in which a leader listens before it tells anybody anything
-SETTINGS = Settings(placer=FRAGMENTS, beat_s=BEAT_S, silent_after_s=6.0, patience_s=30.0)
-LOOKING = Settings(placer=FRAGMENTS, beat_s=BEAT_S, silent_after_s=2.0, patience_s=5.0)
+SETTINGS = Settings(
+    placer=FRAGMENTS, beat_s=BEAT_S, silent_after_s=6.0, patience_s=30.0, asks_strangers=False
+)  # gossip says who is there
+LOOKING = replace(SETTINGS, silent_after_s=2.0, patience_s=5.0)
 FOREVER = float("inf")
 
 
@@ -42,6 +44,7 @@ def beginning(
     *,
     lineage: str,
     epoch: int,
+    records: Records | None = None,
     looks_only: bool = False,
 ) -> ManagerState:
     """What a leader knows when it begins: who is there; what was measured and decided before."""
@@ -60,7 +63,16 @@ def beginning(
         statistics=known.statistics,
         checked_s=now_s,  # balancing looks after what runs
         learning_until_s=FOREVER if looks_only else now_s + LEARN_S,
+        elsewhere=_elsewhere(records or {}),
     )
+
+
+def _elsewhere(records: Records) -> frozenset[str]:
+    """What members who are away may have: operators of queries that were deployed, and queries
+    whose deployment began. Of all others they have nothing, and nobody waits for them."""
+    known = [record for record in records.values() if record.phase != "gone"]
+    operators = {o for record in known for o in record.places}
+    return frozenset(operators | {record.name for record in known if record.unfinished})
 
 
 def _live(known: ManagerState, join: Join, now_s: float, *, there: bool) -> Live:

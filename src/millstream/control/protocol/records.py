@@ -15,6 +15,7 @@ PAUSED = "paused: "  # how the reason of a query begins that somebody wants to r
 ASKED = "a user requested it"
 Told = tuple[Count, Count]  # epoch and number of a manager's message
 UNTOLD: Told = (0, 0)
+NOWHERE = "-"  # the address of a processor that has not said where it is
 Micros = Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)]  # event time since 1970, in us
 Table = Annotated[dict[str, Any], Field(max_length=100_000)]
 Properties = Annotated[dict[Name, str | int | float | bool | None], Field(max_length=200)]

@@ -29,9 +29,9 @@ from millstream.control.manager.turn import Turn
 from millstream.control.moves.table import COMMITTED, Phase, Story
 from millstream.control.protocol.commands import Report
 from millstream.control.protocol.envelope import Envelope
-from millstream.control.protocol.records import UNTOLD, Peer
+from millstream.control.protocol.records import NOWHERE, UNTOLD, Peer
 from millstream.control.protocol.replies import Inventory, Refusal
-from millstream.control.recovery import pausing
+from millstream.control.recovery import losing, pausing
 
 LEASE_BEATS = 2.4  # reports after which a manager that said nothing leads no more
 LEARN_BEATS = 2.0  # least time in which unknown processors register
@@ -135,6 +135,8 @@ def learn(turn: Turn, processor: str, have: Inventory) -> bool:
         _learn_queries(turn, have)
         for peer in (*have.connected.values(), *have.handed.values()):
             _learn_processor(turn, peer)
+        if turn.state.settings.asks_strangers:
+            _learn_strangers(turn, have)
     _learn_places(turn)
     return True
 
@@ -194,8 +196,19 @@ def _learn_queries(turn: Turn, have: Inventory) -> None:
 
 def _learn_processor(turn: Turn, peer: Peer) -> None:
     """Whom a processor copies from is asked too, before it says by itself that it is there."""
-    if peer.processor not in turn.state.processors and peer.url != "-":
+    known = turn.state.processors.get(peer.processor)
+    if peer.url != NOWHERE and (known is None or known.url == NOWHERE):
         turn.put(Processor(peer.processor, peer.url, 0))
+        monitor.begin(turn)
+
+
+def _learn_strangers(turn: Turn, have: Inventory) -> None:
+    """Those who read from a processor, or have moves with it: they may be gone, and then somebody
+    has to say that they are lost."""
+    named = {consumer for consumers in have.expected.values() for consumer in consumers}
+    named |= {told.peer for told in have.moves.values()}
+    for name in sorted(named - turn.state.processors.keys() - turn.state.lost.keys()):
+        turn.put(Processor(name, NOWHERE, 0))
         monitor.begin(turn)
 
 
@@ -298,7 +311,9 @@ def _place_the_rest(turn: Turn) -> None:
         ]  # fmt: skip
         if not query.found or query.phase != "deploying" or not lacking:
             continue
-        if query.name in held and not unheard and not _read_by_strangers(state, lacking):
+        if state.lost and not unheard:
+            losing.give_up(turn, query, lacking[0])
+        elif query.name in held and not unheard and not _read_by_strangers(state, lacking):
             turn.query(query.name, phase="holding", shared=(), reason="")
         else:
             reason = f"no processor that has joined runs {state.operators[lacking[0]].label}"

@@ -13,10 +13,18 @@ from datetime import UTC, datetime
 from millstream.control.admission.rules import descriptions
 from millstream.control.manager.connections import placed_operators
 from millstream.control.manager.decisions import least_entered
-from millstream.control.manager.state import NOBODY, Lost, ManagerState, Query, Replication
+from millstream.control.manager.state import (
+    NOBODY,
+    Lost,
+    ManagerState,
+    Processor,
+    Query,
+    Replication,
+)
 from millstream.control.manager.turn import Turn
 from millstream.control.moves.table import Phase
 from millstream.control.protocol.commands import Unhost
+from millstream.control.protocol.records import NOWHERE
 from millstream.control.recovery import takeover
 from millstream.control.recovery.silence import quiet
 from millstream.core.errors import UsageError
@@ -31,7 +39,9 @@ def lose(turn: Turn, name: str, *, whole: bool = False) -> None:
     state = turn.state
     known = state.processors.get(name)
     if known is None:
-        raise UsageError(f"there is no processor {name}")
+        if not sought(state):
+            raise UsageError(f"there is no processor {name}")
+        known = Processor(name, NOWHERE, 0)  # nobody who answers has heard of it
     live = state.live.get(name)
     if live is not None and live.state != "silent":
         raise UsageError(
@@ -44,17 +54,24 @@ def lose(turn: Turn, name: str, *, whole: bool = False) -> None:
         return
     since_s = live.heard_s if live is not None else turn.now_s
     queries = [q.name for q in state.queries.values() if needs(state, q, name)]
-    streams = [s.name for s in state.streams.values() if s.processor == name]
+    handed = _on_the_way(state, name)
+    streams = [s.name for s in state.streams.values() if s.processor == name or s.id in handed]
     operators = sum(o.processor == name for o in state.operators.values())
     for query in [q for q in state.queries.values() if q.resumable and _placed_at(state, q, name)]:
         turn.query(query.name, resumable=False)
-    mark = f"what only {name} had is gone: it was lost, last heard at {_clock(since_s)}"
+    mark = _mark(name, since_s)
     for gone in queries:
         turn.query(gone, phase="dropping", lost=mark, floor=_reached(state, gone))
         turn.remove("marks", gone)
     for stream in streams:
-        turn.put(replace(state.streams[stream], processor=NOBODY))
+        base = state.streams[stream]
+        started = base.start_wanted or known.untold  # who read it never told this manager
+        turn.put(replace(base, processor=NOBODY, start_wanted=started))
     _end_handed(turn, queries)
+    for reader, other in list(state.live.items()):
+        copied = other.actual.connected.values() if other.actual is not None else ()
+        if any(peer.processor == name for peer in copied):
+            turn.live(reader, actual=None)  # by now it may ask somebody else
     moves = _end_moves(turn, name, queries)
     turn.put(
         Lost(name, since_s, turn.now_s, known.home, tuple(queries), tuple(streams), tuple(moves))
@@ -71,6 +88,33 @@ def lose(turn: Turn, name: str, *, whole: bool = False) -> None:
         f"{len(queries)} queries begin again",
         mark, about=("processor", name), subjects=tuple(queries),
     )  # fmt: skip
+
+
+def sought(state: ManagerState) -> tuple[str, ...]:
+    """Operators of queries that were found on processors, and that no processor has said to run."""
+    found = (q for q in state.queries.values() if q.found and q.phase == "deploying")
+    return tuple(
+        o for q in found for o in q.operators
+        if o in state.operators and state.operators[o].processor == NOBODY
+    )  # fmt: skip
+
+
+def give_up(turn: Turn, query: Query, operator: str) -> None:
+    """A query begins again: all processors that are left have said that they do not run a part of
+    it, and this manager, which learned from them, does not know who did."""
+    label = turn.state.operators[operator].label
+    _begin_again(turn, query, f"what only a lost processor had is gone: no other runs {label}")
+    _end_handed(turn, [query.name])
+
+
+def _begin_again(turn: Turn, query: Query, mark: str) -> None:
+    turn.query(query.name, phase="dropping", lost=mark, floor=_reached(turn.state, query.name))
+    turn.remove("marks", query.name)
+    turn.decide("failure", f"query {query.name} begins again", mark, about=("query", query.name))
+
+
+def _mark(name: str, since_s: float) -> str:
+    return f"what only {name} had is gone: it was lost, last heard at {_clock(since_s)}"
 
 
 def _reached(state: ManagerState, name: str) -> int | None:
@@ -100,13 +144,19 @@ def needs(state: ManagerState, query: Query, processor: str) -> bool:
         for name in (s.removeprefix("s:") for s in query.sources)
         if name in state.streams
     }
-    handed = {
+    mine = (*query.operators, *query.sources)
+    handed = _on_the_way(state, processor)
+    return placed or processor in entered or not handed.isdisjoint(mine)
+
+
+def _on_the_way(state: ManagerState, processor: str) -> set[str]:
+    """What a processor was handing on, or was handed, when it was last heard: nobody else has it
+    whole. It may be known as the new owner's already."""
+    return {
         o for m in state.moves.values() if not m.over and processor in (m.source, m.target)
         and m.phase is not Phase.OWNED for o in m.operators
         if m.phase is Phase.SEALED or m.target != processor
     }  # fmt: skip
-    mine = (*query.operators, *query.sources)
-    return placed or processor in entered or not handed.isdisjoint(mine)
 
 
 def _end_handed(turn: Turn, queries: list[str]) -> None:
@@ -144,7 +194,11 @@ def _end_moves(turn: Turn, name: str, queries: list[str]) -> list[str]:
 
 
 def advance(turn: Turn) -> None:
-    """Streams of a lost processor enter elsewhere, once nobody has a copy of what they were."""
+    """Readers that wait for a lost processor begin again. Its streams enter elsewhere, once nobody
+    has a copy of what they were."""
+    for name, lost in turn.state.lost.items():
+        if name not in turn.state.processors:
+            _end_stranded(turn, lost)
     state = turn.state
     entering = {s for one in state.lost.values() for s in one.streams}
     waiting = [
@@ -166,6 +220,25 @@ def advance(turn: Turn) -> None:
                 "notice", f"rows of {stream.name} enter at {place} now",
                 "the processor where they entered is lost", about=("processor", place),
             )  # fmt: skip
+
+
+def _end_stranded(turn: Turn, lost: Lost) -> None:
+    """Queries with a copy of a stream that had moved on from the lost processor: its pointer to the
+    present owner is gone with it, and so may be rows that the copy lacks."""
+    stranded = {
+        (name, stream)
+        for name, live in turn.state.live.items() if live.actual is not None
+        for stream, peer in live.actual.connected.items() if peer.processor == lost.id
+    }  # fmt: skip
+    ended = []
+    for query in list(turn.state.queries.values()) if stranded else ():
+        placed = [o for o in placed_operators(query) if o in turn.state.operators]
+        records = [turn.state.operators[o] for o in placed]
+        waits = any((r.processor, s) in stranded for r in records for s in r.inputs)
+        if waits and query.phase != "dropping" and not query.ended:
+            _begin_again(turn, query, _mark(lost.id, lost.since_s))
+            ended.append(query.name)
+    _end_handed(turn, ended)
 
 
 def again(query: Query, now_s: float) -> Query:

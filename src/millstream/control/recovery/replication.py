@@ -13,10 +13,11 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from millstream.control.definitions.replicas import REPLICAS_HINT, replicas_problem
+from millstream.control.manager import monitor
 from millstream.control.manager.state import ManagerState, Processor, Query, Replication
 from millstream.control.manager.turn import Turn
 from millstream.control.protocol.commands import Command, Home, KeepReplicas
-from millstream.control.protocol.records import Peer
+from millstream.control.protocol.records import NOWHERE, Peer
 from millstream.control.protocol.replies import KeptHome, Replicas
 from millstream.core.errors import UsageError
 
@@ -58,9 +59,14 @@ def _places(state: ManagerState, query: Query) -> set[str]:
 
 
 def review(turn: Turn) -> None:
-    """Configurations as they should be now."""
+    """Configurations as they should be now. A manager that learns leaves them as they are, but for
+    followers that do not answer: without others in their place nobody could tell it anything."""
     for name in sorted({*turn.state.processors, *turn.state.replications}):
         known = turn.state.replications.get(name)
+        if turn.state.learning_until_s:
+            if known is not None and not known.phase and name in turn.state.processors:
+                _configure(turn, known, max(wanted(turn.state, name) - 1, known.wanted))
+            continue
         if name not in turn.state.processors:
             if known is not None and not known.phase and (known.followers or known.former):
                 turn.put(replace(known, number=known.number + 1, followers=(), former=(), wanted=0))
@@ -77,7 +83,7 @@ def review(turn: Turn) -> None:
 def _configure(turn: Turn, known: Replication, others: int) -> None:
     state, name = turn.state, known.id
     live = state.live.get(name)
-    if live is None or live.state == "silent":
+    if live is None or live.state == "silent" or state.processors[name].url == NOWHERE:
         return  # nobody could tell it
     followers = _chosen(state, known, others)
     former = known.former
@@ -160,7 +166,10 @@ def _all_complete(state: ManagerState, known: Replication) -> bool:
 
 def commands_for(state: ManagerState, name: str) -> tuple[Command, ...]:
     """What a processor hears with each question for its report; nothing where nobody asks."""
-    if not state.replications or state.learning_until_s:
+    learning = bool(state.learning_until_s)
+    if learning and state.settings.asks_strangers and state.live[name].replicas is None:
+        return (KeepReplicas(0, 0, (), ()),)  # a question: nobody is told less than he knows
+    if not state.replications:
         return ()
     mine = state.replications.get(name, Replication(name))
     if mine.phase:
@@ -168,7 +177,10 @@ def commands_for(state: ManagerState, name: str) -> tuple[Command, ...]:
     followers = tuple(
         Peer(f, state.processors[f].url) for f in mine.followers if f in state.processors
     )
-    homes = tuple(home for r in state.replications.values() if (home := _home(state, r, name)))
+    homes = tuple(
+        home for r in state.replications.values()
+        if (home := _home(state, r, name)) and not (learning and home.role == "forget")
+    )  # fmt: skip
     return (KeepReplicas(mine.number, mine.wanted, followers, homes),)
 
 
@@ -185,7 +197,7 @@ def in_effect(state: ManagerState, name: str) -> bool:
 def _home(state: ManagerState, known: Replication, name: str) -> Home | None:
     """What one is to do about another's home."""
     owner = state.processors.get(known.id)
-    peer = Peer(known.id, owner.url if owner is not None else "-")
+    peer = Peer(known.id, owner.url if owner is not None else NOWHERE)
     if known.phase:
         members = {f for _, followers in configurations(known) for f in followers}
         if name == known.heir:
@@ -199,7 +211,8 @@ def _home(state: ManagerState, known: Replication, name: str) -> Home | None:
     lives = owner.properties.get(ADOPTED_BY) if owner is not None else None
     if has is None or former or (has.state == "adopted" and lives in (name, None)):
         return None
-    return Home(peer, known.number, "forget")
+    needed = known.followers and not _all_complete(state, known)
+    return None if needed else Home(peer, known.number, "forget")
 
 
 def configurations(known: Replication) -> tuple[tuple[int, tuple[str, ...]], ...]:
@@ -211,9 +224,49 @@ def note(turn: Turn, processor: str, told: Replicas) -> None:
     """What a processor says; one that was told more than is remembered here is believed."""
     turn.live(processor, replicas=told)
     known = turn.state.replications.get(processor)
-    if known is not None and told.number > known.number and not known.phase:
+    if known is None and told.followers:
+        count = len(told.followers)
+        turn.put(Replication(processor, told.number, count, told.followers))
+    elif known is not None and not known.phase and _another(known, told):
         former = ((told.number, told.followers), *known.former)[:FORMER_KEPT]
         turn.put(replace(known, number=told.number + 1, former=former))
+    for home, copy in told.homes.items() if turn.state.settings.asks_strangers else ():
+        if copy.state in ("following", "fenced"):
+            _learn(turn, home, processor, copy.number)
+
+
+def _another(known: Replication, told: Replicas) -> bool:
+    """Whether a processor was told a configuration of another manager, or one that was forgotten;
+    that may have the same number."""
+    others = set(told.followers) - set(known.followers)
+    return told.number > known.number or (told.number == known.number and bool(others))
+
+
+def _learn(turn: Turn, home: str, follower: str, number: int) -> None:
+    """A manager that does not remember a home hears of a copy of it, and from all copies under
+    which configurations they were kept: what its owner has told anybody lies there."""
+    state = turn.state
+    owner = state.processors.get(home)
+    known = state.replications.get(home, Replication(home))
+    unheard = owner is None or owner.epoch == 0
+    gone = owner is None and (home in state.lost or home in state.replications)
+    if gone or known.phase or not (unheard or state.learning_until_s):
+        return
+    told = {n: followers for n, followers in configurations(known) if followers}
+    if any(follower in followers for followers in told.values()):
+        return
+    if number > known.number and not unheard:
+        return  # its owner tells of it
+    told[number] = (*told.get(number, ()), follower)
+    latest, *former = sorted(told.items(), reverse=True)[: FORMER_KEPT + 1]
+    if unheard:
+        turn.put(replace(known, number=latest[0], followers=latest[1], former=tuple(former)))
+    else:
+        former = [one for one in (latest, *former) if one[0] != known.number]
+        turn.put(replace(known, former=tuple(former)))
+    if owner is None:
+        turn.put(Processor(home, NOWHERE, 0, untold=True))
+        monitor.begin(turn)
 
 
 def degraded(state: ManagerState) -> Mapping[str, str]:

@@ -230,6 +230,7 @@ class MemberDesk:
         away |= {name: join for name, join in up.items() if name not in members}
         state = leading.beginning(
             self._state, members, away, self._clock(), epoch=self._epoch_seen() + 1,
+            records=self.gossip.view.records,
             lineage=f"{self.gossip.me}-{uuid4().hex[:12]}",
         )  # fmt: skip
         driver, running = self._driver(state, leads=True)

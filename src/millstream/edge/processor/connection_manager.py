@@ -46,7 +46,7 @@ from millstream.control.protocol.commands import (
     Unhost,
 )
 from millstream.control.protocol.envelope import MANAGER, Envelope, Message, PlaceTree
-from millstream.control.protocol.records import UNTOLD, Peer, Told
+from millstream.control.protocol.records import NOWHERE, UNTOLD, Peer, Told
 from millstream.control.protocol.replies import (
     Compiled,
     Done,
@@ -471,7 +471,7 @@ class ConnectionManager:
             {q: tuple(streams) for q, streams in ledger.consumers_of("deployment").items()},
             {stream: tuple(sorted(names)) for stream, names in expected.items()},
             {
-                c.stream: Peer(c.source.processor, c.source.url or "-", c.epoch)
+                c.stream: Peer(c.source.processor, c.source.url or NOWHERE, c.epoch)
                 for c in ownership.copies()
             },
             {
@@ -480,7 +480,7 @@ class ConnectionManager:
                 for m in ownership.moves(role, UNDER_WAY)
             },
             {
-                h.stream: Peer(h.to.processor, h.to.url or "-", h.epoch)
+                h.stream: Peer(h.to.processor, h.to.url or NOWHERE, h.epoch)
                 for h in ownership.handed_on()
             },
             relays={

@@ -26,6 +26,7 @@ from millstream.control.manager.events import (
 )
 from millstream.control.manager.manager import step
 from millstream.control.manager.state import ManagerState, Settings, started_again
+from millstream.control.moves.table import Phase
 from millstream.control.protocol.envelope import Envelope
 from millstream.control.protocol.replies import Compiled, CompiledOperator, Reply
 from millstream.core.errors import AwayError, MillstreamError
@@ -356,7 +357,9 @@ class ManagedCluster:
         gone.up = False
         self._disturbed += 1
         self.dead[name] = gone
-        for stream in gone.owned():
+        left = {o for move in gone.ownership.moves("old", (Phase.SEALED,)) for o in move.operators}
+        left -= {stream for p in self.processors.values() for stream in p.owned()}
+        for stream in sorted(gone.owned().keys() | left):
             if stream.startswith("s:"):
                 self.truth.begin(stream)
 

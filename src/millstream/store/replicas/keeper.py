@@ -88,7 +88,8 @@ class ReplicaKeeper:
         """What a manager says; tells what there is."""
         names = tuple(peer.processor for peer in command.followers)
         self.log.configure(Configuration(command.number, command.wanted, names))
-        self._followers = command.followers
+        if command.number >= self.log.configuration.number:
+            self._followers = command.followers
         for home in command.homes:
             try:
                 self._keep(home)

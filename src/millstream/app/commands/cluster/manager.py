@@ -204,6 +204,7 @@ def manager(
                 silent_after_s=max(3 * beat, 6.0),
                 replicas=replicas,
                 lost_after_s=lost_after,
+                asks_strangers=above is None,  # others may read what is made here
                 bounds=Bounds(
                     processors_min if processors_max else 0,
                     processors_max,
