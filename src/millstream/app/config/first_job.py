@@ -126,11 +126,12 @@ def _no_time(path: Path, found: Found) -> UsageError:
         )
     if found.clock:
         name, pattern = found.clock
-        joined = f"concat('2026-01-01 ', {name_sql(name)})".replace("`", "\\`")
+        time = f"to_timestamp(concat('2026-01-01 ', {name_sql(name)}), 'yyyy-MM-dd {pattern}')"
+        time = time.replace("`", "\\`")
         return UsageError(
             f"{what} tells the day: {name} has times of day alone",
             detail=f"columns: {', '.join(names)}",
-            hint=f"say which day it is: {command} \"to_timestamp({joined}, 'yyyy-MM-dd {pattern}')\"",
+            hint=f'say which day it is: {command} "{time}"',
         )
     return UsageError(
         f"{what} is a time",
