@@ -89,10 +89,12 @@ def rows_app(
     token: str | None = None,
     request_bytes_max: int = REQUEST_BYTES_MAX,
     busy: Busy | None = None,
+    word: Callable[[], str] = lambda: "ok",
 ) -> Application:
     """The application; `doors` gives the push source of a stream, None where there is none.
 
-    While `busy` says so, batches are turned away (429) and are to be sent again later.
+    While `busy` says so, batches are turned away (429) and are to be sent again later. `/health`
+    gives the `word`.
     """
     app = Application(
         "Millstream rows", host=host, known_as=known_as, token=token, flat_errors=True
@@ -101,7 +103,7 @@ def rows_app(
     @app.get("/health")
     @for_all
     async def health() -> dict[str, str]:
-        return {"status": "ok"}
+        return {"status": word()}
 
     @app.post("/streams/{name}/rows")
     @submits
@@ -194,6 +196,7 @@ class RowsServer(Server):
         token: str | None = None,
         request_bytes_max: int = REQUEST_BYTES_MAX,
         busy: Busy | None = None,
+        word: Callable[[], str] = lambda: "ok",
         more: Callable[[Application], None] | None = None,
         tls: Tls | None = None,
         own_programs: bool = False,
@@ -202,7 +205,7 @@ class RowsServer(Server):
         tls = tls or Tls()
         demand_closed("rows are accepted", host, token, tls.certificate, plain=tls.plain)
         app = rows_app(
-            doors, host=host, token=token, request_bytes_max=request_bytes_max, busy=busy
+            doors, host=host, token=token, request_bytes_max=request_bytes_max, busy=busy, word=word
         )
         if more is not None:
             more(app)
