@@ -26,8 +26,8 @@ from pydantic import Strict
 
 from millstream.core.errors import MovedError
 from millstream.edge.http.access import TOO_MANY, AnswerError, body_bytes, record_body
-from millstream.edge.http.kept_port import LOOPBACK
 from millstream.edge.http.own_programs import own_program
+from millstream.edge.http.reserved_port import LOOPBACK
 from millstream.edge.http.roles import for_all, reads, submits
 from millstream.edge.http.serving import (
     ARROW_BODY,
