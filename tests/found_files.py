@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millstream.control.discovery.log_lines import WITHIN
+
 CITIES = ("Köln", "München", "Ulm")
 
 
@@ -530,5 +532,86 @@ FILES = (
         "a.b.`time`",
         3,
         first="2025-12-31 14:05:00",
+    ),
+    FoundFile(  # the newest first, in nanoseconds
+        "spans.ndjson",
+        "\n".join(
+            json.dumps({"k": f"k{i % 2}", "t": 1767189909_000000123 - i * 10**9}) for i in range(5)
+        ).encode(),
+        {"k": "string", "t": "bigint"},
+        "timestamp_micros(t div 1000)",
+        5,
+        lateness_us=4_000_000,
+        first="2025-12-31 14:05:05",
+    ),
+    FoundFile(  # a zone a row
+        "flights.csv",
+        lines(
+            "departure,time_zone,flight",
+            "2025-07-01 10:00:00,Europe/Berlin,a",
+            "2025-07-01 09:30:00,Europe/London,b",
+            "2025-12-31 05:00:00,America/New_York,c",
+        ).encode(),
+        {"departure": "timestamp", "time_zone": "string", "flight": "string"},
+        "to_utc_timestamp(departure, time_zone)",
+        3,
+        {"header": True},
+        first="2025-07-01 08:00:00",
+    ),
+    FoundFile(
+        "stations.csv",
+        lines(
+            "date,time,tz,v", "2025-06-30,05:00:00,EDT,1", "2025-12-31,05:00:00,EST,2"
+        ).encode(),
+        {"date": "date", "time": "string", "tz": "string", "v": "bigint"},
+        "to_utc_timestamp(to_timestamp(concat(CAST(date AS STRING), ' ', `time`), "
+        "'yyyy-MM-dd HH:mm:ss'), CASE tz WHEN 'EDT' THEN '-04:00' WHEN 'EST' THEN '-05:00' END)",
+        2,
+        {"header": True},
+        first="2025-06-30 09:00:00",
+    ),
+    *(
+        FoundFile(
+            name,
+            "".join(line.format(i) + "\n" for i in range(2)).encode(),
+            {"value": "string"},
+            f"to_timestamp({time})",
+            2,
+            first=first,
+        )
+        for name, line, time, first in (
+            (  # as PostgreSQL logs
+                "pg.log",
+                "2025-12-31 14:05:0{}.123 CET [12] LOG:  ready",
+                f"regexp_extract(value, '{WITHIN[0].pattern}', 0), 'yyyy-MM-dd HH:mm:ss.SSSSSS z'",
+                "2025-12-31 13:05:00.123",
+            ),
+            (
+                "ruby.log",
+                "2025-12-31 14:05:0{} +0100 INFO ready",
+                "substr(value, 1, 25)",
+                "2025-12-31 13:05:00",
+            ),
+            (
+                "php.log",
+                "[2025-12-31 14:05:0{}] local.ERROR: no, {{}}",
+                f"regexp_extract(value, '{WITHIN[1].pattern}', 0)",
+                "2025-12-31 14:05:00",
+            ),
+            (  # as a web server logs errors
+                "error.log",
+                "[Wed Dec 31 14:05:0{}.902022 2025] [core:error] [pid 3] no such file",
+                f"substr(regexp_extract(value, '{WITHIN[2].pattern}', 0), 5), "
+                "'MMM dd HH:mm:ss.SSSSSS yyyy'",
+                "2025-12-31 14:05:00.902022",
+            ),
+            (
+                "catalina.log",
+                "31-Dec-2025 14:05:0{}.123 INFO [main] ready",
+                f"regexp_extract(value, '{WITHIN[3].pattern}', 0), 'dd-MMM-yyyy HH:mm:ss.SSSSSS'",
+                "2025-12-31 14:05:00.123",
+            ),
+            ("table.txt", "2025-12-3{}  BER   7", "substr(value, 1, 10)", "2025-12-30 00:00:00"),
+        )
     ),
 )  # fmt: skip

@@ -19,7 +19,7 @@ from millstream.control.admission.estimates import CYCLE_S
 from millstream.control.admission.planning_state import HEADROOM
 from millstream.core.errors import AwayError
 from millstream.decide.schedule import costs
-from millstream.edge.http.kept_port import keep_port
+from millstream.edge.http.reserved_port import keep_port
 from millstream.edge.peers.local_cluster import LAUNCH
 from millstream.edge.processor import capacity
 from millstream.edge.processor.app import ProcessorServer, ProcessorSettings

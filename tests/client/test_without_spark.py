@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from millstream.control.snapshot.model import Alarm, Overview, Snapshot
+from millstream.core.codec import to_json
 from millstream.language.plan.windows import FOREVER
 from millstream.store.integrity.digests import digest_of
 
@@ -34,6 +36,7 @@ with Session(manager=sys.argv[1]) as session:
     session.stream("s", columns={"at": "long", "n": "int"}, time="timestamp_seconds(at)")
     query = session.query("SELECT n FROM s", name="q")
     print(query, query.columns, [row.n for row in query], query.to_arrow(wait=False)["n"].type)
+    print([(alarm.kind, alarm.subject) for alarm in session.alarms()])
     query.drop()
     query = session.query("SELECT n FROM s", name="q")
     print(next(iter(query)).n, [row.n for row in query])
@@ -69,6 +72,8 @@ SEGMENTS = [
     {"first": 1, "last": 1, "rows": 3, "watermark": 0},
     {"first": 2, "last": 2, "rows": 0, "watermark": FOREVER},
 ]
+AWAY = Alarm("error", "processor p2 is silent", "processor", "p2", "away")
+SEEN = to_json(Snapshot(1.0, Overview("cluster", alarms=(AWAY,))))
 
 
 class Cluster(BaseHTTPRequestHandler):
@@ -89,7 +94,7 @@ class Cluster(BaseHTTPRequestHandler):
         elif path.startswith("/queries/"):
             self._answer({**QUERY, "url": url})
         else:
-            known = {"/queries": [QUERY], "/streams": {"s": stream}}
+            known = {"/queries": [QUERY], "/streams": {"s": stream}, "/api/snapshot": SEEN}
             self._answer(known.get(path, {"streams": {"s": stream}, "processors": {}}))
 
     def do_POST(self) -> None:
@@ -140,8 +145,11 @@ def without_spark(program: str, *arguments: str) -> list[str]:
 
 
 def test_a_session_reads_results(cluster: str, tmp_path: Path) -> None:
-    rows, broken_off, batch, choices, local = without_spark(SESSION, cluster, str(tmp_path / "q"))
+    rows, alarms, broken_off, batch, choices, local = without_spark(
+        SESSION, cluster, str(tmp_path / "q")
+    )
     assert rows == "<query q: running> (('n', 'int'),) [7, 8, 9] int32"
+    assert alarms == "[('away', 'p2')]"
     assert broken_off == "7 [8, 9]"
     assert batch == "3 1"
     (file,) = (tmp_path / "q").iterdir()

@@ -21,6 +21,7 @@ from millstream.control.snapshot.model import (
     StreamSnapshot,
 )
 from millstream.control.snapshot.of_cluster import laid_over
+from millstream.control.snapshot.of_tier import as_processor
 
 ROOT = Path(__file__).parents[2]
 CODE = Path(alarms.__file__).read_text()
@@ -254,6 +255,25 @@ def test_a_cluster_is_judged_by_what_its_processors_say() -> None:
     )
     kinds = {(a.kind, a.subject) for a in laid_over(QUIET, {"p2": part}).overview.alarms}
     assert kinds == {("goal", "a"), ("goal", "p2"), ("delay", "a")}
+
+
+@pytest.mark.parametrize(("gone", "waiting"), [("p1", {"a", "b"}), ("p2", {"a"})])
+def test_what_is_away_below_a_manager_is_seen_above_it(gone: str, waiting: set[str]) -> None:
+    above = replace(
+        QUIET,
+        operators=tuple(replace(o, processor="m1") for o in QUIET.operators),
+        streams=tuple(replace(s, processor="m1") for s in QUIET.streams),
+        processors=(ProcessorSnapshot("m1", seen=999.0),),
+    )
+    assert laid_over(above, {"m1": as_processor(judged(QUIET))}).overview.alarms == ()
+    middle = as_processor(judged(with_processor(gone, state="silent")))
+    for tier in (middle, as_processor(laid_over(above, {"m1": middle}))):  # two tiers, and three
+        seen = laid_over(above, {"m1": tier})
+        told = {(a.kind, a.subject): a.sentence for a in seen.overview.alarms}
+        assert told["trouble", "m1"].endswith(f"processor {gone} is silent")
+        assert {q.name for q in seen.queries if q.state == "stalled"} == waiting
+        for name in waiting:
+            assert told["stalled", name].endswith(f"processor {gone} is silent")
 
 
 def test_a_book_remembers_since_when() -> None:

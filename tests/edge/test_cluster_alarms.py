@@ -9,14 +9,19 @@ from typing import Any
 
 import httpx
 import pytest
+from plain_members import TIMING, Plane, table
 
 from millstream.app import cli
 from millstream.app.commands.cluster.cluster import _told as submitted_line
+from millstream.client.manager_client import ManagerClient
 from millstream.control.manager.state import Live, ManagerState, Processor, Settings
 from millstream.control.snapshot.model import GoalSnapshot, Overview, ProcessorSnapshot, Snapshot
 from millstream.edge.manager.alarms import KEPT_S, ClusterAlarms
 from millstream.edge.manager.app import ManagerServer
 from millstream.edge.manager.settings import ManagerSettings
+from millstream.edge.peers.balancing import BalanceSettings
+from millstream.edge.processor.app import ProcessorServer, ProcessorSettings
+from millstream.engine.settings import EngineSettings
 
 NOBODY = "http://127.0.0.1:9"
 DEADLINE_S = 60.0
@@ -97,7 +102,8 @@ def test_health_counts_what_processors_say_and_remembers_it_for_a_while() -> Non
         for _ in range(3):
             alarms._judged_s = -KEPT_S
             found.append(alarms.word())
-            await asyncio.sleep(0.1)
+            assert alarms._asking is not None
+            await alarms._asking
         return found
 
     with pytest.MonkeyPatch.context() as patch:
@@ -109,3 +115,30 @@ def one_processor() -> ManagerState:
     return ManagerState(
         processors={"p1": Processor("p1", NOBODY, 1)}, live={"p1": Live(state="up")}
     )
+
+
+def test_a_member_tells_its_alarms_everywhere(tmp_path: Path) -> None:
+    """A processor that no manager leads: in its own health, in `/alarms`, `status` and `top`."""
+    calm = BalanceSettings("none", round_s=600.0, membership=TIMING)
+    server = ProcessorServer(
+        "p0", tmp_path, Plane(), ProcessorSettings(balance=calm), EngineSettings(slots=1)
+    )
+    server.start()
+    try:
+        with ManagerClient(server.url) as client:
+            client.declare(table("a"), processor="p0")
+            client.submit("q", "a+1", from_beginning=True, wait_s=60)
+            assert httpx.get(f"{server.url}/health").json()["status"] == "ok"
+            client.start_streams()
+            at = client.entrance("a")["url"]
+            rows = [{"ts": second * 1_000_000, "c0": second} for second in (90, 1, 2, 3)]
+            body = {"producer": "x", "sequence": 1, "rows": rows}
+            assert client.post(f"{at}/streams/a/rows", body)["late"] == 3
+            until(lambda: httpx.get(f"{server.url}/health").json()["status"] == "error")
+            until(lambda: [a["kind"] for a in client.alarms()] == ["late"])
+            (alarm,) = client.alarms()
+            assert (alarm["subject"], alarm["queries"]) == ("a", ["q"])
+            seen = httpx.get(f"{server.url}/api/snapshot").json()["overview"]["alarms"]
+            assert [a["kind"] for a in seen] == ["late"]
+    finally:
+        server.stop()

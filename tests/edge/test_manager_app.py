@@ -13,7 +13,7 @@ import pytest
 from millstream.app.cli import run
 from millstream.client.manager_client import ManagerClient, manager_url
 from millstream.core.errors import AwayError, StateError, UsageError
-from millstream.edge.http.kept_port import KeptPort
+from millstream.edge.http.reserved_port import KeptPort
 from millstream.edge.manager.settings import ManagerSettings
 from millstream.edge.peers.local_cluster import LAUNCH
 from millstream.sim.managed.managed_cluster import table, tree

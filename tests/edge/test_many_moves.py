@@ -18,7 +18,7 @@ from control_calls import until
 from millstream.app.session import Session
 from millstream.client.manager_client import ManagerClient
 from millstream.core.errors import AwayError, StateError, UsageError
-from millstream.edge.http.kept_port import KeptPort
+from millstream.edge.http.reserved_port import KeptPort
 from millstream.edge.peers.local_cluster import LAUNCH
 from millstream.edge.processor.app import ProcessorServer, ProcessorSettings
 from millstream.engine.settings import EngineSettings

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from test_manager_app import PLANS, STAYING, Process, all_up, submit_both, wait
 
+from millstream.app import cli
+from millstream.client.http import HttpClient
 from millstream.sim.managed.managed_cluster import tree
 from millstream_bench.cluster.plan_processor import HttpProcessor, World
 
@@ -84,6 +86,36 @@ def test_queries_of_a_higher_manager_run_below(
     ), 30)  # fmt: skip
     left = {o for p in world.processors.values() for o in p.hosted()}
     assert left == {"o:f", "o:g"}
+
+
+def test_a_processor_below_that_dies_is_seen_above(
+    tiers: tuple[Process, dict[str, Process], World],
+) -> None:
+    top, _, world = tiers
+    submit_both(top, start=False)
+    assert top.client.alarms() == []
+    dead = next(p for p in LOWER["m2"] if world.processors[p].hosted())
+    waiting = world.processors[dead].hosted()
+    needed = {
+        q["name"] for q in top.client.queries() if waiting & {o["id"] for o in q["operators"]}
+    }
+    assert needed
+    world.processors.pop(dead).stop()
+
+    def alarms() -> dict[tuple[str, str], str]:
+        return {(a["kind"], a["subject"]): a["sentence"] for a in top.client.alarms()}
+
+    wait(lambda: ("trouble", "m2") in alarms())
+    assert alarms()["trouble", "m2"] == f"processor m2: processor {dead} is silent"
+    for query in needed:
+        told = alarms()["stalled", query]
+        assert told == f"query {query} does not advance: processor {dead} is silent"
+    with HttpClient() as client:
+        wait(lambda: client.get(f"{top.client.url}/health")["status"] == "error")
+        seen = client.get(f"{top.client.url}/api/snapshot")
+    states = {q["name"]: q["state"] for q in seen["queries"]}
+    assert {name for name, state in states.items() if state == "stalled"} >= needed
+    assert cli.run(["top", "--url", top.client.url, "--once"]) == 0
 
 
 def system_rows(world: World, stream: str) -> list[dict[str, Any]]:

@@ -11,8 +11,8 @@ from millstream.decide.schedule.goal_text import specification_from_text
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
 from millstream.engine.scheduling.figures import scheduling_figures
+from millstream.engine.scheduling.goal_snapshots import goals_told
 from millstream.engine.scheduling.goals import change_goals
-from millstream.engine.scheduling.goals_told import goals_told
 from millstream.engine.scheduling.step_scheduler import StepScheduler
 from millstream.engine.sources.alarm_look import AlarmLook
 from millstream.engine.sources.push_source import PushSource

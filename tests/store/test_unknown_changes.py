@@ -55,7 +55,7 @@ def test_an_unknown_op_rejects_its_row_alone(streams: Streams) -> None:
     told = people.append(arrived([ids, pa.array(words, pa.string())], reasons), {})
     assert (told.rows, told.rejected) == (8, 3)
     why = dict(told.reasons)
-    assert why[8].startswith("what says truncate, which is no change of a table")
+    assert why[8].startswith("what says truncate, which is not a change of a table")
     assert why[9].startswith("what says x")
     assert why[10] == "no number", "what was wrong before is said"
     (aside,) = streams.ledger.segments(people.rejected)

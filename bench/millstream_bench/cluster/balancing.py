@@ -34,7 +34,7 @@ from millstream.control.protocol.commands import (
     TakeInventory,
 )
 from millstream.core.errors import AwayError, ResourceError
-from millstream.edge.http.kept_port import KeptPort
+from millstream.edge.http.reserved_port import KeptPort
 from millstream.edge.processor.client import ProcessorClient
 from millstream_bench.cluster.daemon import Daemon
 

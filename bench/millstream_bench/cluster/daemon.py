@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from millstream.core.errors import AwayError, ResourceError
-from millstream.edge.http.kept_port import KeptPort
+from millstream.edge.http.reserved_port import KeptPort
 from millstream.edge.processor.client import ProcessorClient
 
 START_SECONDS = 180.0

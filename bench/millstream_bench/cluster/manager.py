@@ -18,7 +18,7 @@ from typing import Any
 from millstream.client.manager_client import ManagerClient
 from millstream.control.protocol.replies import Compiled
 from millstream.core.errors import AwayError
-from millstream.edge.http.kept_port import KeptPort
+from millstream.edge.http.reserved_port import KeptPort
 from millstream.edge.peers.local_cluster import LAUNCH
 from millstream.sim.managed.managed_cluster import table, tree
 from millstream_bench.cluster.plan_processor import HttpProcessor, World

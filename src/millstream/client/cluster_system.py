@@ -23,6 +23,7 @@ from millstream.client.results import RejectReader, ResultReader
 from millstream.client.system import POLL_S, Figures, RegisteredQuery, Submission, tables_of
 from millstream.control.definitions.qos_table import specification_table
 from millstream.control.definitions.stream_table import table_of
+from millstream.control.snapshot.model import Snapshot
 from millstream.core.errors import AwayError, StateError, UsageError
 from millstream.decide.schedule.quality import Specification
 from millstream.language.cql.catalog import StreamDefinition
@@ -329,6 +330,9 @@ class ClusterSystem:
 
     def status(self) -> Mapping[str, Any]:
         return self.client.status()
+
+    def snapshot(self) -> Snapshot:
+        return self.client.snapshot()
 
     def figures(self) -> Figures:
         status = self.client.status()

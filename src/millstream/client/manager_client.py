@@ -21,6 +21,8 @@ from millstream.client.http import (
     told_error,
 )
 from millstream.client.keyring import TOKEN
+from millstream.control.snapshot.model import Snapshot
+from millstream.core.codec import from_json
 from millstream.core.errors import AwayError, RefusedError, StateError, UsageError
 
 MANAGER = "MILLSTREAM_MANAGER"
@@ -87,6 +89,10 @@ class ManagerClient(HttpClient):
     def alarms(self) -> list[Answer]:
         """What deserves attention, the worst first."""
         return list(self._get("/alarms"))
+
+    def snapshot(self) -> Snapshot:
+        """Everything as dashboards show it."""
+        return from_json(Snapshot, self._get("/api/snapshot"))
 
     def placement(self) -> Answer:
         return dict(self._get("/placement"))

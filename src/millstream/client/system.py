@@ -2,7 +2,7 @@
 
 `LocalSystem` (app/runs/local_system.py) is an engine in this process, `ClusterSystem`
 (client/cluster_system.py) a manager over HTTP. Whoever holds a `System` need not know which one.
-How a person looks at a system is another question: `control.snapshot.SnapshotSource`.
+What a person may do beside looking (explain, preview, drop) is `control.snapshot.SnapshotSource`.
 """
 
 import time
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from millstream.control.snapshot.model import Snapshot
 from millstream.core.errors import MillstreamError
 from millstream.decide.schedule.quality import Specification
 from millstream.language.cql.catalog import StreamDefinition
@@ -206,6 +207,10 @@ class System(Protocol):
 
     def status(self) -> Mapping[str, Any]:
         """Everything as plain values for people and scripts."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """The picture that dashboards, `top` and alarms show, as of now."""
         ...
 
     def figures(self) -> Figures:

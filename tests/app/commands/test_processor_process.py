@@ -31,7 +31,7 @@ from millstream.control.protocol.commands import (
     TakeOver,
 )
 from millstream.core.errors import AwayError
-from millstream.edge.http.kept_port import KeptPort
+from millstream.edge.http.reserved_port import KeptPort
 from millstream.edge.processor.client import ProcessorClient
 from millstream.store.moves.transfer import RefusedError
 

@@ -118,6 +118,8 @@ def test_a_zone_is_written_where_times_name_none(tmp_path: Path) -> None:
         ("header.csv", "at,n\n", "has a header and no rows"),
         ("timeless.csv", "city,n\nUlm,1\nBonn,2\n", "is a time"),
         ("nested.json", '{"items": [{"a": 1}]}', "jq -c '.items[]'"),
+        ("clock.csv", "time,n\n8:00 AM,1\n8:05 AM,2\n", "'yyyy-MM-dd h:mm a')\""),
+        ("table.txt", "time  n\n1  2\n3  4\n", "put commas there: sed"),
         ("prose.txt", "hello\nworld\n", "is plain text"),
         ("french.csv", "Date heure,n\n28/03/2025 22h00,1\n", '--time "to_timestamp(Date_heure'),
         ("page.csv", "\ufeff<!DOCTYPE html><html><body>404, sorry</body></html>\n", "a web page"),
@@ -157,8 +159,13 @@ def test_what_cannot_be_a_stream_is_told_with_the_edit(
         ("2024-03-30T12:00:0{}.123456Z started", "to_timestamp(substr(value, 1, 27))"),
         (
             "level=info time=2024-03-30T12:00:0{}Z msg=started",
-            "to_timestamp(regexp_extract(value, '[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:"
-            "[0-9]{2}([.][0-9]{1,6})?(Z|[+-][0-9]{2}:?[0-9]{2})?', 0))",
+            "to_timestamp(regexp_extract(value, '[0-9]{4}[-/.][0-9]{2}[-/.][0-9]{2}[T ][0-9]{2}"
+            ":[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?(Z|[+-][0-9]{2}:?[0-9]{2}| [+-][0-9]{4})?', 0))",
+        ),
+        ("2024-03-30 12:00:0{} +0100 started", "to_timestamp(substr(value, 1, 25))"),
+        (
+            "2024/03/30 12:00:0{} no disk, sorry",
+            "to_timestamp(substr(value, 1, 19), 'yyyy/MM/dd HH:mm:ss')",
         ),
     ],
 )

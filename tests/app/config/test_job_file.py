@@ -488,6 +488,11 @@ def test_quotes_that_are_missing_or_odd_are_told(
         ('{ sep = "\\t", header = true }', "{ header = true,\n}", "end on its line", "one line"),
         ('cql = "', 'cql = """', "three quotes is not closed", "at its end"),
         ("[streams.requests]", '{"streams": {}}', "looks like JSON", "TOML"),
+        ("[streams.requests]", "streams:", "looks like YAML", "TOML"),
+        ("[streams.requests]", "// mine\n[streams.requests]", "begins with #", "# mine"),
+        ('path     = "', 'header = TRUE\npath = "', "written small", "header = true"),
+        ('{ sep = "\\t", header = true }', "{ sep = tab, header = true }", "tab has no", '"tab"'),
+        ('{ sep = "\\t", header = true }', '{ sep = "\\t" header = true }', "a comma", '", header'),
     ],
 )
 def test_what_is_spelt_as_elsewhere_is_told_with_toml_s_spelling(

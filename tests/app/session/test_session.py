@@ -278,6 +278,8 @@ def test_a_failed_query_says_why(session: Session, requests: Path) -> None:
     with pytest.raises(QueryFailedError, match="query bad failed"):
         bad.to_arrow()
     assert [row.host for row in good] == ["a"]
+    (alarm,) = session.alarms()
+    assert (alarm.kind, alarm.subject, alarm.queries) == ("failed", "bad", ("bad",))
 
 
 def test_mistakes(session: Session, requests: Path) -> None:

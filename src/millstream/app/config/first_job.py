@@ -117,11 +117,26 @@ def _no_time(path: Path, found: Found) -> UsageError:
     column = name_sql(likely).replace("`", "\\`")  # a shell would take it for a command
     text = found.format == "text"
     what = f"{path} is plain text: no part of its lines" if text else f"no column of {path}"
+    command = f"millstream init {shlex.quote(str(path))} --time"
+    if found.spaced:
+        file = shlex.quote(str(path))
+        return UsageError(
+            f"the columns of {path} are apart by spaces",
+            hint=f"put commas there: sed -E 's/^ +//; s/ +/,/g' {file} > rows.csv",
+        )
+    if found.clock:
+        name, pattern = found.clock
+        time = f"to_timestamp(concat('2026-01-01 ', {name_sql(name)}), 'yyyy-MM-dd {pattern}')"
+        time = time.replace("`", "\\`")
+        return UsageError(
+            f"{what} tells the day: {name} has times of day alone",
+            detail=f"columns: {', '.join(names)}",
+            hint=f'say which day it is: {command} "{time}"',
+        )
     return UsageError(
         f"{what} is a time",
         detail="" if text else f"columns: {', '.join(names)}",
-        hint=f"say what it is: millstream init {shlex.quote(str(path))}"
-        f" --time \"to_timestamp({column}, 'dd.MM.yyyy HH:mm')\";"
+        hint=f"say what it is: {command} \"to_timestamp({column}, 'dd.MM.yyyy HH:mm')\";"
         " rows that have none may share one: --time \"TIMESTAMP '2026-01-01'\"",
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 
 MISTAKES_MAX = 20
 TYPOGRAPHIC = "\u201c\u201d\u201e\u2018\u2019"
+TRUE_OR_FALSE = "true and false are written small"
 UNCLOSED = "the text is not closed on its line"
 WHAT_TOML_IS = 'the file is TOML: [table], key = "text", key = 12, key = { a = "x" }'
 PAIR = re.compile(r"^(\s*[\w.\"-]+\s*=\s*)(.*?)(\s*)$")
@@ -18,6 +19,8 @@ COLON = re.compile(r"^(\s*[\w.-]+)\s*:\s*(\S.*)$")
 TITLE = re.compile(r"^\s*(\[+[^\]#]*?)\s*(#.*)?$")  # of a table, not closed
 TWICE = re.compile(r"^(\s*\[.*?)(\]+)(.*)$")
 WORD = re.compile(r"\b(True|TRUE|False|FALSE)\b")
+WORD_AS_VALUE = re.compile(r"(?<==)(\s*)(?!(?:true|false)\b)([A-Za-z_][\w()<>]*)(?=\s*[,}])")
+COMMA_LEFT_OUT = re.compile(r"""(["'\w}\]])\s+(?=[\w"-]+\s*=)""")
 PATH_TEXT = re.compile(r'"([^"\']*\\[^"\']*)"')
 LONG_TEXT = '"""'
 
@@ -91,6 +94,9 @@ def _told(line: str, error: tomllib.TOMLDecodeError) -> tuple[tuple[str, str], s
         mended = f'{key}"{value[1:]}"'
         hint = f'{mended.strip()}, or three quotes (""") around a text of several lines'
         return (UNCLOSED, hint), mended
+    if WORD.fullmatch(value):
+        mended = key + value.lower()
+        return (TRUE_OR_FALSE, mended.strip()), mended
     if found and value and not re.match(r"[\"'\[{]", value) and _is_value_missing(error):
         mended = f'{key}"{bare}"'
         return (f"{value} has no quotes", mended.strip()), mended
@@ -110,7 +116,9 @@ def _other_spelling(
         return (message, f"{mended.strip()}, between single quotes"), mended
     if key and WORD.search(value) and error.startswith("Invalid value"):
         mended = key + WORD.sub(lambda word: word[0].lower(), value)
-        return ("true and false are written small", mended.strip()), mended
+        return (TRUE_OR_FALSE, mended.strip()), mended
+    if key and value.startswith("{") and value.endswith("}") and (told := _in_braces(key, value)):
+        return told
     if key and value.startswith("[") and "=" in value and value.endswith("]"):
         mended = f"{key}{{{value[1:-1]}}}"
         return ("keys with values stand in braces", mended.strip()), mended
@@ -126,6 +134,11 @@ def _other_spelling(
         return (message, f"another name, as {mended.strip()}, or one of them"), mended
     if line.lstrip().startswith("{"):
         return ("the file looks like JSON; a job file is TOML", WHAT_TOML_IS), None
+    if line.rstrip().endswith(":"):
+        return ("the file looks like YAML; a job file is TOML", WHAT_TOML_IS), None
+    if line.lstrip().startswith(("//", "--", ";")):
+        mended = f"# {line.lstrip().lstrip('/-;').lstrip()}"
+        return ("a comment begins with #", mended), mended
     if found := COLON.match(line):
         mended = f"{found[1]} = {found[2].rstrip(',')}"
         return ("a key and its value have = between them", mended.strip()), mended
@@ -134,6 +147,25 @@ def _other_spelling(
         mended = found[1] + closing
         return ("the name of the table is not closed", mended), mended
     return None
+
+
+def _in_braces(key: str, value: str) -> tuple[tuple[str, str], str] | None:
+    """A word without quotes, or a comma left out, between braces.
+
+    >>> _in_braces("columns = ", "{ at = timestamp, n = \\"int\\" }")[0]
+    ('timestamp has no quotes', 'columns = { at = "timestamp", n = "int" }')
+    >>> _in_braces("columns = ", '{ a = "int" b = "int" }')[0]
+    ('a comma is missing', 'columns = { a = "int", b = "int" }')
+    """
+    words = [found[2] for found in WORD_AS_VALUE.finditer(value)]
+    if words:
+        mended = key + WORD_AS_VALUE.sub(r'\1"\2"', value)
+        verb = "has no quotes" if len(words) == 1 else "have no quotes"
+        return (f"{' and '.join(words)} {verb}", mended.strip()), mended
+    with_commas = COMMA_LEFT_OUT.sub(r"\1, ", value)
+    if with_commas == value:
+        return None
+    return ("a comma is missing", (key + with_commas).strip()), key + with_commas
 
 
 def _is_value_missing(error: tomllib.TOMLDecodeError) -> bool:

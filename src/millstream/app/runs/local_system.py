@@ -19,9 +19,11 @@ from millstream.client.system import (
     Submission,
 )
 from millstream.control.definitions.replicas import needs_a_cluster
+from millstream.control.snapshot.model import Snapshot
 from millstream.core.errors import UsageError
 from millstream.decide.schedule.quality import Specification
 from millstream.edge.telemetry.watched_engine import WatchedEngine
+from millstream.edge.views.processor_view import ProcessorView
 from millstream.engine.costs import explained
 from millstream.engine.engine import Engine
 from millstream.engine.loop import Loop
@@ -84,6 +86,7 @@ class LocalSystem:
         self.engine = Engine(home, plane, EngineSettings(**dict(settings)))
         self.loop = Loop(self.engine)
         self._watched = WatchedEngine(self.engine, lineage, say)
+        self._view = ProcessorView("session", self.engine, lambda: self.loop)
         self.working = self._closed = False
 
     def close(self) -> None:
@@ -321,6 +324,9 @@ class LocalSystem:
 
     def status(self) -> Mapping[str, Any]:
         return self.engine.status()
+
+    def snapshot(self) -> Snapshot:
+        return self._view.snapshot()
 
     def figures(self) -> Figures:
         return self.engine.status()

@@ -33,6 +33,7 @@ from millstream.app.session.rules import (
 from millstream.app.session.user_aggregates import UserAggregate
 from millstream.client.cluster_system import ClusterSystem
 from millstream.client.system import Submission, System
+from millstream.control.snapshot.model import Alarm
 from millstream.core.errors import UsageError
 from millstream.core.extras import told_where_missing
 from millstream.core.lock import FolderLock
@@ -306,6 +307,10 @@ class Session:
     def quality(self) -> Mapping[str, Any]:
         """Goals beside the measured values that the system knows."""
         return self.system.quality()
+
+    def alarms(self) -> tuple[Alarm, ...]:
+        """What needs attention now, the worst first: each with its culprit and what to do."""
+        return self.system.snapshot().overview.alarms
 
     def register_statistic(self, statistic: OperatorStatistic | PlanStatistic) -> None:
         """Registers your own statistic, computed from now on; one of plans can be a goal."""

@@ -8,6 +8,7 @@ its key.
 import codecs
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -429,6 +430,9 @@ class StreamReader:
         """Columns as the files tell them; a line of text is one column."""
         format_ = source.get("format")
         if kind == "file" and format_ == "text":
+            if "time" not in self.table and (files := files_of(Path(source.get("path", "")))):
+                with suppress(UsageError):
+                    self._seen_columns(files, source)
             return (Field("value", "string"),)
         if kind != "file" or format_ is None or "path" not in source:
             if kind != "file" or format_ is not None:

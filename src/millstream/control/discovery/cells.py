@@ -1,11 +1,15 @@
 """The columns of a separated file: types that go together, and what can be told of the others."""
 
+import re
 from collections.abc import Sequence
 
 from millstream.control.discovery.column_types import ColumnType, all_thousands, column_type
 from millstream.control.discovery.time_column import Seen, name_sql
 
-SIGNS = "%$€£'"  # that stand in numbers
+QUOTE = "'"
+SIGNS = f"%$€£{QUOTE}"  # that stand in numbers
+NO_SIGNS = {ord(sign): None for sign in SIGNS}
+BETWEEN_THOUSANDS = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")
 
 
 def columns_of(names: Sequence[str], body: Sequence[Sequence[str]]) -> list[Seen]:
@@ -23,22 +27,31 @@ def more_types(some: Sequence[Seen], others: Sequence[Seen]) -> bool:
 
 
 def numbers_with_signs(seen: Sequence[Seen]) -> list[str]:
-    """Columns that stay texts although numbers can be made of them."""
+    """Columns that stay texts although numbers can be made of them.
+
+    >>> numbers_with_signs([Seen("v", ColumnType("string"), ["1 234,50 €", "7,00 €"])])[0][:59]
+    "v is text: CAST(replace(regexp_replace(v, '[^0-9,-]', ''), "
+    >>> numbers_with_signs([Seen("phone", ColumnType("string"), ["49 30 123", "49 30 124"])])
+    []
+    """
     notes = []
     for column in seen:
         present = [v.strip() for v in column.values if v.strip()]
         plain = column.type.type == "string" and not column.type.times and bool(present)
         signs = {sign for v in present for sign in SIGNS if sign in v} if plain else set()
-        bare = [v.translate({ord(sign): None for sign in SIGNS}) for v in present]
-        type_ = column_type(bare).type if len(signs) == 1 else "string"
-        if type_ not in ("bigint", "double"):
+        bare = [BETWEEN_THOUSANDS.sub("", v).translate(NO_SIGNS).strip() for v in present]
+        type_ = column_type(bare) if plain and bare != present else ColumnType("string")
+        name = name_sql(column.name)
+        if type_.comma:
+            number = f"replace(regexp_replace({name}, '[^0-9,-]', ''), ',', '.')"
+        elif type_.type not in ("bigint", "double"):
             continue
-        (sign,) = signs
-        text = "''" if sign == "'" else sign
-        notes.append(
-            f"{column.name} is text: CAST(replace({name_sql(column.name)}, '{text}', '') AS DOUBLE)"
-            " makes numbers of it"
-        )
+        elif len(signs) == 1 and not any(BETWEEN_THOUSANDS.search(v) for v in present):
+            (sign,) = signs
+            number = f"replace({name}, '{sign.replace(QUOTE, QUOTE * 2)}', '')"
+        else:
+            number = f"regexp_replace({name}, '[^0-9.-]', '')"
+        notes.append(f"{column.name} is text: CAST({number} AS DOUBLE) makes numbers of it")
     return notes
 
 

@@ -39,11 +39,13 @@ from millstream.control.discovery.times import (
     disorder_us,
     spelling_of,
 )
+from millstream.control.discovery.zone_column import with_zones
 from millstream.core.errors import UsageError
 from millstream.language.cql.types import canonical
 from millstream.language.plan.schema import Field
 
 ZONE_NOTE = "times without a zone are read as UTC; init --zone Europe/Berlin sets another"
+JSON_BEGINS = re.compile(r'\s*(?:\{|\[\s*(?:[]{["]|$))')  # a line of a log begins with [2026 too
 SPREADSHEET = re.compile(r"sep=.\r?\n")
 RESULT_NAMES = ("ts", "n", "window_start", "window_end")  # that a first query gives anyway
 DEPTH_MAX = 6  # of objects in objects in which a time is looked for
@@ -63,6 +65,8 @@ class Found:
     span_us: int = 0  # from the earliest time that was seen to the latest
     rows: int = 0  # that were looked at
     key: str = ""  # a column of few different texts
+    clock: tuple[str, str] | None = None  # a column of times of day, no day; their pattern
+    spaced: bool = False  # columns of plain text are apart by spaces
     notes: tuple[str, ...] = ()
 
 
@@ -86,7 +90,7 @@ def format_by_content(path: Path) -> str:
         if file.read(4) == b"PAR1":
             return "parquet"
     sample = read_sample(path)
-    if sample.text.lstrip()[:1] in ("{", "["):
+    if JSON_BEGINS.match(sample.text):
         return "json"
     if is_log(sample.lines):
         return "text"
@@ -219,7 +223,8 @@ def _text(path: Path, given: Mapping[str, Any], zone: str) -> Found:
     columns = (Field("value", "string"),)
     found = times_of(lines, datetime.fromtimestamp(path.stat().st_mtime, UTC).year)
     if found is None:
-        return Found("text", columns, "", given, rows=len(lines))
+        spaced = len({len(line.split()) for line in lines[1:LINES]} - {0, 1}) == 1
+        return Found("text", columns, "", given, rows=len(lines), spaced=spaced)
     time, notes = found.sql, [found.spelling.doubt] if found.spelling.doubt else []
     if len(found.micros) < min(len(lines), LINES):
         notes.append("lines without a time of their own are rejected")
@@ -287,7 +292,10 @@ def _found(
     time, times, notes, zoned = time_of(seen)
     made = dict(options)
     if time and not zoned:
-        if zone and time in (s.name for s in seen) and kind != "parquet":
+        beside = None if zone else with_zones(time, times, seen)
+        if beside is not None:
+            time, times = beside
+        elif zone and time in (s.name for s in seen) and kind != "parquet":
             made["timeZone"] = zone
         elif zone:
             time = f"to_utc_timestamp({time}, '{zone}')"
@@ -295,7 +303,16 @@ def _found(
             notes.append(ZONE_NOTE)
     span = max(times) - min(times) if times else 0
     key = _key(seen, rows)
-    return Found(kind, columns, time, made, disorder_us(times), span, rows, key, tuple(notes))
+    clocks = ((s.name, _clock(s)) for s in seen if not time)
+    clock = next((c for c in clocks if c[1]), None)
+    late = disorder_us(times)
+    return Found(kind, columns, time, made, late, span, rows, key, clock, notes=tuple(notes))
+
+
+def _clock(column: Seen) -> str:
+    """The pattern of a column of times of day; empty where it is none."""
+    present = [v.strip() for v in column.values[:100] if v.strip()]
+    return clock_of(present) if column.type.type == "string" else ""
 
 
 def _key(seen: Sequence[Seen], rows: int) -> str:
@@ -306,10 +323,9 @@ def _key(seen: Sequence[Seen], rows: int) -> str:
         different = len(set(present))
         text = column.type.type == "string" and column.type.times is None
         text = text and column.name.lower() not in RESULT_NAMES
-        clock = text and present and clock_of([v.strip() for v in present[:100]])
         if (
             text
-            and not clock
+            and not _clock(column)
             and 1 < different <= max(KEYS_MAX, 1)
             and different <= max(2, rows * SPREAD_MAX)
         ):

@@ -165,8 +165,9 @@ def _likelihood(index: int, column: Seen) -> tuple[float, int]:
     number = column.type.type.removeprefix("inner ") in ("bigint", "double")
     if number and not named:
         times = [t for t in map(spelling.micros, column.values) if t is not None]
-        rising = len(set(times)) > 1 and sum(a <= b for a, b in pairwise(times))
-        if not rising or rising < 0.9 * (len(times) - 1):
+        steps = list(pairwise(times)) if len(set(times)) > 1 else []
+        rising, falling = sum(a <= b for a, b in steps), sum(a >= b for a, b in steps)
+        if not steps or max(rising, falling) < 0.9 * len(steps):
             return 0.0, 0
         score -= 1.5
     if missing:

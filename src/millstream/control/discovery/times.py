@@ -64,10 +64,11 @@ PATTERNS = (
     "dd MMM yyyy HH:mm:ss Z",
     "EEE, dd MMM yyyy HH:mm:ss Z",  # as mails have it
     "EEE, dd MMM yyyy HH:mm:ss z",
+    "EEE MMM dd HH:mm:ss.SSSSSS yyyy",  # as web servers log errors
     "EEE MMM dd HH:mm:ss yyyy",  # as C's ctime and `date` have it
     "EEE MMM dd HH:mm:ss Z yyyy",
     "EEE MMM dd HH:mm:ss z yyyy",
-    *(f"{day} {clock} z" for day in ("yyyy-MM-dd", "dd MMM yyyy") for clock in CLOCKS[:3]),
+    *(f"{day} {clock} z" for day in ("yyyy-MM-dd", "dd MMM yyyy") for clock in CLOCKS[:4]),
     "yyyyMMdd",
     "yyyyMMddHHmm",
     "yyyyMMddHHmmss",

@@ -83,8 +83,8 @@ class _Judge:
             query = replace(query, state="running", reason="")
         gone = self._processor_away(query)
         if gone is not None:
-            waited = max(query.delay_s or 0.0, self.snapshot.taken - gone.seen if gone.seen else 0)
-            reason = f"processor {gone.id} is {gone.state}"
+            reason, heard = gone
+            waited = max(query.delay_s or 0.0, self.snapshot.taken - heard if heard else 0)
             return replace(
                 query, state="stalled", reason=reason, delay_s=waited, cause=reason,
                 cause_operator="",
@@ -100,14 +100,19 @@ class _Judge:
     def _needed(self, query: QuerySnapshot) -> list[OperatorSnapshot]:
         return [self._operators[o] for o in query.operators if o in self._operators]
 
-    def _processor_away(self, query: QuerySnapshot) -> ProcessorSnapshot | None:
+    def _processor_away(self, query: QuerySnapshot) -> tuple[str, float] | None:
+        """Which processor a query waits for, and when that was last heard of; 0 for unknown."""
         for operator in self._needed(query):
-            if operator.processor in self._away:
-                return self._away[operator.processor]
+            if operator.away:
+                return operator.away, 0.0
+            places = [operator.processor]
             for source in self._inputs.get(operator.id, ()):
                 stream = self._streams.get(source)
-                if stream is not None and not stream.ended and stream.processor in self._away:
-                    return self._away[stream.processor]
+                if stream is not None and not stream.ended:
+                    places.append(stream.processor)
+            gone = next((self._away[place] for place in places if place in self._away), None)
+            if gone is not None:
+                return f"processor {gone.id} is {gone.state}", gone.seen
         return None
 
     def _works(self, query: QuerySnapshot) -> bool:

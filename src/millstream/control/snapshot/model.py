@@ -221,6 +221,7 @@ class OperatorSnapshot:
     load: float = 0.0  # seconds of work a second, lately
     text: str = ""  # what it computes, in more words than the label
     shed_rows: int = 0  # that it passed over because they had missed a limit of delay
+    away: str = ""  # which processor below its manager it waits for: "processor p3 is silent"
 
 
 @dataclass(frozen=True, slots=True)

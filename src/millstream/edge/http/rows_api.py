@@ -27,8 +27,8 @@ from pydantic import Strict
 from millstream.core.errors import MovedError
 from millstream.edge.http.access import TOO_MANY, AnswerError, body_bytes, record_body
 from millstream.edge.http.arrow_body import ARROW_HINT, arrow_table
-from millstream.edge.http.kept_port import LOOPBACK
 from millstream.edge.http.own_programs import own_program
+from millstream.edge.http.reserved_port import LOOPBACK
 from millstream.edge.http.roles import for_all, reads, submits
 from millstream.edge.http.serving import (
     ARROW_BODY,
@@ -90,10 +90,12 @@ def rows_app(
     token: str | None = None,
     request_bytes_max: int = REQUEST_BYTES_MAX,
     busy: Busy | None = None,
+    word: Callable[[], str] = lambda: "ok",
 ) -> Application:
     """The application; `doors` gives the push source of a stream, None where there is none.
 
-    While `busy` says so, batches are turned away (429) and are to be sent again later.
+    While `busy` says so, batches are turned away (429) and are to be sent again later. `/health`
+    gives the `word`.
     """
     app = Application(
         "Millstream rows", host=host, known_as=known_as, token=token, flat_errors=True
@@ -102,7 +104,7 @@ def rows_app(
     @app.get("/health")
     @for_all
     async def health() -> dict[str, str]:
-        return {"status": "ok"}
+        return {"status": word()}
 
     @app.post("/streams/{name}/rows")
     @submits
@@ -189,6 +191,7 @@ class RowsServer(Server):
         token: str | None = None,
         request_bytes_max: int = REQUEST_BYTES_MAX,
         busy: Busy | None = None,
+        word: Callable[[], str] = lambda: "ok",
         more: Callable[[Application], None] | None = None,
         tls: Tls | None = None,
         own_programs: bool = False,
@@ -197,7 +200,7 @@ class RowsServer(Server):
         tls = tls or Tls()
         demand_closed("rows are accepted", host, token, tls.certificate, plain=tls.plain)
         app = rows_app(
-            doors, host=host, token=token, request_bytes_max=request_bytes_max, busy=busy
+            doors, host=host, token=token, request_bytes_max=request_bytes_max, busy=busy, word=word
         )
         if more is not None:
             more(app)

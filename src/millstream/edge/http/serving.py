@@ -31,7 +31,7 @@ from millstream.core.errors import MillstreamError, ResourceError, UsageError
 from millstream.edge.http.access import AnswerError, error_answer
 from millstream.edge.http.browsers import ENTRY_PATH
 from millstream.edge.http.connections import ConnectionLimits, protocol_of
-from millstream.edge.http.kept_port import LOOPBACK, bound_socket
+from millstream.edge.http.reserved_port import LOOPBACK, bound_socket
 from millstream.edge.http.roles import ROLE, Keys, Role, role_of
 
 START_SECONDS_MAX = 30.0

@@ -5,6 +5,8 @@
 asks every processor that is up what it says of itself, so that goals count, and judges the whole.
 `/health` is asked often and answers at once, at most every two seconds anew: by what the manager
 knows itself and what the processors said when it was last asked; they are asked again meanwhile.
+`GET /api/snapshot` gives the whole picture (`millstream top --url MANAGER`). `GET /snapshot` is for
+a manager above and answers as `/health` does: what is wrong below is seen above.
 """
 
 import asyncio
@@ -19,6 +21,7 @@ from millstream.control.snapshot.alarms import AlarmBook, worst
 from millstream.control.snapshot.model import Snapshot
 from millstream.control.snapshot.of_cluster import laid_over
 from millstream.control.snapshot.of_manager import snapshot_of
+from millstream.control.snapshot.of_tier import as_processor
 from millstream.core.codec import from_json, to_json
 from millstream.core.errors import MillstreamError
 from millstream.edge.http.roles import reads
@@ -46,12 +49,15 @@ class ClusterAlarms:
         """`ok`, `warning` or `error`."""
         now = time.monotonic()
         if now - self._judged_s >= KEPT_S:
-            state = self._state()
-            seen = laid_over(snapshot_of(state), self._known(state))
-            self._word, self._judged_s = worst(seen.overview.alarms), now
-            if self._asking is None or self._asking.done():
-                self._asking = asyncio.get_running_loop().create_task(self.snapshot())
+            self._word, self._judged_s = worst(self._at_once().overview.alarms), now
         return self._word
+
+    def _at_once(self) -> Snapshot:
+        """By what processors said lately; they are asked again meanwhile."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.get_running_loop().create_task(self.snapshot())
+        state = self._state()
+        return laid_over(snapshot_of(state), self._known(state))
 
     async def snapshot(self) -> Snapshot:
         """What the manager knows, with what its processors say now."""
@@ -76,6 +82,16 @@ class ClusterAlarms:
         async def alarms() -> JSONResponse:
             seen = await self.snapshot()
             return JSONResponse([to_json(alarm) for alarm in seen.overview.alarms])
+
+        @app.get("/api/snapshot")
+        @reads
+        async def whole() -> JSONResponse:
+            return JSONResponse(to_json(await self.snapshot()))
+
+        @app.get("/snapshot")
+        @reads
+        async def part() -> JSONResponse:
+            return JSONResponse(to_json(as_processor(self._at_once())))
 
 
 async def _told(client: AsyncHttpClient, name: str, url: str) -> tuple[str, Snapshot | None]:

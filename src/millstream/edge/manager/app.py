@@ -19,6 +19,8 @@
     POST   /control                       as a processor of a manager above (manager_tier.py)
     GET    /health                 ok, or the worst alarm: warning, error
     GET    /live  /ready  /alarms
+    GET    /api/snapshot           everything, as dashboards and `millstream top` show it
+    GET    /snapshot               what a manager above sees of this one (alarms.py)
 
 One that waits for another's end (`memory/postgres_store.py`) answers 409 to all but the last lines.
 Listens on loopback; beyond it every request carries a token. Bodies are bounded and validated.

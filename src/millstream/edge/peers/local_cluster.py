@@ -1,7 +1,7 @@
 """A manager and processors as processes of this machine: started, watched, stopped together.
 
 Homes lie in one folder with a note of their ports, so that everything is found again after a
-restart; while the cluster is there, its ports are kept (`kept_port`). A process that dies is
+restart; while the cluster is there, its ports are kept (`reserved_port`). A process that dies is
 started again on its home. Decides nothing else.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 from millstream.client.manager_client import ManagerClient
 from millstream.core.errors import AwayError, MillstreamError, ResourceError, UsageError
-from millstream.edge.http.kept_port import KeptPort, keep_port
+from millstream.edge.http.reserved_port import KeptPort, keep_port
 
 START_S = 120.0
 STOP_S = 30.0

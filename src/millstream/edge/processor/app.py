@@ -388,11 +388,6 @@ class ProcessorServer:
         add_home_routes(app, self.processor.log, store.path, keeper.copied)
         self._dispatcher().add_route(app)
 
-        @app.get("/health")
-        @for_all
-        async def health() -> dict[str, Any]:
-            return {"status": "ok", "processor": self.processor.id}
-
         @app.post("/streams/check")
         async def check(request: Request) -> dict[str, Any]:
             await run_in_threadpool(self._check_stream, await json_body(request))
@@ -409,6 +404,12 @@ class ProcessorServer:
             lambda: list(self.receiver.troubles.values()),
         )  # fmt: skip
         view.add_route(app)
+
+        @app.get("/health")
+        @for_all
+        async def health() -> dict[str, Any]:
+            return {"status": view.word(), "processor": self.processor.id}
+
         if self.member is not None:
             add_member_routes(app, self.member, self.settings)
 

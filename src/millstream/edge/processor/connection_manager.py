@@ -69,7 +69,7 @@ from millstream.edge.processor.engine_records import (
     move_record,
     sealed_reply,
 )
-from millstream.edge.processor.told_queries import ToldQueries
+from millstream.edge.processor.query_instructions import ToldQueries
 from millstream.edge.telemetry.spans import command_span
 from millstream.engine.sources.entrances import TABLE, definition_of, keep_table
 from millstream.language.plan.nodes import sources_of

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from millstream.edge.processor.settling import settled
+from millstream.edge.processor.all_processed import settled
 from millstream.engine.query import restarted
 from millstream.engine.scheduling.idleness import silent_s
 from millstream.store.reach import marks, reachable

@@ -1,6 +1,7 @@
 """The endpoint of `millstream run`: rows in, figures out, goals changed while it runs.
 
     POST /streams/NAME/rows, POST /streams/NAME/end, GET /streams/NAME/producers/P    (rows_api)
+    GET  /health        ok, or the worst alarm: warning, error
     GET  /live          while the process answers
     GET  /ready         whether it does its work, 503 with the reasons
     GET  /status        streams, operators and queries with their figures, and scheduling
@@ -25,6 +26,7 @@ from millstream.edge.http.access import json_body
 from millstream.edge.http.roles import reads, submits
 from millstream.edge.http.rows_api import RowsServer
 from millstream.edge.http.serving import Application, Tls, is_loopback
+from millstream.edge.views.processor_view import ProcessorView
 from millstream.edge.views.query_edits import QueryEdits
 from millstream.edge.views.readiness import Readiness, add_readiness
 from millstream.engine.engine import Engine
@@ -77,6 +79,7 @@ def run_endpoint(
         found = live.engine.sources.get(name)
         return found if isinstance(found, PushSource) else None
 
+    view = ProcessorView("run", live.engine, lambda: live.loop)
     server = RowsServer(
         door,
         host=host,
@@ -85,6 +88,7 @@ def run_endpoint(
         tls=tls,
         own_programs=not token,
         busy=live.engine.congested,
+        word=view.word,
         more=lambda app: add_routes(app, live),
     )
     server.start()

@@ -18,7 +18,7 @@ from millstream.control.snapshot.model import (
 )
 from millstream.edge.views.engine_figures import Figures, age_s
 from millstream.edge.views.recent import Rates
-from millstream.engine.scheduling.goals_told import goals_told
+from millstream.engine.scheduling.goal_snapshots import goals_told
 from millstream.engine.steps.shedding import shed_rows
 from millstream.language.plan.explain import describe
 from millstream.language.plan.windows import BEGINNING, FOREVER

@@ -4,14 +4,16 @@ Made at the first request; costs nothing before.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
-from millstream.control.snapshot.alarms import judged
+from millstream.control.snapshot.alarms import judged, worst
 from millstream.control.snapshot.model import Snapshot
 from millstream.core.codec import to_json
 from millstream.edge.http.roles import reads
@@ -21,6 +23,8 @@ from millstream.edge.views.engine_view import EngineView
 if TYPE_CHECKING:
     from millstream.engine.engine import Engine
     from millstream.engine.loop import Loop
+
+KEPT_S = 2.0
 
 
 class ProcessorView:
@@ -32,6 +36,7 @@ class ProcessorView:
     ) -> None:  # fmt: skip
         self._name, self._engine, self._loop, self._troubles = name, engine, loop, troubles
         self._view: EngineView | None = None
+        self._word, self._judged_s = "ok", -KEPT_S
         self._lock = threading.Lock()
 
     def snapshot(self) -> Snapshot:
@@ -45,6 +50,19 @@ class ProcessorView:
             told = tuple(self._troubles())
             mine = tuple(replace(p, troubles=told) for p in seen.processors)
             return judged(replace(seen, processors=mine)) if told else seen
+
+    def word(self) -> str:
+        """The worst of its alarms, by a look a few seconds ago: `/health` answers at once, because
+        distances are measured by it."""
+        now = time.monotonic()
+        if now - self._judged_s >= KEPT_S:
+            self._judged_s = now
+            threading.Thread(target=self._judge, name="millstream-word", daemon=True).start()
+        return self._word
+
+    def _judge(self) -> None:
+        with suppress(Exception):  # the engine ends meanwhile: the last word stays
+            self._word = worst(self.snapshot().overview.alarms)
 
     def add_route(self, app: Application) -> None:
         @app.get("/snapshot")

@@ -23,7 +23,7 @@ from millstream.control.snapshot.model import (
     StreamSnapshot,
 )
 from millstream.engine.dataflow import Dataflow
-from millstream.engine.scheduling.goals_told import goals_told
+from millstream.engine.scheduling.goal_snapshots import goals_told
 from millstream.engine.scheduling.idleness import silent_s
 from millstream.engine.sources.system_rows import watches
 from millstream.engine.status import mark

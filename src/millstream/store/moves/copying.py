@@ -12,11 +12,11 @@ from millstream.language.plan.windows import BEGINNING
 from millstream.store import faults
 from millstream.store.consumers import holder
 from millstream.store.moves.hosted import Hosting
+from millstream.store.moves.missing_segments import Lack, lack_of
 from millstream.store.moves.old_owner import busy
 from millstream.store.moves.ownership import Copy, Ownership
 from millstream.store.moves.receiving import Receiver
 from millstream.store.moves.records import Extent, InputExtent, Move, Place
-from millstream.store.moves.tails import Lack, lack_of
 from millstream.store.moves.transfer import Peers, RefusedError
 from millstream.store.segments import Segment
 

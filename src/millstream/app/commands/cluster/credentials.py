@@ -5,7 +5,9 @@ A daemon that only this machine reaches and that was given no token takes the us
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from millstream.client.keyring import user_token
 from millstream.core.errors import UsageError
@@ -13,6 +15,13 @@ from millstream.core.lock import unwritable
 
 if TYPE_CHECKING:
     from millstream.edge.http.serving import Tls
+
+# Options of daemons.
+TokenFile = Annotated[Path | None, typer.Option(help="File with the token; your own without it.")]
+Certificate = Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")]
+Key = Annotated[Path | None, typer.Option(help="Its key (PEM).")]
+PlainHttp = Annotated[bool, typer.Option("--plain-http", help="No TLS on a safe network.")]
+Authority = Annotated[Path | None, typer.Option(help="Certificates that are believed (PEM).")]
 
 
 def daemon_token(file: Path | None, host: str) -> str | None:

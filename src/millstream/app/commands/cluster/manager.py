@@ -11,6 +11,11 @@ from typing import Annotated
 import typer
 
 from millstream.app.commands.cluster.credentials import (
+    Authority,
+    Certificate,
+    Key,
+    PlainHttp,
+    TokenFile,
     daemon_token,
     existing_file,
     private_home,
@@ -139,17 +144,11 @@ def manager(
         ),
     ] = None,
     name: Annotated[str, typer.Option("--id", help="Its id for the manager above.")] = "manager",
-    token_file: Annotated[
-        Path | None, typer.Option(help="File with the token; your own without it.")
-    ] = None,
-    certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")] = None,
-    key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
-    plain_http: Annotated[
-        bool, typer.Option("--plain-http", help="No TLS on a safe network.")
-    ] = False,
-    authority: Annotated[
-        Path | None, typer.Option(help="Certificates that are believed (PEM).")
-    ] = None,
+    token_file: TokenFile = None,
+    certificate: Certificate = None,
+    key: Key = None,
+    plain_http: PlainHttp = False,
+    authority: Authority = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No decisions on stderr.")] = False,
     log_format: Annotated[
         str, typer.Option(help="Decisions as text or as json: one object a line.")

@@ -20,6 +20,11 @@ from typing import Annotated, Any
 import typer
 
 from millstream.app.commands.cluster.credentials import (
+    Authority,
+    Certificate,
+    Key,
+    PlainHttp,
+    TokenFile,
     daemon_token,
     existing_file,
     private_home,
@@ -63,17 +68,11 @@ def processor(
         list[str] | None,
         typer.Option("--property", help="What it says of itself: KEY=VALUE; may be repeated."),
     ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(help="File with the token; your own without it.")
-    ] = None,
-    certificate: Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")] = None,
-    key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
-    plain_http: Annotated[
-        bool, typer.Option("--plain-http", help="No TLS on a safe network.")
-    ] = False,
-    authority: Annotated[
-        Path | None, typer.Option(help="Certificates that are believed (PEM).")
-    ] = None,
+    token_file: TokenFile = None,
+    certificate: Certificate = None,
+    key: Key = None,
+    plain_http: PlainHttp = False,
+    authority: Authority = None,
     allow_folder: Annotated[
         list[Path] | None,
         typer.Option(help="Clients may read it; without any: the folder where it starts."),

@@ -71,7 +71,7 @@ def up(
     ] = False,
 ) -> None:
     """Start a cluster on this machine; stop it with Ctrl-C."""
-    from millstream.edge.http.kept_port import KeptPort  # noqa: PLC0415
+    from millstream.edge.http.reserved_port import KeptPort  # noqa: PLC0415
     from millstream.edge.peers.local_cluster import LocalCluster, submit_job  # noqa: PLC0415
 
     wanted = load_job(job) if job is not None else None

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from millstream.app.commands.cluster.credentials import tls_of
+from millstream.app.commands.cluster.credentials import Key, PlainHttp, tls_of
 from millstream.app.config import Job, load_job
 from millstream.app.runs.display import Display, display_for
 from millstream.app.runs.folder import RunFolder
@@ -111,10 +111,8 @@ def run(
     certificate: Annotated[
         Path | None, typer.Option(help="TLS certificate of endpoint and dashboard (PEM).")
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
-    plain_http: Annotated[
-        bool, typer.Option("--plain-http", help="No TLS on a safe network.")
-    ] = False,
+    key: Key = None,
+    plain_http: PlainHttp = False,
 ) -> None:
     """Run all queries of a job file over their input and write the results."""
     if output_format not in FORMATS:

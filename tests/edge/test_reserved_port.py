@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from millstream.core.errors import UsageError
-from millstream.edge.http.kept_port import LOOPBACK, KeptPort, bound_socket, keep_port
+from millstream.edge.http.reserved_port import LOOPBACK, KeptPort, bound_socket, keep_port
 
 
 def test_whoever_was_told_may_listen_again_and_again() -> None:

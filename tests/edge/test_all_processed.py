@@ -4,7 +4,7 @@ count; everything else does, on the way to other processors too."""
 from types import SimpleNamespace
 from typing import Any
 
-from millstream.edge.processor.settling import about_the_system, settled
+from millstream.edge.processor.all_processed import about_the_system, settled
 from millstream.language.plan.nodes import Source
 from millstream.language.plan.schema import Field
 from millstream.store.consumers import Cursor, remote, subscriber

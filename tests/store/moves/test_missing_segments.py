@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.store.moves.tails import lack_of
+from millstream.store.moves.missing_segments import lack_of
 from millstream.store.segments import Segment
 
 FAR = 1 << 40
