@@ -3,8 +3,12 @@
 import asyncio
 import json
 import signal
+import socket
+import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +48,7 @@ def nats(tmp_path: Path) -> Iterator[Process]:
         yield broker
 
 
-def mqtt_home(folder: Path, broker: Process, **more: str) -> Home:
+def mqtt_home(folder: Path, broker: Process, **more: Any) -> Home:
     options = {"host": "127.0.0.1", "port": broker.port, **more}
     return Home(folder, MqttSource, {"source": "mqtt", "topic": "rooms/#", "options": options})
 
@@ -143,6 +147,124 @@ def test_mqtt_a_broker_that_is_away_is_told(
     source = home.run_until(lambda: False)
     assert "topic rooms/# of stream a cannot be read" in str(source.failure)
     mqtt.start()
+    home.streams.close()
+
+
+class Between:
+    """Between a reader and the broker: keeps back what the broker says on some connections."""
+
+    def __init__(self, broker: Process, keep_back: Callable[[int, bytes], bool]) -> None:
+        self._broker, self._keep_back = broker, keep_back
+        self.connections: list[socket.socket] = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listening.getsockname()[1])
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                reader, _ = self._listening.accept()
+            except OSError:
+                return
+            broker = socket.create_connection(("127.0.0.1", self._broker.port))
+            self.connections.append(reader)
+            number = len(self.connections)
+            pairs = ((reader, broker, False), (broker, reader, True))
+            for pair in pairs:
+                threading.Thread(target=self._pass, args=(number, *pair), daemon=True).start()
+
+    def _pass(self, number: int, come: socket.socket, go: socket.socket, answers: bool) -> None:
+        with suppress(OSError):
+            while content := come.recv(65536):
+                if not (answers and self._keep_back(number, content)):
+                    go.sendall(content)
+        for end in (come, go):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+CONNACK, SUBACK = 0x20, 0x90  # the first byte of these answers
+
+
+@pytest.mark.parametrize("lost", [CONNACK, SUBACK])
+def test_mqtt_an_answer_that_never_comes_is_not_waited_for(
+    mqtt: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    monkeypatch.setattr(mqtt_source, "ANSWER_S", 0.5)
+    between = Between(mqtt, lambda number, content: number == 1 and content[0] == lost)
+    home = mqtt_home(tmp_path / "home", mqtt, port=between.port)
+    source = home.run_until(lambda: home.position().get("session"))
+    assert source.failure is None, str(source.failure)
+    publish_mqtt(mqtt.port, "rooms/one", texts(1, 2))
+    home.run_until(lambda: home.values().total() >= 2)
+    assert home.values() == Counter([1, 2])
+    between.close()
+    home.streams.close()
+
+
+def test_mqtt_breaks_with_hours_between_them_are_no_absence(
+    mqtt: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mqtt_source, "AWAY_S", 0.7)
+    monkeypatch.setattr(mqtt_source, "AGAIN_S", 0.05)
+    between = Between(mqtt, lambda number, content: False)
+    home = mqtt_home(tmp_path / "home", mqtt, port=between.port)
+    source = home.source()
+    source.start()
+    for number in range(4):
+        sent = number + 1
+        awaited(source, lambda sent=sent: len(between.connections) >= sent)
+        publish_mqtt(mqtt.port, "rooms/one", texts(number))
+        time.sleep(0.5)  # the whole takes longer than a broker may be away
+        with suppress(OSError):
+            between.connections[-1].shutdown(socket.SHUT_RDWR)
+    awaited(source, lambda: home.values().total() >= 4)
+    source.stop()
+    assert source.failure is None, str(source.failure)
+    between.close()
+    home.streams.close()
+
+
+def test_mqtt_two_readers_with_one_id_are_told(
+    mqtt: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mqtt_source, "AGAIN_S", 0.05)
+    first = mqtt_home(tmp_path / "first", mqtt, client_id="one")
+    second = mqtt_home(tmp_path / "second", mqtt, client_id="one")
+    source = first.source()
+    source.start()
+    awaited(source, lambda: first.position().get("session"))
+    other = second.source()
+    other.start()
+    awaited(source, lambda: other.failure)
+    for reader in (source, other):
+        reader.stop()
+    failed = [reader.failure for reader in (source, other) if reader.failure]
+    assert "another reader may have the same client_id" in str(failed[0])
+    for home in (first, second):
+        home.streams.close()
+
+
+def test_mqtt_an_error_of_our_own_is_not_a_broken_connection(
+    mqtt: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = mqtt_home(tmp_path / "home", mqtt)
+    home.run_until(lambda: home.position().get("session"))
+    publish_mqtt(mqtt.port, "rooms/one", texts(1))
+
+    def full(*_: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(MqttSource, "_append", full)
+    source = home.run_until(lambda: False)
+    assert "no space left on device" in str(source.failure)
+    monkeypatch.undo()
+    home.run_until(lambda: home.values().total())
+    assert home.values() == Counter([1])
     home.streams.close()
 
 

@@ -48,6 +48,17 @@ def json_lines(table: pa.Table) -> Iterator[str]:
             yield json.dumps(_plain(row), default=_json_value, ensure_ascii=False)
 
 
+def zoned(table: pa.Table) -> pa.Table:
+    """Moments as texts with their zone, which every reader understands alike."""
+    columns = [
+        pc.strftime(table[f.name], format="%Y-%m-%dT%H:%M:%SZ")
+        if pa.types.is_timestamp(f.type) and f.type.tz == "UTC"
+        else table[f.name]
+        for f in table.schema
+    ]
+    return pa.table(columns, table.schema.names)
+
+
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     try:
         return list(batch.to_pylist())

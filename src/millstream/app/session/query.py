@@ -231,7 +231,8 @@ class QueryHandle:
         a path and perhaps key, write into a table, also once: a relation as upserts and deletes,
         a stream as inserts. So do `format="iceberg"` with table, perhaps key, and options for a
         catalog, and `format="kafka"` with topic, perhaps key, and options for librdkafka; without
-        such options, or with `kafka.bootstrap.servers`, it is Spark's connector.
+        such options, or with `kafka.bootstrap.servers`, it is Spark's connector. `format="mqtt"`
+        with topic, options and perhaps key keeps a table as retained messages, or publishes rows.
         Other formats are those of Spark's batch writer, with its options; each batch comes at least
         once with its id in a column `batch`, and in options that say `{batch}`.
         """

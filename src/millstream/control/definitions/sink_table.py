@@ -4,6 +4,7 @@ Opens nothing: whether a target is there is found out when rows come, and its tr
 query's alone.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +28,14 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "delta": ("path",),
     "iceberg": ("table", "options"),
     "kafka": ("topic", "options"),
+    "mqtt": ("topic", "options"),
 }
 ALLOWED: Mapping[str, tuple[str, ...]] = {
     "postgres": ("password", "key"),
     "delta": ("key",),
     "iceberg": ("key",),
     "kafka": ("key",),
+    "mqtt": ("key",),
 }
 EXAMPLES: Mapping[str, str] = {
     "topic": 'topic = "counts"',
@@ -41,7 +44,13 @@ EXAMPLES: Mapping[str, str] = {
     "table": 'table = "public.counts"',
     "path": 'path = "tables/counts", a folder, or the URL of an object store',
 }
-BROKER = "bootstrap.servers"
+# Of a client: the option that says where its broker is, and an example.
+BROKERS: Mapping[str, tuple[str, str]] = {
+    "kafka": ("bootstrap.servers", EXAMPLES["options"]),
+    "mqtt": ("host", 'options = { host = "broker", username = "me", password = "env:NAME" }'),
+}
+MQTT_OPTIONS = ("host", "port", "username", "password", "tls", "ca_file")
+PLACEHOLDER = re.compile(r"\{([^{}]+)\}")  # a column in a topic of MQTT
 KEY_HINT = 'key = ["host"]: the columns that identify a row of the query\'s table'
 
 
@@ -90,7 +99,9 @@ def read_sink(table: Mapping[str, Any], base: Path) -> tuple[SinkDefinition | No
     mistakes += _of_key(table.get("key", [])) + _of_secrets(table)
     client = table.get("options", {})
     if "options" in table and "options" in NEEDED[kind]:
-        mistakes += _of_client(client) if kind == "kafka" else _of_catalog(client)
+        mistakes += _of_client(kind, client) if kind in BROKERS else _of_catalog(client)
+    if kind == "mqtt" and not mistakes:
+        mistakes += _of_topic(table)
     options = {k: str(v) for k, v in table.items() if k not in ("type", "key", "options")}
     if mistakes:
         return None, mistakes
@@ -125,19 +136,35 @@ def _of_key(key: object) -> list[Mistake]:
     return []
 
 
-def _of_client(options: object) -> list[Mistake]:
+def _of_client(kind: str, options: object) -> list[Mistake]:
     """Options of a client go to its library as they are, which checks them when it is opened."""
+    broker, example = BROKERS[kind]
     if not isinstance(options, Mapping):
-        return [Mistake(("options",), "options is a table", EXAMPLES["options"])]
-    if BROKER not in options:
-        return [Mistake(("options",), f"the sink has no {BROKER}", EXAMPLES["options"])]
+        return [Mistake(("options",), "options is a table", example)]
+    if broker not in options:
+        return [Mistake(("options",), f"the sink has no {broker}", example)]
     for option, value in options.items():
+        if kind == "mqtt" and option not in MQTT_OPTIONS:
+            told = f"unknown option {option}{did_you_mean(option, MQTT_OPTIONS)}"
+            return [Mistake(("options", option), told, f"one of {', '.join(MQTT_OPTIONS)}")]
         if not isinstance(value, str | int | float):
             told = f"option {option} is a text, a number or true or false"
-            return [Mistake(("options", option), told, EXAMPLES["options"])]
+            return [Mistake(("options", option), told, example)]
     hidden = [option for option, value in masked(options).items() if value == HIDDEN]
     hint = f'{{ "{hidden[0]}" = "env:NAME" }}, or "file:PATH"' if hidden else ""
     return [Mistake(("options", o), "a secret is written in plain text", hint) for o in hidden[:1]]
+
+
+def _of_topic(table: Mapping[str, Any]) -> list[Mistake]:
+    """A retained message stands for one row: its topic tells the rows of a table apart."""
+    topic = str(table["topic"])
+    if "+" in topic or "#" in topic:
+        told = "messages are published to topics, not to patterns"
+        return [Mistake(("topic",), told, 'topic = "rooms/{room}/warm", with columns in braces')]
+    missing = [k for k in table.get("key", ()) if k not in PLACEHOLDER.findall(topic)]
+    told = f"the topic does not have {missing[0]}, which is of the key" if missing else ""
+    hint = f'topic = "{topic}/{{{missing[0]}}}": each row of a table has its own' if missing else ""
+    return [Mistake(("topic",), told, hint)] if missing else []
 
 
 def _of_catalog(options: object) -> list[Mistake]:

@@ -10,6 +10,7 @@ quality 0 are not kept for anybody: of these, some may be lost.
 import hashlib
 import time
 import uuid
+from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,23 @@ POLL_S = 0.1
 GATHER_S = 0.002  # further messages are waited for so long before what has come is kept
 AWAY_S = 30.0  # a broker that is away for longer than this has failed
 AGAIN_S = 0.5
+BREAKS_MAX = 8  # connections that break in that time, though the broker had answered
+ANSWER_S = 10.0  # in which a broker has answered to a new connection and to what we want of it
 RECEIVE_MAX = 200  # messages that the broker sends before the first of them is acknowledged
 SESSION_S = 30 * 86400  # for which the broker keeps what comes while nobody reads
-KEEPALIVE_S = 60
+KEEPALIVE_S = 30
 PORT, PORT_TLS = 1883, 8883
 QUALITY = 1
+# Why a broker turns a reader away for now: server unavailable, busy, moved elsewhere for a while,
+# too many connections or messages at once.
+FOR_NOW = (0x88, 0x89, 0x97, 0x9C, 0x9F)
+TAKEN_OVER = 0x8E
+TWICE = "another reader may have the same client_id"
 Seen = list[list[Any]]  # [number, digest] of messages, the latest last
+
+
+class _AwayError(Exception):
+    """The connection broke or was not made. Errors of our own work are others, and go on up."""
 
 
 class MqttSource(BrokerSource):
@@ -40,18 +52,24 @@ class MqttSource(BrokerSource):
 
     def _read(self, options: Mapping[str, Any]) -> None:
         self._come: list[MQTTMessage] = []
-        self._refused = ""
+        self._refused = self._sent_away = ""
+        self._away_since: float | None = None
+        breaks: deque[float] = deque(maxlen=BREAKS_MAX)
         client = self._client(options)
-        away_since: float | None = None
         try:
             while not self._stopped.is_set():
                 try:
                     self._follow(client, options)
-                    away_since = None
-                except (OSError, ConnectionError) as error:
-                    away_since = away_since or time.monotonic()
-                    if time.monotonic() - away_since > AWAY_S:
-                        raise self._trouble(str(error)) from None
+                except _AwayError as trouble:
+                    now = time.monotonic()
+                    self._away_since = self._away_since or now
+                    if now - self._away_since > AWAY_S:
+                        raise self._trouble(str(trouble)) from None
+                    if self._heard:
+                        breaks.append(now)
+                    if len(breaks) == BREAKS_MAX and now - breaks[0] < AWAY_S:
+                        words = f"{trouble}, {BREAKS_MAX} times in {now - breaks[0]:.0f} s: {TWICE}"
+                        raise self._trouble(words) from None
                     self._stopped.wait(AGAIN_S)
         finally:
             client.disconnect()
@@ -70,6 +88,7 @@ class MqttSource(BrokerSource):
             client.tls_set(ca_certs=options.get("ca_file"))
         client.on_connect = self._connected
         client.on_subscribe = self._subscribed
+        client.on_disconnect = self._disconnected
         client.on_message = lambda _client, _data, message: self._come.append(message)
         return client
 
@@ -90,7 +109,7 @@ class MqttSource(BrokerSource):
         self, client: "Client", _data: Any, flags: Any, reason: Any, _properties: Any
     ) -> None:
         if reason.is_failure:
-            self._refused = str(reason)
+            self._turned_away(reason)
             return
         if not flags.session_present:
             if self._position().get("session"):
@@ -117,14 +136,48 @@ class MqttSource(BrokerSource):
         """From here on the broker keeps what comes for us."""
         for reason in reasons:
             if reason.is_failure:
-                self._refused = str(reason)
+                self._turned_away(reason)
                 return
+        self._heard = True
+        self._away_since = None
         if not self._position().get("session"):
             self._note(session=True)
 
+    def _turned_away(self, reason: Any) -> None:
+        if reason.value in FOR_NOW:
+            self._sent_away = str(reason)
+        else:
+            self._refused = str(reason)
+
+    def _disconnected(
+        self, _client: "Client", _data: Any, flags: Any, reason: Any, _properties: Any
+    ) -> None:
+        """Two readers with one id would take the session from each other for ever, and each would
+        get some of the messages. Not every broker says so: that shows in how often it breaks."""
+        if flags.is_disconnect_packet_from_server:
+            if reason.value == TAKEN_OVER:
+                self._refused = f"{reason}: {TWICE}"
+            else:
+                self._sent_away = str(reason)
+
     def _follow(self, client: "Client", options: Mapping[str, Any]) -> None:
         """Reads for as long as one connection lasts."""
-        from paho.mqtt.client import MQTT_ERR_SUCCESS  # noqa: PLC0415
+        self._connect(client, options)
+        patience = time.monotonic() + ANSWER_S
+        while not self._stopped.is_set():
+            self._look(client, POLL_S)
+            if not self._heard and time.monotonic() > patience:
+                raise _AwayError(f"the broker has not answered within {ANSWER_S:.0f} s")
+            before = 0
+            while before < len(self._come) < self._setting.batch_rows:
+                before = len(self._come)
+                self._look(client, GATHER_S)
+            while self._setting.congested() and not self._stopped.is_set():
+                self._look(client, CONGESTED_S)  # it hears of us, and sends no more than allowed
+            if self._come and not self._stopped.is_set():
+                self._keep(client)
+
+    def _connect(self, client: "Client", options: Mapping[str, Any]) -> None:
         from paho.mqtt.packettypes import PacketTypes  # noqa: PLC0415
         from paho.mqtt.properties import Properties  # noqa: PLC0415
 
@@ -134,23 +187,24 @@ class MqttSource(BrokerSource):
         secure = bool(options.get("tls") or options.get("ca_file"))
         port = int(options.get("port", PORT_TLS if secure else PORT))
         self._come.clear()
-        client.connect(
-            str(options["host"]), port, KEEPALIVE_S, clean_start=False, properties=wanted
-        )
-        while not self._stopped.is_set():
-            answer = client.loop(POLL_S)
-            if self._refused:
-                raise self._no_entry(self._refused)
-            if answer != MQTT_ERR_SUCCESS:
-                raise ConnectionError(f"the connection was lost: {answer}")
-            before = 0
-            while before < len(self._come) < self._setting.batch_rows:
-                before = len(self._come)
-                client.loop(GATHER_S)
-            while self._setting.congested() and not self._stopped.is_set():
-                client.loop(CONGESTED_S)  # the broker hears of us, and sends no more than allowed
-            if self._come and not self._stopped.is_set():
-                self._keep(client)
+        self._heard, self._sent_away = False, ""
+        try:
+            client.connect(
+                str(options["host"]), port, KEEPALIVE_S, clean_start=False, properties=wanted
+            )
+        except OSError as error:
+            raise _AwayError(str(error)) from None
+
+    def _look(self, client: "Client", wait_s: float) -> None:
+        """Takes what has come; messages of a connection that broke are sent again, so that those
+        that were not kept yet are left to the next."""
+        from paho.mqtt.client import MQTT_ERR_SUCCESS  # noqa: PLC0415
+
+        answer = client.loop(wait_s)
+        if self._refused:
+            raise self._no_entry(self._refused)
+        if answer != MQTT_ERR_SUCCESS or self._sent_away:
+            raise _AwayError(f"the connection was lost: {self._sent_away or answer}")
 
     def _keep(self, client: "Client") -> None:
         """Commits what has come, then acknowledges it: whoever dies between sees it again."""

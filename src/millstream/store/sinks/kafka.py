@@ -18,7 +18,7 @@ from millstream.core.extras import told_where_missing
 from millstream.core.secrets import resolved, without_secrets
 from millstream.store import faults
 from millstream.store.delivery import Result, TargetError
-from millstream.store.file_formats import json_lines
+from millstream.store.file_formats import json_lines, zoned
 from millstream.store.sinks.kafka_marks import ANSWER_S, MARKS, Mark, Marks
 from millstream.store.sinks.net_changes import GONE, KIND, by_key, net_changes
 
@@ -164,17 +164,17 @@ class KafkaSink:
                 hint=f"it gives {', '.join(given)}",
             )
         if not result.changes or not self._key:  # changes without a key are told as they are
-            yield from zip(self._keys(table), json_lines(_zoned(table)), strict=True)
+            yield from zip(self._keys(table), json_lines(zoned(table)), strict=True)
             return
         rows = by_key(net_changes(table), self._key, result.query)
         gone = pc.equal(rows[KIND], GONE).to_pylist()
-        values = json_lines(_zoned(rows.drop_columns([KIND])))
+        values = json_lines(zoned(rows.drop_columns([KIND])))
         for key, value, away in zip(self._keys(rows), values, gone, strict=True):
             yield key, None if away else value
 
     def _keys(self, rows: pa.Table) -> Iterator[str | None]:
         if self._key:
-            return json_lines(_zoned(rows.select([*self._key])))
+            return json_lines(zoned(rows.select([*self._key])))
         return iter([None] * rows.num_rows)
 
     # -- trouble --------------------------------------------------------------------------------
@@ -215,14 +215,3 @@ class KafkaSink:
         with suppress(UsageError):
             used = resolved(self._owner(result), self._written)
         return without_secrets(words, self._written, used)
-
-
-def _zoned(table: pa.Table) -> pa.Table:
-    """Moments as texts with their zone, which every reader understands alike."""
-    columns = [
-        pc.strftime(table[f.name], format="%Y-%m-%dT%H:%M:%SZ")
-        if pa.types.is_timestamp(f.type) and f.type.tz == "UTC"
-        else table[f.name]
-        for f in table.schema
-    ]
-    return pa.table(columns, table.schema.names)

@@ -71,6 +71,25 @@ def by_key(net: pa.Table, key: tuple[str, ...], query: str) -> pa.Table:
     return rows.append_column(KIND, kinds)
 
 
+def states(changes: pa.Table, key: tuple[str, ...], query: str) -> pa.Table:
+    """What each key that a batch touches comes to, also where its changes take each other back: one
+    that is published again with others must not leave what was there between.
+
+    >>> changes = pa.table({"k": [1, 1, 2, 2], "v": [5, 5, 6, 6], "op": ["+", "-", "-", "+"]})
+    >>> states(changes, ("k",), "q").to_pylist()
+    [{'k': 1, 'v': 5, '_kind': 'gone'}, {'k': 2, 'v': 6, '_kind': 'new'}]
+    """
+    columns = [n for n in changes.column_names if n != "op"]
+    compared = pa.table([comparable(changes[n]) for n in columns], columns)
+    placed = compared.append_column(PLACE, pa.array(range(changes.num_rows), pa.int64()))
+    last = placed.group_by(columns, use_threads=False).aggregate([(PLACE, "max")])
+    chosen = changes.take(last[f"{PLACE}_max"])  # each row once, as it was told last
+    signs = pc.if_else(pc.equal(chosen["op"], "+"), 1, -1)
+    return by_key(chosen.drop_columns(["op"]).append_column(NET, signs), key, query).sort_by(
+        [(n, "ascending") for n in key]
+    )
+
+
 def ambiguous(query: str, key: tuple[str, ...], values: object) -> TargetError:
     return TargetError(
         f"the table of query {query} has two rows with one key",

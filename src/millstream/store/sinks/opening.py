@@ -9,6 +9,7 @@ from millstream.store.delivery import ResumingSink, Sink
 from millstream.store.sinks.delta import DeltaSink
 from millstream.store.sinks.iceberg import IcebergSink
 from millstream.store.sinks.kafka import KafkaSink
+from millstream.store.sinks.mqtt import MqttSink
 from millstream.store.sinks.postgres import PostgresSink
 
 
@@ -21,6 +22,7 @@ SINKS.add("postgres", PostgresSink)
 SINKS.add("delta", DeltaSink)
 SINKS.add("iceberg", IcebergSink)
 SINKS.add("kafka", KafkaSink)
+SINKS.add("mqtt", MqttSink)
 
 
 def open_sink(definition: SinkDefinition) -> TargetSink:
