@@ -17,7 +17,7 @@ MODULES: tuple[str, ...] = (
     "network.real",
     "raindrop.tables",
     "raindrop.figures",
-    "raindrop.goals",
+    "raindrop.goals_claimed",
     "raindrop.unseen",
     "raindrop.selectors",
     "raindrop.worldcup",

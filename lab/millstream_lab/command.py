@@ -9,7 +9,6 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from time import process_time
 from typing import Annotated
 
 import typer
@@ -23,7 +22,7 @@ from millstream.core.output_folder import writing_to
 from millstream_lab.claims import Finding, Row, Verdict
 from millstream_lab.experiment import EXPERIMENTS, Experiment, Progress
 from millstream_lab.results import filled, page, stored_in
-from millstream_lab.stored import origin_of, read_csv, read_origin, write_csv
+from millstream_lab.stored import cpu_s, origin_of, read_csv, read_origin, write_csv
 
 app = typer.Typer(
     help="The experiments of the seeds: what they claim, and what comes out here.",
@@ -181,9 +180,9 @@ def _run(
     experiment: Experiment, seed: int, quick: bool, csv: Path, progress: Progress
 ) -> list[Row]:
     """The rows as the file has them; the file appears when the run is over."""
-    began = process_time()
+    began = cpu_s()
     rows = experiment.run(seed, quick, progress)
-    origin = origin_of(experiment.name, seed, quick, process_time() - began)
+    origin = origin_of(experiment.name, seed, quick, cpu_s() - began)
     with writing_to(csv.parent):
         write_csv(rows, csv, origin)
     return read_csv(csv)

@@ -5,6 +5,7 @@ says, read back: a verdict never rests on something that was not stored.
 """
 
 import csv
+import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -29,6 +30,11 @@ class Origin:
     seed: int
     size: str  # "full", or "small" for a quick run
     cpu_s: float
+
+
+def cpu_s() -> float:
+    """Seconds of CPU time so far, those of child processes that have ended among them."""
+    return sum(os.times()[:4])
 
 
 def origin_of(name: str, seed: int, quick: bool, cpu_s: float) -> Origin:

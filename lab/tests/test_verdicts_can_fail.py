@@ -15,7 +15,7 @@ from generated_rows import GENERATED
 import millstream_lab as lab
 from millstream_lab.claims import Bound, Claim, Row, Verdict, judged, measured
 from millstream_lab.experiment import EXPERIMENTS, Experiment
-from millstream_lab.raindrop.claimed import place
+from millstream_lab.raindrop.quantities import place
 from millstream_lab.stored import read_csv
 
 RESULTS = Path(__file__).parents[1] / "results"

@@ -67,6 +67,7 @@ class ConnectedProcessor:
     rows: float = 0.0  # in queues and states
     engine_s: float = 0.0  # in operators
     transfer_s: float = 0.0  # in sending and receiving
+    busy_s: float = 0.0  # in both, with what connections and the collector take of the CPU
     tallies: dict[str, Tally] = field(default_factory=dict)
     _shape: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
     _views: dict[str, OperatorView] = field(default_factory=dict)
@@ -153,6 +154,7 @@ class ConnectedProcessor:
         self.engine_s += step.seconds
         self.transfer_s += due
         seconds = (step.seconds + due) / (share * self.machine.speed)
+        self.busy_s += seconds
         self.kernel.after(seconds, lambda: self._finish(choice, step, seconds))
 
     def _finish(self, choice: Choice, step: CountedStep, seconds: float) -> None:

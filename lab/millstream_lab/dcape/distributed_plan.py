@@ -64,10 +64,11 @@ class Redistribution:
     model: str = "network_output_rate"
     policy: str = "degradation"
     parameters: Parameters = field(default_factory=Parameters)
+    note: str = ""  # what sets it apart from another of the same policy and model
 
     @property
     def name(self) -> str:
-        return f"{self.policy} by {self.model}"
+        return f"{self.policy} by {self.model}{self.note}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +87,20 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds of a processor so far; the rest of `busy_s` went to connections and collector."""
+
+    busy_s: float
+    engine_s: float
+    transfer_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     at: float
     rows_out: float  # results so far
     rows_held: Mapping[str, float]  # by processor: queues and states
+    spent: Mapping[str, Spent]  # by processor
 
 
 @dataclass(slots=True)
@@ -254,7 +265,11 @@ class DistributedPlan:
 
     def _sample(self) -> None:
         held = {name: processor.rows for name, processor in self.processors.items()}
-        self.record.samples.append(Sample(self.kernel.now, self._rows_out, held))
+        spent = {
+            name: Spent(processor.busy_s, processor.engine_s, processor.transfer_s)
+            for name, processor in self.processors.items()
+        }
+        self.record.samples.append(Sample(self.kernel.now, self._rows_out, held, spent))
         for name, processor in self.processors.items():
             if processor.failed_at is not None:
                 self.record.failed.setdefault(name, processor.failed_at)

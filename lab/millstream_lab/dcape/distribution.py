@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from millstream_lab.claims import Claim, Row, Rows, about, at_least, at_most
+from millstream_lab.claims import Claim, Row, Rows, about, at_least, at_most, chosen
 from millstream_lab.dcape.distributed_plan import VirtualPlan
 from millstream_lab.dcape.plans import plan_1, plan_2, plan_3, plan_4
 from millstream_lab.dcape.runs import (
     EQUAL,
     add,
+    busiest,
     courses,
     deaths,
     falls,
@@ -48,10 +49,21 @@ def _least_gain(rows: Rows) -> float:
     return min(gain_over_one(count)(rows) for count in COUNTS[1:])
 
 
-def _why_no_gain(rows: Rows) -> str:
-    """One processor that keeps up leaves nothing to gain."""
-    share = kept_up(rows, processors=1)
-    return f"one processor already gives {share:.0%} of what is wanted" if share > 0.9 else ""
+def _why_this_gain(rows: Rows) -> str:
+    """What one processor gives bounds what more of them can add."""
+    one, most = kept_up(rows, processors=1), kept_up(rows, processors=COUNTS[-1])
+    if one > 0.9:
+        return f"one processor already gives {one:.0%} of what is wanted"
+    told = f"one processor gives {one:.0%} of what is wanted, five {most:.0%}"
+    limit = busiest(rows, processors=1 if most > 0.9 else COUNTS[-1])
+    return f"{told}; with {'one' if most > 0.9 else 'five'} {limit}"
+
+
+def _why_below(rows: Rows) -> str:
+    """Where the number of processors with the least is short."""
+    count = min(COUNTS[1:], key=lambda n: gain_over_one(n)(rows))
+    share = kept_up(rows, processors=count)
+    return f"on {count}, {share:.0%} of what is wanted: {busiest(rows, processors=count)}"
 
 
 NEVER_BELOW = Claim(
@@ -59,6 +71,7 @@ NEVER_BELOW = Claim(
     at_least("least change over one processor", _least_gain, 0.0, EQUAL, "+%"),
     NEEDS,
     gains,
+    _why_below,
 )
 
 
@@ -74,7 +87,7 @@ def larger(claimed: float) -> tuple[Claim, ...]:
             about("change on five over one", gain_over_one(5), claimed, 0.1, "+%"),
             NEEDS,
             gains,
-            _why_no_gain,
+            _why_this_gain,
         ),
         Claim(
             "throughput rises with the number of processors",
@@ -112,6 +125,34 @@ def _death_minute(rows: Rows) -> float:
 def _others_died(rows: Rows) -> float:
     dead = {r["processors"] for r in rows if r["died_at_minute"] is not None}
     return float(len(dead & {3, 5}))
+
+
+def _why_they_died(rows: Rows) -> str:
+    """How each of them filled up."""
+    dead = [n for n in (3, 5) if any(r["died_at_minute"] for r in chosen(rows, processors=n))]
+    parts = []
+    for count in dead:
+        held = courses(rows, "rows_held_max", processors=count)
+        parts.append(
+            f"on {count}, {kept_up(rows, processors=count):.0%} of what is wanted, "
+            f"{growth(held, 0.5, held[-1][0]):,.0f} rows a minute more in memory: "
+            f"{busiest(rows, processors=count)}"
+        )
+    return "; ".join(parts)
+
+
+def _why_it_survived(rows: Rows) -> str:
+    """One processor: how full it is, and what it lacks."""
+    share = kept_up(rows, processors=1)
+    return f"one processor gives {share:.0%} of what is wanted; {busiest(rows, processors=1)}"
+
+
+def _why_no_jump(rows: Rows) -> str:
+    """Whether it was behind before the minute of the jump already."""
+    early = [r for r in chosen(rows, processors=1) if r["minute"] <= 8][-1]
+    share = early["rows_out"] / early["rows_wanted"]
+    told = f"it is behind from the start: {share:.0%} of what is wanted by minute 8"
+    return told if share < 0.9 else ""
 
 
 def _jump(rows: Rows) -> float:
@@ -157,12 +198,14 @@ add(
                   20, 5),
             (lasting(),),
             results,
+            _why_it_survived,
         ),
         Claim(
             "several processors do not run out of memory",
             at_most("runs on three and five that fail", _others_died, 0),
             (lasting(),),
             results,
+            _why_they_died,
         ),
     ),
     marks=seed_minute(20, "one processor fails"),
@@ -182,6 +225,7 @@ add(
                 f"{growth(courses(rows, 'rows_held_max', processors=1), a, b):,.0f} rows a minute "
                 f"in {a:.0f} to {b}" for a, b in ((0.5, 8), (10, 18))
             ),
+            _why_no_jump,
         ),
     ),
     "rows_held_max",

@@ -10,12 +10,23 @@ from typing import Any
 
 from millstream.core.placement import connection_count, connections_by_processor, pieces
 from millstream.sim.plotting import mark_claim, mark_seed
-from millstream_lab.claims import Claim, Row, Rows, about, at_least, at_most, numbers
+from millstream_lab.claims import (
+    Claim,
+    Row,
+    Rows,
+    about,
+    at_least,
+    at_most,
+    chosen,
+    numbers,
+    values,
+)
 from millstream_lab.dcape.distributed_plan import VirtualPlan
 from millstream_lab.dcape.plans import plan_1, plan_2, plan_3, plan_4
 from millstream_lab.dcape.runs import (
     PATTERN_NAMES,
     add,
+    busiest,
     courses,
     deaths,
     final,
@@ -117,7 +128,8 @@ def _even(rows: Rows, **where: object) -> str:
     shares = {p: kept_up(rows, pattern=p, **where) for p in ("round_robin", "grouping")}
     if min(shares.values()) > 0.95:
         return f"both keep up: {shares['round_robin']:.0%} and {shares['grouping']:.0%} of all"
-    return ""
+    found = [f"{p}, {shares[p]:.0%}: {busiest(rows, pattern=p, **where)}" for p in shares]
+    return "share of what is wanted: " + "; ".join(found)
 
 
 def grouping_wins(plan: str, count: int) -> Claim:
@@ -137,14 +149,24 @@ def _connections(pattern: str, plan: str) -> Callable[[Rows], float]:
     return lambda rows: max(numbers(rows, "connections_max", pattern=pattern, plan=plan))
 
 
+def _by_count(rows: Rows, pattern: str, plan: str) -> str:
+    """The fullest processor's connections, by the number of processors."""
+    mine = chosen(rows, pattern=pattern, plan=plan)
+    counts = sorted(values(mine, "processors"))
+    told = (f"{max(numbers(mine, 'connections_max', processors=n)):.0f} on {n}" for n in counts)
+    return f"connections of the fullest: {', '.join(told)}"
+
+
 GROUPING_5 = Claim(
     "Grouping has at most 5 connections a processor",
     about("most connections by Grouping", _connections("grouping", "plan 2"), 5),
     beside=lambda rows: f"ours {_connections('quality_aware', 'plan 2')(rows):.0f}",
+    why=lambda rows: _by_count(rows, "grouping", "plan 2"),
 )
 DEALT_15 = Claim(
     "Round Robin has up to 15 connections a processor",
     about("most connections by Round Robin", _connections("round_robin", "plan 2"), 15, 1),
+    why=lambda rows: _by_count(rows, "round_robin", "plan 2"),
 )
 
 

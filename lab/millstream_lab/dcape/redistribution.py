@@ -39,6 +39,7 @@ from millstream_lab.dcape.runs import (
     EQUAL,
     Run,
     add,
+    busiest,
     deaths,
     final,
     gain,
@@ -59,6 +60,14 @@ SEEDS_RULE = Redistribution(parameters=PARAMETERS)
 OTHER_RULES = (
     Redistribution("tuples_in_memory", "balance", PARAMETERS),
     Redistribution("cpu_time", "balance", PARAMETERS),
+)
+# The percentage that the thesis leaves open, swept beside 2 %.
+PERCENTAGES = (5.0, 10.0)
+SWEPT = tuple(
+    Redistribution(
+        parameters=Parameters(percent_difference=percent), note=f" from {percent:g} % on"
+    )
+    for percent in PERCENTAGES
 )
 STARTS = 3  # starting minutes drawn
 FACTORS = (1.0, 1.5)
@@ -128,7 +137,11 @@ MOVES_ARE_FREE = Claim(
 
 
 def redistributed(
-    plan: VirtualPlan, count: int, patterns: dict[str, str], factors: tuple[float, ...]
+    plan: VirtualPlan,
+    count: int,
+    patterns: dict[str, str],
+    factors: tuple[float, ...],
+    rules: tuple[Redistribution, ...] = (SEEDS_RULE, *OTHER_RULES),
 ) -> Callable[[int, bool, Progress], list[Row]]:
     """A plan under each pattern: left alone, under the thesis's rule, and under others."""
 
@@ -138,7 +151,7 @@ def redistributed(
             for factor in factors:
                 environment = world_cup(number, minutes, factor)
                 for pattern, text in patterns.items():
-                    for rule in (None, SEEDS_RULE, *OTHER_RULES):
+                    for rule in (None, *rules):
                         label = text if rule is None else f"{text}, {rule.name}"
                         label += f", rate x {factor:g}" if len(factors) > 1 else ""
                         progress(f"{plan.name}, {label} on {count}, start {number}")
@@ -187,14 +200,15 @@ def _why_less(pattern: str, **where: object) -> Callable[[Rows], str]:
     """What the run itself shows: nothing to gain, or another rule that gains more."""
 
     def tell(rows: Rows) -> str:
-        share = kept_up(rows, pattern=pattern, moved="never", **where)
+        still = {"pattern": pattern, "moved": "never", **where}
+        share = kept_up(rows, **still)
         if share > 0.9:
             return f"without moves {pattern} already gives {share:.0%} of what is wanted"
         best = max(OTHER_RULES, key=lambda rule: fmean(gains(rows, pattern, rule, **where)))
         found = fmean(gains(rows, pattern, best, **where))
         if found > _gain(pattern, **where)(rows) + EQUAL:
             return f"the rule, not the plan: {best.name} gives {found:+.1%} on the same rows"
-        return ""
+        return f"no rule gives more on the same rows; without moves {busiest(rows, **still)}"
 
     return tell
 
@@ -206,6 +220,20 @@ def _alive(**where: object) -> tuple[Bound, ...]:
 
 def _moves(pattern: str) -> Callable[[Rows], float]:
     return lambda rows: final(rows, "moves_so_far", pattern=pattern, moved=SEEDS_RULE.name)
+
+
+def _swept(pattern: str) -> Callable[[Rows], str]:
+    """Moves and gain for each percentage from which on the rule moves."""
+
+    def tell(rows: Rows) -> str:
+        parts = []
+        for percent, rule in zip((2.0, *PERCENTAGES), (SEEDS_RULE, *SWEPT), strict=True):
+            moves = final(rows, "moves_so_far", pattern=pattern, moved=rule.name)
+            gained = fmean(gains(rows, pattern, rule))
+            parts.append(f"{percent:g} %: {moves:.1f} moves, {gained:+.1%}")
+        return "by the percentage, which is open: " + "; ".join(parts)
+
+    return tell
 
 
 def _ahead(rows: Rows) -> float:
@@ -228,11 +256,13 @@ GOOD_START = (
         "Grouping needs 4 moves",
         about("moves from Grouping", _moves("grouping"), 4, 2),
         (lasting(), *_alive(pattern="grouping")),
+        why=_swept("grouping"),
     ),
     Claim(
         "Round Robin needs 17 moves",
         about("moves from Round Robin", _moves("round_robin"), 17, 5),
         (lasting(), *_alive(pattern="round_robin")),
+        why=_swept("round_robin"),
     ),
     Claim(
         "a good start cannot be replaced: Grouping stays ahead",
@@ -272,7 +302,11 @@ for _name, _count in (("6.5", 2), ("6.6", 3)):
         f"dcape-{_name}",
         f"plan 3 on {_count} processors, redistributed",
         redistributed(
-            plan_3(10.0), _count, {"grouping": "Grouping", "round_robin": "Round Robin"}, (1.0,)
+            plan_3(10.0),
+            _count,
+            {"grouping": "Grouping", "round_robin": "Round Robin"},
+            (1.0,),
+            (SEEDS_RULE, *OTHER_RULES, *SWEPT),
         ),
         "Grouping 5 to 10 % more with 4 moves; Round Robin needs 17",
         GOOD_START,

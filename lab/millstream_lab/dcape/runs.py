@@ -31,6 +31,7 @@ from millstream_lab.dcape.distributed_plan import (
     Environment,
     PlanRecord,
     Redistribution,
+    Sample,
     VirtualPlan,
 )
 from millstream_lab.experiment import EXPERIMENTS, Experiment, Progress
@@ -141,7 +142,18 @@ def _rows_of(one: Run) -> Iterable[Row]:
             "moves_so_far": sum(at <= sample.at for at, _ in one.record.moves),
             "connections_max": max(one.record.connections.values()),
             "died_at_minute": None if died is None else round(died / 60, 3),
+            **_busiest(sample),
         }
+
+
+def _busiest(sample: Sample) -> Row:
+    """Of the busiest processor so far: share of the time, and of it for operators and for rows."""
+    spent = max(sample.spent.values(), key=lambda each: each.busy_s)
+    return {
+        "busy_share": round(spent.busy_s / sample.at, 4) if sample.at else 0.0,
+        "engine_share": round(spent.engine_s / spent.busy_s, 4) if spent.busy_s else 0.0,
+        "transfer_share": round(spent.transfer_s / spent.busy_s, 4) if spent.busy_s else 0.0,
+    }
 
 
 # -- quantities of claims -------------------------------------------------------------------------
@@ -200,6 +212,17 @@ def results(rows: Rows) -> str:
 def kept_up(rows: Rows, **where: object) -> float:
     """Share of what would come out if nothing fell behind."""
     return final(rows, "rows_out", **where) / final(rows, "rows_wanted", **where)
+
+
+def busiest(rows: Rows, **where: object) -> str:
+    """Where the busiest processor's time went by the end of a run."""
+    share = {name: final(rows, f"{name}_share", **where) for name in ("busy", "engine", "transfer")}
+    lost = 1 - share["engine"] - share["transfer"]
+    return (
+        f"the busiest processor works {share['busy']:.0%} of the time: {share['engine']:.0%} of it "
+        f"in operators, {share['transfer']:.0%} with sending and receiving, {lost:.0%} lost to "
+        "connections and the collector"
+    )
 
 
 def courses(rows: Rows, column: str, **where: object) -> list[tuple[float, float]]:

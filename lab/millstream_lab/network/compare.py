@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from millstream.sim.topologies.arrangements import SCENARIOS
-from millstream_lab.claims import Claim, Rows, at_least, at_most, listed
+from millstream_lab.claims import Claim, Rows, at_least, at_most, chosen, listed
 from millstream_lab.experiment import EXPERIMENTS, Experiment
 from millstream_lab.network.plots import plot_bars
 from millstream_lab.network.setup import (
@@ -116,6 +116,29 @@ def _relaxed(k: int) -> Callable[[Rows], float]:
     )
 
 
+def _why_bounds_matter(k: int) -> Callable[[Rows], str]:
+    """Where the difference is largest, and of how many trees each ratio is the mean."""
+
+    def tell(rows: Rows) -> str:
+        def ratio(bound: str, planner: str, arrangement: str) -> float:
+            return _of(rows, "ratio", planner, k, arrangement=arrangement, bound=bound)
+
+        planner, arrangement = max(
+            ((p, a) for p in DISTRIBUTED for a in ARRANGEMENTS),
+            key=lambda pair: abs(ratio("tight", *pair) - ratio("loose", *pair)),
+        )
+        where = {"planner": planner, "mode": "distributed", "sources_a_node": k}
+        parts = []
+        for bound in BOUNDS:
+            mine = chosen(rows, arrangement=arrangement, bound=bound, **where)
+            placed, trees = (sum(row[column] for row in mine) for column in ("placed", "trees"))
+            found = ratio(bound, planner, arrangement)
+            parts.append(f"{bound} {found:.3f}, {placed} of {trees} trees placed")
+        return f"{planner} in {arrangement}: {'; '.join(parts)}"
+
+    return tell
+
+
 def _ratio_claims(k: int) -> tuple[Claim, ...]:
     needs = full(FULL.trees if k == 1 else round(FULL.trees * SHARED_SHARE))
     shared = f"[{k} source{'s' * (k > 1)} a node]"
@@ -139,6 +162,7 @@ def _ratio_claims(k: int) -> tuple[Claim, ...]:
             at_most("largest difference between tight and loose", _relaxed(k), 0.1),
             needs,
             beside,
+            _why_bounds_matter(k),
         ),
     )  # fmt: skip
 

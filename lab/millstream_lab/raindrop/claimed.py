@@ -8,108 +8,36 @@ ranges here are ours and stand beside every verdict.
 from collections.abc import Callable, Sequence
 from statistics import fmean, median
 
-from millstream.decide.schedule.settings import THESIS_CANDIDATES
 from millstream_lab.claims import (
     Bound,
     Claim,
-    MissingError,
     Rows,
     about,
     at_least,
     at_most,
     change,
     chosen,
-    confidence,
     listed,
     mean,
-    numbers,
     values,
 )
-from millstream_lab.raindrop.runs import DEFAULT, SINGLES, WHEEL, rank_of
+from millstream_lab.raindrop.quantities import (
+    FOUR,
+    LONG,
+    ahead,
+    among,
+    behind,
+    best_of,
+    lasting,
+    of_run,
+    over_best,
+    place,
+    ranked,
+)
+from millstream_lab.raindrop.runs import DEFAULT, SINGLES, WHEEL
 
 ADAPTIVE = (WHEEL, DEFAULT)
-LEAST = {"delay": True, "rate": False, "memory": True}
-FOUR = THESIS_CANDIDATES
 WEIGHTS = {"6.4": "delay 70% rate 30%", "6.5": "delay 30% rate 70%"}
-
-
-def of_run(rows: Rows, metric: str, contender: str, **where: object) -> float:
-    """The mean over seeds of a whole run's figure."""
-    return fmean(by_seed(rows, metric, contender, **where))
-
-
-def by_seed(rows: Rows, metric: str, contender: str, **where: object) -> list[float]:
-    mine = chosen(rows, contender=contender, **where)
-    return [numbers(mine, f"{metric}_run", seed=seed)[0] for seed in values(mine, "seed")]
-
-
-def ranked(metric: str, **where: object) -> Callable[[Rows], str]:
-    """Every contender's figure with its interval, best first."""
-
-    def tell(rows: Rows) -> str:
-        found = {
-            name: by_seed(rows, metric, name, **where)
-            for name in values(chosen(rows, **where), "contender")
-        }
-        best = sorted(found, key=lambda name: fmean(found[name]), reverse=not LEAST[metric])
-        return ", ".join(
-            f"{name} {fmean(found[name]):.3g} ± {confidence(found[name]):.2g}" for name in best
-        )
-
-    return tell
-
-
-def best_of(rows: Rows, metric: str, **where: object) -> float:
-    choose = min if LEAST[metric] else max
-    return choose(of_run(rows, metric, name, **where) for name in FOUR)
-
-
-def over_best(name: str, metric: str, **where: object) -> Callable[[Rows], float]:
-    """A contender's figure over that of the best of the seed's four, as a change."""
-    return lambda rows: change(of_run(rows, metric, name, **where), best_of(rows, metric, **where))
-
-
-def place(name: str, metric: str, **where: object) -> Callable[[Rows], float]:
-    """Among the seed's four: 1 is better than all of them."""
-
-    def count(rows: Rows) -> float:
-        others = [of_run(rows, metric, other, **where) for other in FOUR if other != name]
-        return float(rank_of(of_run(rows, metric, name, **where), others, least=LEAST[metric]))
-
-    return count
-
-
-def ahead(name: str, metric: str, **where: object) -> Callable[[Rows], float]:
-    """Share of the spans in which a contender is better than all four."""
-
-    def share(rows: Rows) -> float:
-        known = {
-            (row["contender"], row["seed"], row["second"]): row[metric]
-            for row in chosen(rows, **where)
-            if row[metric] is not None
-        }
-        wins = []
-        for (contender, seed, second), mine in known.items():
-            theirs = [known.get((other, seed, second)) for other in FOUR]
-            rivals = [value for value in theirs if value is not None]
-            if contender == name and rivals:
-                wins.append(mine < min(rivals) if LEAST[metric] else mine > max(rivals))
-        if not wins:
-            raise MissingError(f"spans of {name}")
-        return fmean(wins)
-
-    return share
-
-
-def lasting(seconds: int, seeds: int) -> tuple[Bound, ...]:
-    """The seed's length, and as many seeds as make an interval."""
-    return (
-        at_least("seconds of a run", lambda rows: max(numbers(rows, "second")) + 1, seconds),
-        at_least("seeds", lambda rows: len(values(rows, "seed")), seeds),
-    )
-
-
-LONG = lasting(300, 3)
 
 
 def each(make: Callable[[str], Claim]) -> tuple[Claim, ...]:
@@ -129,6 +57,8 @@ def _waits(name: str, metric: str, **where: object) -> Callable[[Rows], str]:
         told = f"rows in queues {first:.0f} at first, {last:.0f} at the end"
         if metric == "rate" and spread < 0.02:
             told += f"; the four single algorithms differ by {spread:.1%} in rate only"
+        else:
+            told += f"; {among(name, metric, **where)(rows)}"
         return told
 
     return tell
@@ -147,6 +77,7 @@ CLAIMS_6_2 = (
         ),
         LONG,
         ranked("memory"),
+        behind("memory", ("chain", "mtiq"), most=False),
     ),
     Claim(
         "Chain and MTIQ have the worst delay by the end",
@@ -160,6 +91,7 @@ CLAIMS_6_2 = (
         ),
         LONG,
         ranked("delay"),
+        behind("delay", ("chain", "mtiq"), most=True),
     ),
     Claim(
         "FIFO does quite well in delay",
@@ -176,6 +108,7 @@ CLAIMS_6_3 = (
             at_least("share of spans", ahead(name, "memory", **_MEMORY), 1 / 3, 0, "%"),
             lasting(30, 10),
             ranked("memory", **_MEMORY),
+            among(name, "memory", **_MEMORY),
         )
     ),
     *each(
@@ -184,6 +117,7 @@ CLAIMS_6_3 = (
             at_most("delay over the best single", over_best(name, "delay", **_DELAY), 0, 0, "+%"),
             lasting(30, 10),
             ranked("delay", **_DELAY),
+            among(name, "delay", **_DELAY),
         )
     ),
 )

@@ -7,14 +7,14 @@ counting memory: rows in queues, as in the seed, where rows of a running step ar
 those, as on the engine. Larger steps look better by the first than they are, hence the second.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
 from millstream.decide.schedule import Specification
 from millstream.decide.schedule.settings import THESIS_CANDIDATES
 from millstream.sim.plotting import mark_claim
-from millstream_lab.claims import Claim, Row, Rows, at_least, numbers, values
+from millstream_lab.claims import Claim, Row, Rows, at_least, chosen, listed, numbers, values
 from millstream_lab.experiment import EXPERIMENTS, Experiment, Progress
 from millstream_lab.raindrop.runs import (
     DEFAULT,
@@ -141,6 +141,26 @@ def _told(rows: Rows, key: tuple[str, str, str, str]) -> str:
     return f"{len(mine)} cases, mean {fmean(mine):+.1%}, more than 5 % below in {below:.0%}"
 
 
+def _why(key: tuple[str, str, str, str]) -> Callable[[Rows], str]:
+    """Where the cases lie that are below, and the worst of them."""
+    columns = ("selector", "yardstick", "counting", "spread")
+
+    def tell(rows: Rows) -> str:
+        mine = chosen(rows, **dict(zip(columns, key, strict=True)))
+        worst = min(mine, key=lambda row: row["relative"])
+        shares = {
+            f"plan {plan}": fmean(row["relative"] < -EVEN for row in chosen(mine, plan=plan))
+            for plan in values(mine, "plan")
+        }
+        return (
+            f"below in {listed(shares, '.0%')} of the cases; the worst is plan {worst['plan']}, "
+            f"{worst['weighting']}, seed {worst['seed']}, where {worst['best_single']} scores "
+            f"{worst['best_score']:.3f} and this {worst['score']:.3f}"
+        )
+
+    return tell
+
+
 def _claims(key: tuple[str, str, str, str]) -> tuple[Claim, ...]:
     """Not in the seed: two for each yardstick, judgement and selector."""
     selector, yardstick, counting, spread = key
@@ -153,6 +173,7 @@ def _claims(key: tuple[str, str, str, str]) -> tuple[Claim, ...]:
                      -TOLERANCE, 0, "+%"),
             needs,
             lambda rows: _told(rows, key),
+            _why(key),
         ),
         Claim(
             name.format("in half of the cases above"),
@@ -160,6 +181,7 @@ def _claims(key: tuple[str, str, str, str]) -> tuple[Claim, ...]:
                      lambda rows: fmean(v > EVEN for v in _relatives(rows, key)), 0.5, 0, "%"),
             needs,
             lambda rows: _told(rows, key),
+            _why(key),
         ),
     )  # fmt: skip
 

@@ -9,9 +9,10 @@ from dataclasses import replace
 from millstream.sim.arrivals import ChangingPoisson, WorldCup
 from millstream_lab.claims import Claim, Row, at_most
 from millstream_lab.experiment import EXPERIMENTS, Experiment, Progress
-from millstream_lab.raindrop.claimed import ADAPTIVE, lasting, place, ranked
+from millstream_lab.raindrop.claimed import ADAPTIVE
 from millstream_lab.raindrop.figures import ALL, MEASURED, UNITS, plotter, tidy
 from millstream_lab.raindrop.operators import PlanSpec
+from millstream_lab.raindrop.quantities import among, lasting, place, ranked
 from millstream_lab.raindrop.runs import PLANS, contest, specification
 
 
@@ -43,6 +44,7 @@ CLAIMS = tuple(
         at_most("place of five", place(name, metric, plan=number), 3),
         lasting(120, 3),
         ranked(metric, plan=number),
+        among(name, metric, plan=number),
     )
     for number in PLANS
     for name in ADAPTIVE
