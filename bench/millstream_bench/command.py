@@ -37,6 +37,11 @@ BENCHMARKS = {
         "run",
         "rows as they come: delay and pace, plain Structured Streaming and ours",
     ),
+    "large": (
+        "millstream_bench.large.bench",
+        "run",
+        "tens of millions of rows: pace, memory, disk and growth",
+    ),
     "attach": (
         "millstream_bench.throughput.attaching",
         "run",
@@ -159,14 +164,21 @@ def bench(
     ] = None,
     peer: Annotated[
         str | None,
-        typer.Option(help="A second peer of sharing: flink (MILLSTREAM_FLINK_PYTHON names it)."),
+        typer.Option(
+            help="A second peer of sharing, live and nexmark: flink "
+            "(MILLSTREAM_FLINK_PYTHON names it)."
+        ),
     ] = None,
     parts: Annotated[
         str | None,
         typer.Option(
             help="Parts to run; planning: tight,literal,large,links,milp; "
-            "rules: registration,sc1,sc2,rules; live: delay,sustained."
+            "rules: registration,sc1,sc2,ajoin1,ajoin2,rules; live: delay,sustained; "
+            "large: mix,skew,day."
         ),
+    ] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="Rows of each stream of large: 2000000,20000000.")
     ] = None,
     rates: Annotated[
         str | None,
@@ -191,6 +203,8 @@ def bench(
         offered["peer"] = peer
     if parts is not None:
         offered["parts"] = parts
+    if rows is not None:
+        offered["rows"] = rows
     if rates is not None:
         offered["rates"] = rates
     taken = inspect.signature(function).parameters

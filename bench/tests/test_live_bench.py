@@ -6,7 +6,8 @@ import pytest
 
 from millstream.core.errors import UsageError
 from millstream_bench.live.bench import LAST_RATE, highest, run, sides_of, together
-from millstream_bench.live.sides import Load, Trial
+from millstream_bench.live.flink import Printed
+from millstream_bench.live.sides import Load, Results, Trial
 
 STEADY = Trial(
     sent_rows=1_000, wanted_rows=1_000, delay={"median_s": 0.1, "p95_s": 0.2, "p99_s": 0.3},
@@ -43,6 +44,30 @@ def test_some_queries_of_each_kind_are_compared() -> None:
         assert 1 <= len(chosen) <= 9
         assert {n % 3 for n in chosen} == set(range(min(count, 3)))
     assert list(sides_of(1_000)) == ["ours"]
+
+
+def test_what_flink_prints_becomes_rows_and_delays() -> None:
+    printed = Printed(
+        [
+            (100.5, b"ready\nq0> +I[7, 55.5, 100.0, 99000000]\nq0> +I[8, 6"),
+            (100.7, b"0.0, 100.0, 99000001]\nq1:1> +I[3, 0.25, 100000000]\n"),
+            (101.0, b"q2> +I[7, 55.5, 44.0, 100.0, 99000000]\nnot a row\n"),
+        ]
+    )
+    results = Results()
+    printed.into(results, Load(3, 1, 1, 1, 1))
+    delays = [round(delay, 3) for _, delay in results.delays.seen]
+    assert delays == [0.5, 0.7, 0.7, 1.0]
+    assert results.tables[0][0].to_pylist()[0] | {"at": 0} == {
+        "k": 7, "v": 55.5, "sent": 100.0, "at": 0,
+    }  # fmt: skip
+    assert results.tables[1][0].column_names == ["g", "mean", "at"]
+    assert results.tables[2][0]["w"].to_pylist() == [44.0]
+
+
+def test_an_unknown_peer_is_told() -> None:
+    with pytest.raises(UsageError, match="unknown peer 'storm'"):
+        run(peer="storm")
 
 
 def test_numbers_that_are_none_are_told() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from millstream.core.errors import UsageError
 from millstream.language.cql.parsing.parser import parse_query
+from millstream_bench.nexmark import flink_peer
 from millstream_bench.nexmark.bench import differences, run
 from millstream_bench.nexmark.queries import COLUMNS, QUERIES, tables
 
@@ -58,6 +59,26 @@ def test_windows_that_plain_has_not_closed_do_not_count(tmp_path: Path) -> None:
     assert differences(tmp_path, "q7a") == (0, 1)
     _write(tmp_path, "ours", "q7a", rows.slice(1))
     assert differences(tmp_path, "q7a") == (1, 1)
+
+
+def test_flinks_rows_are_read_as_what_they_are(tmp_path: Path) -> None:
+    at = pa.array([0, 10_000], pa.timestamp("us", "UTC"))
+    rows = pa.table({"auction": [1, 2], "extra": ["a b", "c"], "endtime": at, "ts": at})
+    _write(tmp_path, "ours", "q5a", rows)
+    folder = tmp_path / "flink" / "q5a"
+    folder.mkdir(parents=True)
+    right = '1,"a b","1970-01-01 00:00:00"\n2,c,"1970-01-01 00:00:00.01"\n'
+    (folder / "part-1-0").write_text(right)
+    assert differences(tmp_path, "q5a", "flink") == (0, 2)
+    (folder / "part-1-0").write_text(right.replace("c", "d"))
+    assert differences(tmp_path, "q5a", "flink") == (2, 2)
+    (folder / "part-1-0").unlink()
+    assert differences(tmp_path, "q5a", "flink") == (2, 2)
+
+
+def test_flink_is_asked_for_the_same_queries() -> None:
+    assert set(flink_peer.QUERIES) == set(flink_peer.RESULTS) == set(QUERIES)
+    assert set(flink_peer.TABLES) == set(COLUMNS)
 
 
 def test_an_unknown_query_is_refused() -> None:

@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pyarrow as pa
 
+from millstream.language.cql.parsing.parser import parse_query
 from millstream_bench.live.comparison import Database
 from millstream_bench.live.workload import (
     STREAMS,
@@ -14,6 +15,7 @@ from millstream_bench.live.workload import (
     duckdb_sql,
     limits,
 )
+from millstream_bench.rules import ajoin
 from millstream_bench.rules.bench import RULES_SQL
 
 
@@ -46,6 +48,26 @@ def test_rows_that_are_missing_or_too_many_are_told() -> None:
         assert database.differences([part], sql, whole=True) == 1
         assert database.differences([part], sql, whole=False) == 0
         assert database.differences([expected, expected.slice(0, 1)], sql, whole=False) == 1
+
+
+def test_joins_of_many_streams_are_those_of_duckdb() -> None:
+    at = [pa.array([n], pa.timestamp("us", "UTC")) for n in (0, 900_000, 1_800_000, 2_700_000)]
+    tables = {
+        stream: pa.table({"at": t, "k": [1], "g": [1], "v": [50.0 + i], "sent": [float(i)]})
+        for i, (stream, t) in enumerate(zip("abcd", at, strict=True))
+    }
+    database = Database(tables)
+    for number in range(12):
+        parse_query(ajoin.cql(number, 10.0))
+        chain, seconds = ajoin.chain_of(number)
+        apart = [900_000 * "abcd".index(s) for s in chain]
+        near = max(apart) - min(apart) <= seconds * 1_000_000
+        rows = database.rows(ajoin.duckdb_sql(number, 10.0, 0))
+        assert len(rows) == near, chain
+        if near:
+            assert rows[0][-1] == max(apart)
+        assert not database.rows(ajoin.duckdb_sql(number, 60.0, 0))
+        assert not database.rows(ajoin.duckdb_sql(number, 10.0, min(apart) + 1))
 
 
 def test_rules_hold_until_they_are_replaced_or_removed() -> None:

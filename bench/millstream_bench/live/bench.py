@@ -1,4 +1,6 @@
-"""`millstream bench live`: delay, pace and cost of live rows, ours beside plain, by turns.
+"""`millstream bench live`: delay, pace and cost of live rows, ours beside others, by turns.
+
+Others are plain Structured Streaming and, with `--peer flink`, Flink's statement set.
 
 - *delay*: so many queries at so many rows a second in each of two streams.
 - *sustained*: the highest rate that a side keeps up, found by doubling and then halving the step.
@@ -15,9 +17,12 @@ from typing import Any
 from millstream.core.errors import UsageError
 from millstream.core.suggestions import did_you_mean
 from millstream.spark.session import session as spark_session
+from millstream_bench.live import flink
 from millstream_bench.live.sides import Load, Trial, ours, plain
+from millstream_bench.throughput.flink import flink_python
 
 PARTS = ("delay", "sustained")
+FLINK_PARALLELISM = (1, 2)
 PLAIN_QUERIES_MAX = 30  # more of them only make a queue that grows
 FIRST_RATE, LAST_RATE, HALVINGS = 500, 256_000, 2
 Progress = Callable[[str], None]
@@ -43,10 +48,15 @@ def run(
     queries: str = "1,3,30",
     rates: str = "1000",
     parts: str = "delay",
+    peer: str | None = None,
     progress: Progress = print,
 ) -> dict[str, Any]:
     """All parts that are named, for all numbers of queries."""
+    if peer not in (None, "flink"):
+        raise UsageError(f"unknown peer {peer!r}", hint="flink")
     scale = QUICK if quick else WHOLE
+    if peer is not None:
+        flink_python()  # says at once what is missing
     counts, paces = _numbers("queries", queries), _numbers("rates", rates)
     found: dict[str, Any] = {"streams": 2, **asdict(scale)}
     spark_session()
@@ -56,11 +66,11 @@ def run(
         found[part] = []
         for count in counts:
             if part == "sustained":
-                found[part].append(_sustained(count, scale, seed, progress))
+                found[part].append(_sustained(count, scale, seed, peer, progress))
                 continue
             for rate in paces:
                 load = Load(count, rate, scale.warm_s, scale.seconds, seed)
-                found[part].append(_delays(load, scale.repeats, progress))
+                found[part].append(_delays(load, scale.repeats, peer, progress))
     return found
 
 
@@ -74,15 +84,21 @@ def _numbers(option: str, text: str) -> list[int]:
     return found
 
 
-def sides_of(count: int) -> dict[str, Side]:
-    return {"ours": ours, "plain": plain} if count <= PLAIN_QUERIES_MAX else {"ours": ours}
+def sides_of(count: int, peer: str | None = None) -> dict[str, Side]:
+    """Ours, plain where it is no queue that grows, and Flink where it is asked for."""
+    sides: dict[str, Side] = {"ours": ours}
+    if count <= PLAIN_QUERIES_MAX:
+        sides["plain"] = plain
+    if peer is not None:
+        sides |= {f"flink x{n}": flink.side(n) for n in FLINK_PARALLELISM}
+    return sides
 
 
 # -- delay ----------------------------------------------------------------------------------------
 
 
-def _delays(load: Load, repeats: int, progress: Progress) -> dict[str, Any]:
-    sides = sides_of(load.queries)
+def _delays(load: Load, repeats: int, peer: str | None, progress: Progress) -> dict[str, Any]:
+    sides = sides_of(load.queries, peer)
     trials: dict[str, list[Trial]] = {name: [] for name in sides}
     for number in range(repeats):
         for name, side in sides.items():
@@ -142,9 +158,11 @@ def _spread(values: Mapping[str, float | None]) -> str:
 # -- sustained ------------------------------------------------------------------------------------
 
 
-def _sustained(count: int, scale: Scale, seed: int, progress: Progress) -> dict[str, Any]:
+def _sustained(
+    count: int, scale: Scale, seed: int, peer: str | None, progress: Progress
+) -> dict[str, Any]:
     found: dict[str, Any] = {"queries": count}
-    for name, side in sides_of(count).items():
+    for name, side in sides_of(count, peer).items():
 
         def keeps_up(rate: int, name: str = name, side: Side = side) -> bool:
             trial = side(Load(count, rate, scale.warm_s, scale.sustained_s, seed))

@@ -1,4 +1,4 @@
-"""Both sides of the benchmark of live rows: one trial of ours, one of plain Structured Streaming.
+"""Two sides of the benchmark of live rows: one trial of ours, one of plain Structured Streaming.
 
 Ours takes pushes in this process. Plain Structured Streaming runs one query each over files that
 appear at the same rate, with no wait between two of its batches (its best trigger for delay).
@@ -115,7 +115,7 @@ class Results:
         return rows, different
 
 
-def _timed(load: Load, producer: Producer) -> tuple[float, float, float, int]:
+def timed(load: Load, producer: Producer) -> tuple[float, float, float, int]:
     """Lets a producer send: when measuring began and ended, CPU seconds, rows sent meanwhile."""
     with producer:
         time.sleep(load.warm_s)
@@ -128,11 +128,11 @@ def _timed(load: Load, producer: Producer) -> tuple[float, float, float, int]:
     return since, until, used, sent
 
 
-def _trial(
-    load: Load, producer: Producer, results: Results, timed: tuple[float, float, float, int],
+def trial(
+    load: Load, producer: Producer, results: Results, told: tuple[float, float, float, int],
     compared: tuple[int, int],
 ) -> Trial:  # fmt: skip
-    since, until, used, sent = timed
+    since, until, used, sent = told
     third = (until - since) / 3
     delays = results.delays
     return Trial(
@@ -152,12 +152,12 @@ def _trial(
 
 
 @contextmanager
-def opened() -> Iterator[millstream.Session]:
-    """A session with the two streams."""
+def opened(streams: Sequence[str] = STREAMS) -> Iterator[millstream.Session]:
+    """A session with the two streams, or with others of the same columns."""
     home = Path(tempfile.mkdtemp(prefix="millstream-live-"))
     try:
         with millstream.Session(home) as session:
-            for stream in STREAMS:
+            for stream in streams:
                 session.stream(stream, columns=COLUMNS, time="at")
             yield session
     finally:
@@ -172,12 +172,12 @@ def ours(load: Load) -> Trial:
             take = results.follow(number, keep=number in load.compared())
             session.query(text, f"q{number}").on_batch(take)
         producer = Producer(session.push, STREAMS, load.rate, load.seed)
-        timed = _timed(load, producer)
+        told = timed(load, producer)
         for stream in STREAMS:
             session.finish(stream)
         session.wait()
         compared = results.compared(load, producer, partial=lambda _: False)
-    return _trial(load, producer, results, timed, compared)
+    return trial(load, producer, results, told, compared)
 
 
 # -- plain ----------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def plain(load: Load) -> Trial:
     try:
         queries = [_started(spark, home, number, load, results) for number in range(load.queries)]
         producer = Producer(write, STREAMS, load.rate, load.seed)
-        timed = _timed(load, producer)
+        told = timed(load, producer)
         for query in queries:
             query.processAllAvailable()
         # the last windows stay open: no later row passes them
@@ -208,7 +208,7 @@ def plain(load: Load) -> Trial:
         for query in queries:
             query.stop()
         shutil.rmtree(home, ignore_errors=True)
-    return _trial(load, producer, results, timed, compared)
+    return trial(load, producer, results, told, compared)
 
 
 def _started(spark: SparkSession, home: Path, number: int, load: Load, results: Results) -> Any:

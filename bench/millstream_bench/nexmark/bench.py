@@ -2,7 +2,8 @@
 
 Both sides read the same Parquet files and leave their results as Parquet files. Ours runs the
 queries in one dataflow; plain Structured Streaming runs a query each, side by side, with all files
-in one batch (`availableNow`), its best setting for this. Repeats take turns. Rows of ended windows
+in one batch (`availableNow`), its best setting for this. With `--peer flink` one statement set of
+Flink runs over the same rows as CSV. Repeats take turns. Rows of ended windows
 are compared; of the last ones, which a watermark has not passed on one side, only those that both
 have.
 """
@@ -28,7 +29,9 @@ from millstream.language.plan.schema import Field
 from millstream.spark.plane import SparkPlane
 from millstream.spark.session import session
 from millstream.store.delivery import FileSink
+from millstream_bench.nexmark.flink import run_flink, write_csv
 from millstream_bench.nexmark.queries import COLUMNS, QUERIES, SHARES, tables
+from millstream_bench.throughput.flink import flink_python
 from millstream_bench.throughput.resources import Meter
 
 Progress = Callable[[str], None]
@@ -36,9 +39,17 @@ WINDOWED = ("q5a", "q7a", "q11", "q12")
 
 
 def run(
-    *, quick: bool = False, seed: int = 1, queries: str | None = None, progress: Progress = print
+    *,
+    quick: bool = False,
+    seed: int = 1,
+    queries: str | None = None,
+    peer: str | None = None,
+    progress: Progress = print,
 ) -> dict[str, Any]:
     """Seconds, CPU seconds and events a second of all queries together, then of each alone."""
+    if peer not in (None, "flink"):
+        raise UsageError(f"unknown peer {peer!r}", hint="flink")
+    python = flink_python() if peer else None
     names = tuple(QUERIES) if queries is None else tuple(queries.split(","))
     for name in names:
         if name not in QUERIES:
@@ -50,13 +61,16 @@ def run(
     try:
         _write(folder / "warm", 5_000, 2, seed + 1)
         _write(folder / "in", events, pieces, seed)
-        for side in (_ours, _plain):  # code is generated and compiled
-            side(spark, folder / "warm", folder / "out", names)
+        for side, function in (("ours", _ours), ("plain", _plain)):  # code is compiled
+            function(spark, folder / "warm", folder / "out" / side, names)
+        if python is not None:
+            for name in ("warm", "in"):
+                write_csv(folder / name, folder / "csv" / name)
         figures: dict[str, Any] = {"events": events, "repeats": repeats, "runs": {}}
         alone = [(name,) for name in names] if len(names) > 1 else []
         for chosen in (names, *alone):
             what = chosen[0] if len(chosen) == 1 else f"all {len(chosen)}"
-            found = _repeated(spark, folder, chosen, events, repeats)
+            found = _repeated(spark, folder, chosen, events, repeats, python)
             figures["runs"][what] = found
             progress(_told(what, found))
         return figures
@@ -73,11 +87,12 @@ def _write(folder: Path, events: int, pieces: int, seed: int) -> None:
 
 
 def _repeated(
-    spark: Any, folder: Path, names: Sequence[str], events: int, repeats: int
+    spark: Any, folder: Path, names: Sequence[str], events: int, repeats: int, python: str | None
 ) -> dict[str, Any]:
-    seconds: dict[str, list[float]] = {"ours": [], "plain": []}
-    cpu: dict[str, list[float]] = {"ours": [], "plain": []}
-    different = compared = 0
+    sides = ["ours", "plain", *(["flink"] if python is not None else [])]
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    cpu: dict[str, list[float]] = {side: [] for side in sides}
+    counts = {other: [0, 0] for other in sides if other != "ours"}  # rows that differ, compared
     for _ in range(repeats):
         out = folder / "out"
         shutil.rmtree(out, ignore_errors=True)
@@ -85,16 +100,26 @@ def _repeated(
             meter = Meter()
             seconds[side].append(function(spark, folder / "in", out / side, names))
             cpu[side].append(meter.usage().cpu_s)
-        for name in names:
-            found, rows = differences(out, name)
-            different, compared = different + found, compared + rows
-    return {
-        **{side: _figures(seconds[side], cpu[side], events) for side in seconds},
-        "ratio": median(seconds["plain"]) / median(seconds["ours"]),
-        "cpu_ratio": median(cpu["plain"]) / median(cpu["ours"]),
-        "compared_rows": compared,
-        "different_rows": different,
-    }
+        if python is not None:
+            csv = folder / "csv"
+            took = run_flink(
+                python, csv / "warm", csv / "in", out / "flink", names, _streams(names)
+            )
+            seconds["flink"].append(took[0])
+            cpu["flink"].append(took[1])
+        for other, count in counts.items():
+            for name in names:
+                found, rows = differences(out, name, other)
+                count[0], count[1] = count[0] + found, count[1] + rows
+    figures: dict[str, Any] = {s: _figures(seconds[s], cpu[s], events) for s in sides}
+    for other, (different, compared) in counts.items():
+        figures[other] |= {
+            "ratio": median(seconds[other]) / median(seconds["ours"]),
+            "cpu_ratio": median(cpu[other]) / median(cpu["ours"]),
+            "compared_rows": compared,
+            "different_rows": different,
+        }
+    return figures
 
 
 def _figures(seconds: list[float], cpu: list[float], events: int) -> dict[str, Any]:
@@ -107,17 +132,18 @@ def _figures(seconds: list[float], cpu: list[float], events: int) -> dict[str, A
 
 
 def _told(what: str, found: dict[str, Any]) -> str:
-    sides = "; ".join(
-        f"{side} {found[side]['seconds']} s ({found[side]['range'][0]} to "
-        f"{found[side]['range'][1]}), CPU {found[side]['cpu_s']} s, "
-        f"{found[side]['events_a_second']:,} events/s"
-        for side in ("ours", "plain")
-    )
-    return (
-        f"{what:<7} {sides}; plain takes {found['ratio']:.2f} times as long, "
-        f"{found['cpu_ratio']:.2f} times the CPU; {found['different_rows']} of "
-        f"{found['compared_rows']:,} rows differ"
-    )
+    texts = [
+        f"{side} {figures['seconds']} s ({figures['range'][0]} to {figures['range'][1]}), "
+        f"CPU {figures['cpu_s']} s, {figures['events_a_second']:,} events/s"
+        for side, figures in found.items()
+    ]
+    texts += [
+        f"{side} takes {figures['ratio']:.2f} times as long, {figures['cpu_ratio']:.2f} times the "
+        f"CPU; {figures['different_rows']} of {figures['compared_rows']:,} rows differ"
+        for side, figures in found.items()
+        if "ratio" in figures
+    ]
+    return f"{what:<7} {'; '.join(texts)}"
 
 
 # -- sides ----------------------------------------------------------------------------------------
@@ -168,28 +194,24 @@ def _streams(names: Sequence[str]) -> list[str]:
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def differences(out: Path, name: str) -> tuple[int, int]:
+def differences(out: Path, name: str, other: str = "plain") -> tuple[int, int]:
     """Rows that one side has and the other has not, and how many were compared.
 
-    Ours closes all windows when its input has ended; plain leaves those that no later row has
-    passed, so of windows only those count that ended before its last one.
+    Ours and Flink close all windows when their input has ended; plain leaves those that no later
+    row has passed, so beside plain only windows count that ended before its last one.
     """
-    ours, plain = (sorted((out / side / name).glob("*.parquet")) for side in ("ours", "plain"))
+    ours = sorted((out / "ours" / name).glob("*.parquet"))
+    theirs = sorted((out / other / name).glob("*.parquet" if other == "plain" else "part-*"))
     with duckdb.connect() as database:
         database.execute("SET TimeZone = 'UTC'")
-        sides = []
-        for files in (ours, plain):
-            if not files:
-                sides.append("")
-                continue
-            listed = ", ".join(f"'{f}'" for f in files)
-            sides.append(f"SELECT * FROM read_parquet([{listed}])")
+        mine = f"SELECT * FROM read_parquet([{_listed(ours)}])" if ours else ""
+        sides = [mine, _of_other(database, other, theirs, mine)]
         if not all(sides):
             only = sum(_count(database, side) for side in sides if side)
             return only, only
         columns = ", ".join(r[0] for r in database.execute(f"DESCRIBE {sides[1]}").fetchall())
         texts = [f"SELECT {columns} FROM ({side})" for side in sides]
-        if name in WINDOWED:
+        if name in WINDOWED and other == "plain":
             found = database.execute(f"SELECT max(endtime) FROM ({sides[1]})").fetchone()
             if found is None or found[0] is None:
                 return 0, 0  # no window has ended on both sides
@@ -200,6 +222,21 @@ def differences(out: Path, name: str) -> tuple[int, int]:
             for a, b in ((first, second), (second, first))
         )
         return different, _count(database, second)
+
+
+def _of_other(
+    database: duckdb.DuckDBPyConnection, other: str, files: Sequence[Path], mine: str
+) -> str:
+    """What the other side has given; Flink's CSV has the columns of ours but for the time."""
+    if not files or other == "plain":
+        return f"SELECT * FROM read_parquet([{_listed(files)}])" if files else ""
+    kinds = {r[0]: r[1] for r in database.execute(f"DESCRIBE {mine}").fetchall()} if mine else {}
+    columns = ", ".join(f"'{n}': '{k}'" for n, k in kinds.items() if n != "ts")
+    return f"SELECT * FROM read_csv([{_listed(files)}], header = false, columns = {{{columns}}})"
+
+
+def _listed(files: Sequence[Path]) -> str:
+    return ", ".join(f"'{f}'" for f in files)
 
 
 def _count(database: duckdb.DuckDBPyConnection, text: str) -> int:

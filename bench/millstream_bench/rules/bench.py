@@ -4,53 +4,34 @@
 - *sc1* and *sc2*, the scenarios of AStream (Karimov et al., SIGMOD 2019): in the first so many
   queries a second are added until all are active; in the second so many come and so many go every
   few seconds.
+- *ajoin1* and *ajoin2*: the same with the joins of AJoin (Karimov et al., VLDB 2019) alone: of two
+  to four streams, windows of one to three seconds, each query with a selection of its own.
 - *rules*: ten thousand thresholds as one rule set, some of which change all the time.
 
 Delay is the time from a row's push to its result in a callback; of a window, from its end. Results
 are compared with DuckDB's, row for row.
 """
 
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-import millstream
-from millstream.app.session.query import QueryHandle
+from millstream.core.errors import UsageError
+from millstream.core.suggestions import did_you_mean
 from millstream.spark.session import session as spark_session
 from millstream_bench.live.comparison import Database
 from millstream_bench.live.sides import opened
-from millstream_bench.live.workload import (
-    STREAMS,
-    Delays,
-    Producer,
-    constant_of,
-    cql,
-    duckdb_sql,
-    known,
-    limits,
-)
+from millstream_bench.live.workload import Delays, Producer, constant_of, cql, limits
+from millstream_bench.rules.ajoin import JOINS
+from millstream_bench.rules.scenarios import Scale, changing, growing
 from millstream_bench.throughput.resources import Meter
 
-PARTS = ("registration", "sc1", "sc2", "rules")
-COMPARED_MAX = 60  # queries of a scenario whose rows are compared
+PARTS = ("registration", "sc1", "sc2", "ajoin1", "ajoin2", "rules")
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """How much is tried."""
-
-    seconds: float
-    rate: int  # rows a second in each stream of queries
-    counts: tuple[int, ...]  # queries at once
-    rules: int
-    rule_rate: int  # rows a second before rules
 
 
 QUICK = Scale(seconds=4.0, rate=200, counts=(6,), rules=500, rule_rate=1_000)
@@ -72,13 +53,16 @@ def run(
     found: dict[str, Any] = {"rows_a_second": scale.rate, "seconds": scale.seconds}
     spark_session()
     for part in chosen:
+        if part not in PARTS:
+            hint = f"one of {', '.join(PARTS)}"
+            raise UsageError(f"unknown part {part}{did_you_mean(part, PARTS)}", hint=hint)
         if part == "rules":
             found[part] = rule_set(scale, seed)
             progress(_told(f"{scale.rules:,} rules", found[part]))
             continue
         found[part] = []
         for count in counts:
-            made = {"registration": registration, "sc1": sc1, "sc2": sc2}[part](count, scale, seed)
+            made = _PART[part](count, scale, seed)
             found[part].append({"queries": count, **made})
             progress(_told(f"{part}, {count:,} queries", made))
     return found
@@ -116,123 +100,6 @@ def _registered(texts: list[str]) -> float:
         began = time.perf_counter()
         session.execute(";\n".join(texts))
         return round(time.perf_counter() - began, 2)
-
-
-# -- queries that come and go ---------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Scenario:
-    """Queries of a run, and what came of them."""
-
-    session: millstream.Session
-    total: int  # different constants
-    delays: Delays = field(default_factory=Delays)
-    active: list[int] = field(default_factory=list)
-    dropped: set[int] = field(default_factory=set)
-    starts: dict[int, int] = field(default_factory=dict)
-    results: dict[int, list[pa.Table]] = field(default_factory=dict)
-    registrations: list[float] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, number: int) -> None:
-        clock = time.perf_counter()
-        text = cql(number, constant_of(number % self.total, self.total))
-        query = self.session.query(text, f"q{number}")
-        self.registrations.append(time.perf_counter() - clock)
-        start = self.session.system.query(query.name).start
-        self.starts[number] = 0 if start is None else start
-        self.active.append(number)
-        self._follow(query, number)
-
-    def _follow(self, query: QueryHandle, number: int) -> None:
-        def take(table: pa.Table, _: int) -> None:
-            self.delays.take(known(table))
-            with self.lock:
-                self.results.setdefault(number, []).append(table)
-
-        query.on_batch(take)
-
-    def drop_oldest(self) -> None:
-        number = self.active.pop(0)
-        self.session.drop(f"q{number}")
-        self.dropped.add(number)
-
-    def differences(self, producer: Producer) -> int:
-        database = Database({s: producer.rows(s) for s in STREAMS})
-        numbers = sorted(self.starts)
-        chosen = numbers[:: max(1, len(numbers) // COMPARED_MAX)]
-        return sum(
-            database.differences(
-                self.results.get(n, []),
-                duckdb_sql(n, constant_of(n % self.total, self.total), self.starts[n]),
-                whole=n not in self.dropped,
-            )
-            for n in chosen
-        )
-
-
-def sc1(count: int, scale: Scale, seed: int) -> dict[str, Any]:
-    """A tenth of the queries a second, until all are active; then they stay."""
-    return _scenario(count, scale, seed, _growing)
-
-
-def sc2(count: int, scale: Scale, seed: int) -> dict[str, Any]:
-    """A tenth of the queries comes and as many go, every second."""
-    return _scenario(count, scale, seed, _changing)
-
-
-def _growing(scenario: Scenario, count: int, seconds: float) -> None:
-    at_once = max(1, count // 10)
-    for first in range(0, count, at_once):
-        due = time.time() + 1.0
-        for number in range(first, min(count, first + at_once)):
-            scenario.add(number)
-        time.sleep(max(0.0, due - time.time()))
-    time.sleep(seconds)
-
-
-def _changing(scenario: Scenario, count: int, seconds: float) -> None:
-    for number in range(count):
-        scenario.add(number)
-    following, until = count, time.time() + seconds
-    while time.time() < until:
-        due = time.time() + 1.0
-        for _ in range(max(1, count // 10)):
-            scenario.add(following)
-            scenario.drop_oldest()
-            following += 1
-        time.sleep(max(0.0, due - time.time()))
-
-
-def _scenario(
-    count: int, scale: Scale, seed: int, play: Callable[[Scenario, int, float], None]
-) -> dict[str, Any]:
-    with opened() as session:
-        scenario, meter = Scenario(session, max(count, 1)), Meter()
-        producer = Producer(session.push, STREAMS, scale.rate, seed)
-        began = time.time()
-        with producer:
-            play(scenario, count, scale.seconds)
-            lasted = time.time() - began
-        used = meter.usage().cpu_s
-        for stream in STREAMS:
-            session.finish(stream)
-        session.wait()
-        different = scenario.differences(producer)
-    if producer.failure is not None:
-        raise producer.failure
-    results = sum(t.num_rows for tables in scenario.results.values() for t in tables)
-    return {
-        "registered_s": round(sum(scenario.registrations), 2),
-        "registration_median_s": round(median(scenario.registrations), 3),
-        "registration_max_s": round(max(scenario.registrations), 3),
-        "delay": scenario.delays.figures(began),
-        "rows_a_second_sent": producer.rows_sent() / lasted,
-        "cpu_s": used,
-        "result_rows": results,
-        "different_rows": different,
-    }
 
 
 # -- a rule set -----------------------------------------------------------------------------------
@@ -312,3 +179,12 @@ def _change(
         rules.remove(*(f"r{n}" for n in range(first + part // 2, first + 3 * part // 4)))
         took.append((time.perf_counter() - clock) / 2)
         time.sleep(max(0.0, due - time.time()))
+
+
+_PART: dict[str, Callable[[int, Scale, int], dict[str, Any]]] = {
+    "registration": registration,
+    "sc1": growing,
+    "sc2": changing,
+    "ajoin1": lambda count, scale, seed: growing(count, scale, seed, JOINS),
+    "ajoin2": lambda count, scale, seed: changing(count, scale, seed, JOINS),
+}

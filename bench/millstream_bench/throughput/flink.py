@@ -6,6 +6,7 @@ libraries); Millstream only starts it. Input is written as CSV, which PyFlink re
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -37,6 +38,13 @@ def flink_python() -> str:
     if asked.returncode:
         raise UsageError(f"{found} has no apache-flink", hint=hint)
     return found
+
+
+def end_group(process: "subprocess.Popen[Any]") -> None:
+    """Flink's Python and its Java, which were started as a group of their own."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def write_csv(folder: Path, target: Path) -> None:

@@ -31,6 +31,11 @@ class Meter:
         return sum(map(_cpu_s, self._pids))
 
 
+def family_cpu_s(pid: int) -> float:
+    """CPU seconds of a process and of all that are below it now."""
+    return sum(map(_cpu_s, [pid, *children(pid)]))
+
+
 def children(pid: int) -> list[int]:
     """All processes below one."""
     found: list[int] = []
