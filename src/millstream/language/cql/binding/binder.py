@@ -25,6 +25,7 @@ from millstream.language.cql.binding.relations import (
     united,
     without_windows,
 )
+from millstream.language.cql.binding.rows.views import bound_views
 from millstream.language.cql.binding.scope import Named
 from millstream.language.cql.binding.select import SelectBinder, distinct_rows
 from millstream.language.cql.binding.storing import refuse_incomparable
@@ -36,7 +37,6 @@ from millstream.language.cql.parsing.parser import SelectStatement, Text
 from millstream.language.cql.parsing.syntax import EmitSyntax, RefinementSyntax, Span
 from millstream.language.cql.times_of_text import TimeTextError, as_type
 from millstream.language.cql.user_aggregates import mark_aggregates
-from millstream.language.cql.view_binding import bound_views
 from millstream.language.plan.expressions import Cast, Column
 from millstream.language.plan.nodes import (
     Aggregate,
