@@ -5,7 +5,9 @@ of comparisons. Kept: the order of conjuncts around one that can raise, because 
 which rows fail.
 """
 
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from itertools import islice, permutations, product
 from typing import assert_never
 
 from millstream.language.plan.expressions import (
@@ -23,6 +25,9 @@ from millstream.language.plan.expressions import (
     total,
 )
 from millstream.language.plan.windows import Grouping, Range, Rows, Sliding, Window
+
+ORDERS_TRIED_MAX, ORDERS_TRIED_MIN = 720, 24  # of equal inputs of a self-join that are compared
+TERMS_AT_EASE = 16  # of its condition; with more of them fewer orders are compared
 
 
 def digest(*parts: str) -> str:
@@ -89,3 +94,30 @@ def grouping_key(grouping: Grouping) -> str:
         offset = f", offset={grouping.offset}" if grouping.offset else ""
         return f"Sliding(length={grouping.length}, slide={grouping.slide}{offset})"
     return repr(grouping)
+
+
+def input_orders(keys: Sequence[str], predicate: Expr | None) -> Iterator[tuple[int, ...]]:
+    """Orders of a join's inputs by their keys, equal ones in every way, up to a limit.
+
+    Fewer where many conditions make each comparison long: it is all done while a text is read.
+    """
+    groups: dict[str, list[int]] = {}
+    for position, key in enumerate(keys):
+        groups.setdefault(key, []).append(position)
+    terms = max(TERMS_AT_EASE, len(conjuncts(predicate)))
+    tried = max(ORDERS_TRIED_MIN, ORDERS_TRIED_MAX * TERMS_AT_EASE // terms)
+    # `product` keeps all that it is given: the orders of twelve equal inputs would fill the memory
+    some = (islice(permutations(groups[name]), tried) for name in sorted(groups))
+    orders = (tuple(p for group in choice for p in group) for choice in product(*some))
+    return islice(orders, tried)
+
+
+def join_key(predicate: Expr | None, widths: Sequence[int], order: tuple[int, ...]) -> str:
+    """A join's condition where its inputs, each of so many columns, come in this order."""
+    starts = [sum(widths[:position]) for position in range(len(widths))]
+    names = {
+        starts[position] + column: f"${place}.{column}"
+        for place, position in enumerate(order)
+        for column in range(widths[position])
+    }
+    return predicate_key(predicate, names)

@@ -10,7 +10,6 @@ start.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice, permutations, product
 from typing import Literal as OneOf
 
 from millstream.language.plan.expressions import Call, Expr, conjuncts
@@ -18,15 +17,14 @@ from millstream.language.plan.keys import (
     digest,
     expression_key,
     grouping_key,
+    input_orders,
+    join_key,
     predicate_key,
     window_key,
 )
 from millstream.language.plan.row_patterns import RowPattern, pattern_key
 from millstream.language.plan.schema import Field, Schema
 from millstream.language.plan.windows import BEGINNING, Grouping, OverFrame, Running, Window
-
-ORDERS_TRIED_MAX, ORDERS_TRIED_MIN = 720, 24  # of equal inputs of a self-join that are compared
-TERMS_AT_EASE = 16  # of its condition; with more of them fewer orders are compared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -536,32 +534,11 @@ def symmetries(node: Join) -> tuple[tuple[int, ...], ...]:
 
 
 def _orders(node: Join) -> Iterator[tuple[int, ...]]:
-    """Orders of the inputs by shape, equal ones in every way, up to a limit.
-
-    Fewer where many conditions make each comparison long: it is all done while a text is read.
-    """
-    groups: dict[str, list[int]] = {}
-    for position, child in enumerate(node.inputs):
-        groups.setdefault(_key(node, child), []).append(position)
-    terms = max(TERMS_AT_EASE, len(conjuncts(node.predicate)))
-    tried = max(ORDERS_TRIED_MIN, ORDERS_TRIED_MAX * TERMS_AT_EASE // terms)
-    # `product` keeps all that it is given: the orders of twelve equal inputs would fill the memory
-    some = (islice(permutations(groups[name]), tried) for name in sorted(groups))
-    orders = (tuple(p for group in choice for p in group) for choice in product(*some))
-    return islice(orders, tried)
+    return input_orders([_key(node, child) for child in node.inputs], node.predicate)
 
 
 def _join_key(node: Join, order: tuple[int, ...]) -> str:
-    starts, total_columns = [], 0
-    for child in node.inputs:
-        starts.append(total_columns)
-        total_columns += len(child.schema)
-    names = {
-        starts[position] + column: f"${place}.{column}"
-        for place, position in enumerate(order)
-        for column in range(len(node.inputs[position].schema))
-    }
-    return predicate_key(node.predicate, names)
+    return join_key(node.predicate, [len(child.schema) for child in node.inputs], order)
 
 
 def _join(node: Join) -> str:
