@@ -156,3 +156,13 @@ def test_rows_that_are_made_up_have_a_rate(option: str) -> None:
     for bad in (10**12, "1000001", "1e12", "9" * 5000, -1, "", None):
         with pytest.raises(UsageError, match="is a number up to 1,000,000"):
             SourceRules().check(table(source="spark", format="rate", options={option: bad}))
+
+
+@pytest.mark.parametrize("option", ["numPartitions", "maxColumns", "maxCharsPerColumn"])
+def test_a_client_asks_for_no_buffer_that_fills_the_memory(option: str) -> None:
+    rules = SourceRules((Path("/"),))
+    for value in ("2000000000", "-2", "x", "1e9", ""):
+        with pytest.raises(UsageError, match="is a number up to"):
+            rules.check(table(source="spark", format="rate", options={option: value}))
+    rules.check(table(source="spark", format="rate", options={option: "100"}))
+    rules.check(table(source="spark", format="rate", options={"maxCharsPerColumn": -1}))

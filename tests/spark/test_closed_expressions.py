@@ -179,3 +179,46 @@ def test_constants_that_run_away_cost_one_process_and_are_refused_by_the_next(
     assert kind == UsageError.__name__, told
     assert "is not read again" in told
     assert asked(tmp_path, "at", "SELECT v FROM s") == "taken"
+
+
+# The same for rows: a stream's time that runs away over what a client posts.
+POSTING = """
+import json, os, sys
+from millstream.app.session.session import Session
+from millstream.spark import deadlines
+deadlines.GRACE_S, deadlines.LOOK_S = 2.0, 0.2
+with Session(sys.argv[1], "local[2]", settings={"step_seconds_max": 5.0}) as session:
+    time = "IF(concat(repeat('a', 60), v) RLIKE '(.*a){20}b', at, at)"
+    columns = {"v": "string", "at": "timestamp"}
+    session.stream("s", columns=columns, time=time)
+    session.stream("good", columns=columns, time="coalesce(at, at)")
+    row = [{"v": "x", "at": "2024-01-01T00:00:00Z"}]
+    told = []
+    if len(sys.argv) > 2:
+        told.append(session.push("good", row).rows)
+    try:
+        session.push("s", row)
+    except Exception as error:
+        told.append([type(error).__name__, str(error)])
+    print(json.dumps(told), flush=True)
+    os._exit(0)
+"""
+
+
+@pytest.mark.soak
+def test_a_time_that_runs_away_costs_one_process_and_stops_its_stream(tmp_path: Path) -> None:
+    def posted(*more: str) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-c", POSTING, str(tmp_path), *more], check=False, timeout=240,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.stdout, done.stderr[-2000:]
+        return json.loads(done.stdout.strip().splitlines()[-1])
+
+    ((kind, told),) = posted()
+    assert kind == UsageError.__name__, told
+    assert "take too long to read" in told
+    rows, (kind, told) = posted("again")
+    assert rows == 1
+    assert kind == UsageError.__name__, told
+    assert "is not read" in told

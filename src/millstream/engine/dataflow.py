@@ -50,6 +50,7 @@ class Dataflow:
         self.resting: set[str] = set()  # operators that are about to be handed over
         # by operator and stream: the number that its steps stop before, for now
         self.fences: dict[str, dict[str, int]] = {}
+        self.on_trial = False  # somebody runs alone, for Java has died
         self.in_step: set[str] = set()  # operators that are at work now
         self.overdue = False  # whether another processor has left too much of a base stream lying
         self.on_step: list[Callable[[StepReport], None]] = []
@@ -106,7 +107,7 @@ class Dataflow:
 
     def congested(self) -> bool:
         """Whether an operator, or another processor, is so far behind that ingest should wait."""
-        if self.overdue:
+        if self.overdue or self.on_trial:
             return True
         limit = self.settings.backlog_rows_max
         # without the engine's lock: who brings rows waits for no query that is being compiled

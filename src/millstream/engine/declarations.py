@@ -102,7 +102,12 @@ class Declarations:
         with self.ledger.transaction():
             appender.install()
         setting = SourceSetting(
-            flow.home, flow.settings.batch_rows, self._arrived, flow.congested, flow.notice
+            flow.home,
+            flow.settings.batch_rows,
+            self._arrived,
+            flow.congested,
+            flow.notice,
+            flow.settings.step_seconds_max,
         )
         if self._read_elsewhere(definition):
             flow.appenders[definition.name] = appender

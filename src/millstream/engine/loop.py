@@ -356,6 +356,7 @@ class Loop:
         While somebody is under suspicion, nothing runs beside it.
         """
         suspect = self.suspects.next()
+        self.engine.on_trial = suspect is not None  # rows wait as well
         if suspect is not None:
             return None if self._busy else Piece("suspect", suspect)
         if (taken := self.engine.replacements.ready(self._busy)) is not None:

@@ -7,6 +7,7 @@ these ports knows the ledger, and the engine does not know how rows are computed
 
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -262,6 +263,7 @@ class SourceSetting:
     arrived: Callable[[str], None]  # called with the stream's name after each commit
     congested: Callable[[], bool]  # whether it should wait
     say: Callable[[str], None] = lambda _: None  # what an operator should hear of
+    step_seconds_max: float = inf  # in which a batch is read
 
 
 class Machine(Protocol):
@@ -285,6 +287,11 @@ class Machine(Protocol):
 
     def gone(self) -> MillstreamError | None:
         """What to say where it has ended; else None."""
+        ...
+
+    def within(self, seconds_max: float, *, by_task: bool) -> AbstractContextManager[None]:
+        """What this thread asks of it inside the block ends in time, or is cut off with a
+        `StepRefusedError`; `by_task`: so long without any part of it that ends."""
         ...
 
 

@@ -16,12 +16,12 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import inf, isinf
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from millstream.engine.steps.bounds import StepRefusedError
 from millstream.language.cql.analyzer import UnansweredError
@@ -31,6 +31,7 @@ IDLE_LOOKS_MAX = 3  # without a step, after which nobody watches
 GRACE_S = 30.0  # for a job that was cut off
 QUESTION_S = 20.0  # for the analyser's answer, and its grace
 TASKS_LOOK_S = 0.5
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -39,6 +40,7 @@ class _Running:
     until: float
     cut: bool = False
     worked_s: float | None = None  # of Java when a question began
+    tasks: int | None = None  # that have ended, where each of them wins time for the rest
 
 
 class Deadlines:
@@ -53,20 +55,28 @@ class Deadlines:
         self._settling = 0  # steps that were cut off and whose tasks may still go on
 
     @contextmanager
-    def within(self, seconds_max: float) -> Iterator[None]:
-        """Jobs that this thread starts inside the block end in time, or are cut off."""
+    def within(self, seconds_max: float, *, by_task: bool = False) -> Iterator[None]:
+        """Jobs that this thread starts inside the block end in time, or are cut off.
+
+        `by_task`: so long without a task that ends, however many there are.
+        """
         if isinf(seconds_max):
             yield
             return
         group = self._group()
+        if group in self._running:  # part of another
+            yield
+            return
         running = self._begun(group, seconds_max)
+        running.tasks = 0 if by_task else None
         try:
             yield
         except Exception as error:
             if running.cut:
                 self._settle(running)
                 raise StepRefusedError(
-                    f"a step took longer than {seconds_max:g} s and was cut off",
+                    f"{'a part of ' if by_task else ''}a step took longer than {seconds_max:g} s "
+                    "and was cut off",
                     hint="step_seconds_max of [engine] allows for more",
                 ) from error
             raise
@@ -160,12 +170,33 @@ class Deadlines:
         for group, running in late.items():
             if self._barely_began(running):
                 running.until = now + LOOK_S
+            elif self._advances(group, running):
+                running.until = now + running.seconds_max
             elif not running.cut:
                 running.cut = True
                 # Java may not answer: nobody waits for it
                 threading.Thread(target=self._cancel, args=(group,), daemon=True).start()
             elif now > running.until + GRACE_S and self._process is not None:
                 self._process.kill()
+
+    def _advances(self, group: str, running: _Running) -> bool:
+        """Whether a task has ended since the last look, where each of them wins time."""
+        if running.cut or running.tasks is None:
+            return False
+        before, running.tasks = running.tasks, max(self._ended_tasks(group), running.tasks)
+        return running.tasks > before
+
+    def _ended_tasks(self, group: str) -> int:
+        """Of the jobs that run for a group; 0 where nobody can tell in time."""
+
+        def count() -> int:
+            tracker = self._context.statusTracker()
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+            stages = [s for job in jobs if job is not None for s in job.stageIds]
+            infos = [tracker.getStageInfo(stage) for stage in stages]
+            return sum(info.numCompletedTasks for info in infos if info is not None)
+
+        return _in_time(count) or 0
 
     def _cancel(self, group: str) -> None:
         with suppress(Exception):
@@ -190,17 +221,26 @@ class Deadlines:
 
     def _left_over(self) -> bool:
         """Whether tasks run that belong to no stage; False where nobody can tell."""
-        found: list[bool] = []
 
-        def count() -> None:
-            with suppress(Exception):
-                tracker = self._context.statusTracker()
-                infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-                wanted = sum(info.numActiveTasks for info in infos if info is not None)
-                java = self._context._jsc.sc().statusTracker()
-                found.append(sum(e.numRunningTasks() for e in java.getExecutorInfos()) > wanted)
+        def count() -> int:
+            tracker = self._context.statusTracker()
+            infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            wanted = sum(info.numActiveTasks for info in infos if info is not None)
+            java = self._context._jsc.sc().statusTracker()
+            return sum(int(e.numRunningTasks()) for e in java.getExecutorInfos()) - int(wanted)
 
-        asking = threading.Thread(target=count, daemon=True)
-        asking.start()
-        asking.join(LOOK_S)
-        return bool(found and found[0])
+        return (_in_time(count) or 0) > 0
+
+
+def _in_time(ask: Callable[[], T]) -> T | None:
+    """What Java answers; None where it does not, or not soon."""
+    found: list[T] = []
+
+    def asking() -> None:
+        with suppress(Exception):
+            found.append(ask())
+
+    thread = threading.Thread(target=asking, daemon=True)
+    thread.start()
+    thread.join(LOOK_S)
+    return found[0] if found else None

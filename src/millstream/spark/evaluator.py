@@ -5,7 +5,6 @@ is not known here: a job comes with the columns and layouts of everything that i
 """
 
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -50,12 +49,12 @@ class SparkEvaluator:
         prepared: PreparedSteps | None = None,
         *,
         counted: bool = False,  # rows that executors write: on another machine they may be lost
-        java: "subprocess.Popen[bytes] | None" = None,  # which is ended where it hangs
+        deadlines: Deadlines | None = None,  # of all jobs of this session
     ) -> None:
         self._spark, self._files, self._schemas = spark, files, schemas
         self._prepared, self._counted = prepared, counted
         jobs = TaggedJobs(spark) if is_connect(spark) else spark.sparkContext
-        self._deadlines = Deadlines(jobs, java)
+        self._deadlines = deadlines or Deadlines(jobs)
         self._bounds = RuleBounds(files.read)
 
     # -- steps ----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import contextlib
 import subprocess
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -10,6 +11,7 @@ from millstream.core.errors import MillstreamError
 from millstream.engine.ports import SourceSetting
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.spark.compiler import SparkCompiler
+from millstream.spark.deadlines import Deadlines
 from millstream.spark.evaluator import SparkEvaluator
 from millstream.spark.failures import java_gone, java_process
 from millstream.spark.ingest.parsers import Parsers
@@ -45,7 +47,7 @@ class SparkPlane(Parsers):
             files,
             self._schemas,
             steps,
-            java=self.machine.process(),
+            deadlines=self.machine.deadlines,
             counted=not in_one_process(self.spark),
         )
 
@@ -60,6 +62,7 @@ class SparkMachine:
 
     def __init__(self, spark: SparkSession, *, foreign: bool = False) -> None:
         self._spark, self._foreign = spark, foreign
+        self.deadlines = Deadlines(spark.sparkContext, self.process())
 
     def cores(self) -> int:
         return int(self._spark.sparkContext.defaultParallelism)
@@ -81,3 +84,8 @@ class SparkMachine:
 
     def gone(self) -> MillstreamError | None:
         return java_gone(self._spark)
+
+    def within(self, seconds_max: float, *, by_task: bool) -> AbstractContextManager[None]:
+        if self._foreign:  # a group of jobs would stay with the user's own thread
+            return nullcontext()
+        return self.deadlines.within(seconds_max, by_task=by_task)

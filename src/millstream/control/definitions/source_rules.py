@@ -39,8 +39,11 @@ OPTIONS = frozenset(
         "timestampntzformat", "timezone", "unescapedquotehandling", "wholetext",
     }
 )  # fmt: skip
-RATES = ("rowspersecond", "rowsperbatch")  # of sources that make rows up
-RATE_MAX = 1_000_000  # what is made up in a second has to fit on the disk
+NUMBERS_MAX = {  # by option: what is made up has to fit on the disk, buffers in the memory
+    "rowspersecond": 1_000_000, "rowsperbatch": 1_000_000, "numpartitions": 1_000,
+    "maxcolumns": 100_000, "maxcharspercolumn": 16 << 20,
+}  # fmt: skip
+NO_LIMIT = "-1"  # of characters: the buffer grows as it has to
 GLOB = frozenset("*?[]{}\\")
 OF_HOMES = ("ledger.db", "ledger.db-water", "manager.db", "manager.db-water", "replica.json")
 OWNER_HINT = "or let the processor's owner declare the stream"
@@ -95,9 +98,11 @@ class SourceRules:
             )
         number = str(value)
         countable = number.isascii() and number.isdigit() and len(number) < 10
-        if lower in RATES and not (countable and int(number) <= RATE_MAX):
+        most = NUMBERS_MAX.get(lower)
+        grows = lower == "maxcharspercolumn" and number == NO_LIMIT
+        if most is not None and not grows and not (countable and int(number) <= most):
             raise UsageError(
-                f"stream {stream}: {option} is a number up to {RATE_MAX:,} where a client asks",
+                f"stream {stream}: {option} is a number up to {most:,} where a client asks",
                 hint=f"ask for fewer, {OWNER_HINT}",
             )
         if refers(option, value):

@@ -17,6 +17,7 @@ from millstream.core.errors import UsageError
 from millstream.core.steady_clock import SteadyClock
 from millstream.engine.ports import DataPlane, SourceSetting
 from millstream.engine.sources.gained_columns import GainedColumns
+from millstream.engine.troubles.unread import Unread
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.store.arrivals.appending import ROW, Appended, Appender
 from millstream.store.arrivals.file_source import (
@@ -63,6 +64,8 @@ class FileIngest:
             )
         self._kind = format_of(definition, files)
         self._gained = GainedColumns(definition, setting.say)
+        self._unread = Unread(definition, appender.ledger, plane.machine, setting.step_seconds_max)
+        self._unread.refuse()
         self._parser = plane.file_parser(definition, self._kind, self.staging)
         position = self._ledger.ingest_position(appender.stream)
         self.ended = bool(position.get("ended"))
@@ -149,7 +152,8 @@ class FileIngest:
                 self._pieces = self._open_next()
                 if self._pieces is None:
                     return None
-            piece = next(self._pieces, None)
+            with self._unread.reading(by_task=True):
+                piece = next(self._pieces, None)
             if piece is not None:
                 return piece
             self._pieces = None

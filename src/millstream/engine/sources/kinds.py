@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from millstream.core.errors import UsageError
 from millstream.core.registry import Registry
 from millstream.engine.dataflow import Dataflow
-from millstream.engine.ports import DataPlane, LiveSource, SourceSetting
+from millstream.engine.ports import DataPlane, LiveSource, RowParser, SourceSetting
 from millstream.engine.sources.broker_source import BrokerSource
 from millstream.engine.sources.file_ingest import FileIngest
 from millstream.engine.sources.kafka_source import KafkaSource
@@ -23,6 +23,7 @@ from millstream.engine.sources.system_source import SystemSource
 from millstream.engine.sources.tables.postgres_source import PostgresSource
 from millstream.engine.sources.tables.reference_source import ReferenceSource
 from millstream.engine.sources.tables.versioned_source import DeltaSource, IcebergSource
+from millstream.engine.troubles.unread import Unread
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.store.arrivals.appending import Appender
 
@@ -48,6 +49,15 @@ def kind_of(definition: StreamDefinition) -> str:
     return str(definition.source.get("source", "file" if "path" in definition.source else "push"))
 
 
+def _parser(opening: Opening) -> RowParser:
+    """Reads rows, for as long as a step may take."""
+    unread = Unread(
+        opening.definition, opening.appender.ledger, opening.plane.machine,
+        opening.setting.step_seconds_max,
+    )  # fmt: skip
+    return unread.bounded(opening.plane.row_parser(opening.definition))
+
+
 @SOURCES.member("file")
 def _file(opening: Opening) -> Opened:
     definition = opening.definition
@@ -66,7 +76,7 @@ def _spark(opening: Opening) -> Opened:
 
 def _broker(kind: type[BrokerSource]) -> Callable[[Opening], Opened]:
     def opened(opening: Opening) -> Opened:
-        parse = opening.plane.row_parser(opening.definition)
+        parse = _parser(opening)
         return kind(opening.definition, opening.appender, parse, opening.setting)
 
     return opened
@@ -85,14 +95,14 @@ def _system(opening: Opening) -> Opened:
 @SOURCES.member("rules")
 def _rules(opening: Opening) -> Opened:
     definition = opening.definition
-    parse = opening.plane.row_parser(definition)
+    parse = _parser(opening)
     return RuleSource(definition, opening.appender, parse, opening.flow, opening.setting)
 
 
 @SOURCES.member("reference")
 def _reference(opening: Opening) -> Opened:
     definition = opening.definition
-    parse = opening.plane.row_parser(definition)
+    parse = _parser(opening)
     return ReferenceSource(definition, opening.appender, parse, opening.flow, opening.setting)
 
 
@@ -101,6 +111,6 @@ def _reference(opening: Opening) -> Opened:
 def _push(opening: Opening) -> Opened:
     definition = opening.definition
     own = about_the_system(definition)
-    parse = posted_rows(definition) if own else opening.plane.row_parser(definition)
+    parse = posted_rows(definition) if own else _parser(opening)
     setting = opening.setting
     return PushSource(definition, opening.appender, parse, setting.arrived, setting.say)
