@@ -10,11 +10,12 @@ import pytest
 from managed_runs import random_run
 
 from millstream.control.admission.planning_state import HEADROOM
-from millstream.control.manager.events import DeclareStream, Drop, StartStreams, Submit
+from millstream.control.manager.events import Change, DeclareStream, Drop, StartStreams, Submit
 from millstream.control.manager.state import ManagerState
 from millstream.control.protocol.replies import Inventory
-from millstream.core.errors import RefusedError
+from millstream.core.errors import RefusedError, UsageError
 from millstream.edge.manager.memory.records import between, read
+from millstream.edge.manager.settings import changed
 from millstream.sim.managed.managed_cluster import QUICK, ManagedCluster, table, tree
 from millstream.store.integrity.digests import digest_of
 from millstream.store.moves.passing import KEPT
@@ -103,6 +104,22 @@ def test_who_takes_no_hints_is_given_none() -> None:
     cluster.state = replace(cluster.state, live=live)
     cluster.run(cluster.kernel.now + 5)
     assert processor.carried_out.count("take_from") == before
+
+
+def test_relays_can_be_turned_off_while_they_work() -> None:
+    cluster = cluster_of(1.5)
+    submit(cluster, "one", "two")
+    (reader,) = senders(cluster)
+    receiver = cluster.processors[reader].processor.receiver
+    assert receiver.relays()
+    cluster.feed(Change(changed(cluster.state.settings, {"relays": False})))
+    cluster.feed(StartStreams())
+    cluster.run(cluster.kernel.now + 60)
+    assert not receiver.relays()
+    assert relayed(cluster, reader) == 0
+    assert in_the_end(cluster) == []
+    with pytest.raises(UsageError, match="true or false"):
+        changed(cluster.state.settings, {"relays": "no"})
 
 
 def test_routes_outlive_a_manager() -> None:
