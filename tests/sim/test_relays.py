@@ -1,6 +1,7 @@
 """Readers that send a stream on: planned where the owner has no room, never needed for a row."""
 
 from dataclasses import replace
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,18 @@ import pytest
 from managed_runs import random_run
 
 from millstream.control.admission.planning_state import HEADROOM
-from millstream.control.manager.events import DeclareStream, Drop, StartStreams, Submit
+from millstream.control.manager.events import Change, DeclareStream, Drop, StartStreams, Submit
+from millstream.control.manager.state import ManagerState
 from millstream.control.protocol.replies import Inventory
-from millstream.core.errors import RefusedError
+from millstream.core.errors import RefusedError, UsageError
+from millstream.edge.manager.memory.records import between, read
+from millstream.edge.manager.settings import changed
 from millstream.sim.managed.managed_cluster import QUICK, ManagedCluster, table, tree
+from millstream.store.integrity.digests import digest_of
 from millstream.store.moves.passing import KEPT
 from millstream.store.moves.records import Place
 from millstream.store.moves.relaying import RESTS_MAX, Relay
-from millstream.store.moves.transfer import Peer
+from millstream.store.moves.transfer import FollowedByDigest, Peer
 from millstream.store.segments import Segment
 from sim.managed_checkers import in_the_end
 
@@ -101,6 +106,39 @@ def test_who_takes_no_hints_is_given_none() -> None:
     assert processor.carried_out.count("take_from") == before
 
 
+def test_relays_can_be_turned_off_while_they_work() -> None:
+    cluster = cluster_of(1.5)
+    submit(cluster, "one", "two")
+    (reader,) = senders(cluster)
+    receiver = cluster.processors[reader].processor.receiver
+    assert receiver.relays()
+    cluster.feed(Change(changed(cluster.state.settings, {"relays": False})))
+    cluster.feed(StartStreams())
+    cluster.run(cluster.kernel.now + 60)
+    assert not receiver.relays()
+    assert relayed(cluster, reader) == 0
+    assert in_the_end(cluster) == []
+    with pytest.raises(UsageError, match="true or false"):
+        changed(cluster.state.settings, {"relays": "no"})
+
+
+def test_routes_outlive_a_manager() -> None:
+    cluster = cluster_of(1.5)
+    submit(cluster, "one", "two")
+    before = cluster.state.routes
+    changes = between(ManagerState(), cluster.state)
+    assert before
+    assert changes is not None
+    rows = [(kind, key, value) for kind, key, value in changes.records if value is not None]
+    words = {"epoch": "1", "lives": "[]", **changes.words}
+    assert read(words, rows, cluster.state.settings, place="", hint="").routes == before
+    cluster.kill_manager(2.0)
+    cluster.run(cluster.kernel.now + 15)
+    assert cluster.state.routes == before
+    (reader,) = senders(cluster)
+    assert cluster.processors[reader].carried_out.count("take_from") == 1
+
+
 def test_a_relay_that_is_gone_is_not_missed() -> None:
     cluster = cluster_of(1.5)
     submit(cluster, "one", "two")
@@ -148,6 +186,26 @@ def test_bytes_that_are_not_the_owners_are_not_taken() -> None:
     reading.run = lambda *_: None  # type: ignore[method-assign,assignment]  # who damages, reads not
     cluster.feed(StartStreams())
     cluster.run(cluster.kernel.now + 60)
+    assert sum(len(rows) for rows in cluster.truth.logs["o:two"][0]) == 60
+    assert relayed(cluster, reader) == 0
+
+
+def test_another_file_with_a_right_digest_of_its_own_is_not_taken() -> None:
+    """What a relay with another life of the stream would send."""
+    cluster = cluster_of(1.5)
+    submit(cluster, "one", "two")
+    (reader,), (relay,) = senders(cluster), senders(cluster).values()
+    asked = []
+
+    def other(*about: Any) -> FollowedByDigest:
+        asked.append(about)
+        return FollowedByDigest(BytesIO(b"other"), digest_of(b"other"))
+
+    cluster.processors[relay].processor.distributor.relayed = other  # type: ignore[method-assign]
+    cluster.feed(StartStreams())
+    cluster.run(cluster.kernel.now + 60)
+    assert asked
+    assert in_the_end(cluster) == []
     assert sum(len(rows) for rows in cluster.truth.logs["o:two"][0]) == 60
     assert relayed(cluster, reader) == 0
 

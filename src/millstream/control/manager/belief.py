@@ -50,7 +50,9 @@ def after(have: Inventory, command: Command, reply: Reply) -> Inventory:
         case Expect() | Unexpect():
             return _after_expecting(have, command, reply)
         case Connect(stream, source):
-            return replace(have, connected={**have.connected, stream: source})
+            # of a copy that a move has ended the relay is forgotten: it is told again
+            connected = {**have.connected, stream: source}
+            return replace(have, connected=connected, relays=_relays(have, stream, None))
         case Disconnect(stream):
             rest = {k: v for k, v in have.connected.items() if k != stream}
             return replace(have, connected=rest, relays=_relays(have, stream, None))

@@ -156,12 +156,9 @@ class StreamDistributor:
             return SegmentResponse(file)
 
         @app.get("/streams/{stream:path}/relayed/{first}")
-        @submits
         async def relayed(
-            request: Request, stream: str, first: int, last: int, digest: str, consumer: str,
-            wait: float = 0.0,
-        ) -> StreamingResponse:  # fmt: skip
-            check_consumer(request, consumer)
+            stream: str, first: int, last: int, digest: str, consumer: str, wait: float = 0.0
+        ) -> StreamingResponse:
             await self._until(
                 stream,
                 wait,
