@@ -221,6 +221,8 @@ def _with_cards(view: View, cards: Iterable[Card], sender: str, now_s: float) ->
                 me = replace(me, beat=card.beat + 1)  # a rumour about oneself is outdone
             continue
         known = others.get(card.id)
+        if card.lost and view.state_of(card.id, now_s) == "up":
+            continue  # it is there
         if known is None or _newer(card, known.card, direct=card.id == sender):
             others[card.id] = Seen(card, now_s)
     return replace(view, others=others, me=me)
@@ -231,6 +233,8 @@ def _newer(card: Card, known: Card, *, direct: bool) -> bool:
     whatever others made of it; what others say only as far as it is possible."""
     if card.join.home != known.join.home:
         return known.left or direct
+    if known.lost or card.lost:
+        return card.lost and not known.lost  # whatever it says itself
     if direct:
         return card.age != known.age
     epochs, beats = card.join.epoch - known.join.epoch, card.beat - known.beat
