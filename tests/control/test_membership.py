@@ -9,6 +9,7 @@ from millstream.control.peers import membership
 from millstream.control.peers.membership import (
     Answered,
     Heard,
+    Lost,
     Recorded,
     Refused,
     Tick,
@@ -150,6 +151,43 @@ def test_a_rumour_cannot_make_the_dead_live_nor_the_living_dead() -> None:
     about_me, _ = step(view("a"), Heard("c", gossip(card("c", 1), card("a", 7, left=True))), 1.0)
     assert about_me.me.beat == 8
     assert not about_me.me.left
+
+
+def test_who_was_declared_lost_is_refused_wherever_it_comes_back() -> None:
+    network = chain(4)
+    for _ in range(10):
+        network.round()
+    network.down.add("p03")
+    for _ in range(10):
+        network.round()
+    network.views["p00"], _ = step(network.views["p00"], Lost("p03"), network.now_s)
+    for _ in range(10):
+        network.round()
+    names = ("p00", "p01", "p02")
+    assert all(network.views[name].others["p03"].card.lost for name in names)
+    back = card("p03", 10**5)
+    back = replace(back, join=replace(back.join, epoch=2))
+    for name in names:
+        with pytest.raises(RefusedError, match="was declared lost"):
+            step(network.views[name], Heard("p03", gossip(back)), network.now_s)
+        told, _ = step(
+            network.views[name],
+            Answered("http://p03", Rumours(VERSION, (back,), ())),
+            network.now_s,
+        )
+        assert "p03" not in told.up(network.now_s), "nor by a rumour"
+    fresh = replace(back, join=replace(back.join, home="an empty one"))
+    told, _ = step(network.views["p01"], Heard("p03", gossip(fresh)), network.now_s)
+    assert "p03" in told.up(network.now_s)
+
+
+def test_a_rumour_that_one_is_lost_who_is_there_is_not_believed() -> None:
+    mine, _ = step(view("m0"), Heard("m1", gossip(card("m1", 5))), 1.0)
+    rumour = gossip(card("m2", 1), card("m1", 9, left=True, lost=True))
+    after, _ = step(mine, Heard("m2", rumour), 2.0)
+    assert "m1" in after.up(2.0)
+    after, _ = step(mine, Heard("m2", rumour), 20.0)
+    assert after.others["m1"].card.lost
 
 
 def test_records_reach_everybody_and_the_highest_revision_counts() -> None:

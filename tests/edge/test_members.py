@@ -311,3 +311,33 @@ def test_an_address_that_is_no_member_is_told_once(tmp_path: Path) -> None:
         cluster.until(lambda: "no server answers at http://127.0.0.1:1" in log.read_text())
         cluster.until(lambda: cluster.up("p1") == ["p1"])
         assert log.read_text().count("no processor") == 1
+
+
+def test_a_member_is_gone_with_its_home_and_a_user_says_so(tmp_path: Path) -> None:
+    """What needs something of it begins again at the others, or can be dropped; its home, should
+    it come back, is refused."""
+    with members(tmp_path, 3) as cluster:
+        declared(cluster)
+        cluster.clients["p1"].submit("both", "a+1 c+2", from_beginning=True, wait_s=40)
+        cluster.clients["p1"].submit("there", "c+5", from_beginning=True, wait_s=40)
+        cluster.clients["p0"].start_streams(["a", "c"])
+        cluster.kill("p2")
+        (tmp_path / "p2").rename(tmp_path / "kept")
+        cluster.until(lambda: cluster.up("p0") == ["p0", "p1"])
+        assert {q["state"] for q in cluster.clients["p0"].queries()} == {"stalled"}
+        assert cli("drop", "there", "--to", cluster.url("p0")).returncode == 0
+        told = cli("remove", "--lost", "p2", "--to", cluster.url("p0"))
+        assert told.returncode == 0, told.stderr
+        assert "query both begins again" in told.stdout
+        cluster.until(lambda: cluster.clients["p1"].query("both")["state"] == "running")
+        assert [q["name"] for q in cluster.clients["p0"].queries()] == ["both"]
+        late = cluster.clients["p0"].submit("late", "c+9", from_beginning=True, wait_s=40)
+        assert late["state"] == "running"
+        fed(cluster, "p1", "ac")
+        assert cluster.rows("p0", "both") == expected(a=1, c=2)
+        assert cluster.rows("p1", "late") == expected(c=9)
+        (tmp_path / "kept").rename(tmp_path / "p2")
+        cluster.start("p2")
+        log = tmp_path / "p2" / "output.log"
+        cluster.until(lambda: "was declared lost" in log.read_text())
+        assert cluster.up("p0") == ["p0", "p1"]

@@ -93,6 +93,33 @@ def test_a_machine_is_lost_with_its_home(tmp_path: Path, lost: str) -> None:
 
 
 @pytest.mark.process
+def test_the_manager_burns_in_the_same_moment(tmp_path: Path) -> None:
+    """Its next life has an empty home: it hears of the lost processor from the follower alone."""
+    with processes(tmp_path, 3, "--replicas", "2", "--lost-after", "3") as cluster:
+        client = cluster.client
+        client.declare(table("a"), processor="p1")
+        client.declare(table("b"), processor="p3")
+        for name, text in QUERIES.items():
+            assert client.submit(name, text, from_beginning=True)["state"] == "running"
+        client.start_streams()
+        producers = [Producer(cluster, stream) for stream in "ab"]
+        cluster.until(lambda: all(p.answered >= BATCHES // 4 for p in producers))
+        for name in ("manager", "p1"):
+            cluster.kill(name)
+            shutil.rmtree(tmp_path / name)
+        cluster.start_manager("manager", "--port", cluster.urls[0].rpartition(":")[2])
+        for producer in producers:
+            cluster.until(lambda p=producer: p.answered == BATCHES)  # type: ignore[misc]
+        for stream in "ab":
+            cluster.until(lambda s=stream: ended(cluster, s))  # type: ignore[misc]
+        for name in QUERIES:
+            assert result(cluster, name) == expected(name), cluster.logs()
+        told = client.status()
+        assert told["processors"]["p1"]["properties"]["adopted_by"] in ("p2", "p3")
+        assert not told["lost"]
+
+
+@pytest.mark.process
 def test_a_damaged_file_comes_back_from_a_follower(tmp_path: Path) -> None:
     """A bit of a home changes while its process is away: nobody misses a row, and it is told."""
     with processes(tmp_path, 2, "--replicas", "2") as cluster:

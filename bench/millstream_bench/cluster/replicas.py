@@ -52,6 +52,7 @@ class Side:
         )  # fmt: skip
         self._sent = 0  # batches, by all producers
         self._read: list[int] = []
+        self._numbers = [0] * PRODUCERS  # of the last batch of each
 
     def begin(self) -> None:
         self.cluster.start()
@@ -91,7 +92,9 @@ class Side:
         try:
             with ManagerClient(self.cluster.url) as client:
                 for batch in batches[number::PRODUCERS]:
-                    posted(client, "a", block(batch, rows), f"producer {number}", batch + 1)
+                    self._numbers[number] += 1
+                    producer = f"producer {number}"
+                    posted(client, "a", block(batch, rows), producer, self._numbers[number])
         except BaseException as error:
             failed.append(error)
 

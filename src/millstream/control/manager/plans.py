@@ -516,6 +516,8 @@ def _gone(state: ManagerState, plan: Blueprint, query: Query) -> bool:
         return False
     for live in state.live.values():
         have = live.actual
+        if have is None and live.state != "silent":
+            return False  # it is asked
         if have is not None and (query.name in have.queries or query.name in have.holds):
             return False
     return True

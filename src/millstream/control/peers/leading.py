@@ -14,6 +14,7 @@ from millstream.control.manager.connections import blueprint, increments
 from millstream.control.manager.decisions import FRAGMENTS
 from millstream.control.manager.state import (
     Live,
+    Lost,
     ManagerState,
     OperatorRecord,
     Processor,
@@ -45,6 +46,7 @@ def beginning(
     lineage: str,
     epoch: int,
     records: Records | None = None,
+    lost: Mapping[str, Join] | None = None,
     looks_only: bool = False,
 ) -> ManagerState:
     """What a leader knows when it begins: who is there; what was measured and decided before."""
@@ -64,6 +66,7 @@ def beginning(
         checked_s=now_s,  # balancing looks after what runs
         learning_until_s=FOREVER if looks_only else now_s + LEARN_S,
         elsewhere=_elsewhere(records or {}),
+        lost={j.id: Lost(j.id, now_s, now_s, j.home) for j in (lost or {}).values()},
     )
 
 

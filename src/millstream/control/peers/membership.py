@@ -116,7 +116,14 @@ class Recorded:
     records: tuple[QueryRecord, ...]
 
 
-Event = Tick | Heard | Answered | Refused | Recorded
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A user has said that a member is gone with its home."""
+
+    name: str
+
+
+Event = Tick | Heard | Answered | Refused | Recorded | Lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +155,17 @@ def step(view: View, event: Event, now_s: float) -> tuple[View, tuple[Send, ...]
             return _noted(view, url, reason), ()
         case Recorded(records):
             return replace(view, records=merged(view.records, records)), ()
+        case Lost(name):
+            return _with_lost(view, name), ()
+
+
+def _with_lost(view: View, name: str) -> View:
+    """Its card says so from now on, and outdoes all that it has said itself."""
+    seen = view.others.get(name)
+    if seen is None or seen.card.lost:
+        return view
+    card = replace(seen.card, left=True, lost=True, beat=seen.card.beat + 1)
+    return replace(view, others={**view.others, name: replace(seen, card=card)})
 
 
 def rumours(view: View, gossip: Gossip) -> Rumours:
@@ -159,7 +177,7 @@ def _tick(view: View, card: Card, now_s: float) -> tuple[View, tuple[Send, ...]]
     others = {
         name: seen
         for name, seen in view.others.items()
-        if now_s - seen.grew_s <= view.timing.forget_s
+        if seen.card.lost or now_s - seen.grew_s <= view.timing.forget_s
     }
     view = replace(view, others=others)
     mine = replace(card, beat=view.me.beat)
@@ -203,6 +221,8 @@ def _with_cards(view: View, cards: Iterable[Card], sender: str, now_s: float) ->
                 me = replace(me, beat=card.beat + 1)  # a rumour about oneself is outdone
             continue
         known = others.get(card.id)
+        if card.lost and view.state_of(card.id, now_s) == "up":
+            continue  # it is there
         if known is None or _newer(card, known.card, direct=card.id == sender):
             others[card.id] = Seen(card, now_s)
     return replace(view, others=others, me=me)
@@ -213,6 +233,8 @@ def _newer(card: Card, known: Card, *, direct: bool) -> bool:
     whatever others made of it; what others say only as far as it is possible."""
     if card.join.home != known.join.home:
         return known.left or direct
+    if known.lost or card.lost:
+        return card.lost and not known.lost  # whatever it says itself
     if direct:
         return card.age != known.age
     epochs, beats = card.join.epoch - known.join.epoch, card.beat - known.beat
@@ -237,6 +259,11 @@ def _check_home(view: View, sender: str, cards: tuple[Card, ...], now_s: float) 
     if mine is None:
         raise RefusedError("mistake", f"gossip of {sender} does not name its sender")
     known = view.others.get(sender)
+    if known is not None and known.card.lost and known.card.join.home == mine.join.home:
+        raise RefusedError(
+            "declared_lost", f"{sender} was declared lost, and its work begun again elsewhere",
+            hint="start it with an empty home; rows that only this one has can be read from it",
+        )  # fmt: skip
     there = known is not None and view.state_of(sender, now_s) == "up"
     taken = there and known is not None and known.card.join.home != mine.join.home
     if taken or (sender == view.me.id and mine.join.home != view.me.join.home):

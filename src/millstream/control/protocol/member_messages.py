@@ -28,6 +28,7 @@ class Card:
     beat: Count  # it grows while the member is there
     streams: Names = ()  # that it has been told of
     left: bool = False  # it has said goodbye
+    lost: bool = False  # a user has said that it is gone with its home
 
     @property
     def id(self) -> str:

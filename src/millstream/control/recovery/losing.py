@@ -54,8 +54,10 @@ def lose(turn: Turn, name: str, *, whole: bool = False) -> None:
         return
     since_s = live.heard_s if live is not None else turn.now_s
     queries = [q.name for q in state.queries.values() if needs(state, q, name)]
-    handed = _on_the_way(state, name)
-    streams = [s.name for s in state.streams.values() if s.processor == name or s.id in handed]
+    entered = _on_the_way(state, name)
+    if known.untold and not any(p.untold for p in state.processors.values() if p.id != name):
+        entered |= {s.id for s in state.streams.values() if s.processor == NOBODY}  # else where?
+    streams = [s.name for s in state.streams.values() if s.processor == name or s.id in entered]
     operators = sum(o.processor == name for o in state.operators.values())
     for query in [q for q in state.queries.values() if q.resumable and _placed_at(state, q, name)]:
         turn.query(query.name, resumable=False)
@@ -200,7 +202,11 @@ def advance(turn: Turn) -> None:
         if name not in turn.state.processors:
             _end_stranded(turn, lost)
     state = turn.state
-    entering = {s for one in state.lost.values() for s in one.streams}
+    known = {s for one in state.lost.values() for s in one.streams}
+    entering = set(known)
+    if state.lost and all(live.actual is not None for live in state.live.values()):
+        # a manager that learned knows no other place of what queries read
+        entering |= {s.removeprefix("s:") for q in state.queries.values() for s in q.sources}
     waiting = [
         s for s in state.streams.values() if s.processor == NOBODY and s.name in entering
     ]  # fmt: skip
@@ -215,7 +221,8 @@ def advance(turn: Turn) -> None:
         )  # fmt: skip
         if not copied:
             place = least_entered(turn.state)
-            turn.put(replace(stream, processor=place))
+            started = stream.start_wanted or stream.name not in known  # it was: it is read
+            turn.put(replace(stream, processor=place, start_wanted=started))
             turn.decide(
                 "notice", f"rows of {stream.name} enter at {place} now",
                 "the processor where they entered is lost", about=("processor", place),

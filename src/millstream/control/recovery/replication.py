@@ -248,9 +248,10 @@ def _learn(turn: Turn, home: str, follower: str, number: int) -> None:
     state = turn.state
     owner = state.processors.get(home)
     known = state.replications.get(home, Replication(home))
-    unheard = owner is None or owner.epoch == 0
+    live = state.live.get(home)
+    unheard = live is None or (live.replicas is None and live.state != "up")
     gone = owner is None and (home in state.lost or home in state.replications)
-    if gone or known.phase or not (unheard or state.learning_until_s):
+    if gone or known.phase == "adopting" or not (unheard or state.learning_until_s):
         return
     told = {n: followers for n, followers in configurations(known) if followers}
     if any(follower in followers for followers in told.values()):

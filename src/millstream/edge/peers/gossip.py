@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING
 
 from millstream.client.http import HttpClient, json_of
 from millstream.control.peers import membership
-from millstream.control.peers.membership import Answered, Event, Heard, Recorded, Refused, Send
+from millstream.control.peers.membership import (
+    Answered,
+    Event,
+    Heard,
+    Lost,
+    Recorded,
+    Refused,
+    Send,
+)
 from millstream.control.peers.membership import Tick as Passed
 from millstream.control.protocol.commands import Declare, Join, TakeInventory
 from millstream.control.protocol.envelope import PATH, Envelope, read_replies
@@ -234,6 +242,10 @@ class Gossiping:
     def record(self, records: Sequence[QueryRecord]) -> None:
         """Keeps records; everybody hears of them in a while."""
         self._feed(Recorded(tuple(records)))
+
+    def lose(self, name: str) -> None:
+        """A user has said that a member is gone with its home: nobody waits for it any more."""
+        self._feed(Lost(name))
 
     def replicate(self, records: Sequence[QueryRecord], copies: int = 2) -> int:
         """Lets others remember records now; gives how many do."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from millstream.client.http import AsyncHttpClient, json_of, told_error
-from millstream.control.manager.events import Drop, Event, Send, Submit, Tick
+from millstream.control.manager.events import Drop, Event, Remove, Send, Submit, Tick
 from millstream.control.manager.state import ManagerState, Settings
 from millstream.control.moves.handover import Disengage, Engage
 from millstream.control.peers import leading
@@ -75,12 +75,13 @@ class MemberDriver(ManagerDriver):
         say: Callable[[str], None] = lambda _: None,
         check: Callable[[Event], None] = lambda _: None,
         fed: Callable[[Event], None] = lambda _: None,
+        only_told: Callable[[Event], bool] = lambda _: False,
     ) -> None:
         super().__init__(
             Unkept(state), state.settings, name=name, token=token, verify=verify, say=say,
             clock=clock,
         )  # fmt: skip
-        self._leads, self._check, self._fed = leads, check, fed
+        self._leads, self._check, self._fed, self._only_told = leads, check, fed, only_told
         self.ready = False  # it has learned, and acts
 
     async def until(self, look: Callable[[ManagerState], T | None], wait_s: float) -> T | None:
@@ -98,7 +99,8 @@ class MemberDriver(ManagerDriver):
 
     def feed(self, event: Event) -> None:
         self._check(event)
-        super().feed(event)
+        if not self._only_told(event):
+            super().feed(event)
         self._fed(event)
 
     def _busy(self) -> bool:
@@ -183,8 +185,11 @@ class MemberDesk:
 
     def _members(self) -> tuple[dict[str, Join], dict[str, Join]]:
         up, view = self.gossip.up(), self.gossip.view
-        away = {n: seen.card.join for n, seen in view.others.items() if n not in up}
-        return up, away
+        others = {n: seen.card for n, seen in view.others.items() if n not in up}
+        return up, {n: card.join for n, card in others.items() if not card.lost}
+
+    def _lost(self) -> dict[str, Join]:
+        return {n: s.card.join for n, s in self.gossip.view.others.items() if s.card.lost}
 
     def _driver(
         self, state: ManagerState, *, leads: bool
@@ -195,6 +200,7 @@ class MemberDesk:
             say=(lambda text: self._say(f"leading: {text}")) if leads else lambda _: None,
             check=self._check if leads else lambda _: None,
             fed=self._note if leads else lambda _: None,
+            only_told=self._only_told if leads else lambda _: False,
         )  # fmt: skip
         return driver, asyncio.get_running_loop().create_task(driver.run())
 
@@ -230,7 +236,7 @@ class MemberDesk:
         away |= {name: join for name, join in up.items() if name not in members}
         state = leading.beginning(
             self._state, members, away, self._clock(), epoch=self._epoch_seen() + 1,
-            records=self.gossip.view.records,
+            records=self.gossip.view.records, lost=self._lost(),
             lineage=f"{self.gossip.me}-{uuid4().hex[:12]}",
         )  # fmt: skip
         driver, running = self._driver(state, leads=True)
@@ -349,6 +355,34 @@ class MemberDesk:
             known = records.get(event.name) or QueryRecord(event.name, "", me)
             self.gossip.record((changed(known, phase="dropping"),))
             self._touched.add(event.name)
+        elif isinstance(event, Remove) and event.lost:
+            self._note_lost(event.processor)
+
+    def _only_told(self, event: Event) -> bool:
+        """Whether a query that is dropped is one of which nobody who answers has anything."""
+        if not isinstance(event, Drop) or self._lead is None:
+            return False
+        record = self.gossip.view.records.get(event.name)
+        known = event.name in self._lead.driver.state.queries
+        return not known and record is not None and record.phase != "gone"
+
+    def _note_lost(self, member: str) -> None:
+        """A member will not come back: queries with a part there are to begin again, and their
+        coordinators see to it, those included of which nobody else has anything."""
+        assert self._lead is not None
+        state = self._lead.driver.state
+        self.gossip.lose(member)
+        again = {q.name for q in state.queries.values() if q.lost}
+        news = [
+            changed(record, phase="accepted", places={})
+            for record in self.gossip.view.records.values()
+            if record.phase == "running" and (
+                record.name in again
+                or (member in record.places.values() and record.name not in state.queries)
+            )
+        ]  # fmt: skip
+        self.gossip.record(news)
+        self._touched |= {record.name for record in news}
 
     async def _record(self, state: ManagerState) -> None:
         """The progress of queries, stored at a second member before the client is answered."""

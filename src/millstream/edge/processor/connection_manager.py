@@ -309,6 +309,7 @@ class ConnectionManager:
             case KeepReplicas():
                 if self.parts.replicas is None:
                     raise UsageError("this processor keeps no copies of homes")
+                self._learn_addresses(command)
                 return self.parts.replicas.keep(command)
             case Stop(again):
                 (self.parts.begin_again if again else self.parts.stop)()
@@ -448,6 +449,13 @@ class ConnectionManager:
             "SELECT key, value FROM meta WHERE substr(key, 1, ?) = ?", (len(TABLE), TABLE)
         )
         return {r["key"].removeprefix(TABLE): json.loads(r["value"]) for r in rows}
+
+    def _learn_addresses(self, command: KeepReplicas) -> None:
+        """Who follows whom may be said long before anything else."""
+        followed = (home.owner for home in command.homes if home.role == "follow")
+        for peer in (*command.followers, *followed):
+            if peer.url != NOWHERE:
+                self.parts.peers.learn(peer.processor, peer.url)
 
     def _inventory(self, lineage: str) -> Inventory:
         """What is here; to a manager that has changed nothing here yet, with the declarations."""
