@@ -186,7 +186,7 @@ class _Judge:
         for trouble in one.troubles:
             yield Alarm(
                 "error", f"processor {one.id}: {trouble}", *subject, "trouble", trouble, here,
-                todo="its log has more",
+                todo="its log has more; a manager's own alarms say what to do",
             )  # fmt: skip
         if missed := _missed(one.goals):
             yield Alarm(
