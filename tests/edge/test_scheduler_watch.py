@@ -75,4 +75,6 @@ def test_a_lock_that_is_held_for_long_is_not_waited_for() -> None:
 
 
 def test_no_loop_yet() -> None:
-    SchedulerWatch(DecisionLog(), "p1").look(None)
+    watch = SchedulerWatch(DecisionLog(), "p1")
+    watch.look(None)
+    assert watch.scores() == ()

@@ -89,7 +89,7 @@ def test_queries_of_a_higher_manager_run_below(
 
 
 def test_a_processor_below_that_dies_is_seen_above(
-    tiers: tuple[Process, dict[str, Process], World],
+    tiers: tuple[Process, dict[str, Process], World], capsys: pytest.CaptureFixture[str]
 ) -> None:
     top, _, world = tiers
     submit_both(top, start=False)
@@ -115,7 +115,9 @@ def test_a_processor_below_that_dies_is_seen_above(
         seen = client.get(f"{top.client.url}/api/snapshot")
     states = {q["name"]: q["state"] for q in seen["queries"]}
     assert {name for name, state in states.items() if state == "stalled"} >= needed
-    assert cli.run(["top", "--url", top.client.url, "--once"]) == 0
+    for command in (["top", "--once", "--url"], ["status", "--manager"], ["queries", "--manager"]):
+        assert cli.run([*command, top.client.url]) == 0
+        assert f"processor {dead} is silent" in capsys.readouterr().out, command
 
 
 def system_rows(world: World, stream: str) -> list[dict[str, Any]]:

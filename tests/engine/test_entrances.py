@@ -265,14 +265,20 @@ def test_files_are_read_on_from_the_row_where_the_former_owner_stood(tmp_path: P
     cluster.close()
 
 
-def test_files_that_the_new_processor_cannot_see_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
+def in_preparation(folder: Path) -> tuple[Path, Entered, Processor, Prepare]:
+    """A file of three rows, of which two are read, and a move of its stream that has begun."""
+    path = folder / "rows.csv"
     path.write_text("10,1\n20,2\n30,3")
-    cluster = Entered(tmp_path / "homes", 2, file_table(path))
+    cluster = Entered(folder / "homes", 2, file_table(path))
     read_some(cluster, 2)
     new = cluster.alive["p1"]
     request = cluster.request(("s:a",), "p1")
     new.new_owner.prepare(request)
+    return path, cluster, new, request
+
+
+def test_files_that_the_new_processor_cannot_see_are_named(tmp_path: Path) -> None:
+    path, cluster, new, request = in_preparation(tmp_path)
     path.rename(tmp_path / "elsewhere.csv")
     with pytest.raises(MillstreamError, match=r"rows\.csv"):
         new.new_owner.advance(request.move)
@@ -286,13 +292,7 @@ def test_files_that_the_new_processor_cannot_see_are_named(tmp_path: Path) -> No
 
 
 def test_files_that_are_others_at_the_new_processor_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("10,1\n20,2\n30,3")
-    cluster = Entered(tmp_path / "homes", 2, file_table(path))
-    read_some(cluster, 2)
-    new = cluster.alive["p1"]
-    request = cluster.request(("s:a",), "p1")
-    new.new_owner.prepare(request)
+    path, cluster, new, request = in_preparation(tmp_path)
     path.write_text("10,1\n20,2\n30,4")
     with pytest.raises(MillstreamError, match="has changed"):
         new.new_owner.advance(request.move)

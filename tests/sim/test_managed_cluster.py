@@ -113,6 +113,24 @@ EDGES = (
 )  # fmt: skip
 
 
+def kill_at(
+    cluster: ManagedCluster, id_: str, edge: tuple[str, str | None], victims: tuple[str, ...]
+) -> None:
+    """Kills the victims when a move has come to a phase, and its party's answer is known."""
+    phase, known = edge
+    while (move := cluster.state.moves[id_]).phase != phase or not (
+        known is None or known in move.told
+    ):
+        assert not move.over, "the phase was never seen"
+        cluster.kernel.run(cluster.kernel.now + 30, events_max=1)
+    for victim in victims:
+        if victim == "manager":
+            cluster.kill_manager(3.0)
+        else:
+            name = move.source if victim == "old" else move.target
+            cluster.kill(name, 7.0, moved=len(victims) > 1)
+
+
 @pytest.mark.parametrize("victims", [("manager",), ("old",), ("new",), ("old", "new", "manager")])
 @pytest.mark.parametrize(("phase", "known"), EDGES)
 def test_a_kill_at_every_edge_of_the_table(
@@ -125,17 +143,7 @@ def test_a_kill_at_every_edge_of_the_table(
         cluster.feed(RequestMove(("o:j",), other_place(cluster, "o:j"), "a test"))
     cluster.feed(RequestMove(("o:f",), target, "a test"))
     move = list(cluster.state.moves.values())[-1]
-    while (now := cluster.state.moves[move.id]).phase != phase or not (
-        known is None or known in now.told
-    ):
-        assert not cluster.state.moves[move.id].over, "the phase was never seen"
-        cluster.kernel.run(cluster.kernel.now + 30, events_max=1)
-    for victim in victims:
-        if victim == "manager":
-            cluster.kill_manager(3.0)
-        else:
-            name = move.source if victim == "old" else move.target
-            cluster.kill(name, 7.0, moved=len(victims) > 1)
+    kill_at(cluster, move.id, (phase, known), victims)
     cluster.run(cluster.kernel.now + 120)
     assert in_the_end(cluster) == []
     outcome = cluster.state.moves[move.id].phase
@@ -159,17 +167,8 @@ def test_a_kill_at_every_edge_while_a_base_stream_moves(
     target = next(name for name in sorted(cluster.processors) if name != source)
     cluster.feed(RequestMove(("s:a",), target, "a test"))
     move = list(cluster.state.moves.values())[-1]
-    while (now := cluster.state.moves[move.id]).phase != phase or not (
-        known is None or known in now.told
-    ):
-        assert not cluster.state.moves[move.id].over, "the phase was never seen"
-        cluster.kernel.run(cluster.kernel.now + 30, events_max=1)
-    for victim in victims:
-        if victim == "manager":
-            cluster.kill_manager(3.0)
-        else:
-            name = source if victim == "old" else target
-            cluster.kill(name, 7.0, moved=len(victims) > 1)
+    assert (move.source, move.target) == (source, target)
+    kill_at(cluster, move.id, (phase, known), victims)
     cluster.run(cluster.kernel.now + 90)
     assert in_the_end(cluster) == []
     outcome = cluster.state.moves[move.id].phase

@@ -403,5 +403,5 @@ def _waiting_for_others(stream: str) -> RefusedError:
     return RefusedError(
         "busy",
         f"what was made here of stream {stream} is still being fetched by others",
-        hint="asked again when they have it, this begins anew",
+        hint="ask again when they have it",
     )

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reuse_problems import pair_problem, random_problem
 
+from millstream.decide.place.check import check
 from millstream.decide.place.planners import PLANNERS, plan_all
 from millstream.decide.place.problem import Host, Link, Links, Operator, Problem, Query, Stream
 from millstream.decide.place.reuse.catalog import Catalog
@@ -41,12 +42,13 @@ def located(problem: Problem, seed: int) -> Problem:
 @given(seed=st.integers(0, 100_000))
 def test_bounds_hold_whatever_the_planner(planner: str, seed: int) -> None:
     problem = located(random_problem(seed, hosts=3, queries=4), seed)
-    plan_all(problem, planner, timeout_s=0.2)  # checks itself
+    assert check(problem, plan_all(problem, planner, timeout_s=0.2).solution) == ()
 
 
 def test_soda_delivers_what_is_there_already() -> None:
     """A stream that an operator reads where it is wanted is not shipped there again."""
-    plan_all(located(random_problem(3828, hosts=3, queries=4), 3828), "soda")
+    problem = located(random_problem(3828, hosts=3, queries=4), 3828)
+    assert check(problem, plan_all(problem, "soda").solution) == ()
 
 
 def line(*, bound: float | None = None) -> Problem:

@@ -62,7 +62,9 @@ def test_refused_with_a_hint(text: str, message: str) -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 10_000), st.sampled_from(sorted(UNITS_US))), min_size=1),
+    st.lists(
+        st.tuples(st.integers(0, 10_000), st.sampled_from(sorted(UNITS_US))), min_size=1, max_size=8
+    ),
     st.sampled_from(("", " ")),
 )
 def test_parts_add_up(parts: list[tuple[int, str]], gap: str) -> None:

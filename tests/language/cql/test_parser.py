@@ -189,3 +189,20 @@ def test_a_word_of_sql_as_a_column_is_told(word: str) -> None:
         parse(f"SELECT {word} FROM s")
     assert error.value.hint == f"a column of that name goes in backquotes: `{word}`"
     parse(f"SELECT `{word}` FROM s")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("SELEC a FROM s", "did you mean SELECT instead of SELEC?"),
+        ("SELECT a AS FROM s", "a name is missing between AS and FROM"),
+        ("SELECT a AS b c FROM s", ""),
+        ("SELECT a FROM s WHERE a BETWEEN 1 TO 5", "BETWEEN 1 AND ..."),
+        ("SELECT floor(ts TO HOUR) AS t FROM s", "date_trunc('HOUR', ts); rounded up: "
+         "date_trunc('HOUR', ts) + INTERVAL '1' HOUR"),
+    ],
+)  # fmt: skip
+def test_a_slip_has_the_edit_as_its_hint(text: str, hint: str) -> None:
+    with pytest.raises(CqlError) as refused:
+        parse(text)
+    assert refused.value.hint == hint

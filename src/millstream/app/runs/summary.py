@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millstream.app.runs.display import limits_told
+from millstream.control.protocol.records import PAUSED
 from millstream.core.errors import BadRowsError
 
 FINISHED, FAILED = "finished", "failed"
@@ -61,7 +62,7 @@ def _ended(query: Mapping[str, Any]) -> str:
     """How a query stands when its run has come to its end."""
     if query["state"] == "failed":
         return "failed"
-    rests = query["state"] == "parked" and query["reason"].startswith("paused")
+    rests = query["state"] == "parked" and query["reason"].startswith(PAUSED)
     return "paused" if rests else "done"
 
 

@@ -430,9 +430,9 @@ class StreamReader:
         """Columns as the files tell them; a line of text is one column."""
         format_ = source.get("format")
         if kind == "file" and format_ == "text":
-            if "time" not in self.table and (files := files_of(Path(source.get("path", "")))):
-                with suppress(UsageError):
-                    self._seen_columns(files, source)
+            if "time" not in self.table and "path" in source:
+                with suppress(UsageError):  # then the time has to be declared
+                    self._seen_columns(files_of(Path(source["path"])), source)
             return (Field("value", "string"),)
         if kind != "file" or format_ is None or "path" not in source:
             if kind != "file" or format_ is not None:

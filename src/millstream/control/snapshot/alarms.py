@@ -8,6 +8,7 @@ snapshots calls it last. Pure, except for `AlarmBook`, which remembers since whe
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from millstream.control.protocol.records import PAUSED
 from millstream.control.snapshot.diagnosis import seconds, title_of
 from millstream.control.snapshot.model import (
     Alarm,
@@ -186,7 +187,7 @@ class _Judge:
         for trouble in one.troubles:
             yield Alarm(
                 "error", f"processor {one.id}: {trouble}", *subject, "trouble", trouble, here,
-                todo="its log has more",
+                todo="its log has more; a manager's own alarms say what to do",
             )  # fmt: skip
         if missed := _missed(one.goals):
             yield Alarm(
@@ -330,7 +331,7 @@ HELD = {
 
 def _help(query: QuerySnapshot) -> str:
     """What lets a query go on that is held."""
-    if query.reason.startswith("paused"):
+    if query.reason.startswith(PAUSED):
         return "resume it on its page, or remove paused from its job file and apply that"
     return HELD.get(query.state, "")
 

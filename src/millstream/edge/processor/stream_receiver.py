@@ -45,7 +45,7 @@ class StreamReceiver:
             except Exception as error:
                 if self._stopping.is_set():
                     return  # the ledger is closed by now
-                self._say(f"a farewell cannot be said: {type(error).__name__}: {first_line(error)}")
+                self._say(f"cannot end a connection: {type(error).__name__}: {first_line(error)}")
 
     def look(self) -> None:
         """Begins with copies that are new; those that are gone end by themselves."""

@@ -4,7 +4,12 @@ from sqlglot import exp
 
 from millstream.core.suggestions import did_you_mean
 from millstream.language.cql.binding.expressions import Resolve, span_of, with_fields
-from millstream.language.cql.binding.scope import NameLookupError, Scope, is_time
+from millstream.language.cql.binding.scope import (
+    AmbiguousNameError,
+    NameLookupError,
+    Scope,
+    is_time,
+)
 from millstream.language.cql.functions import WHY_UNREPEATABLE, unrepeatable
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.plan.expressions import Column, Expr, Time
@@ -34,7 +39,7 @@ def resolver(text: Text, scope: Scope, clause: str) -> Resolve:
                     f"{only} is not deterministic", span_of(node), WHY_UNREPEATABLE
                 ) from None
             hint = _beside(node, only) or mistake.hint
-            known = any(word in mistake.message for word in ("did you mean", "is ambiguous"))
+            known = mistake.near or isinstance(mistake, AmbiguousNameError)
             if only and not known and _may_be_text(node, only):
                 bare = only.strip(TYPOGRAPHIC)
                 hint = f"put text in single quotes: '{bare}'" + (f"; {hint}" if hint else "")
@@ -66,13 +71,14 @@ def resolve_parts(scope: Scope, parts: list[str], clause: str) -> Expr:
         names = [m.name for m in scope.members if m.name]
         near = did_you_mean(parts[0], [*names, *(c.name for m in scope.members for c in m.columns)])
         raise NameLookupError(
-            f"unknown stream or column {parts[0]}{near}",
+            f"unknown stream or column {parts[0]}",
             f"in FROM: {', '.join(names)}" if names else "",
+            near,
         )
     if is_time(parts[0]):
         if scope.joined and clause in ("WHERE", "ON"):
             names = [f"{m.name}.ts" for m in scope.members if m.name]
-            raise NameLookupError(
+            raise AmbiguousNameError(
                 f"ts is ambiguous in {clause} of a join", f"write {' or '.join(names)}"
             )
         return with_fields(Time(), parts[1:])

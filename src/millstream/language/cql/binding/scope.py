@@ -14,11 +14,15 @@ WORDS = frozenset(word for known in Spark.Tokenizer.KEYWORDS for word in known.s
 
 
 class NameLookupError(Exception):
-    """A name that means nothing, or several things."""
+    """A name that means nothing; `near` is the end of the message that offers another one."""
 
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.message, self.hint = message, hint
+    def __init__(self, message: str, hint: str = "", near: str = "") -> None:
+        super().__init__(message + near)
+        self.message, self.hint, self.near = message + near, hint, near
+
+
+class AmbiguousNameError(NameLookupError):
+    """A name that means several things."""
 
 
 ROW_TIME = Time()
@@ -71,17 +75,20 @@ class Scope:
             names = [c.name for c in member.columns]
             if member.unnamed:
                 raise NameLookupError(
-                    f"unknown parameter :{name}{did_you_mean(name, names)}",
+                    f"unknown parameter :{name}",
                     f"parameters: {', '.join(f':{n}' for n in names)}",
+                    did_you_mean(name, names),
                 )
             told = f"columns of {member.name}: {', '.join([*names, TIME])}"
             bounds = name.lower() in ("window_start", "window_end")
             raise NameLookupError(
-                f"unknown column {member.name}.{name}{did_you_mean(name, [*names, TIME])}",
+                f"unknown column {member.name}.{name}",
                 BOUNDS_HINT if bounds else told,
+                did_you_mean(name, [*names, TIME]),
             )
         if len(found) > 1:
-            raise NameLookupError(f"column {member.name}.{name} is ambiguous", "rename one of them")
+            message = f"column {member.name}.{name} is ambiguous"
+            raise AmbiguousNameError(message, "rename one of them")
         return Column(member.offset + member.columns[found[0]].position)
 
     def unqualified(self, name: str) -> Expr:
@@ -96,7 +103,7 @@ class Scope:
         if len(found) > 1:
             chosen = [everything[i] for i in found]
             spelled = [f"{spelt(m.name or '')}.{spelt(c.name)}" for m, c in chosen]
-            raise NameLookupError(f"column {name} is ambiguous", f"write {' or '.join(spelled)}")
+            raise AmbiguousNameError(f"column {name} is ambiguous", f"write {' or '.join(spelled)}")
         member, column = everything[found[0]]
         return Column(member.offset + column.position)
 
@@ -113,7 +120,8 @@ class Scope:
         hint = f"columns: {', '.join([*names, TIME])}" if len(names) <= 30 else ""
         if name.lower() in ("window_start", "window_end"):
             hint = BOUNDS_HINT
-        return NameLookupError(f"unknown column {name}{did_you_mean(name, [*names, TIME])}", hint)
+        near = did_you_mean(name, [*names, TIME])
+        return NameLookupError(f"unknown column {name}", hint, near)
 
 
 BOUNDS_HINT = (

@@ -14,7 +14,7 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from millstream.language.cql.parsing.match_parser import MatchParser
-from millstream.language.cql.parsing.placed_parser import STATEMENTS
+from millstream.language.cql.parsing.placed_parser import STATEMENTS, misspelt
 from millstream.language.cql.parsing.rules import mark_rules
 from millstream.language.cql.parsing.syntax import CqlSyntaxError, EmitSyntax, RulesSyntax, Span
 from millstream.language.cql.parsing.table_parser import WORDED, TableParser
@@ -76,7 +76,7 @@ class CqlParser(MatchParser, TableParser):
         raise CqlSyntaxError(
             f"expected a query, found {spot.text or 'nothing'}",
             Span(spot.start, spot.end),
-            STATEMENTS.get(spot.text.upper(), STATEMENT_HINT),
+            STATEMENTS.get(spot.text.upper()) or misspelt(spot.text) or STATEMENT_HINT,
         )
 
     def _parse_for_each(self, query: exp.Expr) -> None:

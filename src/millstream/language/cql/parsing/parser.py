@@ -16,7 +16,7 @@ from millstream.core.durations import microseconds
 from millstream.core.errors import CqlError, UsageError
 from millstream.core.suggestions import did_you_mean
 from millstream.language.cql.catalog import StreamDefinition
-from millstream.language.cql.parsing.dialect import Cql, mark_names
+from millstream.language.cql.parsing.dialect import STATEMENT_HINT, Cql, mark_names
 from millstream.language.cql.parsing.foreign_windows import mark_window_names
 from millstream.language.cql.parsing.group_windows import settle_windows
 from millstream.language.cql.parsing.grouping_sets import expanded
@@ -25,9 +25,6 @@ from millstream.language.cql.parsing.unnesting import settle_unnests
 from millstream.language.cql.types import canonical
 from millstream.language.plan.schema import Field
 
-STATEMENT_HINT = (
-    "a statement begins with SELECT, WITH, ISTREAM(, CREATE STREAM, CREATE QUERY or CREATE VIEW"
-)
 TEXT_MAX = 1_000_000  # characters
 SELECTS_MAX, DIGITS_MAX = 500, 1_000  # in a text, of a number
 FRAMES_MAX = 10_000  # sqlglot takes about twenty for each parenthesis

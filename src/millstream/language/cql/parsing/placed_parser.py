@@ -103,12 +103,16 @@ class PlacedParser(SparkParser):
             return TEXT_HINT
         if before and here and before.text.upper() == "TOP":
             return f"the largest of a window: ORDER BY ... DESC LIMIT {here.text}"
+        if before and before.token_type == TokenType.FROM and self._alias_before_last():
+            return f"a name is missing between AS and {before.text}"
         if not before or before.token_type != TokenType.VAR:
             return ""
         if before.text.upper() == "GROUP":
             return "GROUP BY"
-        near = get_close_matches(before.text.upper(), CLAUSES, 1, cutoff=0.75)
-        return f"did you mean {near[0]} instead of {before.text}?" if near else ""
+        return misspelt(before.text)
+
+    def _alias_before_last(self) -> bool:
+        return self._index > 1 and self._tokens[self._index - 2].token_type == TokenType.ALIAS
 
     def _function_in_from(self) -> str:
         """`FROM f(x)` and `FROM schema.s`: what stands behind a name in FROM, and before it."""
@@ -146,6 +150,8 @@ class PlacedParser(SparkParser):
             return INSTEAD["**"]
         if near[-2:] == ["TIMESTAMP", "BY"]:
             return "leave it out: CREATE STREAM s (...) WITH (time = 'at') says it once for all"
+        if near and near[-1] == "TO" and near[-3:-2] == ["BETWEEN"]:
+            return f"BETWEEN {near[-2]} AND ..."
         if near and near[-1] in INSTEAD_HERE:
             return INSTEAD_HERE[near[-1]]
         return next((INSTEAD[word] for word in reversed(near) if word in INSTEAD), "")
@@ -164,6 +170,16 @@ class PlacedParser(SparkParser):
                 )
             items.append(item)
         return items
+
+
+def misspelt(word: str) -> str:
+    """What a word was to be that is taken for a name.
+
+    >>> misspelt("SELEC"), misspelt("city")
+    ('did you mean SELECT instead of SELEC?', '')
+    """
+    near = get_close_matches(word.upper(), CLAUSES, 1, cutoff=0.75)
+    return f"did you mean {near[0]} instead of {word}?" if near else ""
 
 
 def _unit(token: Any) -> bool:

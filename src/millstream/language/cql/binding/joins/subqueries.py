@@ -22,7 +22,12 @@ from millstream.language.cql.binding.joins.constants import met
 from millstream.language.cql.binding.joins.outer import refuse_undecided, semijoin
 from millstream.language.cql.binding.relations import Bound, Lifetime, exposing_time, item_rows
 from millstream.language.cql.binding.resolution import means_outside, resolve_parts
-from millstream.language.cql.binding.scope import NameLookupError, Scope, is_time
+from millstream.language.cql.binding.scope import (
+    AmbiguousNameError,
+    NameLookupError,
+    Scope,
+    is_time,
+)
 from millstream.language.cql.binding.tables.forms import Beside
 from millstream.language.plan.expressions import (
     Call,
@@ -352,7 +357,7 @@ class _Both:
                     found = resolve_parts(scope, parts or [node.name], "WHERE")
                 except NameLookupError as mistake:
                     first = first or mistake
-                    if "ambiguous" in mistake.message:
+                    if isinstance(mistake, AmbiguousNameError):
                         break
                     continue
                 if found == Time() and len(scope.members) == 1:
