@@ -47,6 +47,11 @@ BENCHMARKS = {
         "run",
         "from attach in a Spark that runs to the first row",
     ),
+    "backfill": (
+        "millstream_bench.live.backfill",
+        "run",
+        "queries that begin with history: ten and one, beside a live query",
+    ),
     "rules": (
         "millstream_bench.rules.bench",
         "run",

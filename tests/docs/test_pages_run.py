@@ -15,6 +15,7 @@ WITH_SPARK = (
     "tutorial", "concepts", "howto/sources-and-sinks", "howto/spark-clusters", "howto/watching",
     "howto/tuning", "howto/quality-of-service", "howto/notebooks", "howto/kafka",
     "howto/testing-queries", "howto/rules", "howto/reference-tables", "howto/replacing",
+    "howto/beginning",
 )  # fmt: skip
 
 

@@ -105,13 +105,17 @@ class Dataflow:
         """Whether rows may still come from sources that are not files."""
         return any(not source.ended for source in self.sources.values())
 
+    def backfilling(self) -> frozenset[str]:
+        """Operators that are behind because they began with the past: live rows need not wait."""
+        return frozenset()
+
     def congested(self) -> bool:
         """Whether an operator, or another processor, is so far behind that ingest should wait."""
         if self.overdue or self.on_trial:
             return True
         limit = self.settings.backlog_rows_max
         # without the engine's lock: who brings rows waits for no query that is being compiled
-        paused = self.paused_operators
+        paused = self.paused_operators | self.backfilling()
         places = {
             tuple((s, self.ledger.cursor(o.id, s).next) for s in o.inputs)
             for o in list(self.operators.values())

@@ -17,6 +17,7 @@ from millstream.engine.sources.push_source import position_key
 from millstream.engine.troubles.unanswered import Unanswered
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.change_data import is_reference_table
+from millstream.language.cql.histories import KEY as HISTORY
 from millstream.language.cql.rule_tables import is_rule_table
 from millstream.language.share.dataflow import base_stream
 from millstream.store.arrivals.appending import Appender
@@ -139,6 +140,11 @@ class Declarations:
             raise UsageError(
                 f"stream {definition.name} is a reference table, which a cluster does not have",
                 hint="use an engine of its own, or push the table's changes",
+            )
+        if HISTORY in definition.source:
+            raise UsageError(
+                f"stream {definition.name} has a history, which a cluster does not have",
+                hint="use an engine of its own, or keep rows with retain",
             )
         with self.engine.lock:
             known = self.ownership.declared().get(definition.name)

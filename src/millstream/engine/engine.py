@@ -15,6 +15,7 @@ from millstream.control.protocol.commands import Host
 from millstream.control.protocol.records import PAUSED
 from millstream.core.beginning import beginning_gone
 from millstream.core.errors import UsageError
+from millstream.engine.changes.births import Births, pasts_of
 from millstream.engine.changes.flow import ChangingFlow
 from millstream.engine.changes.foretelling import Foretold, foretold
 from millstream.engine.changes.history import Histories, note_history
@@ -25,6 +26,7 @@ from millstream.engine.maintenance import Maintenance
 from millstream.engine.ports import CompiledQuery, DataPlane, StreamRows
 from millstream.engine.query import (
     Query,
+    alone_of,
     culprits_of,
     pauses,
     pauses_of,
@@ -80,6 +82,7 @@ class Engine(ChangingFlow):
         self.histories = Histories(self)
         self.hosting = Hosting(self, plane, self.runner, ownership, self.arrived)
         self.replacements = Replacements(self)
+        self.births = Births(self)
 
     def close(self) -> None:
         for delivery in self.deliveries:
@@ -125,6 +128,7 @@ class Engine(ChangingFlow):
             known = self.ledger.query(name)
             if known is not None and self.ledger.meta(replaced_by(name)) == cql:
                 cql = known["cql"]  # it goes on with the new text when that has caught up
+            cql = self.births.decided(name, cql, None if known is None else str(known["cql"]))
             if known is not None and known["cql"] != cql:
                 raise UsageError(
                     f"query {name} is registered with another text",
@@ -136,7 +140,10 @@ class Engine(ChangingFlow):
             if known is None:
                 self.check_new(meant)
             self._open_system_streams(plan)
+            self.births.open(plan)
             start = self._start(name, plan, from_beginning) if known is None else known["start"]
+            if known is None and (from_beginning or pasts_of(plan)):
+                self._part_from_used_up(name, cql, start)
             compiled = self.hosting.compile(cql, start, name)
             if known is not None and known["stream"] != compiled.stream:
                 raise UsageError(
@@ -147,12 +154,13 @@ class Engine(ChangingFlow):
             if known is None:
                 self._take_over(name, operators)
             self.hosting.host(Host(name, cql, start, operators, result=True))
+            self.births.start(plan)
             if known is None and from_beginning and (gone := beginning_gone(start)):
                 for listener in self.on_notice:
                     listener(f"query {name}: {gone}")
             with self.ledger.transaction() as ledger:
                 ledger.drop_consumer(hold_of(name))
-                if known is None and from_beginning:
+                if known is None and (from_beginning or pasts_of(plan)):
                     note_history(
                         ledger, name, [base_stream(s.stream) for s in sources_of(plan.root)]
                     )
@@ -218,11 +226,27 @@ class Engine(ChangingFlow):
         with self.ledger.transaction() as ledger:
             for stream in streams:
                 self.streams.hold(hold_of(name), stream)
+            if pasts_of(plan):
+                return BEGINNING  # the instant up to which history counts stands in the text
             rows = [row for s in timed if (row := ledger.stream(s)) is not None]
         column = "retained_from" if from_beginning else "watermark"
         start = max((int(row[column]) for row in rows), default=BEGINNING)
         finite = [int(row["ts_max"]) + 1 for row in rows]
         return min(start, max(finite, default=BEGINNING))
+
+    def backfilling(self) -> frozenset[str]:
+        return self.histories.backfilling()
+
+    def _part_from_used_up(self, name: str, cql: str, start: int) -> None:
+        """A query that begins in the past needs all that its operators have given since: where one
+        runs already and some of that is gone, it gets operators of its own."""
+        compiled = self.hosting.compile(cql, start, name)
+        with self.ledger.transaction() as ledger:
+            there = {o.id: row for o in compiled.operators if (row := ledger.stream(o.id))}
+            for stream in there:
+                self.streams.hold(hold_of(name), stream)
+            if any(int(row["retained_from"]) > BEGINNING for row in there.values()):
+                ledger.set_meta(alone_of(name), "")
 
     def _lasts(self, stream: str) -> bool:
         """Whether all rows of a stream count for every query, whenever it begins."""
@@ -276,6 +300,7 @@ class Engine(ChangingFlow):
             self.deliveries = [d for d in self.deliveries if d.result.query != name]
             self.hosting.unhost(name, query.operators)
             self.histories.forget(name)
+            self.births.forget(query.plan)
             with self.ledger.transaction() as ledger:
                 for delivery in dropped:
                     ledger.drop_consumer(delivery.consumer)

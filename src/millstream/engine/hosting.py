@@ -16,6 +16,7 @@ from millstream.engine.dataflow import Dataflow
 from millstream.engine.ports import CompiledQuery, DataPlane
 from millstream.engine.query import (
     Query,
+    alone_of,
     culprits_of,
     deaths_of,
     given_up_of,
@@ -81,6 +82,7 @@ class Hosting(Entrances):
         `query` is its name: where queries share nothing, no operator is another's as well.
         """
         shared = MATCHINGS.get(self.engine.settings.sharing).equal
+        shared = shared and (not query or self.ledger.meta(alone_of(query)) is None)
         key = (cql, BEGINNING if start is None else start, "" if shared else query)
         with self.engine.lock:
             if self._catalog is not self.engine.catalog or len(self._compiled) > COMPILED_KEPT_MAX:
@@ -342,6 +344,7 @@ class Hosting(Entrances):
         self.ledger.drop_meta(pauses_of(query))
         self.ledger.drop_meta(identity_of(query))
         self.ledger.drop_meta(history_of(query))
+        self.ledger.drop_meta(alone_of(query))
         self.ownership.drop_result(query)
         self.ledger.drop_consumer(subscriber(query))
 

@@ -26,6 +26,7 @@ from millstream.engine.troubles.restarting import Restarting
 from millstream.engine.troubles.step_failures import StepFailures, StepsAgain
 from millstream.engine.troubles.stopped_sources import StoppedSources, ends_all
 from millstream.engine.troubles.suspects import Suspects
+from millstream.language.cql.histories import past_of
 
 IDLE_SECONDS = 0.05
 LOOK_SECONDS = 0.2
@@ -265,7 +266,8 @@ class Loop:
 
     def _settled(self) -> bool:
         """Whether finite files are read to their end; sources without end may bring more."""
-        return all(i.ended or i.follow for i in self.engine.ingests.values())
+        files = all(i.ended or i.follow for i in self.engine.ingests.values())
+        return files and all(s.ended for n, s in list(self.engine.sources.items()) if past_of(n))
 
     def _complete(self) -> bool:
         return all(i.ended for i in self.engine.ingests.values()) and not self.engine.live_sources()

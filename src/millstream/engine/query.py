@@ -110,6 +110,12 @@ def history_of(query: str) -> str:
     return f"history:{query}"
 
 
+def alone_of(query: str) -> str:
+    """Where the ledger notes that a query shares no operator: what others have of the past that it
+    begins with is not whole any more."""
+    return f"alone:{query}"
+
+
 def deaths_of(operator: str) -> str:
     """Where the ledger counts how often Java has died while an operator was in a step."""
     return f"{DEATHS}{operator}"

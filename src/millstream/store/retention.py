@@ -5,6 +5,7 @@ Removal is committed first; the file goes when every step that began before has 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from millstream.language.cql.histories import past_of
 from millstream.language.plan.windows import FOREVER
 from millstream.language.share.dataflow import Operator
 from millstream.store import faults
@@ -86,6 +87,10 @@ class Retention:
         head = self.ledger.stream(stream)
         promised = head["watermark"] if head and head["kind"] == "base" else FOREVER
         newest = head["next"] - 1 if head and head["kind"] == "base" else -1
+        # what queries are born with is whole until all have read it: another may yet begin with it
+        if past_of(stream.removeprefix("s:")) is not None and self._being_read(stream):
+            return lambda _: True
+        since = [until for past, until in self._pasts(stream) if self._being_read(past)]
         history = self.streams.retains.get(stream)
         kept_since = FOREVER if history is None or head is None else head["ts_max"] - history
 
@@ -95,6 +100,8 @@ class Retention:
             # a query that starts now needs every row from the present watermark on
             if segment.last == newest or (segment.rows and segment.ts_max >= promised):
                 return True
+            if segment.rows and since and segment.ts_max >= min(since):
+                return True  # with which another query may begin where the past ends
             if segment.rows and segment.ts_max >= kept_since:
                 return True  # history for queries to come
             if self_read and segment.rows:
@@ -104,3 +111,18 @@ class Retention:
             )
 
         return needed
+
+    def _pasts(self, stream: str) -> list[tuple[str, int]]:
+        """The streams of a stream's past, each with the instant at which it ends."""
+        found = ((p, past_of(p.removeprefix("s:"))) for p in self.streams.pasts.get(stream, ()))
+        return [(past, told[1]) for past, told in found if told is not None]
+
+    def _being_read(self, past: str) -> bool:
+        """Whether rows of a past are still to come, or to be read by who begins with it."""
+        head = self.ledger.stream(past)
+        if head is None:
+            return False
+        places = [at.next for at in self.ledger.consumers(past).values()]
+        if not places:
+            return False
+        return bool(head["watermark"] != FOREVER or min(places) < head["next"])

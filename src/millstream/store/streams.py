@@ -28,6 +28,7 @@ class Streams:
         self.layouts = Layouts(self.ledger)
         self.files = files(home / "segments", self.layouts.places)
         self.removals = Removals()
+        self.pasts: dict[str, set[str]] = {}  # streams of the past, by the stream whose they are
         self.retains: dict[str, int] = {}  # microseconds of history that a base stream keeps
         self.set_aside = SetAside(home)
         self._sweep_orphans()

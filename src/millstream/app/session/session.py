@@ -177,7 +177,7 @@ class Session:
         """Declares a stream, as a job file does or by CREATE STREAM.
 
         Options are those of a job file: path, format, options, time, lateness, idle, max_ahead,
-        retain, source, rate, follow, key, op. Without path and source, push the rows.
+        retain, history, source, rate, follow, key, op. Without path and source, push the rows.
         """
         return self._declare(stream_of(name, cql, columns, options))
 

@@ -16,6 +16,7 @@ from typing import Any
 from millstream.control.definitions.change_table import change_source, stored_columns, wrapped
 from millstream.control.definitions.database_table import KIND as DATABASE
 from millstream.control.definitions.database_table import as_changes, database_source, with_own
+from millstream.control.definitions.history_table import history_source
 from millstream.control.definitions.reference_table import FILES_HINT, as_reference
 from millstream.control.definitions.reference_table import with_own as with_versions
 from millstream.control.definitions.replicas import REPLICAS_HINT, replicas_problem
@@ -33,7 +34,7 @@ from millstream.language.plan.schema import Field
 KEYS = (
     "path", "format", "options", "columns", "time", "lateness", "idle", "max_ahead", "retain",
     "source", "rate", "follow", "trigger", "separator", "encoding", "header", "topic", "start",
-    "key", "op", "envelope", "table", "version", "replicas",
+    "key", "op", "envelope", "table", "version", "replicas", "history",
 )  # fmt: skip
 # Keys of the table for options of Spark's readers, by the name that Spark has for them.
 SHORT_OPTIONS = {"separator": "sep", "encoding": "encoding", "header": "header"}
@@ -142,6 +143,8 @@ class StreamReader:
             self.table = as_reference(self.table, self._note)
         source = self._source(kind)
         columns = self._columns(kind, source)
+        if "history" in self.table:
+            source["history"] = self._history(kind)
         if columns is not None and kind in TABLES:
             columns = with_own(columns)
         elif columns is not None and kind == REFERENCE:
@@ -252,6 +255,12 @@ class StreamReader:
             else:
                 self._note(("path",), f"a stream of source {kind} has no path", value=False)
         return source
+
+    def _history(self, kind: str) -> dict[str, Any]:
+        if kind in (RULES, REFERENCE) or "key" in self.table or wrapped(self.table):
+            told = f"stream {self.name}, whose rows are changes, has no history"
+            self._note(("history",), told, "read the past as a stream of its own", value=False)
+        return history_source(self.table["history"], self.base, self._note)
 
     def _versioned(self, kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
         if kind == self.table.get("source") and "format" in self.table:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.histories import KIND as PAST
 from millstream.language.plan.schema import Schema
 
 EventType = Literal["START", "RUNNING", "COMPLETE", "ABORT", "FAIL"]
@@ -111,7 +112,8 @@ def source_dataset(definition: StreamDefinition, namespace: str) -> Dataset:
         first = str(servers or options.get("host") or "").partition(",")[0]
         return Dataset(f"{kind}://{first}", str(topic), definition.columns)
     if table := options.get("table") or source.get("table"):
-        return Dataset(str(source.get("source", "table")), str(table), definition.columns)
+        kind = source.get("format" if source.get("source") == PAST else "source", "table")
+        return Dataset(str(kind), str(table), definition.columns)
     return Dataset(namespace, definition.name, definition.columns)
 
 

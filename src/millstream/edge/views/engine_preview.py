@@ -29,8 +29,9 @@ NAME = "preview"
 def preview_rows(engine: "Engine", cql: str, rows_max: int) -> Results:
     """The last rows of the query's result; mistakes in the text are raised."""
     from millstream.engine.engine import Engine as Scratch  # noqa: PLC0415
+    from millstream.language.cql.views import without_history  # noqa: PLC0415
 
-    cql = engine.whole_text(cql)
+    cql = without_history(engine.whole_text(cql))
     plan = engine.plan(cql)
     streams = sorted({source.stream for source in sources_of(plan.root)})
     with tempfile.TemporaryDirectory(prefix="millstream-preview-") as folder:

@@ -15,13 +15,14 @@ from collections.abc import Collection
 
 from millstream.control.protocol.commands import Host
 from millstream.core.errors import UsageError
+from millstream.engine.changes.births import pasts_of
 from millstream.engine.changes.bridging import bridge
 from millstream.engine.changes.fencing import Fence
 from millstream.engine.changes.flow import ChangingFlow
 from millstream.engine.changes.history import note_history
 from millstream.engine.changes.switching import drop_formers, put_in_place, tidy
 from millstream.engine.ports import CompiledQuery
-from millstream.engine.query import Query, replaced_by
+from millstream.engine.query import Query, alone_of, replaced_by
 from millstream.language.plan.nodes import Plan, sources_of
 from millstream.language.share.dataflow import base_stream
 from millstream.language.share.matching import MATCHINGS
@@ -95,6 +96,13 @@ class Replacements:
             raise UsageError(
                 f"query {old.name} cannot be replaced where queries share nothing",
                 hint='with sharing = "subsuming" or "exact" they can; or drop it first',
+            )
+        alone = engine.ledger.meta(alone_of(old.name)) is not None
+        if pasts_of(old.plan) or pasts_of(new.plan) or alone:
+            raise UsageError(
+                f"query {old.name} cannot be replaced: a query begins with history once",
+                hint="drop it and register it again, or register the new text beside it and drop "
+                "it then",
             )
         if f"{old.name}{ENDING}" in engine.queries and old.name not in self._waiting:
             raise UsageError(f"there is a query {old.name}{ENDING}", hint="drop that one first")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from millstream.engine.dataflow import Dataflow
 from millstream.language.cql.change_data import is_reference_table
+from millstream.language.cql.histories import past_of
 from millstream.language.plan.nodes import sources_of
 from millstream.language.plan.windows import BEGINNING
 from millstream.language.share.dataflow import base_stream
@@ -57,7 +58,8 @@ def follow_others(flow: Dataflow, now: float | None = None) -> list[str]:
     standings = {name: _standing(flow, name, moment) for name in flow.appenders}
     together: dict[str, set[str]] = {name: set() for name in standings}
     for query in list(flow.queries.values()):
-        names = {s.stream for s in sources_of(query.plan.root)}
+        # what is long past says nothing about how far the others are
+        names = {s.stream for s in sources_of(query.plan.root) if past_of(s.stream) is None}
         for name in names & set(together):
             together[name] |= names - {name}
     targets = wanted(standings, {name: sorted(others) for name, others in together.items()})

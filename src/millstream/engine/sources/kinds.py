@@ -20,6 +20,7 @@ from millstream.engine.sources.push_source import PushSource
 from millstream.engine.sources.rule_source import RuleSource
 from millstream.engine.sources.system_rows import about_the_system, posted_rows
 from millstream.engine.sources.system_source import SystemSource
+from millstream.engine.sources.tables.history_source import HistorySource
 from millstream.engine.sources.tables.postgres_source import PostgresSource
 from millstream.engine.sources.tables.reference_source import ReferenceSource
 from millstream.engine.sources.tables.versioned_source import DeltaSource, IcebergSource
@@ -82,8 +83,17 @@ def _broker(kind: type[BrokerSource]) -> Callable[[Opening], Opened]:
     return opened
 
 
-for _kind in (KafkaSource, MqttSource, NatsSource, PostgresSource, DeltaSource, IcebergSource):
+for _kind in (
+    KafkaSource, MqttSource, NatsSource, PostgresSource, DeltaSource, IcebergSource
+):  # fmt: skip
     SOURCES.add(_kind.kind, _broker(_kind))
+
+
+@SOURCES.member("history")
+def _history(opening: Opening) -> Opened:
+    definition = opening.definition
+    parse = opening.plane.row_parser(definition)
+    return HistorySource(definition, opening.appender, parse, opening.setting, opening.flow)
 
 
 @SOURCES.member("system")

@@ -12,6 +12,9 @@ from typing import Any, TypeVar
 from millstream.core.errors import UsageError
 from millstream.core.names import problem_of
 from millstream.core.suggestions import did_you_mean
+from millstream.language.cql.histories import KEY as HISTORY
+from millstream.language.cql.histories import KIND as PAST
+from millstream.language.cql.histories import UNTIL, past_of
 from millstream.language.cql.rule_tables import is_rule_table, with_validity
 from millstream.language.cql.system_streams import IDLE_US, SOURCE, columns_of
 from millstream.language.cql.types import canonical
@@ -100,6 +103,7 @@ class Catalog:
 
     streams: tuple[StreamDefinition, ...] = ()
     functions: tuple[UserFunction, ...] = ()
+    history_until: int | None = None  # of the query being bound, which begins with history
 
     def with_stream(self, definition: StreamDefinition) -> "Catalog":
         if any(s.name == definition.name for s in self.streams):
@@ -122,12 +126,23 @@ class Catalog:
         if not found and (columns := columns_of(name)) is not None:
             source = {"source": SOURCE}
             return StreamDefinition(name.lower(), columns, "at", idle_us=IDLE_US, source=source)
+        if not found and (past := self._past(name)) is not None:
+            return past
         if found:
             raise UsageError(
                 f"stream {name} is ambiguous", hint=" or ".join(names[i] for i in found)
             )
         known = "known streams: " + ", ".join(sorted(names)) if names else "no stream is declared"
         raise UsageError(f"unknown stream {name}{did_you_mean(name, names)}", hint=known)
+
+    def _past(self, name: str) -> StreamDefinition | None:
+        """The past of a stream as a stream, where it was declared with a table of it."""
+        told = past_of(name)
+        of = None if told is None else next((s for s in self.streams if s.name == told[0]), None)
+        if told is None or of is None or HISTORY not in of.source:
+            return None
+        source = {"source": PAST, UNTIL: told[1], **of.source[HISTORY]}
+        return StreamDefinition(name, of.columns, of.time, source=source)
 
     def function(self, name: str) -> UserFunction | None:
         found = lookup(name, [f.name for f in self.functions])

@@ -13,12 +13,14 @@ from functools import lru_cache
 from sqlglot import exp
 
 from millstream.core.errors import CqlError, UsageError
+from millstream.language.cql.histories import instant_text
 from millstream.language.cql.parsing.parser import (
     CreateQuery,
     CreateStream,
     CreateView,
     SelectStatement,
     parse,
+    parse_query,
     split,
 )
 from millstream.language.plan.sql_text import quoted
@@ -84,6 +86,8 @@ def replacing(cql: str) -> str | None:
 
     >>> replacing("CREATE OR REPLACE QUERY q AS SELECT a FROM s")
     'CREATE QUERY q AS SELECT a FROM s'
+    >>> replacing("CREATE OR REPLACE QUERY q FROM HISTORY UNTIL '2024-05-01' AS SELECT a FROM s")
+    "CREATE QUERY q FROM HISTORY UNTIL '2024-05-01T00:00:00Z' AS SELECT a FROM s"
     >>> replacing("CREATE QUERY q AS SELECT a FROM s") is None
     True
     """
@@ -96,9 +100,31 @@ def replacing(cql: str) -> str | None:
         return None  # the parser complains when it is compiled
     for place, statement in enumerate(made):
         if isinstance(statement, CreateQuery) and statement.replaces:
-            pieces[place] = f"CREATE QUERY {_name(statement.name)} AS {body_of(pieces[place])}"
+            named = f"CREATE QUERY {_name(statement.name)}{_history(pieces[place])}"
+            pieces[place] = f"{named} AS {body_of(pieces[place])}"
             return "\n;\n".join(pieces)
     return None
+
+
+def without_history(cql: str) -> str:
+    r"""A query over live rows alone, as it would be without FROM HISTORY.
+
+    >>> without_history("CREATE QUERY q FROM HISTORY AS SELECT a FROM v;CREATE VIEW v AS SELECT 1")
+    'SELECT a FROM v\n;\nCREATE VIEW `v` AS SELECT 1'
+    """
+    if "HISTORY" not in cql.upper() or parse_query(cql).history is None:
+        return cql
+    views, body = _parts(cql)
+    return "\n;\n".join([body, *(f"CREATE VIEW {quoted(n)} AS {t}" for n, t in views.items())])
+
+
+def _history(piece: str) -> str:
+    """What a statement says of the history that its query begins with."""
+    history = parse_query(piece).history
+    if history is None:
+        return ""
+    until = "" if history.until_us is None else f" UNTIL '{instant_text(history.until_us)}'"
+    return f" FROM HISTORY{until}"
 
 
 def name_of(cql: str) -> str:

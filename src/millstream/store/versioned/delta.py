@@ -14,7 +14,7 @@ import pyarrow as pa
 from millstream.core.errors import MillstreamError
 from millstream.core.extras import told_where_missing
 from millstream.store.machine_failures import shortened
-from millstream.store.versioned.versions import Parts, Version
+from millstream.store.versioned.versions import Parts, Version, filled
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -79,6 +79,13 @@ class DeltaVersions:
     def column_names(self, version: Version) -> Sequence[str]:
         return list(self._dataset(version.number).schema.names)
 
+    def count(self, version: Version) -> int:
+        with self._told(f"cannot be read at version {version.number}"):
+            told = pa.table(self._at(version.number).get_add_actions(flatten=True))
+            if "num_records" in told.column_names and not told["num_records"].null_count:
+                return sum(told["num_records"].to_pylist())
+            return sum(file.count_rows() for file in self._files(version.number).values())
+
     def rows(self, version: Version, columns: Sequence[str]) -> Iterator[pa.Table]:
         yield from self._read(version.number, self._files(version.number), columns)
 
@@ -118,7 +125,7 @@ class DeltaVersions:
         for path in sorted(files):
             with self._told(f"lacks a file of version {number}"):
                 for batch in files[path].to_batches(schema=schema, columns=there):
-                    yield _filled(pa.Table.from_batches([batch]), columns)
+                    yield filled(pa.Table.from_batches([batch]), columns)
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
@@ -131,11 +138,3 @@ class DeltaVersions:
                 detail=shortened(str(error).strip().split("\n")[0]),
                 hint="check the path and its permissions; versions that were vacuumed are gone",
             ) from None
-
-
-def _filled(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Rows of an older version with the columns that it had not, which are NULL."""
-    for name in columns:
-        if name not in rows.column_names:
-            rows = rows.append_column(name, pa.nulls(rows.num_rows))
-    return rows.select([*columns])

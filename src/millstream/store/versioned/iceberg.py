@@ -67,6 +67,10 @@ class IcebergVersions:
             scan = self._known().scan(snapshot_id=version.number)
             return list(scan.projection().column_names)
 
+    def count(self, version: Version) -> int:
+        tasks = self._files(version.number).values()
+        return sum(int(task.file.record_count) for task in tasks)
+
     def rows(self, version: Version, columns: Sequence[str]) -> Iterator[pa.Table]:
         yield from self._read(version.number, list(self._files(version.number).values()), columns)
 

@@ -6,6 +6,7 @@ from typing import Any
 from millstream.core.registry import Registry
 from millstream.store.versioned.delta import DeltaVersions
 from millstream.store.versioned.iceberg import IcebergVersions
+from millstream.store.versioned.parquet import ParquetVersions
 from millstream.store.versioned.versions import VersionedTable
 
 # of a declared source; its options as they are written, and with the secrets that they refer to
@@ -18,6 +19,13 @@ def _delta(
     source: Mapping[str, Any], _written: Mapping[str, Any], used: Mapping[str, Any]
 ) -> VersionedTable:
     return DeltaVersions(str(source["path"]), {k: str(v) for k, v in used.items()})
+
+
+@VERSIONED.member("parquet")
+def _parquet(
+    source: Mapping[str, Any], _written: Mapping[str, Any], _used: Mapping[str, Any]
+) -> VersionedTable:
+    return ParquetVersions(str(source["path"]))
 
 
 @VERSIONED.member("iceberg")

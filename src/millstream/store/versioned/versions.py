@@ -62,6 +62,10 @@ class VersionedTable(Protocol):
 
     def column_names(self, version: Version) -> Sequence[str]: ...
 
+    def count(self, version: Version) -> int:
+        """How many rows a version has, from what is written about its files."""
+        ...
+
     def rows(self, version: Version, columns: Sequence[str]) -> Iterator[pa.Table]:
         """All rows of a version, a piece at a time."""
         ...
@@ -69,6 +73,14 @@ class VersionedTable(Protocol):
     def parts(self, before: int | None, version: Version, columns: Sequence[str]) -> Parts:
         """What a version has, and what it no longer has, of the one before it."""
         ...
+
+
+def filled(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Rows of older files with the columns that these have not, which are NULL."""
+    for name in columns:
+        if name not in rows.column_names:
+            rows = rows.append_column(name, pa.nulls(rows.num_rows))
+    return rows.select([*columns])
 
 
 def refuse_missing(table: VersionedTable, version: Version, columns: Sequence[str]) -> None:

@@ -77,6 +77,7 @@ SET_HINT = (
     "GROUP BY k {} SELECT k, window_end FROM t [RANGE 10 SECONDS SLIDE 10 SECONDS] GROUP BY k; or "
     "rows of one instant, with [NOW] on both sides"
 )
+NO_INSTANT = 0  # of a query that begins with history from an instant yet to be chosen
 OP = "op"  # the column of a table's changes that says what happened to a row
 OP_HINT = "every change has op, + or -; give this column another name: ... AS operation"
 RANKING_PARTS = ("order", "limit")
@@ -93,6 +94,9 @@ def bind(
 ) -> Plan:
     """The canonical plan of a query over rows with ts >= start."""
     try:
+        if select.history is not None:
+            until = select.history.until_us
+            catalog = replace(catalog, history_until=NO_INSTANT if until is None else until)
         binder = QueryBinder(select.text, catalog, analyzer, start)
         bound = binder.bind(select.tree, bound_views(select.text, select.views, binder.bind))
     except RecursionError:

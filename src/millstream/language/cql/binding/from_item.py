@@ -22,8 +22,10 @@ from millstream.language.cql.binding.scope import Member, Named, Scope, is_time
 from millstream.language.cql.binding.storing import refuse_incomparable
 from millstream.language.cql.binding.tables.change_data import changed_table, unmatched_deletes
 from millstream.language.cql.binding.tables.pivot import pivoted
-from millstream.language.cql.catalog import Catalog, lookup
+from millstream.language.cql.catalog import Catalog, StreamDefinition, lookup
 from millstream.language.cql.change_data import change_data_of, is_reference_table
+from millstream.language.cql.histories import KEY as HISTORY
+from millstream.language.cql.histories import born
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.syntax import WindowSyntax
 from millstream.language.cql.parsing.window_parser import ALIGN_HINT
@@ -47,6 +49,8 @@ PLAIN_ROWS_HINT = (
     "timestamp_seconds(floor(unix_seconds(ts) / 10) * 10) AS begun FROM s) AS a [RANGE 10 SECONDS]"
 )
 SLIDING = ("range", "unbounded", "cumulate")  # windows that take SLIDE
+HISTORY_HINT = 'declare it with the table of its past: history = { path = "past/*.parquet" }'
+CHANGES_HINT = 'read the table of the past with a stream of its own: source = "delta" and a key'
 RELATION_HINT = "make it a stream first: FROM (ISTREAM(SELECT ...)) [RANGE ...]"
 
 
@@ -152,6 +156,8 @@ class ItemBinder:
                 return deletes, name.rpartition(".")[2]
             raise self._fail(mistake.message, node.this, mistake.hint) from None
         told = change_data_of(stream.source)
+        if self._catalog.history_until is not None:
+            self._refuse_without_history(stream, node)
         if told is not None and "window" not in node.meta:
             start = BEGINNING if is_reference_table(stream.source) else self._start
             return changed_table(stream, told, start), stream.name
@@ -159,7 +165,19 @@ class ItemBinder:
             Named(f.name, i) for i, f in enumerate(stream.columns) if not is_time(f.name)
         )
         source = Source(stream.name, stream.columns, self._start)
-        return Bound(source, columns, Lifetime.OPEN), stream.name
+        until = self._catalog.history_until
+        whole = source if until is None or told is not None else born(source, until)
+        return Bound(whole, columns, Lifetime.OPEN), stream.name
+
+    def _refuse_without_history(self, stream: StreamDefinition, node: exp.Expr) -> None:
+        """Of the streams of a query that begins with history only reference tables need none."""
+        if is_reference_table(stream.source):
+            return
+        if change_data_of(stream.source) is not None:
+            raise self._fail(f"a history of {stream.name}, whose rows are changes", node.this,
+                             CHANGES_HINT)  # fmt: skip
+        if HISTORY not in stream.source:
+            raise self._fail(f"stream {stream.name} has no history", node.this, HISTORY_HINT)
 
     def _window(self, syntax: WindowSyntax, bound: Bound, node: exp.Expr) -> Window | Grouped:
         if syntax.slide_span is not None and syntax.kind not in SLIDING:

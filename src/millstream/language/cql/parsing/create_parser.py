@@ -6,10 +6,12 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from millstream.language.cql.histories import microseconds_of
 from millstream.language.cql.parsing.rules import mark_rules
 from millstream.language.cql.parsing.syntax import (
     CqlSyntaxError,
     CreateSyntax,
+    HistorySyntax,
     RulesSyntax,
     Span,
 )
@@ -19,6 +21,7 @@ CREATE_HINT = (
     "CREATE STREAM name (columns) WITH (...), CREATE [OR REPLACE] QUERY name AS SELECT ..., "
     "CREATE RULES name FROM table AS SELECT ..., or CREATE VIEW name AS SELECT ..."
 )
+UNTIL_HINT = "CREATE QUERY name FROM HISTORY UNTIL '2024-05-01T00:00:00Z' AS SELECT ..."
 TABLE_HINT = (
     "a stream: CREATE STREAM name (columns) WITH (...); a query's table: CREATE QUERY name AS "
     "SELECT ...; a table of constants: CREATE VIEW name AS SELECT * FROM (VALUES ...) AS v (a, b)"
@@ -83,11 +86,31 @@ class CreateParser(WindowParser):
     def _parse_create_query(self, create: Token) -> CreateSyntax:
         name = self._name("query")
         beginning = self._match_text_seq("FROM", "BEGINNING")
+        history = None if beginning else self._parse_history()
         query, body = self._parse_body()
         span = Span(create.start, body.end)
         return CreateSyntax(
-            "query", name.name, span, query=query, from_beginning=beginning, body=body
-        )
+            "query", name.name, span, query=query, from_beginning=bool(beginning), body=body,
+            history=history,
+        )  # fmt: skip
+
+    def _parse_history(self) -> HistorySyntax | None:
+        """`FROM HISTORY [UNTIL '2024-05-01T00:00:00Z']`."""
+        first = self._curr
+        if not self._match_text_seq("FROM", "HISTORY"):
+            return None
+        span = Span(first.start, self._prev.end)
+        if not self._match_text_seq("UNTIL"):
+            return HistorySyntax(None, span)
+        told = self._curr
+        text = self._parse_string()
+        try:
+            if not isinstance(text, exp.Literal):
+                raise ValueError
+            return HistorySyntax(microseconds_of(text.name), span)
+        except ValueError:
+            spot = Span(told.start, told.end) if told else span
+            raise CqlSyntaxError("UNTIL takes an instant", spot, UNTIL_HINT) from None
 
     def _parse_create_rules(self, create: Token) -> CreateSyntax:
         """`CREATE RULES name FROM table [FROM BEGINNING] AS query`."""

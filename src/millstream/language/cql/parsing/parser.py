@@ -20,7 +20,12 @@ from millstream.language.cql.parsing.dialect import STATEMENT_HINT, Cql, mark_na
 from millstream.language.cql.parsing.foreign_windows import mark_window_names
 from millstream.language.cql.parsing.group_windows import settle_windows
 from millstream.language.cql.parsing.grouping_sets import expanded
-from millstream.language.cql.parsing.syntax import CqlSyntaxError, CreateSyntax, Span
+from millstream.language.cql.parsing.syntax import (
+    CqlSyntaxError,
+    CreateSyntax,
+    HistorySyntax,
+    Span,
+)
 from millstream.language.cql.parsing.unnesting import settle_unnests
 from millstream.language.cql.types import canonical
 from millstream.language.plan.schema import Field
@@ -30,6 +35,7 @@ SELECTS_MAX, DIGITS_MAX = 500, 1_000  # in a text, of a number
 FRAMES_MAX = 10_000  # sqlglot takes about twenty for each parenthesis
 SOURCE_OPTIONS = (
     "path", "format", "options", "source", "rate", "follow", "trigger", "schema", "key", "op",
+    "history",
 )  # fmt: skip
 OPTIONS = ("time", "lateness", "idle", "max_ahead", "retain", *SOURCE_OPTIONS)
 
@@ -62,12 +68,13 @@ class SelectStatement:
     tree: exp.Expr
     views: "tuple[CreateView, ...]" = ()
     span: Span | None = None  # where it stands in a CREATE; else it is all of its statement
+    history: HistorySyntax | None = None  # it begins with the past of its streams
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CreateQuery:
-    """CREATE [OR REPLACE] QUERY name [FROM BEGINNING] AS query; with `rules`, CREATE RULES name
-    FROM rules."""
+    """CREATE [OR REPLACE] QUERY name [FROM BEGINNING | FROM HISTORY] AS query; with `rules`,
+    CREATE RULES name FROM rules."""
 
     name: str
     select: SelectStatement
@@ -264,7 +271,7 @@ def _statement(text: Text, tree: exp.Expr) -> Statement:
     if syntax is None:
         return SelectStatement(text, tree)
     if syntax.kind in ("query", "view"):
-        select = SelectStatement(text, syntax.query, span=syntax.body)
+        select = SelectStatement(text, syntax.query, span=syntax.body, history=syntax.history)
         if syntax.kind == "view":
             return CreateView(syntax.name, select, syntax.span)
         rules = "" if syntax.rules is None else syntax.rules.table

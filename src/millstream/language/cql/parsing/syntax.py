@@ -86,6 +86,14 @@ class RulesSyntax:
 
 
 @dataclass(frozen=True, slots=True)
+class HistorySyntax:
+    """FROM HISTORY [UNTIL 'instant']: a query begins with the tables of its streams' past."""
+
+    until_us: int | None  # None: the system chooses it when the query is registered
+    span: Span  # of FROM HISTORY
+
+
+@dataclass(frozen=True, slots=True)
 class EmitSyntax:
     kind: str  # istream, dstream, rstream
     span: Span
@@ -105,6 +113,7 @@ class CreateSyntax:
     body: Span | None = None  # of the query
     rules: RulesSyntax | None = None  # of CREATE RULES
     replaces: bool = False  # CREATE OR REPLACE
+    history: HistorySyntax | None = None
 
 
 class CqlSyntaxError(ParseError):
