@@ -35,6 +35,20 @@ CASES = {
         "SELECT * EXCEPT (x, j) REPLACE (v * 10 AS v) FROM s WHERE k = 'a'",
         "SELECT k, v * 10 AS v, ts_us AS ts FROM s WHERE k = 'a'",
     ),
+    # a field that is NULL leaves no row out; fields are named after their columns
+    "structs": Case(
+        f"SELECT k, max(struct(v, k)).v AS most, count(DISTINCT struct(v, k)) AS n {TUMBLING} "
+        "WHERE v IS NOT NULL GROUP BY k",
+        "SELECT k, max(v) AS most, count(DISTINCT v) AS n, e AS ts "
+        f"FROM {windows(10, 10, 'v IS NOT NULL')} GROUP BY e, k",
+    ),
+    "zipped": Case(
+        "SELECT z[0].l AS l, z[1].n AS n, z[1].`2` AS c, size(z) AS z FROM (SELECT arrays_zip(l, "
+        "n, array(3)) AS z FROM (SELECT split(j, ':') AS l, array(v, 7) AS n FROM s))",
+        "SELECT string_split(j, ':')[1] AS l, CASE WHEN j IS NOT NULL THEN 7 END AS n, "
+        "NULL AS c, greatest(len(string_split(j, ':')), CASE WHEN j IS NOT NULL THEN 2 END) AS z, "
+        "ts_us AS ts FROM s",
+    ),
     "json": Case(
         "SELECT j -> 'u' ->> 'w' AS w, j -> 'l' -> 1 AS l, json_value(j, '$.u.w') AS same FROM s",
         "SELECT j::JSON -> 'u' ->> 'w' AS w, j::JSON -> 'l' ->> 1 AS l, "

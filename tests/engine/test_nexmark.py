@@ -11,7 +11,7 @@ from engine_runner import ForcedCompaction, arrived, rows_of, settle
 
 from millstream.engine.engine import Engine
 from millstream.engine.settings import EngineSettings
-from millstream.language.cql.catalog import StreamDefinition
+from millstream.language.cql.catalog import StreamDefinition, UserFunction
 from millstream.language.plan.schema import Field
 from millstream.spark.plane import SparkPlane
 from oracle.cases.nexmark_whole import QUERIES, streams
@@ -22,11 +22,18 @@ from oracle.plain_sql import Case, problems
 pytestmark = pytest.mark.spark
 
 ROUNDS = 3
+COUNT_CHAR = (
+    "CREATE OR REPLACE TEMPORARY FUNCTION count_char(t STRING, c STRING) RETURNS BIGINT "
+    "RETURN length(t) - length(replace(t, c, ''))"
+)
 
 
 def house(spark: Any, home: Path, house_streams: Sequence[Stream], sharing: str) -> Engine:
     """An engine with the streams declared as people declare them: the time is a column."""
+    spark.sql(COUNT_CHAR)
     engine = Engine(home, SparkPlane(spark), EngineSettings(sharing=sharing))
+    engine.catalog = engine.catalog.with_function(UserFunction("count_char", "1"))
+    engine.compiler.functions_changed()
     for stream in house_streams:
         columns = tuple(Field(c.name, c.type) for c in stream.columns)
         engine.add_stream(

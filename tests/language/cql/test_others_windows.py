@@ -96,6 +96,11 @@ TABLE = "SELECT k, count(*) AS n FROM s GROUP BY k"
         (f"{TABLE} EMIT CHANGES", TABLE),
         ("SELECT k FROM s EMIT CHANGES", "SELECT k FROM s"),
         (f"{TUMBLING} EMIT ON WINDOW CLOSE", TUMBLING),
+        # the stream's own column of the time, in lookups
+        ("SELECT a.v, b.v AS w FROM s a ASOF JOIN t b ON a.k = b.k AND a.at >= b.at",
+         "SELECT a.v, b.v AS w FROM s a ASOF JOIN t b ON a.k = b.k AND a.ts >= b.ts"),
+        (f"SELECT a.v, b.n FROM s a JOIN ({TABLE}) FOR SYSTEM_TIME AS OF a.at AS b ON a.k = b.k",
+         f"SELECT a.v, b.n FROM s a JOIN ({TABLE}) FOR SYSTEM_TIME AS OF a.ts AS b ON a.k = b.k"),
     ],
 )  # fmt: skip
 def test_another_spelling_is_the_same_query(theirs: str, ours: str, binding: Binding) -> None:

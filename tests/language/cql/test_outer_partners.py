@@ -39,6 +39,21 @@ def test_spellings_of_one_question_are_one_operator(binding: Binding) -> None:
     assert len(same) == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT {0}.v FROM r [NOW] AS {0} WHERE EXISTS (SELECT 1 FROM s [NOW] WHERE s.k = {0}.k)",
+        "SELECT v FROM r [NOW] AS {0} WHERE v NOT IN (SELECT v FROM s [NOW] WHERE {0}.k = s.k)",
+        "SELECT v, (SELECT max(v) FROM s WHERE s.k = {0}.k) AS m FROM r [NOW] AS {0}",
+        "SELECT k, count(*) AS n FROM r AS {0} GROUP BY k "
+        "HAVING count(*) > (SELECT count(*) FROM s WHERE s.k = {0}.k)",
+    ],
+)
+def test_an_item_named_like_a_column_of_the_subquery(text: str, binding: Binding) -> None:
+    """The streams have a column x: around a subquery, x.k is the item x all the same."""
+    assert binding.fingerprint(text.format("x")) == binding.fingerprint(text.format("other"))
+
+
 def test_an_asof_join_is_a_lookup(binding: Binding) -> None:
     for side in ("", "LEFT "):
         asof = f"SELECT r.v, s.w FROM r ASOF {side}JOIN s ON r.k = s.k AND r.ts >= s.ts"

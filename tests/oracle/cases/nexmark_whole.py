@@ -175,11 +175,11 @@ QUERIES: dict[str, Whole] = {
         "SELECT b.auction, b.bidder, b.price, b.date_time, s.value FROM bid AS b JOIN "
         f"{SIDE} ON b.auction % 5 = s.k",
     ),
-    "q14": Whole(
+    "q14": Whole(  # count_char is the user's own function, which its DDL registers
         "SELECT auction, bidder, 0.908 * price AS price, CASE WHEN HOUR(date_time) >= 8 AND "
         "HOUR(date_time) <= 18 THEN 'dayTime' WHEN HOUR(date_time) <= 6 OR HOUR(date_time) >= 20 "
         "THEN 'nightTime' ELSE 'otherTime' END AS bid_time_type, date_time, extra, "
-        "length(extra) - length(replace(extra, 'c', '')) AS c_counts FROM bid "
+        "count_char(extra, 'c') AS c_counts FROM bid "
         "WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000",
         "SELECT auction, bidder, 0.908::DECIMAL(3,3) * price AS price, CASE "
         "WHEN hour(make_timestamp(date_time)) BETWEEN 8 AND 18 THEN 'dayTime' "
@@ -245,10 +245,10 @@ QUERIES: dict[str, Whole] = {
         "lower(channel) IN ('apple', 'google', 'facebook', 'baidu')",
     ),
     "q22": Whole(
-        "SELECT auction, bidder, price, channel, split_part(url, '/', 4) AS dir1, "
-        "split_part(url, '/', 5) AS dir2, split_part(url, '/', 6) AS dir3 FROM bid",
-        "SELECT auction, bidder, price, channel, split_part(url, '/', 4) AS dir1, "
-        "split_part(url, '/', 5) AS dir2, split_part(url, '/', 6) AS dir3 FROM bid",
+        "SELECT auction, bidder, price, channel, SPLIT_INDEX(url, '/', 3) AS dir1, "
+        "SPLIT_INDEX(url, '/', 4) AS dir2, SPLIT_INDEX(url, '/', 5) AS dir3 FROM bid",
+        "SELECT auction, bidder, price, channel, string_split(url, '/')[4] AS dir1, "
+        "string_split(url, '/')[5] AS dir2, string_split(url, '/')[6] AS dir3 FROM bid",
     ),
     "q101": Whole(
         "SELECT a.id AS auction_id, a.item_name AS item, b.max_price AS highest FROM auction a "

@@ -244,7 +244,9 @@ def _share(asked: Asked, share: Expr) -> Literal:
         value = Decimal(-1)
     if not 0 <= value <= 1 or -int(value.as_tuple().exponent) > 18:
         raise CallError(
-            f"{asked.name} takes one share, a constant from 0 to 1", "0.9 is the ninetieth of 100"
+            f"{asked.name} takes one share, a constant from 0 to 1",
+            "0.9 is the ninetieth of 100; "
+            f"for several: array({asked.name}(x, 0.5), {asked.name}(x, 0.9))",
         )
     return Literal(f"CAST({value:f} AS DECIMAL(20,18))", "decimal(20,18)")
 

@@ -94,16 +94,41 @@ OTHER_AGGREGATES = {
     "latest_by_offset": "last(x)",
     "earliest_by_offset": "first(x)",
     "topk": "slice(sort_array(array_agg(x), FALSE), 1, 3)",
-    "json_arrayagg": "to_json(array_agg(x))",
+    **dict.fromkeys(("json_arrayagg", "json_agg", "jsonb_agg"), "to_json(array_agg(x))"),
+    "collect": "array_agg(x), or histogram(x) for each value with its number",
+    "topkdistinct": "slice(sort_array(collect_set(x), FALSE), 1, 3)",
+    **dict.fromkeys(("count_distinct", "uniq", "uniqexact"), "count(DISTINCT x)"),
 }
 # Functions of others that Spark has under no other name, with what to write instead.
 INSTEAD = {
     "quantile": "percentile(x, 0.9)",
+    "as_value": "leave it out: a key may be selected more than once",
+    "is_json": "get_json_object(j, '$') IS NOT NULL",
+    "row": "struct(a, b); for IN without it: (a, b) IN (SELECT x, y FROM t)",
+    "regexp_match": "regexp_extract(k, 'a(b)', 1)",
+    "top": "the largest of a window: ORDER BY ... DESC LIMIT 3",
+    "match_rowtime": "ts, the time of the match's last row",
+    "window_time": "window_end - INTERVAL '1' MICROSECOND, or ts, the window's end",
+    **dict.fromkeys(("json_build_object", "jsonb_build_object"), "to_json(named_struct('k', k))"),
+    **dict.fromkeys(
+        ("timestamptostring", "format_timestamp", "format_date"), "date_format(ts, 'yyyy-MM-dd')"
+    ),
+    **dict.fromkeys(
+        ("stringtotimestamp", "parse_timestamp"), "to_timestamp(text, 'yyyy-MM-dd HH:mm:ss')"
+    ),
+    **dict.fromkeys(
+        ("tumblingwindow", "hoppingwindow", "slidingwindow"),
+        "windows: s [RANGE 10 SECONDS SLIDE 5 SECONDS], with GROUP BY k",
+    ),
+    "tostartofhour": "date_trunc('HOUR', ts)",
     "convert": "CAST(x AS STRING)",
     "safe_cast": "TRY_CAST(x AS INT)",
     "truncate": "floor(x * 10) / 10, or round(x, 1)",
     "json_exists": "get_json_object(j, '$.a') IS NOT NULL",
-    "json_object_agg": "to_json(map_from_entries(array_agg(struct(k, v))))",
+    **dict.fromkeys(
+        ("json_object_agg", "jsonb_object_agg"),
+        "to_json(map_from_entries(array_agg(struct(k, v))))",
+    ),
     "age": "the difference of two times is x - y",
     "generate_series": "FROM s, UNNEST(sequence(1, 3)) AS t(x)",
     "time_bucket": "windows: s [RANGE 10 SECONDS SLIDE 10 SECONDS]; or window_start of them",
@@ -113,6 +138,7 @@ INSTEAD = {
     "next": "give the next row a variable of its own: PATTERN (A B), then B.x",
     **dict.fromkeys(("tumble_rowtime", "hop_rowtime", "session_rowtime"), "ts, the window's end"),
 }
+STRUCTS_ONLY = frozenset({"window_time"})  # takes a struct that only Spark's own plans have
 # Depend on when or where they run, though Spark calls some of them deterministic.
 UNREPEATABLE = frozenset(
     {"now", "current_timestamp", "current_date", "curdate", "current_time", "localtimestamp"}
@@ -173,7 +199,10 @@ OPTIONS = frozenset(
 )  # fmt: skip
 # The same, when called with fewer arguments than these: the clock, and a random vector.
 UNREPEATABLE_BELOW = {"unix_timestamp": 1, "to_unix_timestamp": 1, "aes_encrypt": 5}
-WHY_UNREPEATABLE = "a step must give the same rows when it is repeated"
+WHY_UNREPEATABLE = (
+    "a step must give the same rows when it is repeated; the time of a row is ts, and the rows of "
+    "the last hour are s [RANGE 1 HOUR]"
+)
 
 
 def unrepeatable(name: str, arguments: int) -> bool:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from millstream.core.errors import UsageError
-from millstream.language.plan.expressions import Call, conjunction, conjuncts, total
+from millstream.language.plan.expressions import total
 from millstream.language.plan.nodes import AggregateCall
 from millstream.language.plan.sql_text import predicate_sql, sql
 from millstream.spark.operators.collected import COLLECTED, Part, collected_final, collected_part
@@ -29,10 +29,6 @@ def parts_of(call: AggregateCall, order: str) -> list[Part]:
         return [collected_part(call, order)]
     condition = call.condition
     argument = call.argument
-    if isinstance(argument, Call) and argument.name == "struct":
-        # count(DISTINCT a, b) passes over rows in which one of them is null
-        known = tuple(Call("is_not_null", (a,)) for a in argument.args)
-        condition = conjunction((*conjuncts(condition), *known))
     only = f" FILTER (WHERE {predicate_sql(condition)})" if condition else ""
     value = "1" if argument is None else sql(argument)
     if condition and argument is not None and not total(argument):

@@ -57,11 +57,14 @@ from millstream.language.plan.windows import BEGINNING, Change, Sliding, Snapsho
 REFUSED = {
     "order": ("ORDER BY without LIMIT", "a stream has no end to sort; rows carry ts"),
     "limit": ("LIMIT without ORDER BY", "say which rows: ORDER BY n DESC LIMIT 3, in each window"),
-    "offset": ("OFFSET", "a stream has no end; filter instead"),
+    "offset": (
+        "OFFSET",
+        "a rank: FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY n DESC) AS r FROM t) WHERE r > 2",
+    ),
     "sort": ("SORT BY", "a stream has no end to sort; rows carry ts"),
     "cluster": ("CLUSTER BY", "placement is the system's task"),
     "distribute": ("DISTRIBUTE BY", "placement is the system's task"),
-    "sample": ("TABLESAMPLE", ""),
+    "sample": ("TABLESAMPLE", "rows by their values: WHERE pmod(hash(k), 10) = 0"),
     "into": ("INTO", "CREATE QUERY name AS SELECT ... names a result"),
     "hint": ("a hint", "placement is the system's task"),
     "connect": ("CONNECT BY", ""),
@@ -163,7 +166,10 @@ class QueryBinder:
         if clause is None:
             return ctes
         if clause.args.get("recursive"):
-            raise self._fail("WITH RECURSIVE is not supported", clause)
+            raise self._fail(
+                "WITH RECURSIVE is not supported", clause,
+                "join the stream with itself once for each level",
+            )  # fmt: skip
         known, own = dict(ctes), list[str]()
         for cte in clause.expressions:
             alias = cte.args["alias"]

@@ -15,6 +15,7 @@ from sqlglot import exp
 from millstream.core.durations import CALENDAR_UNITS, microseconds
 from millstream.core.errors import CqlError, UsageError
 from millstream.core.suggestions import did_you_mean
+from millstream.language.cql.binding.rows.row_values import spelled_out
 from millstream.language.cql.catalog import Catalog
 from millstream.language.cql.functions import (
     AGGREGATES,
@@ -22,12 +23,21 @@ from millstream.language.cql.functions import (
     OPTIONS_AT,
     OTHER_AGGREGATES,
     REACHING,
+    STRUCTS_ONLY,
     WHY_REACHING,
     WHY_UNREPEATABLE,
     unknown_option,
     unrepeatable,
 )
-from millstream.language.cql.literals import ConstantError, cast, interval, negated, number, string
+from millstream.language.cql.literals import (
+    ConstantError,
+    cast,
+    interval,
+    negated,
+    number,
+    plain_text,
+    string,
+)
 from millstream.language.cql.parsing.parser import Text
 from millstream.language.cql.parsing.rules import HINT as RULES_HINT
 from millstream.language.cql.parsing.syntax import UNIT_CALLS, Span, span_of
@@ -60,7 +70,7 @@ BINARY: dict[type[exp.Expr], str] = {
 # Names by which other systems call what Spark has; the first take a part of a JSON text by path.
 SPARKS_NAMES = dict.fromkeys(
     ("json_value", "json_query", "json_extract", "json_extract_scalar"), "get_json_object"
-) | {"iff": "if", "strpos": "instr", "to_hex": "hex"}
+) | {"iff": "if", "strpos": "instr", "to_hex": "hex", "extractjsonfield": "get_json_object"}
 SUBQUERY_HINT = (
     "IN and EXISTS with a subquery stand among the conditions of WHERE that AND connects; "
     "for a value, join the subquery in FROM"
@@ -106,6 +116,9 @@ class Lowering:
         resolved = self._resolve(node)
         if resolved is not None:
             return resolved
+        spelled = spelled_out(node, self.text.source)
+        if spelled is not None:
+            return self.lower(spelled)
         if isinstance(node, exp.And | exp.Or):
             return self._connected(node)
         if type(node) in BINARY:
@@ -200,7 +213,10 @@ class Lowering:
             return Call("is_not_null" if node.args.get("negate") else "is_null", (arg,))
         if isinstance(node.expression, exp.Boolean):
             return Call("<=>", (arg, self._lower_boolean(node.expression)))
-        raise self.fail("IS takes NULL, TRUE, FALSE or DISTINCT FROM", node)
+        raise self.fail(
+            "IS takes NULL, TRUE, FALSE or DISTINCT FROM", node,
+            "whether a text is JSON: get_json_object(j, '$') IS NOT NULL",
+        )  # fmt: skip
 
     def _lower_in(self, node: exp.In) -> Expr:
         if node.args.get("query") or node.args.get("unnest") or not node.expressions:
@@ -275,6 +291,11 @@ class Lowering:
         return Call("make_ym_interval", (number("0"), number(str(months))))
 
     def _lower_extract(self, node: exp.Extract) -> Expr:
+        if node.this.name.upper() == "EPOCH":
+            raise self.fail(
+                "EPOCH is not supported in EXTRACT", node,
+                "unix_seconds(ts); between two times: timestampdiff(SECOND, a, b)",
+            )  # fmt: skip
         unit = Literal(node.this.name.upper(), "unit")
         return Call("extract", (unit, self.lower(node.expression)))
 
@@ -319,13 +340,17 @@ class Lowering:
         refuse_other_aggregate(self.text, node)
         if unrepeatable(name, len(node.expressions)):
             raise self.text.error(f"{name} is not deterministic", name_span(node), WHY_UNREPEATABLE)
-        if lower == "struct" and any(isinstance(arg, exp.Alias) for arg in node.expressions):
+        if lower == "struct" and node.expressions:
             return self._named_struct(node)
+        if lower == "arrays_zip" and node.expressions:
+            return self._zipped(node)
         for arg in node.expressions:
             if isinstance(arg, exp.Star | exp.Distinct | exp.Alias | exp.Query):
                 near = did_you_mean(name, AGGREGATES)
                 raise self.fail(f"{name} does not take {_kind(arg)}{near}", arg)
         lower = SPARKS_NAMES.get(lower, lower)
+        if known is None and lower == "split_index":
+            return self._split_index(node)
         if known is None:
             self._refuse_unknown(node, lower)
         call = lower if known is None else known.call_name
@@ -337,6 +362,18 @@ class Lowering:
                 raise self.fail(f"{name} has no option {option}".rstrip(), node, hint)
         return Call(call, args)
 
+    def _split_index(self, node: exp.Anonymous) -> Expr:
+        """Flink's `SPLIT_INDEX(t, '/', 3)`: a part by its number from 0 on, NULL past the last."""
+        args = [self.lower(arg) for arg in node.expressions]
+        by = args[1] if len(args) == 3 else None
+        sign = plain_text(by) if isinstance(by, Literal) and by.type == "string" else ""
+        if not sign or "\\E" in sign:
+            raise self.fail(
+                "SPLIT_INDEX takes a text, a constant and a number", node,
+                "split_part(t, '/', 4), which counts from 1",
+            )  # fmt: skip
+        return Call("get", (Call("split", (args[0], string(f"\\Q{sign}\\E"))), args[2]))
+
     def _named_struct(self, node: exp.Anonymous) -> Expr:
         """`struct(v AS a, w)`: what has no name is called as Spark calls it."""
         parts: list[Expr] = []
@@ -345,11 +382,31 @@ class Lowering:
             parts += [string(name), self.lower(arg.unalias())]
         return Call("named_struct", tuple(parts))
 
+    def _zipped(self, node: exp.Anonymous) -> Expr:
+        """`arrays_zip(a, b)`, whose fields have the names of the columns, and numbers else.
+
+        Spark would take the names that columns have inside. What is shorter is filled with NULL.
+        """
+        names = [
+            arg.name if isinstance(arg, exp.Column) else str(place)
+            for place, arg in enumerate(node.expressions)
+        ]
+        arrays = [self.lower(arg) for arg in node.expressions]
+        depth = len(self._parameters)
+        left, right = Parameter(f"p{depth}"), Parameter(f"p{depth + 1}")
+        first = Call("named_struct", (string(names[0]), left))
+        made: Expr = Call("transform", (arrays[0], Lambda((left.name,), first)))
+        for place, array in enumerate(arrays[1:], 1):
+            before = [p for n in names[:place] for p in (string(n), with_fields(left, [n]))]
+            both = Call("named_struct", (*before, string(names[place]), right))
+            made = Call("zip_with", (made, array, Lambda((left.name, right.name), both)))
+        return made
+
     def _refuse_unknown(self, node: exp.Anonymous, lower: str) -> None:
         """What is not known to be harmless is not called, whatever else Spark may know."""
         if lower in REACHING:
             raise self.text.error(f"{node.name} may not be called", name_span(node), WHY_REACHING)
-        if lower not in CALLABLE and lower not in UNIT_CALLS:
+        if lower in STRUCTS_ONLY or (lower not in CALLABLE and lower not in UNIT_CALLS):
             near = did_you_mean(lower, [*CALLABLE, *(f.name for f in self._catalog.functions)])
             hint = INSTEAD.get(lower, "")
             near = "" if hint else near
@@ -405,6 +462,7 @@ def _kind(node: exp.Expr) -> str:
         exp.Tuple: "a list of values", exp.Alias: "an alias", exp.Placeholder: "a parameter",
         exp.SimilarTo: "SIMILAR TO", exp.JSONBExtractScalar: "#>>", exp.Array: "a list in brackets",
         exp.WithinGroup: "WITHIN GROUP", exp.Order: "ORDER BY", exp.Any: "ANY", exp.All: "ALL",
+        exp.RegexpILike: "~*", exp.AtTimeZone: "AT TIME ZONE",
     }  # fmt: skip
     return words.get(type(node), type(node).__name__.upper())
 
@@ -419,6 +477,10 @@ def _hint(node: exp.Expr) -> str:
         return SUBQUERY_HINT
     if isinstance(node, exp.SimilarTo | exp.Glob):
         return "k RLIKE 'pattern', with a pattern of Java"
+    if isinstance(node, exp.RegexpILike):
+        return "k RLIKE '(?i)pattern', in any case of its letters"
+    if isinstance(node, exp.AtTimeZone):
+        return "the clock's time in a zone: from_utc_timestamp(ts, 'Europe/Berlin')"
     if isinstance(node, exp.JSONBExtractScalar):
         return "j -> 'b' ->> 'c', or JSON_VALUE(j, '$.b.c')"
     if isinstance(node, exp.Array):

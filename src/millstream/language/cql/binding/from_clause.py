@@ -100,9 +100,11 @@ class FromBinder:
         if clause is None:
             raise self._fail("a query needs FROM", select, "name a stream: SELECT ... FROM stream")
         joins = [*(clause.this.args.get("joins") or ()), *(select.args.get("joins") or ())]
+        nodes = [clause.this, *(join.this for join in joins)]
+        times = self._items.own_times(nodes)
         if len(joins) == 1 and joins[0].args.get("method") == "ASOF":
-            as_lookup(self._text, clause.this, joins[0])
-        as_instants(self._text, [clause.this, *(join.this for join in joins)])
+            as_lookup(self._text, clause.this, joins[0], times)
+        as_instants(self._text, nodes, times)
         kinds = [self._kind(join) for join in joins]
         items = [self._items.bind(clause.this), *(self._items.bind(join.this) for join in joins)]
         self._refuse_equal_names(items)

@@ -1,6 +1,6 @@
 """One item of FROM: a stream, a subquery or constants, with its window."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -42,6 +42,10 @@ from millstream.language.plan.windows import (
     Window,
 )
 
+PLAIN_ROWS_HINT = (
+    "it belongs to an aggregate; plain rows can carry their window's start: FROM (SELECT *, "
+    "timestamp_seconds(floor(unix_seconds(ts) / 10) * 10) AS begun FROM s) AS a [RANGE 10 SECONDS]"
+)
 SLIDING = ("range", "unbounded", "cumulate")  # windows that take SLIDE
 RELATION_HINT = "make it a stream first: FROM (ISTREAM(SELECT ...)) [RANGE ...]"
 
@@ -105,6 +109,18 @@ class ItemBinder:
         momentary = (bound.momentary and window is None) or isinstance(window, Now)
         lifetime = _lifetime(bound, window)
         return Item(name, node, rows, bound.columns, window, lifetime, slide, momentary)
+
+    def own_times(self, nodes: Sequence[exp.Expr]) -> dict[str, str]:
+        """The column of each stream that is its time, by the item's name in lower case."""
+        found = {}
+        for node in nodes:
+            try:
+                time = own_time(self._catalog, self._ctes, node)
+            except UsageError:  # a query, or nothing at all: told where items are bound
+                continue
+            if time is not None:
+                found[node.alias_or_name.lower()] = time
+        return found
 
     def _pivoted(self, node: exp.Expr) -> exp.Expr:
         select = pivoted(self._text, node, self._rows(node)[0])
@@ -241,7 +257,9 @@ def _lifetime(bound: Bound, window: Window | Grouped | None) -> Lifetime:
 def refuse_idle_slide(text: Text, slide: Slide | None) -> None:
     """SLIDE says when to look at a relation; without an aggregate or RSTREAM nobody looks."""
     if slide is not None:
+        foreign = slide.word not in ("SLIDE", "CUMULATE", "SESSION", "RANGE", "CALENDAR")
         raise text.error(
             f"{slide.word} has no effect here", slide.span,
+            PLAIN_ROWS_HINT if foreign else
             "it belongs to an aggregate over [RANGE ... SLIDE ...], or to RSTREAM(SELECT ...)",
         )  # fmt: skip

@@ -33,7 +33,7 @@ def resolver(text: Text, scope: Scope, clause: str) -> Resolve:
                 raise text.error(
                     f"{only} is not deterministic", span_of(node), WHY_UNREPEATABLE
                 ) from None
-            hint = mistake.hint
+            hint = _beside(node, only) or mistake.hint
             known = any(word in mistake.message for word in ("did you mean", "is ambiguous"))
             if only and not known and _may_be_text(node, only):
                 bare = only.strip(TYPOGRAPHIC)
@@ -41,6 +41,15 @@ def resolver(text: Text, scope: Scope, clause: str) -> Resolve:
             raise text.error(mistake.message, span_of(node), hint) from None
 
     return resolve
+
+
+def _beside(node: exp.Expr, name: str) -> str:
+    """A hint for a name that the same select list gives to another column."""
+    select = node.find_ancestor(exp.Select)
+    given = [] if select is None else [e.alias.lower() for e in select.expressions]
+    if not name or name.lower() not in given:
+        return ""
+    return f"{name} is named in the same list: repeat its expression, or name it in a subquery"
 
 
 def _may_be_text(node: exp.Expr, name: str) -> bool:
@@ -68,6 +77,14 @@ def resolve_parts(scope: Scope, parts: list[str], clause: str) -> Expr:
             )
         return with_fields(Time(), parts[1:])
     return with_fields(scope.unqualified(parts[0]), parts[1:])
+
+
+def means_outside(inner: Scope, outer: Scope, parts: list[str]) -> bool:
+    """Whether `x.c` in a subquery is of an item around it, and not of the subquery's column x."""
+    if len(parts) < 2 or inner.member(parts[0]) is not None:
+        return False
+    member = outer.member(parts[0])
+    return member is not None and _has(outer, member, parts[1])
 
 
 def _has(scope: Scope, member: object, name: str) -> bool:

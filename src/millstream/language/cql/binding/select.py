@@ -231,7 +231,10 @@ class SelectBinder:
     def _output(self, node: exp.Expr, source: From) -> list[Output]:
         inner = node.this if isinstance(node, exp.Alias) else node
         if isinstance(node, exp.Aliases):
-            raise self._fail("a column has one name", node)
+            raise self._fail(
+                "a column has one name", node,
+                "what gives several: FROM s, UNNEST(array) WITH ORDINALITY AS t(x, n)",
+            )  # fmt: skip
         if isinstance(node, exp.Alias):
             name, explicit = node.alias, True
         else:

@@ -20,9 +20,19 @@ CREATE_HINT = (
     "CREATE RULES name FROM table AS SELECT ..., or CREATE VIEW name AS SELECT ..."
 )
 TABLE_HINT = (
-    "a stream: CREATE STREAM name (columns) WITH (...); a table of constants: "
-    "CREATE VIEW name AS SELECT * FROM (VALUES ...) AS v (a, b)"
+    "a stream: CREATE STREAM name (columns) WITH (...); a query's table: CREATE QUERY name AS "
+    "SELECT ...; a table of constants: CREATE VIEW name AS SELECT * FROM (VALUES ...) AS v (a, b)"
 )
+QUERY_HINT = "CREATE QUERY name AS SELECT ..."
+# What others create, and what does the same here.
+HINTS = {
+    "TABLE": TABLE_HINT,
+    "MATERIALIZED": QUERY_HINT,
+    "SINK": f"{QUERY_HINT}; the job file says where its rows go: [queries.name.sink]",
+    **dict.fromkeys(("TEMPORARY", "TEMP"), "CREATE VIEW name AS SELECT ..."),
+    **dict.fromkeys(("SOURCE", "EXTERNAL"), "CREATE STREAM name (columns) WITH (...)"),
+    "FUNCTION": "register it in Python: session.register_function(name, function, returns)",
+}
 
 
 class CreateParser(WindowParser):
@@ -47,7 +57,7 @@ class CreateParser(WindowParser):
             spot = self._curr or create
             raise CqlSyntaxError(
                 f"cannot create {spot.text}", Span(spot.start, spot.end),
-                TABLE_HINT if spot.text.upper() == "TABLE" else CREATE_HINT,
+                HINTS.get(spot.text.upper(), CREATE_HINT),
             )  # fmt: skip
         made = exp.Create(this=exp.Identifier(this=syntax.name), kind=syntax.kind)
         made.meta["create"] = syntax
@@ -66,7 +76,7 @@ class CreateParser(WindowParser):
             spot = self._curr or create
             raise CqlSyntaxError(
                 f"cannot replace {spot.text}", Span(spot.start, spot.end),
-                "CREATE OR REPLACE QUERY name AS SELECT ...",
+                "CREATE OR REPLACE QUERY name AS SELECT ...; who reads a view keeps its definition",
             )  # fmt: skip
         return replace(self._parse_create_query(create), replaces=True)
 
@@ -111,6 +121,12 @@ class CreateParser(WindowParser):
     def _parse_create_stream(self, create: Token) -> CreateSyntax:
         name = self._name("stream")
         if not self._match(TokenType.L_PAREN):
+            spot = self._curr
+            if spot and spot.text.upper() in ("AS", "WITH"):
+                raise CqlSyntaxError(
+                    "a stream made by a query", Span(spot.start, spot.end),
+                    f"CREATE QUERY {name.name} AS SELECT ...; others read it by its name",
+                )  # fmt: skip
             self.raise_error("expected ( and the columns")
         options: list[tuple[str, Any, Span]] = []
         columns: list[tuple[str, str, Span]] = []

@@ -14,6 +14,7 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from millstream.language.cql.parsing.match_parser import MatchParser
+from millstream.language.cql.parsing.placed_parser import STATEMENTS
 from millstream.language.cql.parsing.rules import mark_rules
 from millstream.language.cql.parsing.syntax import CqlSyntaxError, EmitSyntax, RulesSyntax, Span
 from millstream.language.cql.parsing.table_parser import WORDED, TableParser
@@ -24,6 +25,9 @@ TAKING_LAMBDAS = frozenset(
     | {"map_filter", "map_zip_with", "transform_keys", "transform_values"}
 )
 EMITS = ("ISTREAM", "DSTREAM", "RSTREAM")
+STATEMENT_HINT = (
+    "a statement begins with SELECT, WITH, ISTREAM(, CREATE STREAM, CREATE QUERY or CREATE VIEW"
+)
 
 
 class CqlParser(MatchParser, TableParser):
@@ -50,18 +54,15 @@ class CqlParser(MatchParser, TableParser):
             return None
         if self._match(TokenType.CREATE):
             return self._parse_create()
+        if self._curr.text.upper() in STATEMENTS:  # sqlglot takes DESCRIBE for a query
+            self._refuse_statement()
         return self._parse_whole_query()
 
     def _parse_whole_query(self) -> exp.Expr:
         query = self._parse_emitted() or self._parse_select(nested=True)
         if query is None:
-            spot = self._curr or self._prev
-            raise CqlSyntaxError(
-                f"expected a query, found {spot.text or 'nothing'}",
-                Span(spot.start, spot.end),
-                "a statement begins with SELECT, WITH, ISTREAM(, CREATE STREAM, CREATE QUERY or "
-                "CREATE VIEW",
-            )
+            self._refuse_statement()
+        assert query is not None
         joined = self._parse_set_operations(query) or query
         result: exp.Expr = self._parse_query_modifiers(joined)
         refinement = self._parse_refinement()
@@ -69,6 +70,14 @@ class CqlParser(MatchParser, TableParser):
             result.meta["refinement"] = refinement
         self._parse_for_each(result)
         return result
+
+    def _refuse_statement(self) -> None:
+        spot = self._curr or self._prev
+        raise CqlSyntaxError(
+            f"expected a query, found {spot.text or 'nothing'}",
+            Span(spot.start, spot.end),
+            STATEMENTS.get(spot.text.upper(), STATEMENT_HINT),
+        )
 
     def _parse_for_each(self, query: exp.Expr) -> None:
         """`FOR EACH table` behind a query with parameters."""

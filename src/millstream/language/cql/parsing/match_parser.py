@@ -27,6 +27,14 @@ MATCH_HINT = (
 )
 SKIP_HINT = "PAST LAST ROW, TO NEXT ROW, TO FIRST a, TO LAST a"
 PATTERN_HINT = "e.g. PATTERN (A (B | C)+ D? E{2,3})"
+REFUSED = {
+    "^": ("^, the beginning of a partition,", "before the first row PREV is NULL: DEFINE A AS "
+          "PREV(x) IS NULL"),
+    "$": ("$, the end of a partition,", "a stream has no end: leave it out"),
+    "PERMUTE": ("PERMUTE", "every order by itself: PATTERN (A B | B A)"),
+    "{": ("{- -}, rows that are left out,", "leave the braces out, and filter the rows by "
+           "CLASSIFIER(): ALL ROWS PER MATCH, then WHERE role <> 'A'"),
+}  # fmt: skip
 INSTRUCTIONS_MAX = 1_000  # of a pattern with its counts spelled out
 _TOKEN = re.compile(
     r"\s*(?:(?P<name>[^\W\d]\w*)|(?P<count>\{\s*\d*\s*(?:,\s*\d*\s*)?\})|(?P<sign>\S))"
@@ -258,13 +266,9 @@ class PatternReader:
         if self._index == len(self._tokens):
             return CqlSyntaxError("the pattern ends too early", self._span, PATTERN_HINT)
         _, text, span = self._tokens[self._index]
-        word = {"^": "^, the beginning of a partition,", "$": "$, the end of a partition,"}.get(
-            text
-        )
-        if word or text == "PERMUTE":
-            return CqlSyntaxError(
-                f"{word or text} is not supported in a pattern", span, PATTERN_HINT
-            )
+        if text in REFUSED:
+            word, hint = REFUSED[text]
+            return CqlSyntaxError(f"{word} is not supported in a pattern", span, hint)
         return CqlSyntaxError(f"unexpected {text} in a pattern", span, PATTERN_HINT)
 
     def _choice(self) -> Pattern:

@@ -27,7 +27,39 @@ INSTEAD = {
     "JSON_OBJECT": "to_json(named_struct('k', k))",
     "LATERAL": "FROM s, UNNEST(array) AS t(x); of a JSON text UNNEST(from_json(j, 'array<int>'))",
     "GENERATE_SERIES": "FROM s, UNNEST(sequence(1, 3)) AS t(x)",
+    "APPLY": "FROM s, UNNEST(array) AS t(x); of a JSON text UNNEST(from_json(j, 'array<int>'))",
+    "KEEP": "max_by(x, y): the x of the row with the greatest y",
+    "SAMPLE": "a window: SELECT k, sum(v) AS v FROM s [RANGE 1 HOUR SLIDE 1 HOUR] GROUP BY k",
 }
+# The same, where only the word itself tells: others write it in other places too.
+INSTEAD_HERE = {
+    "TO": "date_trunc('HOUR', ts); rounded up: date_trunc('HOUR', ts) + INTERVAL '1' HOUR",
+    "VALUES": "constants beside a stream: FROM s JOIN (VALUES (1, 'a')) AS t (k, n) ON s.k = t.k",
+    "PARTITION BY": "leave it out: rows are grouped where they are used, by GROUP BY k or "
+    "[PARTITION BY k ROWS 1]",
+    "LIMIT": "a stream has no end: ORDER BY ts LIMIT 10 before EMIT gives the first rows",
+    "&&": "AND",
+    "??": "coalesce(a, b)",
+    "!": "NOT k RLIKE 'pattern'",
+}
+# Statements of others, and what does the same here.
+STATEMENTS = {
+    "INSERT": "CREATE QUERY name AS SELECT ...; the job file says where its rows go: "
+    "[queries.name.sink]",
+    **dict.fromkeys(
+        ("UPDATE", "DELETE", "MERGE", "UPSERT"),
+        "push a row that says so to a stream with a key: CREATE STREAM s (...) WITH (source = "
+        "'push', time = 'at', key = 'id', op = 'what')",
+    ),
+    **dict.fromkeys(
+        ("SET", "RESET", "USE"), "settings are in the job file; the start of a query is its own: "
+        "CREATE QUERY name FROM BEGINNING AS SELECT ..."
+    ),
+    **dict.fromkeys(
+        ("DROP", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "PAUSE", "RESUME"),
+        "a command of `millstream shell`, one to a line",
+    ),
+}  # fmt: skip
 T = TypeVar("T")
 E = TypeVar("E", bound=exp.Expr)
 
@@ -65,14 +97,30 @@ class PlacedParser(SparkParser):
             return f"a length of time is written INTERVAL {before.text} {here.text}"
         if here and here.text == "=>":
             return "write >="
+        if hint := self._function_in_from():
+            return hint
         if before and before.token_type == TokenType.MOD:
             return TEXT_HINT
         if before and here and before.text.upper() == "TOP":
             return f"the largest of a window: ORDER BY ... DESC LIMIT {here.text}"
         if not before or before.token_type != TokenType.VAR:
             return ""
+        if before.text.upper() == "GROUP":
+            return "GROUP BY"
         near = get_close_matches(before.text.upper(), CLAUSES, 1, cutoff=0.75)
         return f"did you mean {near[0]} instead of {before.text}?" if near else ""
+
+    def _function_in_from(self) -> str:
+        """`FROM f(x)` and `FROM schema.s`: what stands behind a name in FROM, and before it."""
+        before = self._tokens[max(0, self._index - 2) : self._index + 1]
+        if len(before) < 3 or before[0].token_type not in (TokenType.FROM, TokenType.JOIN):
+            return ""
+        name, here = before[1].text, before[2]
+        if here.token_type == TokenType.L_PAREN:
+            return INSTEAD["GENERATE_SERIES"]
+        if here.token_type == TokenType.DOT:
+            return f"a stream has one name, without {name}: FROM s"
+        return ""
 
     def _window_without_brackets(self) -> str:
         """The text of a window that stands bare or in parentheses; empty where there is none."""
@@ -96,6 +144,10 @@ class PlacedParser(SparkParser):
         near = [t.text.upper() for t in self._tokens[max(0, self._index - 3) : self._index + 1]]
         if near[-3:-1] == ["*", "*"]:
             return INSTEAD["**"]
+        if near[-2:] == ["TIMESTAMP", "BY"]:
+            return "leave it out: CREATE STREAM s (...) WITH (time = 'at') says it once for all"
+        if near and near[-1] in INSTEAD_HERE:
+            return INSTEAD_HERE[near[-1]]
         return next((INSTEAD[word] for word in reversed(near) if word in INSTEAD), "")
 
     def _parse_csv(

@@ -11,12 +11,13 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from millstream.language.cql.parsing.foreign_windows import ForeignWindowParser
-from millstream.language.cql.parsing.syntax import UNIT_CALLS, PivotSyntax, Span
+from millstream.language.cql.parsing.syntax import UNIT_CALLS, CqlSyntaxError, PivotSyntax, Span
 
 UNITS = frozenset(
     {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"}
     | {"MILLISECOND", "MICROSECOND"}
 )
+AS_OF_HINT = "the table as of each row of s: FROM s JOIN t FOR SYSTEM_TIME AS OF s.ts ON s.k = t.k"
 
 
 class TableParser(ForeignWindowParser):
@@ -28,9 +29,20 @@ class TableParser(ForeignWindowParser):
             self._advance(2)
             if not self._match_text_seq("AS", "OF"):
                 self.raise_error("expected AS OF after FOR SYSTEM_TIME")
-            item.meta["as_of"] = self._parse_column()
+            item.meta["as_of"] = self._parse_row_time()
         elif self._texts_follow("PIVOT", "("):
             item.meta["pivot"] = self._parse_pivot_clause()
+
+    def _parse_row_time(self) -> exp.Expr:
+        """The time of a row of another item; a fixed time is none."""
+        first, made = self._curr, self._parse_bitwise()
+        if not isinstance(made, exp.Column | exp.Anonymous) and first:
+            raise CqlSyntaxError(
+                "FOR SYSTEM_TIME AS OF a time that is not a row's",
+                Span(first.start, self._prev.end), AS_OF_HINT,
+            )  # fmt: skip
+        assert made is not None
+        return made
 
     def _parse_pivot_clause(self) -> PivotSyntax:
         """`PIVOT (sum(v) AS s, count(*) FOR k IN ('a' AS x, 'b'))`."""
@@ -81,6 +93,26 @@ class TableParser(ForeignWindowParser):
                 args.append(self._operand())
         return exp.Anonymous(this=name, expressions=args)
 
+    def _parse_part_of_json(self) -> exp.Expr:
+        """`JSON_VALUE(j, '$.a' RETURNING INT NULL ON EMPTY)`: what is missing is NULL anyway."""
+        made: exp.Expr = exp.Anonymous(
+            this="json_value", expressions=self._parse_csv(self._parse_lambda)
+        )
+        wanted = self._parse_types() if self._match_text_seq("RETURNING") else None
+        while self._texts_follow("NULL", "ON"):
+            self._advance(2)
+            if not self._match_texts(("EMPTY", "ERROR")):
+                self.raise_error("expected EMPTY or ERROR")
+        if self._match_texts(("DEFAULT", "ERROR"), advance=False):
+            word = self._curr
+            raise CqlSyntaxError(
+                f"{word.text} in JSON_VALUE is not supported", Span(word.start, word.end),
+                "what is missing is NULL: coalesce(JSON_VALUE(j, '$.a'), '0') has a default",
+            )  # fmt: skip
+        if wanted is None:
+            return made
+        return self.expression(exp.TryCast(this=made, to=wanted))
+
     def _parse_place(self) -> exp.Expr:
         """`POSITION('a' IN t)`."""
         args = [self._operand()]
@@ -130,6 +162,7 @@ WORDED: dict[str, Callable[[Any], exp.Expr]] = {
     "SUBSTR": lambda self: TableParser._parse_worded(self, "substr", "FROM", "FOR"),
     "OVERLAY": lambda self: TableParser._parse_worded(self, "overlay", "PLACING", "FROM", "FOR"),
     "POSITION": TableParser._parse_place,
+    "JSON_VALUE": TableParser._parse_part_of_json,
     "GROUP_CONCAT": TableParser._parse_concatenated,
     **{name.upper(): _with_unit(name) for name in UNIT_CALLS},
 }

@@ -5,7 +5,7 @@ key at its own instant: `a [NOW] JOIN b [PARTITION BY k ROWS 1] ON a.k = b.k`. T
 to that, so that both spellings are one operator.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sqlglot import exp
 
@@ -17,8 +17,11 @@ from millstream.language.cql.parsing.syntax import WindowSyntax
 HINT = "a ASOF JOIN b ON a.k = b.k AND a.ts >= b.ts, without windows; a may have [NOW]"
 
 
-def as_lookup(text: Text, first: exp.Expr, join: exp.Join) -> None:
-    """Gives both items the windows of a lookup, and takes the comparison of times out of ON."""
+def as_lookup(text: Text, first: exp.Expr, join: exp.Join, times: Mapping[str, str]) -> None:
+    """Gives both items the windows of a lookup, and takes the comparison of times out of ON.
+
+    `times` are the columns of items that are their rows' times.
+    """
     own: WindowSyntax | None = first.meta.get("window")
     if (own is not None and own.kind != "now") or join.this.meta.get("window") is not None:
         raise text.error("windows on an ASOF JOIN", span_of(join), HINT)
@@ -29,7 +32,7 @@ def as_lookup(text: Text, first: exp.Expr, join: exp.Join) -> None:
     for term in _terms(join.args.get("on")):
         sides = [s.unnest() for s in (term.this, term.args.get("expression")) if s is not None]
         owners = [_owner(side, names) for side in sides]
-        if isinstance(term, exp.GTE | exp.LTE) and all(_is_time(side) for side in sides):
+        if isinstance(term, exp.GTE | exp.LTE) and all(is_row_time(s, times) for s in sides):
             if owners != ([0, 1] if isinstance(term, exp.GTE) else [1, 0]):
                 raise text.error("an ASOF JOIN looks back in time", span_of(term), HINT)
             timed += 1
@@ -72,5 +75,8 @@ def _owner(node: exp.Expr, names: list[str]) -> int:
     return names.index(node.table.lower())
 
 
-def _is_time(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Column) and is_time(node.name)
+def is_row_time(node: exp.Expr, times: Mapping[str, str]) -> bool:
+    """Whether a column is `a.ts`, or the column of a stream that is its time."""
+    if not isinstance(node, exp.Column):
+        return False
+    return is_time(node.name) or times.get(node.table.lower()) == node.name.lower()

@@ -17,6 +17,13 @@ from millstream.language.plan.expressions import Call, Expr
 from millstream.language.plan.schema import Schema
 
 
+def _instead_of(around: exp.Expr | None) -> str:
+    """What to write instead of an aggregate; `x = ANY(a)` looks like one."""
+    if isinstance(around, exp.EQ):
+        return "use HAVING, or a subquery in FROM; for a value in an array: array_contains(a, x)"
+    return "use HAVING, or a subquery in FROM"
+
+
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """Lowers the conditions of one query's text."""
@@ -30,7 +37,7 @@ class Conditions:
         if aggregates:
             raise self.text.error(
                 f"an aggregate in {clause}", span_of(aggregates[0].call),
-                "use HAVING, or a subquery in FROM",
+                _instead_of(aggregates[0].call.parent),
             )  # fmt: skip
         return self.lowered(resolver(self.text, scope, clause), scope.row, node, clause)
 

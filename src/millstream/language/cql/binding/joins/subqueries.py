@@ -21,7 +21,7 @@ from millstream.language.cql.binding.joins.conditions import Conditions, terms_o
 from millstream.language.cql.binding.joins.constants import met
 from millstream.language.cql.binding.joins.outer import refuse_undecided, semijoin
 from millstream.language.cql.binding.relations import Bound, Lifetime, exposing_time, item_rows
-from millstream.language.cql.binding.resolution import resolve_parts
+from millstream.language.cql.binding.resolution import means_outside, resolve_parts
 from millstream.language.cql.binding.scope import NameLookupError, Scope, is_time
 from millstream.language.cql.binding.tables.forms import Beside
 from millstream.language.plan.expressions import (
@@ -347,7 +347,7 @@ class _Both:
                 return None
             parts = [part.name for part in node.parts] if isinstance(node, exp.Column) else []
             first: NameLookupError | None = None
-            for scope in scopes:
+            for scope in scopes[means_outside(scopes[0], self.outer, parts) :]:
                 try:
                     found = resolve_parts(scope, parts or [node.name], "WHERE")
                 except NameLookupError as mistake:

@@ -19,7 +19,12 @@ from millstream.language.cql.binding.joins.conditions import Conditions, terms_o
 from millstream.language.cql.binding.joins.outer import Kind, outer_rows, refuse_undecided
 from millstream.language.cql.binding.over.clauses import replaced
 from millstream.language.cql.binding.relations import Bound, Lifetime, as_stream
-from millstream.language.cql.binding.resolution import Positioned, resolve_parts, with_positions
+from millstream.language.cql.binding.resolution import (
+    Positioned,
+    means_outside,
+    resolve_parts,
+    with_positions,
+)
 from millstream.language.cql.binding.scope import Member, Named, NameLookupError, Scope, is_time
 from millstream.language.cql.binding.tables.empty_values import or_nothing
 from millstream.language.cql.binding.tables.forms import Beside
@@ -143,12 +148,12 @@ class ScalarBinder:
         outside: list[exp.Expr] = []
         for term in terms_of(where.this):
             bare = term.unnest()
-            if _resolves(scope, term):
+            if _resolves(scope, term, outer):
                 kept.append(term)
                 continue
             sides = [bare.this, bare.expression] if isinstance(bare, exp.EQ) else []
-            own = [s for s in sides if _resolves(scope, s)]
-            others = [s for s in sides if not _resolves(scope, s) and _resolves(outer, s)]
+            own = [s for s in sides if _resolves(scope, s, outer)]
+            others = [s for s in sides if s not in own and _resolves(outer, s)]
             if len(own) != 1 or len(others) != 1:
                 raise self._fail("a subquery that compares with rows around it", term, EQUAL_HINT)
             keys.append(own[0])
@@ -294,11 +299,14 @@ def _takes_first(select: exp.Select) -> bool:
     return limit is not None and limit.expression.name == "1" and bool(select.args.get("order"))
 
 
-def _resolves(scope: Scope, node: exp.Expr) -> bool:
+def _resolves(scope: Scope, node: exp.Expr, outer: Scope | None = None) -> bool:
     """Whether all columns of an expression are those of one FROM."""
     for column in node.find_all(exp.Column):
+        parts = [part.name for part in column.parts]
+        if outer is not None and means_outside(scope, outer, parts):
+            return False
         try:
-            resolve_parts(scope, [part.name for part in column.parts], "SELECT")
+            resolve_parts(scope, parts, "SELECT")
         except NameLookupError:
             return False
     return True
