@@ -42,6 +42,11 @@ CASES = {
         "SELECT k, max(v) AS most, count(DISTINCT v) AS n, e AS ts "
         f"FROM {windows(10, 10, 'v IS NOT NULL')} GROUP BY e, k",
     ),
+    "odd_names": Case(
+        f"SELECT k, last(named_struct('two words', v, '2', k)).`two words` AS w {TUMBLING} "
+        "GROUP BY k",
+        f"SELECT k, last(v ORDER BY ts_us, pos) AS w, e AS ts FROM {windows(10, 10)} GROUP BY e, k",
+    ),
     "zipped": Case(
         "SELECT z[0].l AS l, z[1].n AS n, z[1].`2` AS c, size(z) AS z FROM (SELECT arrays_zip(l, "
         "n, array(3)) AS z FROM (SELECT split(j, ':') AS l, array(v, 7) AS n FROM s))",

@@ -14,7 +14,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from millstream.core.errors import UsageError
 from millstream.core.suggestions import did_you_mean
@@ -23,9 +22,9 @@ from millstream.language.cql.binding.streams import guarded_time
 from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.functions import WHY_UNREPEATABLE
 from millstream.language.plan.schema import Schema
-from millstream.language.plan.sql_text import quoted
 from millstream.spark.connect.explained_plans import ExplainedPlans
 from millstream.spark.connect.sessions import is_connect
+from millstream.spark.frames import spelling
 from millstream.spark.plan_shapes import JavaPlans, Plans
 
 FRAMES_KEPT_MAX = 256
@@ -230,25 +229,6 @@ def _unsupported(operator: str) -> _UnacceptableError:
     return _UnacceptableError(
         "the expression needs more than its own row", "windows stand in brackets after a stream"
     )
-
-
-def spelling(kind: DataType) -> str:
-    """A type's name as Spark itself reads it: fields with odd names stand in backquotes.
-
-    >>> spelling(ArrayType(StructType().add("a", "integer").add("two words", "date")))
-    'array<struct<a:int,`two words`:date>>'
-    """
-    match kind:
-        case ArrayType():
-            return f"array<{spelling(kind.elementType)}>"
-        case MapType():
-            return f"map<{spelling(kind.keyType)},{spelling(kind.valueType)}>"
-        case StructType():
-            named = ((f.name, spelling(f.dataType)) for f in kind.fields)
-            plain = re.compile(r"\w+", re.ASCII).fullmatch
-            return f"struct<{','.join(f'{n if plain(n) else quoted(n)}:{t}' for n, t in named)}>"
-        case _:
-            return kind.simpleString()
 
 
 def sentence(message: str, columns: Schema) -> str:

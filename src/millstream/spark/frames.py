@@ -6,10 +6,12 @@ changes of a relation). Each output row comes from one input row, so that applyi
 rows and to old rows gives the same as applying it to both; of one input row several may come.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from millstream.language.plan.nodes import (
     Emit,
@@ -21,7 +23,7 @@ from millstream.language.plan.nodes import (
     Unnest,
     Windowed,
 )
-from millstream.language.plan.sql_text import predicate_sql, sql
+from millstream.language.plan.sql_text import predicate_sql, quoted, sql
 from millstream.language.plan.windows import BEGINNING, FOREVER, Now, Range, Rows, Unbounded, reach
 from millstream.language.share.dataflow import is_core
 
@@ -168,3 +170,24 @@ def order_struct(frame: Frame) -> str:
     if "_pos" in frame.hidden:
         return "struct(_ts, _pos)"
     return f"struct({', '.join(['_ts', *(f'c{i}' for i in range(frame.width))])})"
+
+
+def spelling(kind: DataType) -> str:
+    """A type's name as Spark itself reads it: fields with odd names stand in backquotes.
+
+    >>> spelling(ArrayType(StructType().add("a", "integer").add("two words", "date")))
+    'array<struct<a:int,`two words`:date>>'
+    >>> spelling(StructType().add("2", "integer"))
+    'struct<`2`:int>'
+    """
+    match kind:
+        case ArrayType():
+            return f"array<{spelling(kind.elementType)}>"
+        case MapType():
+            return f"map<{spelling(kind.keyType)},{spelling(kind.valueType)}>"
+        case StructType():
+            named = ((f.name, spelling(f.dataType)) for f in kind.fields)
+            plain = re.compile(r"[A-Za-z_]\w*", re.ASCII).fullmatch
+            return f"struct<{','.join(f'{n if plain(n) else quoted(n)}:{t}' for n, t in named)}>"
+        case _:
+            return kind.simpleString()

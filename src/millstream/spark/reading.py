@@ -9,7 +9,7 @@ from pyspark.sql.types import DataType, LongType, StructField, StructType
 from millstream.core.errors import StateError
 from millstream.language.share.shared_plan import Place
 from millstream.spark.collecting import read_parquet
-from millstream.spark.frames import Frame
+from millstream.spark.frames import Frame, spelling
 from millstream.store.segments import Segment
 
 SCHEMAS_KEPT_MAX = 10_000
@@ -97,5 +97,5 @@ class SegmentReader:
 
     def _nothing(self, schema: StructType) -> DataFrame:
         """No rows, known as such to the optimiser; `createDataFrame` would start Python workers."""
-        columns = (f"CAST(NULL AS {f.dataType.simpleString()}) AS {f.name}" for f in schema.fields)
+        columns = (f"CAST(NULL AS {spelling(f.dataType)}) AS {f.name}" for f in schema.fields)
         return self._spark.sql(f"SELECT {', '.join(columns)} WHERE FALSE")

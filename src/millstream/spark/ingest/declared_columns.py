@@ -16,7 +16,8 @@ from millstream.language.cql.catalog import StreamDefinition
 from millstream.language.cql.times_of_text import becomes_time
 from millstream.language.cql.types import INTEGERS
 from millstream.language.plan.sql_text import quoted
-from millstream.spark.analyzer import SparkAnalyzer, spelling
+from millstream.spark.analyzer import SparkAnalyzer
+from millstream.spark.frames import spelling
 from millstream.spark.ingest.text_times import read_times
 
 CORRUPT = "__millstream_corrupt"  # names that no user's column has

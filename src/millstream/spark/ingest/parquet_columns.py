@@ -24,6 +24,7 @@ from millstream.core.errors import UsageError
 from millstream.core.suggestions import did_you_mean
 from millstream.language.cql.catalog import StreamDefinition, lookup
 from millstream.language.plan.sql_text import quoted
+from millstream.spark.frames import spelling
 from millstream.spark.ingest.declared_columns import Value
 from millstream.spark.versions import spark_type
 
@@ -67,12 +68,8 @@ def columns_of(path: Path, definition: StreamDefinition) -> FileColumns:
         column = arrow.field(found[0])
         type_, text = _spark_type(column, column.name in old_times)
         fields[column.name] = StructField(column.name, type_)
-        values.append(Value(text, "timestamp" if text != quoted(column.name) else _ddl(type_)))
+        values.append(Value(text, "timestamp" if text != quoted(column.name) else spelling(type_)))
     return FileColumns(StructType(list(fields.values())), tuple(values))
-
-
-def _ddl(type_: DataType) -> str:
-    return str(type_.simpleString())
 
 
 def _spark_type(column: pa.Field, old_time: bool) -> tuple[DataType, str]:

@@ -28,8 +28,8 @@ from millstream.core.suggestions import did_you_mean
 from millstream.engine.ports import SourceSetting
 from millstream.language.cql.catalog import StreamDefinition, lookup
 from millstream.language.plan.sql_text import quoted
-from millstream.spark.analyzer import spelling
 from millstream.spark.collecting import collected, local, write_parquet
+from millstream.spark.frames import spelling
 from millstream.spark.ingest.declared_columns import (
     CORRUPT,
     LOST,

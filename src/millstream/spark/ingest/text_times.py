@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from millstream.core.errors import UsageError
 from millstream.language.plan.sql_text import dated_sql, quoted
-from millstream.spark.analyzer import spelling
+from millstream.spark.frames import spelling
 
 
 def as_written(declared: DataType, kind: str, options: Mapping[str, Any]) -> DataType:

@@ -21,7 +21,7 @@ from millstream.language.share.shared_panes import (
     pane_places,
 )
 from millstream.language.share.shared_plan import Place
-from millstream.spark.frames import Frame, order_struct
+from millstream.spark.frames import Frame, order_struct, spelling
 from millstream.spark.operators.aggregates import names_of, partial, parts_of
 from millstream.spark.reading import SegmentReader
 from millstream.store.segments import Segment
@@ -216,7 +216,7 @@ class _Layout:
             stream = (known or list(source))[0]
             columns = self._columns(stream, source[stream])
             if not known:  # a query that came later: nothing of it in here
-                texts += [f"CAST(NULL AS {type_.simpleString()})" for _, type_ in columns]
+                texts += [f"CAST(NULL AS {spelling(type_)})" for _, type_ in columns]
                 continue
             place = self._places[stream]
             # a pane of a set of filters holds the call for others as well
@@ -249,7 +249,7 @@ class _Layout:
         texts: list[str] = []
         for number, source in enumerate(self._plan.sources):
             stream, position = next(iter(source.items()))
-            types = [type_.simpleString() for _, type_ in self._columns(stream, position)]
+            types = [spelling(type_) for _, type_ in self._columns(stream, position)]
             texts += known.get(number, [f"CAST(NULL AS {type_})" for type_ in types])
         return texts
 

@@ -59,7 +59,7 @@ REFUSED = {
     "limit": ("LIMIT without ORDER BY", "say which rows: ORDER BY n DESC LIMIT 3, in each window"),
     "offset": (
         "OFFSET",
-        "rank: QUALIFY ROW_NUMBER() OVER (ORDER BY n DESC) BETWEEN 3 AND 7",
+        "a rank: FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY n DESC) AS r FROM t) WHERE r > 2",
     ),
     "sort": ("SORT BY", "a stream has no end to sort; rows carry ts"),
     "cluster": ("CLUSTER BY", "placement is the system's task"),

@@ -275,7 +275,7 @@ def _lifetime(bound: Bound, window: Window | Grouped | None) -> Lifetime:
 def refuse_idle_slide(text: Text, slide: Slide | None) -> None:
     """SLIDE says when to look at a relation; without an aggregate or RSTREAM nobody looks."""
     if slide is not None:
-        foreign = slide.word not in ("SLIDE", "CUMULATE", "SESSION")
+        foreign = slide.word not in ("SLIDE", "CUMULATE", "SESSION", "RANGE", "CALENDAR")
         raise text.error(
             f"{slide.word} has no effect here", slide.span,
             PLAIN_ROWS_HINT if foreign else
