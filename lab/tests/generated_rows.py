@@ -90,13 +90,13 @@ GENERATED: dict[str, list[Row]] = {
         for planner in ("sqpr", "aggregate host")
     ],
     "sqpr-6a": [
-        {"hosts": hosts, "limit_s": 100.0, "planner": "sqpr_milp", "seconds": hosts / 50 + probe,
-         "proven": probe < 3}
+        {"hosts": hosts, "in_model": hosts, "limit_s": 100.0, "planner": "sqpr_milp",
+         "seconds": hosts / 50 + probe, "proven": probe < 3}
         for hosts in (15, 50, 100, 150)
         for probe in range(4)
     ],
     "sqpr-6b": [
-        {"varied": varied, "arity": arity, "hosts": hosts, "limit_s": 100.0,
+        {"varied": varied, "arity": arity, "hosts": hosts, "in_model": hosts, "limit_s": 100.0,
          "planner": "sqpr_milp", "seconds": arity / 10 + hosts / 20, "proven": True}
         for varied, arity, hosts in (
             ("arity", 2, 50), ("arity", 3, 50), ("arity", 5, 50),

@@ -225,7 +225,16 @@ def _fetch_all(url: str, stream: str, consumer: str, stop: threading.Event) -> N
     peers.close()
 
 
+_managed: dict[tuple[int, bool], list[Row]] = {}  # figures 4.8 to 4.10 show the same run
+
+
 def manager(seed: int, quick: bool, progress: Progress) -> list[Row]:
+    if (seed, quick) not in _managed:
+        _managed[seed, quick] = managed(seed, quick, progress)
+    return _managed[seed, quick]
+
+
+def managed(seed: int, quick: bool, progress: Progress) -> list[Row]:
     """4.8 to 4.10: a manager with five processors while queries run; a sample a second."""
     count, queries, seconds = (2, 4, 10.0) if quick else (5, 20, 60.0)
     rows: list[Row] = []
