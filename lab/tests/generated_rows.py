@@ -58,12 +58,12 @@ GENERATED: dict[str, list[Row]] = {
             "hosts": hosts,
             "planner": planner,
             "batch": batch,
-            "limit_s": 0.5 if planner == "sqpr_milp" else None,
+            "limit_s": 30.0 if planner == "sqpr_milp" else None,
             "admitted": 700 + batch,
             "median_ms": 2.0,
         }
         for panel, hosts, planner in (
-            ("fast", 50, "sqpr"), ("fast", 50, "heuristic"), ("solver", 10, "sqpr_milp"),
+            ("fast", 50, "sqpr"), ("fast", 50, "heuristic"), ("solver", 50, "sqpr_milp"),
         )
         for batch in (1, 2, 4)
     ],
