@@ -26,8 +26,8 @@ GENERATED: dict[str, list[Row]] = {
         for rate in (0, 10, 50, 1000)
     ],
     "dcape-4.4": [
-        {"way": "told", "consumers": 12, "cpu_share": 0.02},
-        {"way": "polling", "consumers": 12, "cpu_share": 0.25},
+        {"way": "told", "consumers": 12, "asked_per_s": 2.0, "cpu_share": 0.02},
+        {"way": "polling", "consumers": 12, "asked_per_s": 550.0, "cpu_share": 0.25},
     ],
     "dcape-4.6": [
         {"connections": count, "rows_per_s": 12_000 + 600 * count} for count in (0, 2, 4, 8, 24)
@@ -51,6 +51,19 @@ GENERATED: dict[str, list[Row]] = {
         {"hosts": hosts, "policy": policy, "cpu_s": hosts / 20, "worst_ratio": 20.0}
         for hosts in (32, 100, 1000)
         for policy in ("flow_aware", "least_ratio")
+    ],
+    "sqpr-4a": [
+        {"panel": panel, "hosts": 50, "limit_s": limit_s, "planner": planner, "submitted": count,
+         "admitted": share * count}
+        for panel, planner, share, limit_s in (
+            *((panel, planner, share, None)
+              for panel in ("tight", "literal", "solver")
+              for planner, share in (("sqpr", 0.8), ("heuristic", 0.6), ("aggregate host", 0.7),
+                                     ("proven bound", 0.9))),
+            *(("solver", f"sqpr_milp, {limit_s:g} s", 0.75, limit_s)
+              for limit_s in (5.0, 30.0, 60.0)),
+        )
+        for count in (500, 1000)
     ],
     "sqpr-4b": [
         {

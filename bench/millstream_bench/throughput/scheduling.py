@@ -50,6 +50,7 @@ SHARE_MAX = 0.02
 DRAIN_S_MAX = 120.0
 QUICK = ("fifo", "chain", "cost_aware", "foresight")
 STEP_ROWS = 20_000  # in a step of whoever contends
+START_UP_S = 5.0  # of the runs with goals: first steps of ten queries, which Spark compiles
 EQUAL = 10  # queries of the runs with goals
 EQUAL_RATE = 500.0  # rows a second and stream: the queries, not the rows, are what costs
 FAVOURED, WEIGHT, P95_MAX, OTHERS_MAX = "q0", 10.0, 0.7, 1.15
@@ -133,7 +134,7 @@ def with_goals(
     """The delays of ten equal queries before and after the goals of one have weight."""
     plain = Quality(TEMPLATES.get("fresh"))
     own = Quality(plain.overall, 1.0, {FAVOURED: (WEIGHT, plain.overall)})
-    batches = even_arrivals(seconds, seed)
+    batches = even_arrivals(seconds + START_UP_S, seed)
     mine: dict[str, list[float]] = {"before": [], "after": []}
     others: dict[str, list[float]] = {"before": [], "after": []}
     for turn in range(turns):
@@ -142,7 +143,7 @@ def with_goals(
                 slots=1, quality=quality, schedule=ScheduleSettings(seed=seed), sharing="none"
             )
             engine = Engine(folder / f"goals-{name}-{turn}", SparkPlane(spark), settings)
-            record = _contend(engine, batches, equal_queries())
+            record = _contend(engine, batches, equal_queries(), START_UP_S)
             p95 = {query: percentile(found) for query, found in record.by_query.items()}
             mine[name].append(p95.pop(FAVOURED))
             others[name].append(float(np.mean(list(p95.values()))))
@@ -321,6 +322,7 @@ def _contend(
     engine: Engine,
     batches: Sequence[tuple[pa.Table, ...]],
     queries: Mapping[str, str] = QUERIES,
+    skipped_s: float = 0.0,
 ) -> _Record:
     """Feeds an engine in real time, lets it come to its end, and closes it."""
     streams = STREAMS if queries is QUERIES else tuple(f"s{n}" for n in range(len(queries)))
@@ -333,6 +335,7 @@ def _contend(
     roots = {query.stream: name for name, query in engine.queries.items()}
     record = _Record()
     loop = Loop(engine)
+    counted_from = time.time() + skipped_s
 
     def stepped(report: StepReport) -> None:
         record.steps += 1
@@ -340,7 +343,8 @@ def _contend(
         if report.operator in roots and report.rows_out:
             delay = (time.time() - report.arrived, report.rows_out)
             record.delays.append(delay)
-            record.by_query.setdefault(roots[report.operator], []).append(delay)
+            if report.arrived >= counted_from:
+                record.by_query.setdefault(roots[report.operator], []).append(delay)
 
     engine.on_step.append(stepped)
     loop.start()
