@@ -4,6 +4,9 @@ import numpy as np
 
 from millstream.decide.schedule.algorithms import ALGORITHMS
 from millstream_bench.throughput.scheduling import (
+    EQUAL,
+    EQUAL_RATE,
+    FAVOURED,
     RATE,
     STREAMS,
     _Record,
@@ -11,6 +14,8 @@ from millstream_bench.throughput.scheduling import (
     arrivals,
     burstiest,
     contenders,
+    equal_queries,
+    even_arrivals,
     peak_to_mean,
     told,
 )
@@ -58,3 +63,14 @@ def test_all_contenders_take_steps_of_one_size() -> None:
         for s in settings.values()
     }
     assert len(sizes) == 1
+
+
+def test_the_runs_with_goals_have_ten_equal_queries_over_streams_of_their_own() -> None:
+    queries = equal_queries()
+    assert len(queries) == EQUAL
+    assert FAVOURED in queries
+    assert len({cql.replace(f"s{n}", "s") for n, cql in enumerate(queries.values())}) == 1
+    batches = even_arrivals(4.0, 1)
+    assert {len(tables) for tables in batches} == {EQUAL}
+    each = np.array([[table.num_rows for table in tables] for tables in batches]).sum(axis=0)
+    assert (abs(each / (4.0 * EQUAL_RATE) - 1) < 0.1).all()

@@ -26,8 +26,8 @@ GENERATED: dict[str, list[Row]] = {
         for rate in (0, 10, 50, 1000)
     ],
     "dcape-4.4": [
-        {"way": "told", "consumers": 12, "cpu_share": 0.02},
-        {"way": "polling", "consumers": 12, "cpu_share": 0.25},
+        {"way": "told", "consumers": 12, "asked_per_s": 2.0, "cpu_share": 0.02},
+        {"way": "polling", "consumers": 12, "asked_per_s": 550.0, "cpu_share": 0.25},
     ],
     "dcape-4.6": [
         {"connections": count, "rows_per_s": 12_000 + 600 * count} for count in (0, 2, 4, 8, 24)
@@ -52,18 +52,31 @@ GENERATED: dict[str, list[Row]] = {
         for hosts in (32, 100, 1000)
         for policy in ("flow_aware", "least_ratio")
     ],
+    "sqpr-4a": [
+        {"panel": panel, "hosts": 50, "limit_s": limit_s, "planner": planner, "submitted": count,
+         "admitted": share * count}
+        for panel, planner, share, limit_s in (
+            *((panel, planner, share, None)
+              for panel in ("tight", "literal", "solver")
+              for planner, share in (("sqpr", 0.8), ("heuristic", 0.6), ("aggregate host", 0.7),
+                                     ("proven bound", 0.9))),
+            *(("solver", f"sqpr_milp, {limit_s:g} s", 0.75, limit_s)
+              for limit_s in (5.0, 30.0, 60.0)),
+        )
+        for count in (500, 1000)
+    ],
     "sqpr-4b": [
         {
             "panel": panel,
             "hosts": hosts,
             "planner": planner,
             "batch": batch,
-            "limit_s": 0.5 if planner == "sqpr_milp" else None,
+            "limit_s": 30.0 if planner == "sqpr_milp" else None,
             "admitted": 700 + batch,
             "median_ms": 2.0,
         }
         for panel, hosts, planner in (
-            ("fast", 50, "sqpr"), ("fast", 50, "heuristic"), ("solver", 10, "sqpr_milp"),
+            ("fast", 50, "sqpr"), ("fast", 50, "heuristic"), ("solver", 50, "sqpr_milp"),
         )
         for batch in (1, 2, 4)
     ],
@@ -90,13 +103,13 @@ GENERATED: dict[str, list[Row]] = {
         for planner in ("sqpr", "aggregate host")
     ],
     "sqpr-6a": [
-        {"hosts": hosts, "limit_s": 100.0, "planner": "sqpr_milp", "seconds": hosts / 50 + probe,
-         "proven": probe < 3}
+        {"hosts": hosts, "in_model": hosts, "limit_s": 100.0, "planner": "sqpr_milp",
+         "seconds": hosts / 50 + probe, "proven": probe < 3}
         for hosts in (15, 50, 100, 150)
         for probe in range(4)
     ],
     "sqpr-6b": [
-        {"varied": varied, "arity": arity, "hosts": hosts, "limit_s": 100.0,
+        {"varied": varied, "arity": arity, "hosts": hosts, "in_model": hosts, "limit_s": 100.0,
          "planner": "sqpr_milp", "seconds": arity / 10 + hosts / 20, "proven": True}
         for varied, arity, hosts in (
             ("arity", 2, 50), ("arity", 3, 50), ("arity", 5, 50),

@@ -1,5 +1,6 @@
 """The scheduling experiments: they run, repeat by seed, and the seed's main claims come out."""
 
+from dataclasses import replace
 from math import isfinite
 
 import pytest
@@ -67,6 +68,17 @@ def test_start_up_is_left_out_and_scores_compare_runs() -> None:
     assert strict[best.contender] == pytest.approx(1.0)
     assert min(strict.values()) == pytest.approx(0.0)
     assert score(best, goals, runs, strict=False) >= 0.5
+
+
+def test_a_run_that_is_better_than_every_single_algorithm_scores_more_than_the_best() -> None:
+    """Clamped to the scale of 5.1 both would score 1, and the difference would not show."""
+    goals = specification(delay=1.0)
+    runs = [run_plan(PLANS[1], name, goals, 1, 25) for name in ("fifo", "mtiq")]
+    best = min(runs, key=lambda run: run.delay)
+    better = replace(best, delay=best.delay / 2)
+    worse = replace(best, delay=1e6)
+    found = [score(run, goals, runs, strict=True) for run in (better, best, worse)]
+    assert found[0] > found[1] > 0 > found[2]
 
 
 def test_running_rows_can_be_counted_afterwards_where_the_scheduler_does_not_look() -> None:

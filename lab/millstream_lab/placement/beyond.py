@@ -81,6 +81,18 @@ def _range_of(setup: str, column: str) -> Callable[[Rows], str]:
     return tell
 
 
+def _missed_in(setup: str, column: str, most: float) -> Callable[[Rows], str]:
+    """In how many seeds, and by how much in each of them."""
+
+    def tell(rows: Rows) -> str:
+        found = _changes(rows, setup, column)
+        missed = sorted((value for value in found if value > most), reverse=True)
+        told = ", ".join(f"{value:+.1%}" for value in missed[:5])
+        return f"missed in {len(missed)} of {len(found)} seeds: {told}"
+
+    return tell
+
+
 TWENTY = (at_least("seeds", lambda rows: len(values(rows, "seed")), 20),)
 BETTER_CLAIMS = tuple(
     Claim(
@@ -90,6 +102,7 @@ BETTER_CLAIMS = tuple(
                 most, 0, "+%"),
         TWENTY,
         _range_of(setup, column),
+        _missed_in(setup, column, most),
     )
     for setup in SPANS
     for column, what, text, most in (

@@ -82,6 +82,18 @@ def _stuck(rows: Rows) -> str:
     return f"in {full} of {len(loads)} runs from max1 = 4 on one node stays full" if full else ""
 
 
+def _slowest(rows: Rows) -> str:
+    """The number of partners that takes longest, seed by seed: means of a few runs differ."""
+    found = _by_partners([row for row in rows if row["max1"] >= 1], "convergence_s")
+    worst = max(found, key=found.__getitem__)
+    each = sorted(numbers(rows, "convergence_s", max1=worst))
+    best = sorted(numbers(rows, "convergence_s", max1=min(found, key=found.__getitem__)))
+    return (
+        f"longest with {worst}: {', '.join(f'{v:.0f}' for v in each)} s by seed, beside "
+        f"{', '.join(f'{v:.0f}' for v in best)} s"
+    )
+
+
 NEEDS = (
     at_least("nodes", lambda rows: max(numbers(rows, "hosts")), 32),
     at_least("seeds", lambda rows: len(values(rows, "seed")), 5),
@@ -117,6 +129,7 @@ CLAIMS = (
                 "times"),
         NEEDS,
         _told("convergence_s"),
+        _slowest,
     ),
     Claim(
         "more partners cost more messages",

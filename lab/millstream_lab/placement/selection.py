@@ -1,6 +1,7 @@
 """placement-5 and placement-6: what to move (seed 002, figures 5 and 6)."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from millstream.sim.plotting import mark_claim
@@ -224,6 +225,21 @@ def _told_back(rows: Rows) -> str:
     return "after less before: " + ", ".join(f"{n} {_back(rows, n):+.1f} Mbps" for n in DYNAMIC)
 
 
+def _course_back(rows: Rows) -> str:
+    """Extra traffic from the end of the surge to the end of the run: whether it still falls."""
+    ends = (SURGE_UNTIL_S, 60.0, 70.0, SURGE_END_S)
+    found = {
+        f"{b:.0f} s": average([r for r in rows if a < r["now_s"] <= b], "extra_mbps",
+                              policy="flow_aware")
+        for a, b in pairwise(ends)
+    }  # fmt: skip
+    return f"Mbps over static by {listed(found)}; before the surge {_before(rows):.3g}"
+
+
+def _before(rows: Rows) -> float:
+    return _stage(rows, "flow_aware", "before")
+
+
 def _ratios(rows: Rows) -> dict[str, float]:
     return averages(rows, "worst_ratio", "policy")
 
@@ -254,6 +270,7 @@ SELECTION_CLAIMS = (
                 lambda rows: _back(rows, "flow_aware"), 0.0, 0.5, "Mbps"),
         SELECTION_NEEDS,
         _told_back,
+        _course_back,
     ),
     Claim(
         "the other two cannot restore the state before",

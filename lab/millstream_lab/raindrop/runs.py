@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millstream.decide.schedule import Goal, Quality, Scheduler, ScheduleSettings, Specification
-from millstream.decide.schedule.scoring import normalised
+from millstream.decide.schedule.scoring import MIDDLE
 from millstream.decide.schedule.selectors.exploration import Exploration
 from millstream.decide.schedule.settings import THESIS_CANDIDATES
 from millstream.sim.arrivals import ChangingPoisson
@@ -201,6 +201,9 @@ def _delay_and_rate(
 def score(run: Run, goals: Specification, yardstick: Sequence[Run], *, strict: bool) -> float:
     """Equations 5.1 and 5.2 for a whole run, against the runs of single algorithms.
 
+    Equation 5.1 as printed, without the clamp: two runs beyond the end of the scale would score
+    alike, and who is better than every single algorithm no more than the best of them.
+
     As in the seed, the history is every second of every single algorithm. `strict` takes the spread
     of the algorithms' means instead: the best single algorithm then scores 1 on a lone goal and the
     worst 0, so that small differences count fully.
@@ -217,7 +220,8 @@ def score(run: Run, goals: Specification, yardstick: Sequence[Run], *, strict: b
         else:
             values = list(_values(metric, yardstick))
             least, greatest, middle = min(values), max(values), fmean(means)
-        z = normalised(run.metric(metric), middle, least, greatest, 1.0)
+        spread = greatest - least
+        z = (run.metric(metric) - middle) / spread + MIDDLE if spread > 0 else MIDDLE
         total += goal.weight * (1 - z if goal.minimised else z)
     return total
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from millstream.decide.place.bounds import aggregate_host, proven_bound
+from millstream.decide.place.reuse.planners.sqpr_milp import MilpSettings
 from millstream.decide.place.workload import LITERAL, TIGHT, generate, scaled
 from millstream_lab.claims import (
     Bound,
@@ -31,9 +32,8 @@ from millstream_lab.sqpr.runs import (
     plot_lines,
 )
 
-# A tenth of the seed's 5, 30 and 60 s: what they admit is told, and not compared.
-TIMEOUTS_S = (0.5, 3.0, 6.0)
-LIMIT_4B_S = 0.5  # of a query; the seed has 30
+TIMEOUTS_S = (5.0, 30.0, 60.0)
+LIMIT_4B_S = 30.0  # of a query
 BATCHES = (1, 2, 4, 8, 16)
 MILP_BATCHES = (1, 2, 3, 4)
 ZIPFS = (0.0, 0.5, 1.0, 1.5)
@@ -50,7 +50,7 @@ def run_4a(seed: int, quick: bool, progress: Progress) -> list[Row]:
             curve = admitted_curve(planned(problem, planner, progress), step)
             rows += [_point(where, planner, *point) for point in curve]
         rows += _bounds(where, problem, step)
-    problem = generate(scaled(TIGHT, 3 if quick else 15), seed)
+    problem = generate(scaled(TIGHT, 3 if quick else 50), seed)
     if quick:
         problem = replace(problem, queries=problem.queries[:20])
     step = len(problem.queries) // 20
@@ -123,7 +123,10 @@ def _gap(rows: Rows, planner: str, bound: str, panel: str) -> float:
 
 def _all(rows: Rows, panel: str) -> str:
     planners = values(chosen(rows, panel=panel), "planner")
-    return ", ".join(f"{name} {admitted(rows, name, panel=panel):.0f}" for name in planners)
+    told = ", ".join(f"{name} {admitted(rows, name, panel=panel):.0f}" for name in planners)
+    if panel == "solver":
+        told += f"; for each query the {MilpSettings().hosts_considered} hosts that matter most"
+    return told
 
 
 CLAIMS_4A = tuple(
@@ -146,7 +149,7 @@ def run_4b(seed: int, quick: bool, progress: Progress) -> list[Row]:
         for planner in ("sqpr", "heuristic"):
             outcome = planned(problem, planner, progress, batch=batch)
             rows.append(_batch("fast", len(problem.hosts), planner, batch, outcome))
-    small = generate(scaled(TIGHT, 3 if quick else 10), seed)
+    small = generate(scaled(TIGHT, 3 if quick else 50), seed)
     if quick:
         small = replace(small, queries=small.queries[:40])
     for batch in MILP_BATCHES[:2] if quick else MILP_BATCHES:
