@@ -25,6 +25,7 @@ from millstream.store.delivery import (
 )
 
 QUICK_S = 0.02
+QUICK_ALL_S = 0.5  # however many they are
 PATIENCE_S = 30.0  # with a reader that does not come back, before its query is parked
 TOGETHER_MAX = 1_000
 TOGETHER_S = 1.0  # that those before one commit may take, as they took last
@@ -63,6 +64,8 @@ class _Calls:
     def __init__(self, calls: Sequence[_Call]) -> None:
         self._calls = deque(calls)
         self._lock = threading.Lock()
+        self._all_called = threading.Event()
+        self._quick_s = min(QUICK_S * (len(self._calls) + 1), QUICK_ALL_S)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -73,10 +76,18 @@ class _Calls:
             call.run()
             if call.left_behind:
                 return  # another thread calls the rest
+        self._all_called.set()
 
     def _next(self) -> _Call | None:
         with self._lock:
             return self._calls.popleft() if self._calls else None
+
+    def wait_a_little(self) -> None:
+        """For all of them at once, as long as that takes for readers that are quick.
+
+        To be woken for each of hundreds takes longer than most of them do.
+        """
+        self._all_called.wait(self._quick_s)
 
     def wait_for(self, call: _Call) -> bool:
         """Whether it has come back in time; if not, those behind it do not wait any longer."""
@@ -97,20 +108,30 @@ class Delivering:
         self._engine, self._damage, self._say = engine, damage, say
         self._seconds: dict[Delivery, float] = {}  # that each took when it was handed over last
         self._late: dict[Delivery, _Call] = {}  # readers that have not come back in time
+        self._all_delivered: tuple[int, int] | None = None
 
     def due(self, busy: Collection[str]) -> list[Delivery]:
         """Those to go next, as far as they go together; results take turns."""
         taken: list[Delivery] = []
         expected_s = 0.0
+        # asked for at every choice: where all was delivered, and nothing was made since
+        seen = (self._engine.ledger.moves_seen, len(self._engine.deliveries))
+        if seen == self._all_delivered:
+            return []
+        waiting = False
         for delivery in self._engine.deliveries:
             due = str(delivery.consumer) not in busy and self._may_go(delivery)
             slow = self._seconds.get(delivery, 0.0) > QUICK_S
-            if not due or (slow and taken) or not delivery.pending():
+            if not due or (slow and taken):
+                waiting = True
+                continue
+            if not delivery.pending():
                 continue
             taken.append(delivery)
             expected_s += self._seconds.get(delivery, 0.0)
             if slow or len(taken) >= TOGETHER_MAX or expected_s > TOGETHER_S:
                 break
+        self._all_delivered = None if taken or waiting else seen
         if taken:
             chosen = set(taken)
             others = [d for d in self._engine.deliveries if d not in chosen]
@@ -129,6 +150,8 @@ class Delivering:
         late = {d: self._late.pop(d) for d in deliveries if d in self._late}
         calls = {d: _Call(d) for d in deliveries if _called(d) and d not in late}
         under_way = _Calls(list(calls.values())) if calls else None
+        if under_way is not None:
+            under_way.wait_a_little()
         try:
             for delivery in deliveries:
                 call = late.get(delivery) or calls.get(delivery)

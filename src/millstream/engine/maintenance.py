@@ -39,7 +39,7 @@ class Maintenance(Retention):
         """Streams with enough segments that a merge may pay."""
         names = {s for o in self.operators.values() for s in (o.id, *o.inputs)}
         names |= set(self.streams.retains)
-        return [n for n in sorted(names) if len(self.ledger.segments(n)) > FAN_IN]
+        return sorted(n for n in names if self.ledger.segment_count(n) > FAN_IN)
 
     def compactable(self, stream: str) -> list[Segment]:
         """A run of neighbours worth merging; empty where there is none."""

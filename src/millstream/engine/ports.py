@@ -156,7 +156,18 @@ class TrainStep:
 
     def files(self) -> Collection[Segment]:
         """What it may read, a segment for each file."""
-        return {s.file: s for step in self.steps for s in step.segments() if s.file}.values()
+        return {s.file: s for s in self.segments() if s.file}.values()
+
+    def segments(self) -> Iterator[Segment]:
+        """Everything that any of its steps may read; what they have in common comes once."""
+        inputs = {id(i): i for step in self.steps for i in step.inputs.values()}
+        for source in inputs.values():
+            yield from source.tail
+            yield from source.new
+        for step in self.steps:
+            yield from step.own
+            for state in step.states.values():
+                yield from state
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ its cursors and records its statistics in one transaction. Nothing else in the e
 import json
 import sqlite3
 import time
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from operator import attrgetter
@@ -18,9 +19,11 @@ from millstream.store.consumers import Consumer, Cursor, Kind, consumer_of
 from millstream.store.ledger_file import LedgerFile
 from millstream.store.segments import EMPTY, Segment, Written
 
+_last_of = attrgetter("last")
 AS_ROW = attrgetter(*(f.name for f in fields(Segment)))
 STATISTICS = ("rows_in", "rows_out", "steps", "seconds", "shared")  # of an operator
 FIRST = Cursor(1, BEGINNING)
+NO_NOTES = "{}"
 # A stream that was handed over and has not come back: nothing is published here any more.
 FENCED = (
     "SELECT 1 FROM handed h WHERE h.stream = ? "
@@ -28,14 +31,25 @@ FENCED = (
 )
 
 
+Head = Mapping[str, Any]  # a row of the table of streams
+
+
 class Ledger(LedgerFile):
-    """What is asked and said of streams, consumers, operators and queries."""
+    """What is asked and said of streams, consumers, operators and queries.
+
+    `moves_seen` rises whenever a cursor moves or segments come or go, except those of base streams
+    alone: whoever looks at all cursors need not look again while it stays.
+    """
 
     def _forget(self) -> None:
         """Empties the copies in memory of what is asked at every choice; they fill on demand."""
+        self.moves_seen = getattr(self, "moves_seen", 0) + 1
         self._segments: dict[str, list[Segment]] = {}
-        self._heads: dict[str, sqlite3.Row | None] = {}
+        self._heads: dict[str, Head | None] = {}
         self._columns: dict[str, str] = {}
+        self._progress: dict[str, str] = {}  # of operators
+        self._last_rows: dict[str, int] | None = None
+        self._any_handed: bool | None = None
         self._cursors: dict[str, dict[Consumer, Cursor]] | None = None  # by stream
 
     # -- streams and segments -------------------------------------------------------------------
@@ -73,6 +87,7 @@ class Ledger(LedgerFile):
                 (stream,),
             )
         ]
+        self.moves_seen += 1
         self._segments.pop(stream, None)
         self._heads.pop(stream, None)
         self._columns.pop(stream, None)
@@ -82,11 +97,11 @@ class Ledger(LedgerFile):
             listener(stream)
         return self._unnamed(files)
 
-    def stream(self, stream: str) -> sqlite3.Row | None:
+    def stream(self, stream: str) -> Head | None:
         with self._lock:
             if stream not in self._heads:
                 rows = self._rows("SELECT * FROM streams WHERE id = ?", (stream,))
-                self._heads[stream] = rows[0] if rows else None
+                self._heads[stream] = dict(rows[0]) if rows else None
             return self._heads[stream]
 
     def streams(self) -> list[sqlite3.Row]:
@@ -106,9 +121,10 @@ class Ledger(LedgerFile):
         head = self.stream(stream)
         if head is None:
             raise StateError(f"stream {stream} is not in the ledger")
-        if self._rows(FENCED, (stream,)):
+        if self._fenced(stream):
             raise StateError(f"stream {stream} was handed to another processor")
-        self._heads.pop(stream, None)
+        if head["kind"] != "base":
+            self.moves_seen += 1
         full = [w for w in written if w.rows]
         number, rows, ts_max = head["next"], head["rows"], head["ts_max"]
         now = time.time() if arrived is None else arrived
@@ -122,17 +138,34 @@ class Ledger(LedgerFile):
             promise = watermark if position == len(full) - 1 else head["watermark"]
             self._insert(Segment.of(stream, number, part, promise, now))
             number, rows, ts_max = number + 1, rows + part.rows, max(ts_max, part.ts_max)
+        promised = max(head["watermark"], watermark)
         self._db.execute(
-            "UPDATE streams SET next = ?, watermark = max(watermark, ?), ts_max = ?, rows = ? "
-            "WHERE id = ?",
-            (number, watermark, ts_max, rows, stream),
+            "UPDATE streams SET next = ?, watermark = ?, ts_max = ?, rows = ? WHERE id = ?",
+            (number, promised, ts_max, rows, stream),
         )
+        # known again at once: hundreds of streams may be published in one transaction
+        after = {"next": number, "watermark": promised, "ts_max": ts_max, "rows": rows}
+        self._heads[stream] = {**head, **after}
+
+    def _fenced(self, stream: str) -> bool:
+        """Whether a stream was handed over and has not come back; most ledgers know of none."""
+        if self._any_handed is None:
+            self._any_handed = bool(self._rows("SELECT 1 FROM handed LIMIT 1"))
+        return self._any_handed and bool(self._rows(FENCED, (stream,)))
+
+    def change(self, sql: str, args: Sequence[Any] = ()) -> None:
+        if "handed" in sql:
+            self._any_handed = None
+        elif "streams" in sql:
+            self._heads.clear()
+        super().change(sql, args)
 
     def adopt(self, segments: Sequence[Segment], *, past: bool = False) -> None:
         """Adds segments of a stream that is made elsewhere, under the numbers they have there.
 
         What is `past` lies before the stream's head, which stays as it is.
         """
+        self.moves_seen += 1
         for segment in segments:
             self._insert(segment)
             if past:
@@ -171,12 +204,16 @@ class Ledger(LedgerFile):
     def last_row(self, base: str) -> int:
         """The greatest time of a row in a base stream, as far as it is known here."""
         head = self.stream(base)
-        told = self._rows("SELECT ts_max FROM last_rows WHERE stream = ?", (base,))
         here = int(head["ts_max"]) if head else BEGINNING
-        return max(here, int(told[0]["ts_max"]) if told else BEGINNING)
+        with self._lock:
+            if self._last_rows is None:
+                rows = self._rows("SELECT * FROM last_rows")
+                self._last_rows = {r["stream"]: int(r["ts_max"]) for r in rows}
+            return max(here, self._last_rows.get(base, BEGINNING))
 
     def note_last_row(self, base: str, ts_max: int) -> None:
         """What another processor says of a base stream that is not read here."""
+        self._last_rows = None
         self._db.execute(
             "INSERT INTO last_rows VALUES (?, ?) ON CONFLICT (stream) DO UPDATE SET "
             "ts_max = max(ts_max, excluded.ts_max)",
@@ -200,10 +237,20 @@ class Ledger(LedgerFile):
                     "SELECT * FROM segments WHERE stream = ? ORDER BY first", (stream,)
                 )
                 self._segments[stream] = [Segment(*row) for row in rows]
-            return [s for s in self._segments[stream] if s.last >= since]
+            found = self._segments[stream]
+            if not found or found[0].last >= since:
+                return found.copy()
+            # most ask for what is new: it stands at the end
+            return found[bisect_left(found, since, key=_last_of) :]
+
+    def segment_count(self, stream: str) -> int:
+        with self._lock:
+            known = self._segments.get(stream)
+            return len(self.segments(stream)) if known is None else len(known)
 
     def replace(self, old: Sequence[Segment], new: Segment | None) -> list[str]:
         """Swaps neighbours for one with the same rows, or for nothing; gives unnamed files."""
+        self.moves_seen += 1
         for segment in old:
             self._segments.pop(segment.stream, None)
         self._db.executemany(
@@ -216,10 +263,11 @@ class Ledger(LedgerFile):
 
     def retained_from(self, stream: str, ts: int) -> None:
         """Remembers that rows before `ts` are no longer all there."""
-        self._heads.pop(stream, None)
-        self._db.execute(
-            "UPDATE streams SET retained_from = max(retained_from, ?) WHERE id = ?", (ts, stream)
-        )
+        head = self.stream(stream)
+        if head is None or head["retained_from"] >= ts:
+            return
+        self._heads[stream] = {**head, "retained_from": ts}
+        self._db.execute("UPDATE streams SET retained_from = ? WHERE id = ?", (ts, stream))
 
     def without_digest(self) -> list[str]:
         """Files whose digest is not known."""
@@ -279,11 +327,17 @@ class Ledger(LedgerFile):
         self, reader: Consumer | str, stream: str, following: int, watermark: int
     ) -> None:
         consumer = consumer_of(reader)
+        self.moves_seen += 1
         self._all_cursors().setdefault(stream, {})[consumer] = Cursor(following, watermark)
         self._db.execute(
             "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?, ?, ?)",
             (*consumer, stream, following, watermark),
         )
+
+    def stored_bytes(self) -> int:
+        """Bytes of all segments; no consumer holds more of any stream."""
+        (row,) = self._rows("SELECT coalesce(sum(size), 0) AS size FROM segments")
+        return int(row["size"])
 
     def held(self) -> dict[tuple[Consumer, str], int]:
         """Bytes of segments that each consumer has yet to take, by (consumer, stream)."""
@@ -297,13 +351,16 @@ class Ledger(LedgerFile):
     def drop_consumer(self, reader: Consumer | str) -> None:
         """Forgets a consumer's cursors; of an operator also its notes and counts."""
         consumer = consumer_of(reader)
+        self.moves_seen += 1
         for places in self._all_cursors().values():  # reading them all again would take longer
             places.pop(consumer, None)
         self._db.execute("DELETE FROM cursors WHERE kind = ? AND consumer = ?", consumer)
         if consumer.kind == "operator":
+            self._progress.pop(consumer.name, None)
             self._db.execute("DELETE FROM operators WHERE id = ?", (consumer.name,))
 
     def drop_cursor(self, reader: Consumer | str, stream: str) -> None:
+        self.moves_seen += 1
         self._all_cursors().get(stream, {}).pop(consumer_of(reader), None)
         self._db.execute(
             "DELETE FROM cursors WHERE kind = ? AND consumer = ? AND stream = ?",
@@ -319,14 +376,19 @@ class Ledger(LedgerFile):
 
     def drop_holds(self) -> None:
         """Forgets holds of registrations that a crash has cut short."""
+        self.moves_seen += 1
         self._cursors = None
         self._db.execute("DELETE FROM cursors WHERE kind = 'registration'")
 
     # -- operators ------------------------------------------------------------------------------
 
     def progress(self, operator: str) -> dict[str, Any]:
-        rows = self._rows("SELECT progress FROM operators WHERE id = ?", (operator,))
-        return dict(json.loads(rows[0]["progress"])) if rows else {}
+        with self._lock:
+            known = self._progress.get(operator)
+            if known is None:
+                rows = self._rows("SELECT progress FROM operators WHERE id = ?", (operator,))
+                known = self._progress[operator] = rows[0]["progress"] if rows else NO_NOTES
+        return {} if known == NO_NOTES else dict(json.loads(known))
 
     def record_step(
         self,
@@ -339,18 +401,20 @@ class Ledger(LedgerFile):
         shared: bool = False,
     ) -> None:
         """Counts a step; `seconds` are the operator's part of a job that it shared."""
+        notes = self._progress[operator] = json.dumps(progress) if progress else NO_NOTES
         self._db.execute(
             "INSERT INTO operators VALUES (?, ?, ?, ?, 1, ?, ?) ON CONFLICT (id) DO UPDATE SET "
             "progress = excluded.progress, rows_in = rows_in + excluded.rows_in, "
             "rows_out = rows_out + excluded.rows_out, steps = steps + 1, "
             "seconds = seconds + excluded.seconds, shared = shared + excluded.shared",
-            (operator, json.dumps(progress), rows_in, rows_out, seconds, seconds * shared),
+            (operator, notes, rows_in, rows_out, seconds, seconds * shared),
         )
 
     def set_statistics(
         self, operator: str, progress: Mapping[str, Any], figures: Mapping[str, float]
     ) -> None:
         """Lets an operator go on with the notes and counts it had elsewhere."""
+        self._progress.pop(operator, None)
         counts = [figures.get(k, 0) for k in STATISTICS]
         self._db.execute(
             "INSERT OR REPLACE INTO operators VALUES (?, ?, ?, ?, ?, ?, ?)",

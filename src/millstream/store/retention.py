@@ -27,15 +27,17 @@ class Retention:
 
     def retain(self, streams: Iterable[str]) -> None:
         """Drops what nobody can need any more, in one transaction."""
+        streams = list(streams)
         readers = self._readers()
-        found = [stream for stream in streams if self._spare(stream, readers)]
+        first = next((n for n, s in enumerate(streams) if self._spare(s, readers)), None)
         gone: list[str] = []
-        if found:
+        if first is not None:
             with self.ledger.transaction() as ledger:
                 readers = self._readers()
-                for stream in found:
-                    # looked at again under the lock: a new query may hold them by now
-                    spare = self._spare(stream, readers)
+                for stream in streams[first:]:
+                    # looked at under the lock: a new query may hold them by now
+                    if not (spare := self._spare(stream, readers)):
+                        continue
                     gone += ledger.replace(spare, None)
                     if any(s.rows for s in spare):
                         ledger.retained_from(stream, max(s.ts_max for s in spare) + 1)
@@ -85,6 +87,9 @@ class Retention:
         own = self.operators.get(stream)
         self_read = own is not None and own.kind in SELF_READING
         head = self.ledger.stream(stream)
+        base = head is not None and head["kind"] == "base"
+        if not (readers or self_read or base or stream in self.streams.retains):
+            return lambda segment: segment.last >= least  # a result: its cursors say it all
         promised = head["watermark"] if head and head["kind"] == "base" else FOREVER
         newest = head["next"] - 1 if head and head["kind"] == "base" else -1
         # what queries are born with is whole until all have read it: another may yet begin with it

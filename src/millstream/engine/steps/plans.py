@@ -7,6 +7,7 @@ that an evaluator needs; whoever carries it out asks the ledger nothing.
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from millstream.engine.ports import Input, Step, TrainStep
 from millstream.engine.steps.shedding import EVERY_ROW, Allowance, Useful
@@ -14,12 +15,14 @@ from millstream.engine.steps.trains import Unit
 from millstream.language.plan.nodes import sources_of
 from millstream.language.plan.windows import BEGINNING, FOREVER
 from millstream.language.share.dataflow import Operator, base_stream, state_stream
-from millstream.store.reach import SELF_READING, WITH_STATE, marks, reachable
+from millstream.store.reach import SELF_READING, WITH_STATE, marks, reach_of, reachable
 from millstream.store.segments import Segment
 from millstream.store.streams import Streams
 
 AllowanceOf = Callable[[Sequence[Operator]], Allowance | None]
 EVERYTHING = 1 << 62  # rows: the limits say where to stop
+BASES_KEPT_MAX = 10_000
+Known = dict[tuple[Any, ...], Mapping[str, Input] | None]
 
 
 class StepPlanner:
@@ -31,6 +34,7 @@ class StepPlanner:
         self._streams, self._ledger = streams, streams.ledger
         self._collect_bytes_max = collect_bytes_max
         self._allowance = allowance
+        self._bases: dict[str, frozenset[str]] = {}  # below each operator: an id says what it means
 
     def plan(self, unit: Unit, rows_max: int) -> TrainStep | None:
         """One step of all the unit's operators, on at most about so many new rows.
@@ -49,9 +53,10 @@ class StepPlanner:
         if lead is None:
             return None
         steps = [lead]
+        limits = {s: self._end_of(lead, s) for s in lead.inputs}
+        known: Known = {}
         for operator in unit.operators[1:]:
-            limits = {s: self._end_of(lead, s) for s in operator.inputs}
-            step = self._of(operator, EVERYTHING, limits, useful)
+            step = self._of(operator, EVERYTHING, limits, useful, known)
             if step is None:
                 return None
             steps.append(step)
@@ -61,16 +66,16 @@ class StepPlanner:
     def job(self, steps: Sequence[Step]) -> TrainStep:
         """Steps with everything that it takes to evaluate them."""
         names = {name for step in steps for name in _streams_of(step)}
-        layouts = self._streams.layouts_of(s for step in steps for s in step.segments())
-        read = {s.file: s for step in steps for i in step.inputs.values()
-                for s in (*i.tail, *i.new) if s.file}  # fmt: skip
-        return TrainStep(
+        inputs = {id(i): i for step in steps for i in step.inputs.values()}.values()
+        read = {s.file: s for i in inputs for s in (*i.tail, *i.new) if s.file}
+        job = TrainStep(
             tuple(steps),
             (),
             {name: self._ledger.columns(name) for name in names},
-            layouts,
+            {},
             collect=sum(s.size for s in read.values()) <= self._collect_bytes_max,
         )
+        return replace(job, layouts=self._streams.layouts_of(job.segments()))
 
     # -- one operator ---------------------------------------------------------------------------
 
@@ -80,8 +85,26 @@ class StepPlanner:
         rows_max: int,
         limits: Mapping[str, int] | None = None,
         useful: Useful = EVERY_ROW,
+        known: "Known | None" = None,
     ) -> Step | None:
-        """What an operator would read; `limits` are numbers of segments before which it stops."""
+        """What an operator would read; `limits` are numbers of segments before which it stops.
+
+        `known` has what others read that need the same from the same places, within those limits.
+        """
+        if known is None:
+            inputs = self._inputs(operator, rows_max, limits, useful)
+        else:
+            places = tuple(self._ledger.cursor(operator.id, s) for s in operator.inputs)
+            key = (operator.inputs, operator.sides, places, reach_of(operator))
+            if key not in known:
+                known[key] = self._inputs(operator, rows_max, limits, useful)
+            inputs = known[key]
+        return None if inputs is None else self.over(operator, inputs)
+
+    def _inputs(
+        self, operator: Operator, rows_max: int, limits: Mapping[str, int] | None, useful: Useful
+    ) -> Mapping[str, Input] | None:
+        """The same without what is the operator's alone; None where nothing is new."""
         inputs: dict[str, Input] = {}
         at = marks(self._ledger, operator)
         anything = False
@@ -102,9 +125,7 @@ class StepPlanner:
             after = new[-1].watermark if new else before
             anything = anything or bool(new)
             inputs[stream] = Input(stream, tail, new, before, max(before, after), shed_rows)
-        if not anything:
-            return None
-        return self.over(operator, inputs)
+        return inputs if anything else None
 
     def over(self, operator: Operator, inputs: Mapping[str, Input]) -> Step:
         """A step over these inputs, with the operator's notes, states and own output."""
@@ -127,10 +148,13 @@ class StepPlanner:
         return found
 
     def _last_row(self, operator: Operator) -> int:
-        latest = BEGINNING
-        for source in sources_of(operator.node):
-            latest = max(latest, self._ledger.last_row(base_stream(source.stream)))
-        return latest
+        bases = self._bases.get(operator.id)
+        if bases is None:
+            if len(self._bases) > BASES_KEPT_MAX:
+                self._bases.clear()
+            bases = frozenset(base_stream(s.stream) for s in sources_of(operator.node))
+            self._bases[operator.id] = bases
+        return max((self._ledger.last_row(base) for base in bases), default=BEGINNING)
 
     # -- several --------------------------------------------------------------------------------
 
@@ -186,9 +210,8 @@ def _panes_read(step: Step) -> tuple[int, int] | None:
 def _with_all_tails(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Every step with the tails that any of them can reach: windows may differ."""
     tails: dict[str, dict[int, Segment]] = {}
-    for step in steps:
-        for stream, source in step.inputs.items():
-            tails.setdefault(stream, {}).update({s.first: s for s in source.tail})
+    for source in {id(i): i for step in steps for i in step.inputs.values()}.values():
+        tails.setdefault(source.stream, {}).update({s.first: s for s in source.tail})
     inputs: dict[str, Input] = {
         stream: replace(source, tail=tuple(s for _, s in sorted(tails[stream].items())))
         for stream, source in steps[0].inputs.items()

@@ -64,10 +64,26 @@ class Trains:
         self._alone: list[Operator] = []
         self._families: dict[str, list[Candidate]] = {}
         self._given_up: set[str] = set()
+        self._seen: tuple[object, ...] = ()  # what the last units were formed from
+        self._units: list[Unit] = []
 
     def units(self, busy: Collection[str] = ()) -> list[Unit]:
         """All operators, each in one unit; those of busy operators are told as they are."""
         self._sort()
+        # asked for at every choice, also where nothing has happened but that rows have come
+        fences = [(o, *sorted(f.items())) for o, f in self.flow.fences.items()]
+        seen = (
+            self._key,
+            self.flow.ledger.moves_seen,
+            frozenset(busy),
+            self.flow.paused_operators,
+            tuple(fences),
+        )
+        if seen != self._seen:
+            self._units, self._seen = self._formed(busy), seen
+        return self._units.copy()
+
+    def _formed(self, busy: Collection[str]) -> list[Unit]:
         fences = self.flow.fences
         found = [self._fenced(o) if o.id in fences else alone(o) for o in self._alone]
         for family, members in self._families.items():
@@ -88,7 +104,7 @@ class Trains:
     def give_up(self, unit: Unit) -> None:
         """These operators are too much for one job: from now on each runs alone."""
         self._given_up |= {o.id for o in unit.operators}
-        self._key = ()
+        self._key = self._seen = ()
 
     def _sort(self) -> None:
         """Classes, worked out again only when operators come or go."""

@@ -68,7 +68,7 @@ def small(job: TrainStep) -> bool:
     """Whether a step is worth a prepared plan, and has any rows to put into it."""
     if not job.collect or any(s.operator.kind not in KINDS for s in job.steps):
         return False
-    read = {s.file: s for step in job.steps for s in step.segments() if s.file}
+    read = {s.file: s for s in job.segments() if s.file}
     if sum(s.rows for s in read.values()) > ROWS_MAX:
         return False
     if sum(s.size for s in read.values()) > BYTES_MAX:
@@ -89,9 +89,7 @@ def key_of(job: TrainStep) -> Key:
 def _layouts(job: TrainStep) -> tuple[int, ...]:
     if not job.members or job.steps[0].operator.kind != "combine":
         return ()
-    return tuple(
-        sorted({s.tag for step in job.steps for s in step.segments() if s.tag is not None})
-    )
+    return tuple(sorted({s.tag for s in job.segments() if s.tag is not None}))
 
 
 class PreparedPlan:
@@ -259,7 +257,7 @@ def _segments(job: TrainStep, role: Role) -> Iterator[Segment]:
         source = job.steps[0].inputs[name]
         yield from (s for s in (source.new if kind == NEW else source.tail) if s.file)
         return
-    found = {s.file: s for step in job.steps for s in step.segments() if s.file}
+    found = {s.file: s for s in job.segments() if s.file}
     yield from (s for s in found.values() if str(s.tag) == name)
 
 
